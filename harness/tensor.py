@@ -1,0 +1,68 @@
+"""What a kernel is given and what it owes: fields, who owns each byte, and the quantized tensor as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.errors import ContractError
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is at least `value`."""
+    return -(-value // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array a recipe writes.
+
+    shape: extents of the whole allocation, padding included
+    dtype: NumPy name, `uint8` for packed e2m1 codes and e4m3 scale bytes
+    valid: extents, in compact order, of the corner the contract gives values to; the rest is padding and must be 0.
+        None if there is no padding
+    swizzled: True if the bytes lie in 128x4 GEMM tiles instead of compact order
+    block: (rows, cols) of input elements that one entry comes from, to find the inputs of a wrong byte
+    transposed: True if axis 0 runs along the input's columns
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    valid: tuple[int, ...] | None = None
+    swizzled: bool = False
+    block: tuple[int, int] = (1, 1)
+    transposed: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the allocation in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class QuantizedTensor:
+    """An NVFP4 tensor with the metadata a consumer needs; shapes as in NUMERICS section 1.
+
+    rows, cols: extents of the tensor that was quantized
+    fields: `rowwise_data`, `rowwise_scale_inv`, `rowwise_amax` and their columnwise twins, as far as present
+    granularity: what one amax covers: `tensor`, `row` or `window`
+    e4m3_max: 448 or 256
+    scale_layout: `compact` or `swizzled`
+    """
+
+    recipe: str
+    rows: int
+    cols: int
+    fields: dict[str, np.ndarray]
+    granularity: str = "tensor"
+    e4m3_max: int = 448
+    scale_layout: str = "compact"
+
+    def require(self, *names: str) -> None:
+        """Raise ContractError unless every named field is present."""
+        for name in names:
+            if name not in self.fields:
+                raise ContractError(
+                    f"{self.recipe}: the tensor carries no {name}; it has {', '.join(sorted(self.fields))}"
+                )
