@@ -1,0 +1,51 @@
+// casts: the two scalar casts alone, e2m1 and e4m3 of every element, with no scale between. What every recipe's bytes
+// rest on, small enough to be proven.
+//
+// Contract (NUMERICS 1), nearest-even and saturating:
+//   e2m1_data = e2m1(x): the sign of zero is kept, NaN is 0x7, above 5 is 6
+//   e4m3_data = e4m3(x): the sign of zero is kept, NaN is 0x7F, above 448 is 448
+//
+// Run it: make verify R=casts          All 2^32 floats, on a GPU: make exhaustive
+#include "layout.cuh"
+#include "nvfp4.cuh"
+#include "tile.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+constexpr int kThreads = 256;
+constexpr int kTileRows = kThreads / 32;
+constexpr int kTileCols = 32 * kBlock;
+
+// =====================================================================================================================
+// Kernel
+// =====================================================================================================================
+
+template <typename Dtype>
+__global__ void __launch_bounds__(kThreads) casts(
+    const Dtype* __restrict__ input,  // (rows, cols)
+    u8* __restrict__ e2m1_data,       // (rows, cols/2) e2m1 pairs
+    u8* __restrict__ e4m3_data,       // (rows, cols) e4m3
+    int rows, int cols) {
+  const TileOrigin origin = tile_origin(kTileRows, kTileCols);
+  const int row = origin.row + threadIdx.x / 32;
+  const int block_col = origin.col / kBlock + threadIdx.x % 32;
+  const ScaleExtents extents(rows, cols / kBlock);
+  if (!extents.holds(row, block_col)) return;
+
+  const i64 block = row_offset(row, extents.blocks) + block_col;
+  float value[kBlock];
+  unpack(load16(input + block * kBlock), value);
+  u32 byte[4] = {};
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) byte[i / 4] |= e4m3_encode(value[i]) << (8 * (i % 4));
+  reinterpret_cast<uint4*>(e4m3_data)[block] = make_uint4(byte[0], byte[1], byte[2], byte[3]);
+  store_codes(e2m1_data, block, encode16<Rounding::rne>(value, 1.0f, Random16{}));
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch casts_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};

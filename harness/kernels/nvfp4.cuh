@@ -1,0 +1,417 @@
+// WHAT byte: every format, rounding and constant of NVFP4 quantization, and nothing about where a byte lands.
+//
+// The words are those of the contract (NUMERICS sections 1 and 2); every function names its step. One rounding per
+// written operation: the compile turns contraction and flush-to-zero off, and `__fmul_rn` and its siblings stand
+// where a reader might doubt it.
+#pragma once
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Variants: the names of a suite's axes and their values
+// ---------------------------------------------------------------------------------------------------------------------
+
+struct bf16 {
+  u16 bits;
+};
+struct fp16 {
+  u16 bits;
+};
+using fp32 = float;
+
+enum class Block { block_1x16, block_16x16 };
+enum class Outputs { both, rowwise, columnwise };
+enum class Rounding { rne, sr };
+
+constexpr int kBlock = 16;  // elements that share a scale byte
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Constants
+// ---------------------------------------------------------------------------------------------------------------------
+
+constexpr float kE2m1Max = 6.0f;                         // 6 = 1.5 * 2^2
+constexpr float kE4m3Max = 448.0f;                       // 448 = 1.75 * 2^8
+constexpr float kE4m3MinNormal = 0x1p-6f;                // below it, e4m3 counts in steps of 2^-9
+constexpr float kFloatMax = 3.402823466385288598e+38f;   // 0x7F7FFFFF
+constexpr float kBf16Max = 3.38953138925153547590e+38f;  // 0x7F7F0000
+constexpr float kRhtNorm = 0.25f;                        // 1 / sqrt(16)
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sixteen elements as they lie in memory
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Word i holds elements 2i (low half) and 2i+1 of a 16-bit type, or element i of fp32.
+template <typename Dtype>
+struct Packed16 {
+  static constexpr int kWords = kBlock * int(sizeof(Dtype)) / 4;
+  u32 word[kWords];
+};
+
+__device__ __forceinline__ float low_to_float(u32 word, bf16) { return __uint_as_float(word << 16); }
+__device__ __forceinline__ float high_to_float(u32 word, bf16) { return __uint_as_float(word & 0xFFFF0000u); }
+
+__device__ __forceinline__ float low_to_float(u32 word, fp16) {
+  float value;
+  asm("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %1; cvt.f32.f16 %0, lo; }" : "=f"(value) : "r"(word));
+  return value;
+}
+__device__ __forceinline__ float high_to_float(u32 word, fp16) {
+  float value;
+  asm("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %1; cvt.f32.f16 %0, hi; }" : "=f"(value) : "r"(word));
+  return value;
+}
+
+template <typename Dtype>
+__device__ __forceinline__ void unpack(const Packed16<Dtype>& x, float (&value)[kBlock]) {
+#pragma unroll
+  for (int i = 0; i < kBlock / 2; ++i) {
+    value[2 * i] = low_to_float(x.word[i], Dtype{});
+    value[2 * i + 1] = high_to_float(x.word[i], Dtype{});
+  }
+}
+__device__ __forceinline__ void unpack(const Packed16<fp32>& x, float (&value)[kBlock]) {
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) value[i] = __uint_as_float(x.word[i]);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.2 amax: max |x|, NaN dropped, exact in the input's own type
+// ---------------------------------------------------------------------------------------------------------------------
+
+// abs2 and max2 act on the two halves of a word of a 16-bit type, or on the one value of fp32.
+__device__ __forceinline__ u32 abs2(u32 a, bf16) { return a & 0x7FFF7FFFu; }
+__device__ __forceinline__ u32 abs2(u32 a, fp16) { return a & 0x7FFF7FFFu; }
+__device__ __forceinline__ u32 abs2(u32 a, fp32) { return a & 0x7FFFFFFFu; }
+
+__device__ __forceinline__ u32 max2(u32 a, u32 b, bf16) {
+  u32 m;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
+  return m;
+}
+__device__ __forceinline__ u32 max2(u32 a, u32 b, fp16) {
+  u32 m;
+  asm("max.f16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
+  return m;
+}
+__device__ __forceinline__ u32 max2(u32 a, u32 b, fp32) {
+  return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
+}
+
+// max |x| of each half over `count` words
+template <typename Dtype, int count>
+__device__ __forceinline__ u32 absmax(const u32 (&word)[count]) {
+  u32 m = abs2(word[0], Dtype{});
+#pragma unroll
+  for (int i = 1; i < count; ++i) m = max2(m, abs2(word[i], Dtype{}), Dtype{});
+  return m;
+}
+
+// The two halves of a running maximum of 16-bit pairs; a half that saw nothing but NaN counts as 0.
+template <typename Dtype>
+__device__ __forceinline__ float low_amax(u32 pair) {
+  return fmaxf(low_to_float(pair, Dtype{}), 0.0f);
+}
+template <typename Dtype>
+__device__ __forceinline__ float high_amax(u32 pair) {
+  return fmaxf(high_to_float(pair, Dtype{}), 0.0f);
+}
+
+template <typename Dtype>
+__device__ __forceinline__ float amax_of_word(u32 word) {
+  if constexpr (sizeof(Dtype) == 4)
+    return fmaxf(__uint_as_float(word), 0.0f);
+  else
+    return fmaxf(low_amax<Dtype>(word), high_amax<Dtype>(word));
+}
+
+template <typename Dtype>
+__device__ __forceinline__ float block_amax(const Packed16<Dtype>& x) {
+  return amax_of_word<Dtype>(absmax<Dtype>(x.word));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 1. e4m3 (fn): nearest-even, saturating
+// ---------------------------------------------------------------------------------------------------------------------
+
+// The e4m3 value nearest to `value`. value: >= 0 or +inf, never NaN
+__device__ __forceinline__ float e4m3_round(float value) {
+  value = fminf(value, kE4m3Max);
+  // A float 2^20 times the value's power of two counts in e4m3 steps of that binade, so adding it rounds; subnormals
+  // share the lowest normal binade's step.
+  const float power = __uint_as_float(__float_as_uint(value) & 0x7F800000u);
+  const float magic = __fmul_rn(fmaxf(power, kE4m3MinNormal), 0x1p20f);
+  return __fsub_rn(__fadd_rn(value, magic), magic);
+}
+
+// Code of a non-negative e4m3 value: rebias the exponent from 127 to 7, exactly, and drop the empty mantissa bits.
+__device__ __forceinline__ u32 e4m3_code(float e4m3_value) {
+  return __float_as_uint(__fmul_rn(e4m3_value, 0x1p-120f)) >> 20;
+}
+
+// Any float: the sign of zero is kept, NaN of either sign is 0x7F.
+__device__ __forceinline__ u32 e4m3_encode(float value) {
+  if (isnan(value)) return 0x7Fu;
+  return e4m3_code(e4m3_round(fabsf(value))) | (__float_as_uint(value) >> 24 & 0x80u);
+}
+
+__device__ __forceinline__ float e4m3_decode(u32 code) {
+  const u32 magnitude = code & 0x7Fu;
+  // The code read 20 bits up is a float with the exponent bias off by 120; a subnormal code is a subnormal float.
+  const float value = __fmul_rn(__uint_as_float(magnitude << 20 | (code & 0x80u) << 24), 0x1p120f);
+  return magnitude == 0x7Fu ? __uint_as_float(0x7FFFFFFFu) : value;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.1 to 2.6 scales
+// ---------------------------------------------------------------------------------------------------------------------
+
+// 2.1 S_enc and 2.3 S_dec of a granule
+struct GlobalScale {
+  float encode;
+  float decode;
+};
+
+__device__ __forceinline__ GlobalScale global_scale(float amax, float e4m3_max) {
+  float encode = fminf(__fdiv_rn(e4m3_max * kE2m1Max, amax), kFloatMax);
+  if (amax == 0.0f || encode == 0.0f) encode = 1.0f;
+  return {encode, __frcp_rn(encode)};
+}
+
+// 2.4 multiply form, as an e4m3 value. The contract's fmin with FLT_MAX is inside the cast, which saturates far below
+// it.
+__device__ __forceinline__ float block_scale_inv(float amax, const GlobalScale& global) {
+  return e4m3_round(__fmul_rn(amax, __fmul_rn(global.encode, 1.0f / kE2m1Max)));
+}
+
+// 2.6 reciprocal form: a scale of 0 gives FLT_MAX
+__device__ __forceinline__ float block_encode_scale(float scale_inv, const GlobalScale& global) {
+  return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);
+}
+
+// 3. fast_math: the multiplier rounded to bf16, so that its product with a bf16 is exact
+__device__ __forceinline__ float block_encode_scale_fast(float scale_inv, const GlobalScale& global) {
+  const float quotient = fminf(__fdiv_rn(global.encode, scale_inv), kBf16Max);
+  const u32 bits = __float_as_uint(quotient);
+  return __uint_as_float((bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.9 random bits: Philox4x32-10 (Salmon et al., SC'11), counted by block so that bytes do not depend on the launch
+// ---------------------------------------------------------------------------------------------------------------------
+
+struct Random16 {
+  u32 word[4];  // element i of the block uses byte i % 4 of word i / 4
+};
+
+__device__ __forceinline__ Random16 philox(u64 seed, u64 block, u32 direction, u32 offset) {
+  u32 c0 = u32(block), c1 = u32(block >> 32), c2 = direction, c3 = offset;
+  u32 k0 = u32(seed), k1 = u32(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u64 p0 = u64(0xD2511F53u) * c0;
+    const u64 p1 = u64(0xCD9E8D57u) * c2;
+    c0 = u32(p1 >> 32) ^ c1 ^ k0;
+    c1 = u32(p1);
+    c2 = u32(p0 >> 32) ^ c3 ^ k1;
+    c3 = u32(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// 2.9: v plus its share of one e2m1 step; the truncating cast of the sum is the stochastic rounding of v
+__device__ __forceinline__ float jitter(float v, u32 random_word, int byte) {
+  const float a = fabsf(v);
+  // 2^23 + r is the float whose low mantissa byte is r.
+  const float r = __fadd_rn(__uint_as_float(__byte_perm(random_word, 0x4B000000u, 0x7650 + byte)), -0x1p23f);
+  // Half the power of two in [1, 4] is the e2m1 step at a; the half sits in the constant of r.
+  const float power = __uint_as_float(__float_as_uint(fminf(fmaxf(a, 1.0f), 4.0f)) & 0x7F800000u);
+  const float t = __fmaf_rn(__fmul_rn(r, 0x1p-9f), power, a);
+  return copysignf(t, v);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 1. e2m1: nearest-even (or, for sr, truncating) and saturating; the sign of zero is kept and NaN is 0x7
+// ---------------------------------------------------------------------------------------------------------------------
+
+#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000
+#define NVFP4_HAS_E2M1_CVT 1
+#else
+#define NVFP4_HAS_E2M1_CVT 0
+#endif
+
+// Two floats to f16, the first in the low half; NaN of either sign becomes +NaN.
+template <Rounding rounding>
+__device__ __forceinline__ u32 to_half2(float low, float high) {
+  u32 pair;
+  if constexpr (rounding == Rounding::sr) {
+    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
+__device__ __forceinline__ u32 min_half2(u32 a, u32 b) {
+  u32 m;
+  asm("min.f16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
+  return m;
+}
+__device__ __forceinline__ u32 abs_half2(u32 a) {
+  u32 m;
+  asm("abs.f16x2 %0, %1;" : "=r"(m) : "r"(a));
+  return m;
+}
+__device__ __forceinline__ u32 add_half2(u32 a, u32 b) {
+  u32 sum;
+  asm("add.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
+
+// Codes of two values times a multiplier, in bits 0-3 and 16-19.
+//
+// f16 subnormals are integers: their step is 2^-24 whatever the value, so a float times 2^-23 casts to the bits of
+// round(2a), one rounding, and likewise round(a) and round(a/2). Each of 2a, a+2 and a/2+4 is the code on its own
+// binade and no less than the code elsewhere: the code is their minimum, and 7.
+struct E2m1Multipliers {
+  float halves, wholes, doubles;
+
+  __device__ explicit E2m1Multipliers(float multiplier)
+      : halves(__fmul_rn(multiplier, 0x1p-23f)),
+        wholes(__fmul_rn(multiplier, 0x1p-24f)),
+        doubles(__fmul_rn(multiplier, 0x1p-25f)) {}
+};
+
+template <Rounding rounding>
+__device__ __forceinline__ u32 e2m1_pair(float low, float high, const E2m1Multipliers& m) {
+  const u32 halves = to_half2<rounding>(__fmul_rn(low, m.halves), __fmul_rn(high, m.halves));
+  const u32 wholes = to_half2<rounding>(__fmul_rn(fabsf(low), m.wholes), __fmul_rn(fabsf(high), m.wholes));
+  const u32 doubles = to_half2<rounding>(__fmul_rn(fabsf(low), m.doubles), __fmul_rn(fabsf(high), m.doubles));
+  const u32 above_one = min_half2(add_half2(wholes, 0x00020002u), add_half2(doubles, 0x00040004u));
+  const u32 code = min_half2(min_half2(abs_half2(halves), above_one), 0x00070007u);
+  return code | ((halves >> 12) & 0x00080008u);
+}
+
+// Sixteen codes, code i in nibble i % 8 of word i / 8
+struct Codes16 {
+  u32 word[2];
+};
+
+#if NVFP4_HAS_E2M1_CVT
+__device__ __forceinline__ u32 e2m1_codes8(const float* v) {
+  u32 word;
+  asm("{ .reg .b8 b0, b1, b2, b3;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b0, %2, %1;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b1, %4, %3;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b2, %6, %5;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b3, %8, %7;\n"
+      "mov.b32 %0, {b0, b1, b2, b3}; }"
+      : "=r"(word)
+      : "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "f"(v[4]), "f"(v[5]), "f"(v[6]), "f"(v[7]));
+  return word;
+}
+#endif
+
+// The portable cast of sixteen values times a multiplier, in one rounding each.
+template <Rounding rounding>
+__device__ __forceinline__ Codes16 e2m1_codes16(const float (&x)[kBlock], float multiplier) {
+  const E2m1Multipliers m(multiplier);
+  Codes16 codes;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float* v = x + 8 * half;
+    codes.word[half] = e2m1_pair<rounding>(v[0], v[4], m) | e2m1_pair<rounding>(v[1], v[5], m) << 4 |
+                       e2m1_pair<rounding>(v[2], v[6], m) << 8 | e2m1_pair<rounding>(v[3], v[7], m) << 12;
+  }
+  return codes;
+}
+
+// 2.8 and 2.9: sixteen values times their multiplier to sixteen codes
+template <Rounding rounding>
+__device__ __forceinline__ Codes16 encode16(float (&x)[kBlock], float multiplier, const Random16& random) {
+  if constexpr (rounding == Rounding::sr) {
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) x[i] = jitter(__fmul_rn(x[i], multiplier), random.word[i / 4], i % 4);
+    return e2m1_codes16<rounding>(x, 1.0f);
+  }
+#if NVFP4_HAS_E2M1_CVT
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) x[i] = __fmul_rn(x[i], multiplier);
+  return {{e2m1_codes8(x), e2m1_codes8(x + 8)}};
+#else
+  // The cast folds 2^-25 into the multiplier. Where that would leave the normal range, the powers of two move to the
+  // values; one that underflows there was far below the smallest code.
+  if (multiplier < 0x1p-100f) {
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) x[i] = __fmul_rn(x[i], 0x1p-64f);
+    multiplier = __fmul_rn(multiplier, 0x1p64f);
+  }
+  return e2m1_codes16<rounding>(x, multiplier);
+#endif
+}
+
+// The value of the low four bits of `code`.
+__device__ __forceinline__ float e2m1_decode(u32 code) {
+  // The three magnitude bits read 22 bits up are a float with the exponent bias off by 126; code 1 is a subnormal
+  // float.
+  return __fmul_rn(__uint_as_float((code & 7u) << 22 | (code & 8u) << 28), 0x1p126f);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.10 random Hadamard transform of sixteen consecutive values, unnormalised, in fp32
+// ---------------------------------------------------------------------------------------------------------------------
+
+template <int sign_mask>
+__device__ __forceinline__ void rht16(float (&x)[kBlock]) {
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) {
+    if ((sign_mask >> i) & 1) x[i] = -x[i];
+  }
+#pragma unroll
+  for (int stride = 1; stride < kBlock; stride *= 2) {
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) {
+      if (i & stride) continue;
+      const float a = x[i], b = x[i + stride];
+      x[i] = __fadd_rn(a, b);
+      x[i + stride] = __fsub_rn(a, b);
+    }
+  }
+}
+
+// per_tensor's rotated value: normalised and rounded to bf16, as amax and quantization both see it
+template <int sign_mask>
+__device__ __forceinline__ Packed16<bf16> rht16_bf16(float (&x)[kBlock]) {
+  rht16<sign_mask>(x);
+  Packed16<bf16> y;
+#pragma unroll
+  for (int i = 0; i < kBlock / 2; ++i) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+        : "=r"(y.word[i])
+        : "f"(__fmul_rn(x[2 * i + 1], kRhtNorm)), "f"(__fmul_rn(x[2 * i], kRhtNorm)));
+  }
+  return y;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 9. decoding
+// ---------------------------------------------------------------------------------------------------------------------
+
+// The factor of a block's codes. Not reassociated: the scale meets the amax before the constant.
+__device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float e4m3_max) {
+  const float per_range = __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, e4m3_max));
+  return __fmul_rn(__fmul_rn(e4m3_decode(scale_inv), amax), per_range);
+}
+
+// Two floats to a word of the output type, the first in the low half.
+__device__ __forceinline__ u32 pack2(float low, float high, bf16) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_half2<Rounding::rne>(low, high); }

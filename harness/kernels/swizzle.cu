@@ -1,0 +1,61 @@
+// swizzle: a compact scale matrix into the 128x4 tiles a GEMM reads. Bytes move, none changes.
+//
+// Contract (NUMERICS 1): entry (r, c) of the padded (R, C) matrix goes to byte
+//   ((r / 128) * (C / 4) + c / 4) * 512 + (r % 32) * 16 + ((r % 128) / 32) * 4 + c % 4.
+//
+// Run it: make verify R=swizzle          Time it: make bench R=swizzle
+#include "layout.cuh"
+#include "nvfp4.cuh"
+#include "tile.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+constexpr int kThreads = 256;
+
+// A block of threads moves the scales of 256x256 elements: 2x4 GEMM tiles, one to a warp. The tile is square, so that
+// either direction has the same grid.
+constexpr int kTile = 256;
+constexpr int kGemmTileRows = 128;
+constexpr int kGemmTileCols = 4 * kBlock;
+constexpr int kGemmTilesAcross = kTile / kGemmTileCols;
+static_assert(kThreads / 32 == kTile / kGemmTileRows * kGemmTilesAcross, "one warp for each GEMM tile");
+
+// =====================================================================================================================
+// Kernel
+// =====================================================================================================================
+
+// One byte in and one out for each scale. direction: columnwise exchanges rows and cols in every extent below.
+template <Outputs direction>
+__global__ void __launch_bounds__(kThreads) swizzle(
+    const u8* __restrict__ scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
+    u8* __restrict__ swizzled_scale_inv,  // the same extents, in 128x4 tiles
+    int rows, int cols) {
+  const int scale_rows = direction == Outputs::rowwise ? rows : cols;
+  const int scale_cols = direction == Outputs::rowwise ? cols : rows;
+  const TileOrigin origin = tile_origin(kTile, kTile);
+  const ScaleExtents extents(scale_rows, scale_cols / kBlock);
+  const int warp = threadIdx.x / 32;
+  const int row = origin.row + warp / kGemmTilesAcross * kGemmTileRows + threadIdx.x % 32;
+  const int block_col = origin.col / kBlock + warp % kGemmTilesAcross * 4;
+  if (!extents.allocated(row, block_col)) return;
+
+  // Four rows, 32 apart, of four scales each are sixteen neighbours in the tile.
+  u32 quarter[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    quarter[i] = __ldg(
+        reinterpret_cast<const u32*>(
+            scale_inv + scale_offset<ScaleLayout::compact>(row + 32 * i, block_col, extents.padded_blocks)));
+  }
+  uint4* target = reinterpret_cast<uint4*>(
+      swizzled_scale_inv + scale_offset<ScaleLayout::swizzled>(row, block_col, extents.padded_blocks));
+  *target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch swizzle_launch = {kTile, kTile, kThreads, 0, Schedule::tiles};
