@@ -1,0 +1,88 @@
+"""dequantize: NVFP4 back to a float tensor. NUMERICS section 9, in float32, RN at every operation.
+
+  1. f = RN(RN(f32(scale_inv) * amax) * C), C = fp32(1/(6 * e4m3_max)), one f per 16-block; not reassociated.
+  2. out = cast(RN(q * f)) to bf16, fp16 or fp32: nearest-even, overflow gives inf.
+A NaN scale byte (0x7F, 0xFF) makes its 16 elements NaN, zeros too, and so does an infinite amax beside a zero. Every
+NaN that is written is the one the hardware's conversions write: 0x7FFF in bf16 and fp16, 0x7FFFFFFF in fp32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.case import Case
+from harness.errors import ContractError
+from harness.oracles import layout, nvfp4, per_tensor
+from harness.tensor import Field
+
+if TYPE_CHECKING:
+    import torch
+
+EXHAUSTIVE_AMAX = np.float32(np.pi)  # a full mantissa: no product of step 1 or 2 is exact
+
+
+def refuse(case: Case) -> None:
+    """Raise ContractError for a size, an amax granularity or an e4m3_max that dequantize does not define."""
+    flags = case.flags
+    layout.require_whole_blocks(case)
+    if flags.granularity != "tensor":
+        raise ContractError(f"{case.recipe}: reads one amax per tensor, not one per {flags.granularity}")
+    if flags.e4m3_max not in (nvfp4.E4M3_MAX, nvfp4.E4M3_MAX_REDUCED):
+        raise ContractError(
+            f"{case.recipe}: e4m3_max must be {nvfp4.E4M3_MAX} or {nvfp4.E4M3_MAX_REDUCED}, not {flags.e4m3_max}"
+        )
+
+
+def outputs(case: Case) -> dict[str, Field]:
+    """`output` (rows, cols) in `flags.dtype`."""
+    refuse(case)
+    return {"output": Field((case.rows, case.cols), nvfp4.DTYPES[case.flags.dtype].name)}
+
+
+def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
+    """What the kernel reads: `data` (rows, cols/2) u8, `scale_inv` whole allocation u8, `amax` (1,) float32.
+
+    They are the per_tensor quantization of `x` as bf16; for the input named `exhaustive`, where `x` plays no part,
+    every scale byte meets every code: the 16 codes in order in each block, scale byte = number of the block mod 256.
+    """
+    refuse(case)
+    flags = case.flags
+    if case.input == "exhaustive":
+        return _exhaustive(case)
+    layouts = {"block": flags.block, "scale_layout": flags.scale_layout}
+    quantized = per_tensor.quantize_plain(case, x, flags.e4m3_max, **layouts)
+    return {name.removeprefix("rowwise_"): array for name, array in quantized.items()}
+
+
+def _exhaustive(case: Case) -> dict[str, np.ndarray]:
+    blocks = case.cols // nvfp4.BLOCK
+    data = np.tile(nvfp4.pack(np.arange(nvfp4.BLOCK, dtype=np.uint8)), (case.rows, blocks))
+    tile_rows = nvfp4.BLOCK if case.flags.block == "block_16x16" else 1
+    number = np.arange(case.rows // tile_rows * blocks).reshape(-1, blocks)
+    scale_inv = np.repeat((number % 256).astype(np.uint8), tile_rows, axis=0)
+    amax = np.full(1, EXHAUSTIVE_AMAX)
+    return {"data": data, "scale_inv": layout.arrange(scale_inv, case.flags.scale_layout), "amax": amax}
+
+
+def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The elements of `output`, NaNs in their canonical encoding."""
+    refuse(case)
+    flags = case.flags
+    valid = (case.rows, case.cols // nvfp4.BLOCK)
+    scale_inv = layout.gather(tensors["scale_inv"], valid, flags.scale_layout)
+    output = np.empty((case.rows, case.cols), nvfp4.DTYPES[flags.dtype])
+    for part in layout.slabs(case.rows, case.cols):
+        q = nvfp4.decode_e2m1(nvfp4.unpack(tensors["data"][part]))
+        f = nvfp4.decode_factor(scale_inv[part], tensors["amax"], flags.e4m3_max)  # 1
+        output[part] = nvfp4.convert(nvfp4.scaled(q, f), flags.dtype)  # 2
+    return {"output": output}
+
+
+def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same field from the independent torch oracle, on the device the tensors are on."""
+    from harness.oracles import torch_oracle as blocks
+
+    refuse(case)
+    return blocks.dequantize(case, tensors)

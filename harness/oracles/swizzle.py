@@ -1,0 +1,53 @@
+"""swizzle: compact scale bytes into the 128x4 tiles a GEMM reads. NUMERICS section 1; a permutation, no numerics.
+
+  1. byte (r, c) of the padded (R, C) matrix goes to
+     off(r, c) = ((r/128)*T + c/4)*512 + (r%32)*16 + ((r%128)/32)*4 + c%4, T = C/4.
+Padding moves with the rest and stays 0. One formula for both directions; columnwise is the matrix of the transpose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.case import Case
+from harness.oracles import layout, per_tensor
+from harness.tensor import Field
+
+if TYPE_CHECKING:
+    import torch
+
+
+def refuse(case: Case) -> None:
+    """Raise ContractError for a size whose scale matrix is not defined."""
+    layout.require_whole_blocks(case)
+
+
+def outputs(case: Case) -> dict[str, Field]:
+    """`swizzled_scale_inv`: (roundup(lines, 128), roundup(length/16, 4)) u8 in 128x4 tiles."""
+    refuse(case)
+    direction = layout.DIRECTIONS[case.flags.direction]
+    return {"swizzled_scale_inv": layout.scale_field(case.rows, case.cols, direction, "block_1x16", swizzled=True)}
+
+
+def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
+    """`scale_inv`: the compact padded scale bytes of the per_tensor quantization of `x` as bf16."""
+    refuse(case)
+    direction = case.flags.direction
+    quantized = per_tensor.quantize_plain(case, x, outputs=direction)
+    return {"scale_inv": quantized[f"{direction}_scale_inv"]}
+
+
+def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The permuted bytes."""
+    refuse(case)
+    return {"swizzled_scale_inv": layout.swizzle(tensors["scale_inv"])}
+
+
+def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same field from the independent torch oracle, on the device the tensor is on."""
+    from harness.oracles import torch_oracle as blocks
+
+    refuse(case)
+    return {"swizzled_scale_inv": blocks.swizzle(tensors["scale_inv"])}

@@ -1,0 +1,116 @@
+"""dequantize: every code under every scale byte, its order of roundings, its NaNs, and what it refuses."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from harness.errors import ContractError
+from harness.oracles import dequantize, layout, nvfp4
+
+F32 = np.float32
+DTYPES = ["bf16", "fp16", "fp32"]
+
+
+def run(case, x):
+    return dequantize.numpy_oracle(case, dequantize.inputs(case, x))["output"]
+
+
+@pytest.mark.parametrize("scale_layout", ["compact", "swizzled"])
+@pytest.mark.parametrize("e4m3_max", [448, 256])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_code_under_every_scale_byte(make_case, dtype, e4m3_max, scale_layout):
+    case = make_case("dequantize", 48, 144, "exhaustive", dtype=dtype, e4m3_max=e4m3_max, scale_layout=scale_layout)
+    tensors = dequantize.inputs(case, np.zeros((48, 144), ml_dtypes.bfloat16))
+    scale_inv = layout.gather(tensors["scale_inv"], (48, 9), scale_layout)
+    assert set(scale_inv.ravel().tolist()) == set(range(256))
+    given = dequantize.numpy_oracle(case, tensors)["output"]
+    assert (given.shape, given.dtype) == (dequantize.outputs(case)["output"].shape, nvfp4.DTYPES[dtype])
+
+    scales = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(F32)
+    codes = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(F32)
+    c = F32(1) / F32(6 * e4m3_max)
+    f = (scales * tensors["amax"]) * c
+    table = nvfp4.convert(codes[None, :] * f[:, None], dtype)
+    expected = table[scale_inv].reshape(48, 144)
+    unsigned = f"u{given.itemsize}"
+    np.testing.assert_array_equal(given.view(unsigned), expected.view(unsigned))
+    nan_blocks = np.repeat((scale_inv & 0x7F) == 0x7F, 16, axis=1)
+    np.testing.assert_array_equal(np.isnan(given), nan_blocks)
+    assert set(given.view(unsigned)[nan_blocks].tolist()) == {0x7FFFFFFF if dtype == "fp32" else 0x7FFF}
+
+
+def test_exhaustive_tiles_share_their_byte(make_case):
+    case = make_case("dequantize", 64, 1024, "exhaustive", block="block_16x16")
+    scale_inv = dequantize.inputs(case, np.zeros((64, 1024), ml_dtypes.bfloat16))["scale_inv"][:64, :64]
+    assert (scale_inv.reshape(4, 16, 64) == scale_inv[::16].reshape(4, 1, 64)).all()
+    assert set(scale_inv.ravel().tolist()) == set(range(256))
+
+
+@pytest.mark.parametrize("e4m3_max", [448, 256])
+@pytest.mark.parametrize("shape", [(48, 80), (304, 272), (16, 16)], ids=str)
+def test_comes_back_within_half_a_step(make_case, tensor, shape, e4m3_max):
+    """A property, not a byte check: the largest element of a block is within an e4m3 half-step of its input."""
+    x = tensor(*shape)
+    case = make_case("dequantize", *shape, dtype="fp32", e4m3_max=e4m3_max)
+    blocks = x.astype(F32).reshape(-1, 16)
+    at = np.abs(blocks).argmax(1)[:, None]
+    largest = np.take_along_axis(blocks, at, 1)
+    back = np.take_along_axis(run(case, x).reshape(-1, 16), at, 1)
+    normal = np.abs(largest) * 64 * 6 > np.abs(blocks).max()  # its scale byte is not an e4m3 subnormal
+    assert normal.mean() > 0.5
+    assert (np.abs(back - largest)[normal] <= np.abs(largest)[normal] / 15).all()
+
+
+def test_reduced_maximum_is_not_read_as_the_full_one(make_case, tensor):
+    x = tensor(48, 80)
+    tensors = dequantize.inputs(make_case("dequantize", 48, 80, dtype="fp32", e4m3_max=256), x)
+    assert nvfp4.decode_e4m3(tensors["scale_inv"]).max() == 256
+    right, wrong = (
+        dequantize.numpy_oracle(make_case("dequantize", 48, 80, dtype="fp32", e4m3_max=m), tensors)["output"]
+        for m in (256, 448)
+    )
+    assert (np.abs(right) > np.abs(wrong))[right != 0].all()
+
+
+def test_reads_the_tensor_of_the_block_it_is_asked_for(make_case, tensor):
+    case = make_case("dequantize", 48, 80, block="block_16x16")
+    scale_inv = dequantize.inputs(case, tensor(48, 80))["scale_inv"][:48, :5].reshape(3, 16, 5)
+    assert (scale_inv == scale_inv[:, :1]).all()
+
+
+def test_an_input_of_another_dtype_is_quantized_as_bf16(make_case, tensor):
+    x = tensor(48, 80)
+    case = make_case("dequantize", 48, 80)
+    for name, array in dequantize.inputs(case, x.astype(F32)).items():
+        np.testing.assert_array_equal(array, dequantize.inputs(case, x)[name])
+
+
+def test_infinite_amax_gives_inf_and_nan(make_case):
+    x = np.ones((16, 16), ml_dtypes.bfloat16)
+    x[0, 0], x[0, 1] = np.inf, 0
+    given = run(make_case("dequantize", 16, 16, dtype="fp16"), x)
+    assert given[0, 0] == np.inf
+    assert given[0, 1].view(np.uint16) == 0x7FFF
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [({"granularity": "row"}, "row"), ({"granularity": "window"}, "window"), ({"e4m3_max": 240}, "240")],
+)
+def test_refuses(make_case, tensor, flags, word):
+    case = make_case("dequantize", 48, 80, **flags)
+    for call in (
+        lambda: dequantize.outputs(case),
+        lambda: dequantize.inputs(case, tensor(48, 80)),
+        lambda: dequantize.numpy_oracle(case, {}),
+        lambda: dequantize.torch_oracle(case, {}),
+    ):
+        with pytest.raises(ContractError, match=word):
+            call()
+
+
+def test_refuses_a_partial_block(make_case):
+    with pytest.raises(ContractError, match="48x72"):
+        dequantize.outputs(make_case("dequantize", 48, 72))
