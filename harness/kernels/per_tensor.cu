@@ -64,7 +64,8 @@ __device__ __forceinline__ EncodedBlock encode_block(
 // Two neighbouring columns of a 16-row band.
 template <typename Dtype>
 struct ColumnPair {
-  u32 rows[kBlock];  // both elements of a row
+  using Row = u32;
+  Row rows[kBlock];  // both elements of a row
 
   __device__ float amax(int column) const {
     const u32 m = absmax<Dtype>(rows);
@@ -77,7 +78,8 @@ struct ColumnPair {
 
 template <>
 struct ColumnPair<fp32> {
-  float2 rows[kBlock];
+  using Row = float2;
+  Row rows[kBlock];
 
   __device__ float amax(int column) const {
     float m = 0.0f;
@@ -88,35 +90,31 @@ struct ColumnPair<fp32> {
   __device__ float element(int row, int column) const { return column ? rows[row].y : rows[row].x; }
 };
 
-// The tile in shared memory: each 16-row band is followed by 16 bytes of padding, so that eight lanes that read one
-// column of eight bands hit eight different groups of banks.
+// The tile in shared memory, arranged so that neither direction's accesses meet in a bank. Each 16-row band is followed by
+// 16 bytes of padding, for the eight lanes that read one column of eight bands; odd rows exchange neighbouring 16-byte
+// chunks, for the quarter warp that stores two rows.
 template <typename Dtype>
 struct SharedTile {
-  static constexpr int kPad = 16 / int(sizeof(Dtype));
-  alignas(16) Dtype elements[kTileRows * kTileCols + kWarps * kPad];
+  static constexpr int kChunk = 16 / int(sizeof(Dtype));
+  static constexpr int kBand = kBlock * kTileCols + kChunk;
+  alignas(16) Dtype elements[kWarps * kBand];
 
-  __device__ Dtype* at(int row, int col) { return elements + row * kTileCols + row / kBlock * kPad + col; }
-
-  // A warp stores 8 rows x 4 blocks. Odd rows store their halves in the other order: the two rows of a quarter warp
-  // would meet in the same banks.
-  __device__ void store(int row, int block, const Packed16<Dtype>& x) {
-    uint4* target = reinterpret_cast<uint4*>(at(row, block * kBlock));
-    if constexpr (sizeof(Dtype) == 2) {
-      const uint4 low = make_uint4(x.word[0], x.word[1], x.word[2], x.word[3]);
-      const uint4 high = make_uint4(x.word[4], x.word[5], x.word[6], x.word[7]);
-      const int odd = row % 2;
-      target[odd] = odd ? high : low;
-      target[1 - odd] = odd ? low : high;
-    } else {
-      store16(reinterpret_cast<Dtype*>(target), x);
+  __device__ void store(int band, int row, int block, const Packed16<Dtype>& x) {
+    Dtype* target = elements + band * kBand + row * kTileCols + block * kBlock;
+#pragma unroll
+    for (int i = 0; i < kBlock / kChunk; ++i) {
+      const u32* word = x.word + 4 * i;
+      uint4* chunk = reinterpret_cast<uint4*>(target + (i * kChunk ^ row % 2 * kChunk));
+      *chunk = make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
 
-  __device__ ColumnPair<Dtype> column_pair(int band, int col) {
+  __device__ ColumnPair<Dtype> column_pair(int band, int col) const {
     ColumnPair<Dtype> pair;
 #pragma unroll
-    for (int i = 0; i < kBlock; ++i) {
-      pair.rows[i] = *reinterpret_cast<decltype(&pair.rows[0])>(at(band * kBlock + i, col));
+    for (int row = 0; row < kBlock; ++row) {
+      const Dtype* source = elements + band * kBand + row * kTileCols + (col ^ row % 2 * kChunk);
+      pair.rows[row] = *reinterpret_cast<const typename ColumnPair<Dtype>::Row*>(source);
     }
     return pair;
   }
@@ -293,7 +291,7 @@ __global__ void __launch_bounds__(kThreads) per_tensor_encode_tile(
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       amax[i] = block_amax(x[i]);
-      tile.store(warp * kBlock + i * 8 + lane / kTileBlocks, block_in_tile, x[i]);
+      tile.store(warp, i * 8 + lane / kTileBlocks, block_in_tile, x[i]);
     }
     if constexpr (block == Block::block_16x16) {
       float m = fmaxf(amax[0], amax[1]);

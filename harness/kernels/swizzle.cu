@@ -30,7 +30,7 @@ static_assert(kThreads / 32 == kTile / kGemmTileRows * kGemmTilesAcross, "one wa
 template <Outputs direction>
 __global__ void __launch_bounds__(kThreads) swizzle(
     const u8* __restrict__ scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
-    u8* __restrict__ swizzled_scale_inv,  // the same extents, in 128x4 tiles
+    u8* __restrict__ swizzled_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, in 128x4 tiles
     int rows, int cols) {
   const int scale_rows = direction == Outputs::rowwise ? rows : cols;
   const int scale_cols = direction == Outputs::rowwise ? cols : rows;

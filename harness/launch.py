@@ -1,0 +1,111 @@
+"""How a kernel is launched: its geometry as the `.cu` declares it, and its arguments by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from harness.case import Case
+from harness.errors import CompileError
+from harness.signature import KERNELS, Signature, read_signatures
+from harness.tensor import round_up
+
+Array = TypeVar("Array")
+
+PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
+LARGEST_Y = 65535
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The `Launch` constant of a kernel, field for field (see `kernels/tile.cuh`).
+
+    tile_rows, tile_cols: elements one block of threads takes, in all or (persistent) at a time
+    blocks_per_sm: for a persistent kernel; 0 for one block a tile
+    """
+
+    tile_rows: int
+    tile_cols: int
+    threads: int
+    blocks_per_sm: int
+    schedule: int
+
+    def grid(self, case: Case, multiprocessors: int) -> tuple[int, int, int]:
+        """Blocks of threads along x, y and z for a tensor of the case's extents."""
+        if self.blocks_per_sm:
+            tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
+            return max(1, min(tiles, self.blocks_per_sm * multiprocessors)), 1, 1
+        across = -(-round_up(case.cols, PADDED_TO) // self.tile_cols)
+        down = -(-round_up(case.rows, PADDED_TO) // self.tile_rows)
+        layers = -(-down // LARGEST_Y)
+        return across, -(-down // layers), layers
+
+
+def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
+    """The initialiser of the constant `symbol` in PTX text; CompileError if it is not five integers."""
+    found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
+    if not found:
+        raise CompileError(
+            f"{kernel}: no `__constant__ Launch {kernel}_launch = {{rows, cols, threads, blocks_per_sm, schedule}};` in its file"
+        )
+    # Trailing zero bytes are left out of an initialiser.
+    content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
+    return Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel launch of a case; scratch: parameter name to bytes, zero before the first launch and after the last."""
+
+    signature: Signature
+    scratch: Mapping[str, int] = field(default_factory=dict)
+
+
+def plan(case: Case, kernels: Path = KERNELS) -> tuple[Step, ...]:
+    """The launches of a case in order, as its suite lists them, from the `.cu` files in `kernels`.
+
+    Raises CompileError if the suite names a kernel that the `.cu` does not have.
+    """
+    from harness.suite import suite_of
+
+    signatures = read_signatures(case.recipe, kernels)
+    steps = []
+    for launch in suite_of(case.recipe).launches(case):
+        if launch.kernel not in signatures:
+            raise CompileError(
+                f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; it has {', '.join(signatures)}"
+            )
+        steps.append(Step(signatures[launch.kernel], dict(launch.scratch)))
+    return tuple(steps)
+
+
+def numbers(case: Case) -> dict[str, int]:
+    """Every number a kernel may ask for by name: extents, random seed, and the case's integer flags."""
+    flags = {
+        name: value for name, value in case.flags.items() if isinstance(value, int) and not isinstance(value, bool)
+    }
+    return {"rows": case.rows, "cols": case.cols, "seed": case.seed, "offset": case.philox_offset, **flags}
+
+
+def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | None]]:
+    """The type and value of each call parameter: an array, a number, or None for an absent optional pointer.
+
+    Raises CompileError for a parameter whose name nothing goes by.
+    """
+    known = numbers(case)
+    for parameter in step.signature.call:
+        if parameter.pointer and parameter.name in arrays:
+            yield parameter.type, arrays[parameter.name]
+        elif parameter.pointer and parameter.optional:
+            yield parameter.type, None
+        elif not parameter.pointer and parameter.name in known:
+            yield parameter.type, known[parameter.name]
+        else:
+            names = ", ".join(arrays if parameter.pointer else known)
+            raise CompileError(
+                f"{step.signature.where}: nothing binds to parameter {parameter.name!r} of "
+                f"{step.signature.name}; there are {names}"
+            )

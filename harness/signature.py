@@ -1,0 +1,110 @@
+"""What a `.cu` file says about its own kernels: template and call parameters, read from the source.
+
+The names in a kernel's signature are the binding: a template parameter takes the value of the flag of that name, a call
+parameter the array or number of that name. Nothing else has to list a kernel's arguments, and a comment `or null`
+beside a pointer is what makes it optional.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import CompileError
+
+KERNELS = Path(__file__).parent / "kernels"
+
+_KERNEL = re.compile(
+    r"(?:template\s*<(?P<template>[^;{}]*?)>\s*)?"
+    r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(?P<name>\w+)\s*\((?P<call>[^{]*?)\)\s*\{",
+    re.DOTALL,
+)
+_COMMENT = re.compile(r"//[^\n]*")
+
+
+@dataclass(frozen=True)
+class TemplateParameter:
+    """kind: `typename`, `bool`, `int` or the name of an enum; name: as in the source, `Dtype` or `rounding`."""
+
+    kind: str
+    name: str
+
+    @property
+    def flag(self) -> str:
+        """The flag that gives the value: a type `Dtype` is chosen by the flag `dtype`."""
+        return self.name.lower() if self.kind == "typename" else self.name
+
+    def spell(self, value: object) -> str:
+        """The C++ spelling of a flag's value."""
+        if self.kind == "bool":
+            return "true" if value else "false"
+        return str(value) if self.kind in ("typename", "int") else f"{self.kind}::{value}"
+
+
+@dataclass(frozen=True)
+class CallParameter:
+    """type: as written, without qualifiers; optional: a pointer whose comment says `or null`."""
+
+    type: str
+    name: str
+    pointer: bool
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One `__global__` function of the file at `path`, with the line its name stands on."""
+
+    path: Path
+    name: str
+    line: int
+    template: tuple[TemplateParameter, ...]
+    call: tuple[CallParameter, ...]
+
+    @property
+    def where(self) -> str:
+        """`file.cu:line`, for messages."""
+        return f"{self.path.name}:{self.line}"
+
+
+def read_signatures(stem: str, folder: Path = KERNELS) -> dict[str, Signature]:
+    """Every kernel of `<folder>/<stem>.cu` by name.
+
+    Raises CompileError for a file that is not there or a parameter that cannot be read.
+    """
+    path = folder / f"{stem}.cu"
+    try:
+        source = path.read_text()
+    except OSError as error:
+        raise CompileError(f"{path.name}: cannot read the kernel's source: {error.strerror}") from None
+    found = {}
+    for match in _KERNEL.finditer(source):
+        line = source.count("\n", 0, match.start("name")) + 1
+        template = tuple(_template_parameter(text, path.name, line) for text in _split(match["template"] or ""))
+        call = tuple(_call_parameters(match["call"], path.name, line))
+        found[match["name"]] = Signature(path, match["name"], line, template, call)
+    return found
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in _COMMENT.sub("", text).split(",") if part.strip()]
+
+
+def _template_parameter(text: str, file: str, line: int) -> TemplateParameter:
+    words = text.split()
+    if len(words) != 2:
+        raise CompileError(f"{file}:{line}: template parameter {text!r} is not of the form `Kind name`")
+    return TemplateParameter(*words)
+
+
+def _call_parameters(text: str, file: str, line: int):
+    # A parameter's comment follows its comma, so comment and parameters belong together by line.
+    for row in text.split("\n"):
+        code, _, comment = row.partition("//")
+        for part in _split(code):
+            words = part.replace("*", " * ").replace("__restrict__", " ").split()
+            if len(words) < 2 or words[-1] == "*":
+                raise CompileError(f"{file}:{line}: parameter {part!r} is not of the form `type name`")
+            kind = " ".join(word for word in words[:-1] if word not in ("const", "*"))
+            yield CallParameter(kind, words[-1], "*" in words, "or null" in comment)

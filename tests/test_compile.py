@@ -1,0 +1,90 @@
+"""The compile owns its flags and its cache."""
+
+import shutil
+
+import pytest
+
+from harness.case import Flags
+from harness.compile import ARCHES, FLAGS, compile_kernel, include_closure, instantiation
+from harness.errors import CompileError
+from harness.launch import Launch
+from harness.signature import KERNELS, read_signatures
+
+FLAGS_OF_SWIZZLE = Flags({"direction": "rowwise"})
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    return shutil.copytree(KERNELS, tmp_path / "kernels")
+
+
+def test_flags_that_change_bytes_are_ours():
+    assert {"-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true"} <= set(FLAGS)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_ptx_neither_flushes_nor_contracts(arch):
+    flags = {"dtype": "bf16", "block": "block_1x16", "rounding": "rne", "scale_layout": "compact", "fast_math": False}
+    ptx = compile_kernel(read_signatures("per_tensor")["per_tensor_encode_rowwise"], flags, arch).ptx
+    assert f".target {arch}" in ptx
+    assert ".ftz" not in ptx
+    assert "fma." not in ptx
+    assert "div.rn.f32" in ptx
+    assert ("cvt.rn.satfinite.e2m1x2.f32" in ptx) == (arch == "sm_100a")
+
+
+def test_geometry_is_read_back_from_the_compiled_module(kernels):
+    compiled = compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
+    assert compiled.launch == Launch(tile_rows=256, tile_cols=256, threads=256, blocks_per_sm=0, schedule=0)
+    assert compiled.spill_bytes == 0
+    assert 0 < compiled.registers <= 255
+
+
+def test_a_change_in_a_header_is_another_kernel(kernels):
+    signature = read_signatures("swizzle", kernels)["swizzle"]
+    before = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
+    assert compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a") == before
+    header = kernels / "layout.cuh"
+    header.write_text(header.read_text().replace("(r % 32) * 16", "(r % 32) * 32"))
+    after = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
+    assert after.cubin_path != before.cubin_path
+    assert after.sass_digest != before.sass_digest
+
+
+def test_a_damaged_cache_entry_is_compiled_anew(kernels, tmp_path):
+    signature = read_signatures("swizzle", kernels)["swizzle"]
+    before = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
+    for entry in (tmp_path / "cache").glob("*.json"):
+        entry.write_text("{")
+    assert compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a") == before
+
+
+def test_a_wrong_kernel_shows_the_compiler_s_log_with_its_line(kernels):
+    source = kernels / "swizzle.cu"
+    source.write_text(source.read_text().replace("int rows, int cols) {", "int rows, int cols) { wrong;"))
+    with pytest.raises(
+        CompileError, match=r"(?s)NVRTC refused swizzle<Outputs::rowwise> for sm_90a.*swizzle\.cu\(\d+\)"
+    ):
+        compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
+
+
+def test_what_cannot_be_hashed_is_refused(tmp_path):
+    (tmp_path / "a.cu").write_text("#include <cuda_fp4.h>\n")
+    with pytest.raises(CompileError, match=r"a\.cu:1: only `#include \"file\.cuh\"`"):
+        include_closure(tmp_path / "a.cu")
+
+
+def test_a_missing_header_names_the_line_that_wants_it(tmp_path):
+    (tmp_path / "a.cu").write_text('\n#include "b.cuh"\n')
+    with pytest.raises(CompileError, match=r"a\.cu:2: no file 'b\.cuh'"):
+        include_closure(tmp_path / "a.cu")
+
+
+def test_a_template_parameter_without_a_flag_is_named():
+    with pytest.raises(CompileError, match=r"swizzle\.cu:\d+: template parameter 'direction' of swizzle names no flag"):
+        instantiation(read_signatures("swizzle")["swizzle"], {"rht": True})

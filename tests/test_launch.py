@@ -1,0 +1,55 @@
+"""Geometry and binding: which grid, and which argument goes where."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.errors import CompileError
+from harness.launch import Launch, Step, bind, plan, read_launch
+from harness.signature import read_signatures
+from harness.suite import find_case
+
+TILED = Launch(tile_rows=128, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
+PERSISTENT = Launch(tile_rows=16, tile_cols=1024, threads=256, blocks_per_sm=4, schedule=1)
+CASE = find_case("per_tensor/default/48x80/normal/eager")
+
+
+def test_tiles_cover_the_extents_rounded_up_to_128():
+    assert TILED.grid(CASE, 132) == (2, 1, 1)
+
+
+def test_many_row_tiles_overflow_from_y_into_z_and_cover_every_row():
+    case = replace(CASE, rows=128 * 65536, cols=16)
+    across, y, z = TILED.grid(case, 132)
+    assert y <= 65535
+    assert (across, z) == (2, 2)
+    assert y * z >= 65536
+
+
+def test_a_persistent_grid_has_no_more_blocks_than_work_or_multiprocessors():
+    assert PERSISTENT.grid(CASE, 132) == (1, 1, 1)
+    assert PERSISTENT.grid(replace(CASE, rows=32768, cols=8192), 132) == (528, 1, 1)
+
+
+def test_trailing_zeros_that_ptx_leaves_out_are_read():
+    ptx = ".const .align 4 .b8 k_launch[20] = {128, 0, 0, 0, 64, 0, 0, 0, 0, 1};"
+    assert read_launch(ptx, "k_launch", "k") == TILED
+
+
+def test_a_kernel_without_geometry_says_what_to_write():
+    with pytest.raises(CompileError, match=r"no `__constant__ Launch k_launch"):
+        read_launch("", "k_launch", "k")
+
+
+def test_arguments_are_bound_by_name_in_the_order_of_the_signature():
+    step = next(step for step in plan(CASE) if step.signature.name == "per_tensor_amax")
+    bound = list(bind(step, CASE, {"input": "x", "rowwise_amax": "a", "amax_state": "s"}))
+    assert bound == [("Dtype", "x"), ("float", "a"), ("float", None), ("GridMax", "s"), ("int", 48), ("int", 80)]
+
+
+def test_a_parameter_nothing_goes_by_is_named():
+    step = Step(read_signatures("per_tensor")["per_tensor_amax"])
+    with pytest.raises(
+        CompileError, match=r"nothing binds to parameter 'input' of per_tensor_amax; there are rowwise_amax"
+    ):
+        list(bind(step, CASE, {"rowwise_amax": "a"}))

@@ -1,0 +1,71 @@
+"""What a `.cu` says about its kernels is what Python reads."""
+
+import pytest
+
+from harness.errors import CompileError
+from harness.signature import KERNELS, read_signatures
+
+KERNEL = """
+// a comment with (brackets; and a semicolon) before
+template <typename Dtype, Rounding rounding, bool rht, int sign_mask>
+__global__ void __launch_bounds__(kThreads) quantize(
+    const Dtype* __restrict__ input,  // (rows, cols), compact; in row order
+    u8* __restrict__ rowwise_data,    // (rows, cols/2), or null
+    int rows, int cols, u64 seed) {
+}
+__global__ void plain(float* out) {}
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    (tmp_path / "recipe.cu").write_text(KERNEL)
+    return tmp_path
+
+
+def test_template_parameters_are_named_after_flags(kernels):
+    template = read_signatures("recipe", kernels)["quantize"].template
+    assert [(p.flag, p.spell(v)) for p, v in zip(template, ("bf16", "sr", True, 55272), strict=True)] == [
+        ("dtype", "bf16"),
+        ("rounding", "Rounding::sr"),
+        ("rht", "true"),
+        ("sign_mask", "55272"),
+    ]
+
+
+def test_call_parameters_carry_type_name_and_whether_they_may_be_absent(kernels):
+    call = read_signatures("recipe", kernels)["quantize"].call
+    assert [(p.type, p.name, p.pointer, p.optional) for p in call] == [
+        ("Dtype", "input", True, False),
+        ("u8", "rowwise_data", True, True),
+        ("int", "rows", False, False),
+        ("int", "cols", False, False),
+        ("u64", "seed", False, False),
+    ]
+
+
+def test_a_kernel_without_template_is_read_too_and_lines_are_right(kernels):
+    plain = read_signatures("recipe", kernels)["plain"]
+    assert plain.template == ()
+    assert plain.where == "recipe.cu:9"
+
+
+def test_a_parameter_without_a_name_is_refused_with_its_line(tmp_path):
+    (tmp_path / "bad.cu").write_text("__global__ void k(float*) {}")
+    with pytest.raises(CompileError, match=r"bad\.cu:1: parameter 'float\*' is not of the form `type name`"):
+        read_signatures("bad", tmp_path)
+
+
+def test_a_missing_source_is_one_sentence(tmp_path):
+    with pytest.raises(CompileError, match=r"absent\.cu: cannot read the kernel's source"):
+        read_signatures("absent", tmp_path)
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.glob("*.cu")), ids=lambda path: path.stem)
+def test_every_pointer_of_every_kernel_says_its_shape(path):
+    for signature in read_signatures(path.stem).values():
+        for line in path.read_text().splitlines()[signature.line :]:
+            if line.rstrip().endswith(") {"):
+                break
+            if "*" in line.partition("//")[0]:
+                assert "// (" in line, f"{signature.where}: {line.strip()}"
