@@ -1,17 +1,17 @@
 """Everything that can go wrong, and the exit code each ends in.
 
-    HarnessError
-    ├── UsageError            64  the command line or a file the user wrote is wrong
-    │   ├── SuiteError        64  … a suite: names file, line and the nearest valid choice
-    │   └── InputError        64  … a tensor file or an input name
-    ├── DeviceUnavailable      4  the device that was asked for is not there
-    ├── NoBaseline             5  there is nothing to compare a time with
-    ├── CaseError                 costs one case its verdict, never the run
-    │   ├── CompileError       1  COMPILE_ERROR
-    │   ├── LaunchError        1  LAUNCH_ERROR
-    │   │   └── AccessError    1  OUT_OF_BOUNDS, UNWRITTEN or LAUNCH_ERROR, by kind
-    │   └── NotCapable         0  EXCLUDED(capability): this device cannot run this case
-    └── ContractError             an API call that a recipe refuses: wrong granularity, size, flag
+HarnessError
+├── UsageError            64  the command line or a file the user wrote is wrong
+│   ├── SuiteError        64  … a suite: names file, line and the nearest valid choice
+│   └── InputError        64  … a tensor file or an input name
+├── DeviceUnavailable      4  the device that was asked for is not there
+├── NoBaseline             5  there is nothing to compare a time with
+├── CaseError                 costs one case its verdict, never the run
+│   ├── CompileError       1  COMPILE_ERROR
+│   ├── LaunchError        1  LAUNCH_ERROR
+│   │   └── AccessError    1  OUT_OF_BOUNDS, UNWRITTEN or LAUNCH_ERROR, by kind
+│   └── NotCapable         0  EXCLUDED(capability): this device cannot run this case
+└── ContractError             an API call that a recipe refuses: wrong granularity, size, flag
 """
 
 from __future__ import annotations

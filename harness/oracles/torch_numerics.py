@@ -1,0 +1,136 @@
+"""The arithmetic of NUMERICS section 2 as tensor operations: one torch operation is one rounding in float32.
+
+NOTE: three conveniences of torch round twice or not as written, and are avoided here. `number / tensor` multiplies by a
+reciprocal, `tensor / number` does so on CUDA, and the e4m3 cast saturates only since 2.12. So both sides of a division
+are tensors, and values are clamped before that cast.
+"""
+
+from __future__ import annotations
+
+import torch
+
+FLT_MAX = float.fromhex("0x1.fffffep+127")
+BF16_MAX = float.fromhex("0x1.fep+127")
+SIXTH = float.fromhex("0x1.555556p-3")  # RN(1/6) = 0x3E2AAAAB
+E4M3_MAX = 448.0
+E2M1_MAX = 6.0
+
+# (integer type of the same width, bits of +inf)
+_BITS = {
+    torch.bfloat16: (torch.int16, 0x7F80),
+    torch.float16: (torch.int16, 0x7C00),
+    torch.float32: (torch.int32, 0x7F800000),
+}
+
+_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def _constant(value: float, like: torch.Tensor) -> torch.Tensor:
+    return torch.full((), value, dtype=torch.float32, device=like.device)
+
+
+def _nearest_limits() -> list[float]:
+    """The largest float32 that still rounds to each code below 7: a midpoint belongs to its even neighbour."""
+    limits = torch.tensor([(low + high) / 2 for low, high in zip(_VALUES, _VALUES[1:], strict=False)])
+    below = torch.nextafter(limits, torch.zeros(()))
+    odd = torch.arange(len(limits)) % 2 == 1
+    return torch.where(odd, below, limits).tolist()
+
+
+_NEAREST_LIMITS = _nearest_limits()
+
+
+def magnitude_max(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """2.2: max |x| along one axis as float32, NaN dropped; 0 if nothing else is there.
+
+    Without its sign bit a float orders as its bits do, and only NaN lies above inf.
+    """
+    integer, infinity = _BITS[x.dtype]
+    bits = x.view(integer) & torch.iinfo(integer).max
+    return bits.masked_fill_(bits > infinity, 0).amax(dim).view(x.dtype).float()
+
+
+def global_encode_scale(amax: torch.Tensor, floor: float | None = None) -> torch.Tensor:
+    """2.1: S_enc of each granule; `floor` is the least amax the recipe divides by."""
+    if floor is not None:
+        amax = torch.fmax(amax, _constant(floor, amax))
+    scale = torch.fmin(torch.div(_constant(E4M3_MAX * E2M1_MAX, amax), amax), _constant(FLT_MAX, amax))
+    return scale.masked_fill((amax == 0) | (scale == 0), 1.0)
+
+
+def e4m3(value: torch.Tensor) -> torch.Tensor:
+    """Section 1: nearest-even and saturating cast of values that are not negative, as torch.float8_e4m3fn."""
+    return value.clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
+
+
+def block_scale_inv(block_amax: torch.Tensor, encode_scale: torch.Tensor, clamp: bool = True) -> torch.Tensor:
+    """2.4: the stored decode scale of each block, as torch.float8_e4m3fn; `clamp` False leaves the fmin out."""
+    product = block_amax * (encode_scale * SIXTH)
+    return e4m3(torch.fmin(product, _constant(FLT_MAX, product)) if clamp else product)
+
+
+def reciprocal_multiplier(scale_inv: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:
+    """2.3 and 2.6: 1/(scale_inv * S_dec), where S_dec = 1/S_enc; FLT_MAX where scale_inv is 0."""
+    one = _constant(1.0, encode_scale)
+    quotient = torch.div(one, scale_inv.float() * torch.div(one, encode_scale))
+    return torch.fmin(quotient, _constant(FLT_MAX, quotient))
+
+
+def direct_multiplier(scale_inv: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:
+    """2.7: S_enc/scale_inv; 0 where scale_inv is 0."""
+    scale = scale_inv.float()
+    return torch.div(encode_scale, scale).masked_fill(scale == 0, 0.0)
+
+
+def fast_multiplier(scale_inv: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:
+    """Section 3, fast_math: S_enc/scale_inv rounded to bf16, at most the largest bf16; returned as float32."""
+    quotient = torch.div(encode_scale, scale_inv.float())
+    return torch.fmin(quotient, _constant(BF16_MAX, quotient)).bfloat16().float()
+
+
+def nearest_codes(value: torch.Tensor) -> torch.Tensor:
+    """2.8: e2m1 codes of float32 values by nearest-even, uint8; a NaN of either sign is 0x7."""
+    limits = torch.tensor(_NEAREST_LIMITS, device=value.device)
+    return _with_sign(torch.bucketize(value.abs(), limits, out_int32=True), value)
+
+
+def stochastic_codes(value: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    """2.9: e2m1 codes of float32 values under the random byte of each element, uint8; a NaN is 0x7.
+
+    `u * step` is a byte times a power of two, so it is exact and the sum below rounds once: it is the contract's fma.
+    What the contract then does with t, floor to a multiple of step(t) and cap at 6, finds the largest e2m1 value that
+    is not above t.
+    """
+    magnitude = value.abs()
+    step = torch.where(magnitude >= 4, 2.0, torch.where(magnitude >= 2, 1.0, 0.5))
+    raised = magnitude.add_(step.mul_(bits).mul_(2.0**-8))
+    values = torch.tensor(_VALUES[1:], device=value.device)
+    return _with_sign(torch.bucketize(raised, values, out_int32=True, right=True), value)
+
+
+def _with_sign(codes: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Give each magnitude code the sign of its value, zeros included; a NaN takes the positive largest code."""
+    nan = value.isnan()
+    sign = value.signbit().logical_and_(~nan).to(torch.uint8) << 3
+    return codes.to(torch.uint8).masked_fill_(nan, 7).bitwise_or_(sign)
+
+
+def rotate(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
+    """2.10, per_tensor form: the randomised Hadamard transform of every 16 consecutive elements of the last axis.
+
+    x: (..., n) bf16, n a multiple of 16
+    sign_mask: 16 bits, bit i set flips element i before the transform
+    returns: (..., n) bf16
+    """
+    signs = torch.tensor([-1.0 if sign_mask >> i & 1 else 1.0 for i in range(16)], device=x.device)
+    r = x.float().unflatten(-1, (-1, 16)) * signs
+    for stride in (1, 2, 4, 8):
+        a, b = r.unflatten(-1, (-1, 2, stride)).unbind(-2)
+        r = torch.stack((a + b, a - b), dim=-2).flatten(-3)
+    return (r * 0.25).flatten(-2).bfloat16()
+
+
+def e2m1_pairs(device: torch.device) -> torch.Tensor:
+    """(256, 2) float32: the values of the low and the high nibble of every byte; code 8 is -0.0."""
+    values = torch.tensor([*_VALUES, *(-v for v in _VALUES)], device=device)
+    return torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)
