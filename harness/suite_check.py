@@ -1,0 +1,142 @@
+"""What a schema cannot say of a suite: flags and values that exist, shapes that fit, inputs and files that are there.
+
+A `…_problem` function gives the sentence to show, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from harness.case import FlagValue
+from harness.errors import InputError, SuiteError
+from harness.suite_schema import Block, SuiteFile, nearest, spell
+from harness.yaml_lines import Document, Route
+
+REQUIRED_SETS = ("smoke", "full", "bench")
+OTHERS = "others"
+
+
+def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue]) -> bool:
+    """Whether every flag of `when` is among `flags` and has one of its values."""
+    return all(flag in flags and _position(flags[flag], values) is not None for flag, values in when.items())
+
+
+def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
+    """The values a block gives to every flag, in axis order."""
+    chosen = {} if isinstance(block.axes, str) else block.axes
+    only_defaults = isinstance(block.axes, str) or OTHERS in chosen
+    return {flag: chosen.get(flag, values[:1] if only_defaults else values) for flag, values in file.axes.items()}
+
+
+def check(file: SuiteFile, document: Document, stem: str, root: Path) -> None:
+    """Raise SuiteError, with its line, for the first thing that is wrong."""
+    for route, problem in _problems(file, stem, root):
+        if problem is not None:
+            raise SuiteError(document.where(*route), problem)
+
+
+def _problems(file: SuiteFile, stem: str, root: Path) -> Iterator[tuple[Route, str | None]]:
+    if file.recipe != stem:
+        yield ("recipe",), f"recipe is '{file.recipe}' in a file named {stem}.yaml; both must be the recipe's stem"
+    for flag, values in file.axes.items():
+        yield from _axis_problems(flag, values)
+    for index, exclusion in enumerate(file.exclude):
+        yield from _values_problems(file, ("exclude", index, "when"), exclusion.when)
+    for index, launch in enumerate(file.launches):
+        yield from _values_problems(file, ("launches", index, "when"), launch.when)
+    for name in REQUIRED_SETS:
+        if name not in file.sets:
+            yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
+    for name, blocks in file.sets.items():
+        for index, block in enumerate(blocks):
+            yield from _block_problems(file, ("sets", name, index), block, root)
+
+
+def _axis_problems(flag: str, values: Sequence[FlagValue]) -> Iterator[tuple[Route, str | None]]:
+    if flag == OTHERS:
+        yield ("axes", flag), f"a flag cannot be called '{OTHERS}': sets use that word for all flags they do not name"
+    for index, value in enumerate(values):
+        if _position(value, values[:index]) is not None:
+            yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"
+
+
+def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> Iterator[tuple[Route, str | None]]:
+    if isinstance(block.axes, dict):
+        others = block.axes.get(OTHERS, ["default"])
+        if others != ["default"]:
+            yield (*route, "axes", OTHERS), f"{OTHERS} is '{spell(others[0])}'; the only choice is default"
+        named = {flag: values for flag, values in block.axes.items() if flag != OTHERS}
+        yield from _values_problems(file, (*route, "axes"), named)
+    for index, shape in enumerate(block.shapes):
+        yield (*route, "shapes", index), shape_problem(shape, file.multiple_of)
+    for index, name in enumerate(block.inputs):
+        yield (*route, "inputs", index), input_problem(name, root)
+
+
+def _values_problems(
+    file: SuiteFile, route: Route, when: Mapping[str, Sequence[FlagValue]]
+) -> Iterator[tuple[Route, str | None]]:
+    for flag, values in when.items():
+        yield (*route, flag), flag_problem(file, flag)
+        for index, value in enumerate(values):
+            yield (*route, flag, index), value_problem(file, flag, value)
+
+
+def flag_problem(file: SuiteFile, flag: str) -> str | None:
+    """Unless the recipe has this flag."""
+    return None if flag in file.axes else f"{file.recipe} has no flag '{flag}'{nearest(flag, file.axes)}"
+
+
+def value_problem(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
+    """Unless the axis of a flag has this value; the flag must exist."""
+    if _position(value, file.axes[flag]) is not None:
+        return None
+    return f"flag {flag} has no value '{spell(value)}'{nearest(value, file.axes[flag])}"
+
+
+def shape_problem(shape: tuple[int, int], multiple_of: int) -> str | None:
+    """Unless both extents are positive multiples."""
+    for axis, extent in zip(("rows", "cols"), shape, strict=True):
+        if extent < 1 or extent % multiple_of:
+            fit = max(round(extent / multiple_of), 1) * multiple_of
+            return f"{axis} = {extent} is not a positive multiple of {multiple_of}; the nearest is {fit}"
+    return None
+
+
+def input_problem(name: str, root: Path) -> str | None:
+    """Unless the input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
+    # Imported here because it loads NumPy, which `harness --help` does without.
+    from harness import inputs
+
+    if not name.startswith("file:"):
+        known = [known for known, _ in inputs.names()]
+        return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
+    text = name.removeprefix("file:").partition("#")[0]
+    path = root / text
+    if not path.is_file():
+        others = sorted(str(other.relative_to(root)) for other in path.parent.glob("*") if other.is_file())
+        return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"
+    return None
+
+
+@cache
+def tensor_problem(name: str, rows: int, cols: int) -> str | None:
+    """Unless the input is a distribution, or a tensor of a file that has at least these extents."""
+    from harness import tensor_file
+
+    if name.startswith(tensor_file.PREFIX):
+        try:
+            tensor_file.load(name, rows, cols)
+        except InputError as error:
+            return str(error)
+    return None
+
+
+def _position(value: FlagValue, values: Sequence[FlagValue]) -> int | None:
+    # `1 == True` in Python, but not in a suite.
+    for index, candidate in enumerate(values):
+        if type(candidate) is type(value) and candidate == value:
+            return index
+    return None

@@ -1,0 +1,188 @@
+"""What may be written in `suites/S.yaml`: the pydantic models, and a sentence for every way to get them wrong."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import ErrorDetails
+
+from harness.case import FlagValue
+from harness.errors import SuiteError
+from harness.yaml_lines import Document
+
+Cover = Literal["pairwise", "product", "each"]
+Mode = Literal["eager", "graph"]
+
+
+def _flag_value(value: Any) -> FlagValue:
+    if not isinstance(value, bool | int | str):
+        raise ValueError("a flag's value is a word, true, false or an integer")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+_VALUE_SCHEMA = {"type": ["string", "boolean", "integer"]}
+Value = Annotated[FlagValue, BeforeValidator(_flag_value), WithJsonSchema(_VALUE_SCHEMA)]
+Values = Annotated[
+    list[Value],
+    Field(min_length=1),
+    BeforeValidator(_listed),
+    WithJsonSchema({"oneOf": [_VALUE_SCHEMA, {"type": "array", "items": _VALUE_SCHEMA, "minItems": 1}]}),
+]
+Extent = Annotated[int, Field(strict=True, ge=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Exclusion(_Part):
+    """A combination of flags that is refused, and why."""
+
+    when: dict[Name, Values] = Field(min_length=1)
+    """Flag → the values, or value, it applies to; all of them must hold."""
+    because: str = Field(min_length=1)
+    """The reason, counted and shown wherever the combination was asked for."""
+
+
+class Launch(_Part):
+    """One kernel of the recipe; launches run in the order written."""
+
+    kernel: Name
+    """Name of the `__global__` function in the recipe's `.cu`."""
+    when: dict[Name, Values] = {}
+    """The flags for which it is launched; always, if absent."""
+    scratch: dict[Name, Extent] = {}
+    """Memory the kernel needs: parameter name → bytes. All zero before the first launch, and again after the last."""
+
+
+class Block(_Part):
+    """Some of the cases of a set."""
+
+    cover: Cover = "pairwise"
+    """`pairwise`: every legal pair of flag values, shapes and inputs meets in some case. `product`: everything meets
+    everything. `each`: the first values, then one flag changed at a time."""
+    axes: Literal["default"] | dict[Name, Values] = {}
+    """Flag → the values to use; a flag that is absent takes all of its values, or only its default after
+    `others: default`. `axes: default` keeps every flag at its default."""
+    shapes: list[tuple[Extent, Extent]] = Field(min_length=1)
+    """[rows, cols] of the high-precision tensor, elements."""
+    inputs: list[str] = Field(min_length=1)
+    """Names of distributions, or `file:<path>#<tensor>`."""
+    modes: list[Mode] = Field(default=["eager"], min_length=1)
+    """How the kernels are launched; every mode runs every case of the block."""
+    excuse: str | None = None
+    """Why the block is smaller than a reader would expect."""
+
+
+class SuiteFile(_Part):
+    """One recipe: its flags, what it refuses, its launches, and named sets of cases."""
+
+    recipe: Name
+    """Stem of `kernels/S.cu`, `oracles/S.py` and this file."""
+    contract: str = Field(min_length=1)
+    """The section of the byte contract that the recipe implements."""
+    multiple_of: Extent = 16
+    """Rows and cols are multiples of this."""
+    axes: dict[Name, Annotated[list[Value], Field(min_length=1)]]
+    """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
+    exclude: list[Exclusion] = []
+    """Illegal combinations, as data."""
+    launches: list[Launch] = Field(min_length=1)
+    """The kernels, in order."""
+    sets: dict[Name, Annotated[list[Block], Field(min_length=1)]] = Field(min_length=1)
+    """Named lists of cases; `smoke`, `full` and `bench` are always there."""
+
+
+_PARTS: dict[str, type[BaseModel]] = {"exclude": Exclusion, "launches": Launch, "sets": Block}
+
+
+def nearest(word: object, choices: Iterable[object]) -> str:
+    """`; did you mean X?` if a choice is close to the word, else `; choose a, b or c`; empty without choices."""
+    spelled = [spell(choice) for choice in choices]
+    close = difflib.get_close_matches(spell(word), spelled, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    if not spelled:
+        return ""
+    return "; choose " + (" or ".join([", ".join(spelled[:-1]), spelled[-1]]) if len(spelled) > 1 else spelled[0])
+
+
+def spell(value: object) -> str:
+    """A value as it is written in YAML and in a case id."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parse(document: Document) -> SuiteFile:
+    """The file as a model. Raises SuiteError with one sentence about the first thing that is wrong."""
+    try:
+        return SuiteFile.model_validate(document.data)
+    except ValidationError as refusal:
+        # A misspelt key is also a missing one; the misspelling is the news.
+        first = min(refusal.errors(), key=lambda error: (error["type"] != "extra_forbidden", _line(document, error)))
+        raise SuiteError(document.where(*_route(document, first)), _sentence(document, first)) from None
+
+
+def json_schema() -> str:
+    """JSON Schema of a suite, for editors: the text of `suites/schema.json`."""
+    return json.dumps(SuiteFile.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def write_json_schema(path: Path) -> None:
+    """Write `suites/schema.json`."""
+    path.write_text(json_schema(), encoding="utf-8")
+
+
+def _route(document: Document, error: ErrorDetails) -> tuple[str | int, ...]:
+    # Pydantic's location also names the branch of a union it tried, and a union says so with a word that is not a key.
+    route: tuple[str | int, ...] = ()
+    for part in error["loc"]:
+        if (*route, part) in document.lines:
+            route = (*route, part)
+    return route
+
+
+def _value(document: Document, route: tuple[str | int, ...]) -> Any:
+    return functools.reduce(lambda data, part: data[part], route, document.data)
+
+
+def _line(document: Document, error: ErrorDetails) -> int:
+    return document.lines[_route(document, error)]
+
+
+def _sentence(document: Document, error: ErrorDetails) -> str:
+    route, kind, given = _route(document, error), error["type"], error["input"]
+    name = ".".join(str(part) for part in route if isinstance(part, str)) or "the suite"
+    match kind:
+        case "missing" | "too_long" | "tuple_type" if name.endswith("shapes"):
+            return f"{name} has {json.dumps(_value(document, route))} where a shape [rows, cols] belongs"
+        case "extra_forbidden":
+            part = _PARTS[str(route[0])] if len(route) > 1 else SuiteFile
+            return f"unknown key '{route[-1]}'{nearest(route[-1], part.model_fields)}"
+        case "missing":
+            return f"{name} lacks the key '{error['loc'][-1]}'"
+        case "literal_error" if name.endswith("axes"):
+            return f"axes is '{spell(given)}'; write `default` or a mapping of flags to values"
+        case "literal_error":
+            choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+            return f"{name} has no '{spell(given)}'{nearest(given, choices)}"
+        case "too_short":
+            return f"{name} is empty; it needs at least one entry"
+        case "greater_than_equal" | "int_type":
+            return f"{name} has '{spell(given)}' where a positive integer belongs"
+        case "string_pattern_mismatch":
+            return f"'{given}' is not a name; names are made of a-z, 0-9 and _"
+        case "value_error":
+            return f"{name}: {error['ctx']['error']}"
+        case _:
+            return f"{name}: {error['msg'][0].lower()}{error['msg'][1:]}"

@@ -1,0 +1,78 @@
+"""YAML with line numbers: plain data, and the line every key and item of it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+
+from harness.errors import SuiteError
+
+Route = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file as data.
+
+    name: how messages call the file
+    data: dicts, lists and scalars
+    lines: 1-based line of each route into `data`, `("sets", "smoke", 0, "shapes", 2)`
+    """
+
+    name: str
+    data: Any
+    lines: dict[Route, int]
+
+    def where(self, *route: str | int) -> str:
+        """`file:line` of a route; of its nearest existing parent if the route itself is not in the file."""
+        while route not in self.lines:
+            route = route[:-1]
+        return f"{self.name}:{self.lines[route]}"
+
+
+def read(path: Path, name: str) -> Document:
+    """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty or says one key twice."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SuiteError(f"{name}:1", f"the file cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise SuiteError(f"{name}:1", f"the file is not UTF-8 text: byte {error.start} cannot be decoded") from None
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(text)
+        if root is None:
+            raise SuiteError(f"{name}:1", "the file is empty; a suite starts with `recipe:`")
+        lines: dict[Route, int] = {(): 1}
+        _walk(yaml, root, (), name, lines)
+        data = yaml.constructor.construct_document(root)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise SuiteError(f"{name}:{line}", f"this is not valid YAML: {error.problem or error.context}") from None
+    except YAMLError as error:
+        raise SuiteError(f"{name}:1", f"this is not valid YAML: {str(error).splitlines()[0]}") from None
+    return Document(name, data, lines)
+
+
+def _walk(yaml: YAML, node: Node, route: Route, name: str, lines: dict[Route, int]) -> None:
+    if isinstance(node, MappingNode):
+        for key_node, value in node.value:
+            key = yaml.constructor.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, str):
+                raise SuiteError(f"{name}:{line}", f"the key {key!r} must be a word")
+            if (*route, key) in lines:
+                first = lines[(*route, key)]
+                raise SuiteError(f"{name}:{line}", f"key '{key}' appears twice; the first is on line {first}")
+            lines[(*route, key)] = line
+            _walk(yaml, value, (*route, key), name, lines)
+    elif isinstance(node, SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[(*route, index)] = item.start_mark.line + 1
+            _walk(yaml, item, (*route, index), name, lines)
