@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) casts(
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) byte[i / 4] |= e4m3_encode(value[i]) << (8 * (i % 4));
   reinterpret_cast<uint4*>(e4m3_data)[block] = make_uint4(byte[0], byte[1], byte[2], byte[3]);
-  store_codes(e2m1_data, block, encode16<Rounding::rne>(value, 1.0f, Random16{}));
+  store_codes(e2m1_data, block, encode16_nearest(value, 1.0f));
 }
 
 // =====================================================================================================================

@@ -224,19 +224,8 @@ __device__ __forceinline__ Random16 philox(u64 seed, u64 block, u32 direction, u
   return {{c0, c1, c2, c3}};
 }
 
-// 2.9: v plus its share of one e2m1 step; the truncating cast of the sum is the stochastic rounding of v
-__device__ __forceinline__ float jitter(float v, u32 random_word, int byte) {
-  const float a = fabsf(v);
-  // 2^23 + r is the float whose low mantissa byte is r.
-  const float r = __fadd_rn(__uint_as_float(__byte_perm(random_word, 0x4B000000u, 0x7650 + byte)), -0x1p23f);
-  // Half the power of two in [1, 4] is the e2m1 step at a; the half sits in the constant of r.
-  const float power = __uint_as_float(__float_as_uint(fminf(fmaxf(a, 1.0f), 4.0f)) & 0x7F800000u);
-  const float t = __fmaf_rn(__fmul_rn(r, 0x1p-9f), power, a);
-  return copysignf(t, v);
-}
-
 // ---------------------------------------------------------------------------------------------------------------------
-// 1. e2m1: nearest-even (or, for sr, truncating) and saturating; the sign of zero is kept and NaN is 0x7
+// 1. e2m1, nearest-even and saturating; the sign of zero is kept and NaN is 0x7
 // ---------------------------------------------------------------------------------------------------------------------
 
 #if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000
@@ -246,14 +235,9 @@ __device__ __forceinline__ float jitter(float v, u32 random_word, int byte) {
 #endif
 
 // Two floats to f16, the first in the low half; NaN of either sign becomes +NaN.
-template <Rounding rounding>
 __device__ __forceinline__ u32 to_half2(float low, float high) {
   u32 pair;
-  if constexpr (rounding == Rounding::sr) {
-    asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  }
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
 
@@ -287,11 +271,10 @@ struct E2m1Multipliers {
         doubles(__fmul_rn(multiplier, 0x1p-25f)) {}
 };
 
-template <Rounding rounding>
 __device__ __forceinline__ u32 e2m1_pair(float low, float high, const E2m1Multipliers& m) {
-  const u32 halves = to_half2<rounding>(__fmul_rn(low, m.halves), __fmul_rn(high, m.halves));
-  const u32 wholes = to_half2<rounding>(__fmul_rn(fabsf(low), m.wholes), __fmul_rn(fabsf(high), m.wholes));
-  const u32 doubles = to_half2<rounding>(__fmul_rn(fabsf(low), m.doubles), __fmul_rn(fabsf(high), m.doubles));
+  const u32 halves = to_half2(__fmul_rn(low, m.halves), __fmul_rn(high, m.halves));
+  const u32 wholes = to_half2(__fmul_rn(fabsf(low), m.wholes), __fmul_rn(fabsf(high), m.wholes));
+  const u32 doubles = to_half2(__fmul_rn(fabsf(low), m.doubles), __fmul_rn(fabsf(high), m.doubles));
   const u32 above_one = min_half2(add_half2(wholes, 0x00020002u), add_half2(doubles, 0x00040004u));
   const u32 code = min_half2(min_half2(abs_half2(halves), above_one), 0x00070007u);
   return code | ((halves >> 12) & 0x00080008u);
@@ -318,27 +301,20 @@ __device__ __forceinline__ u32 e2m1_codes8(const float* v) {
 #endif
 
 // The portable cast of sixteen values times a multiplier, in one rounding each.
-template <Rounding rounding>
 __device__ __forceinline__ Codes16 e2m1_codes16(const float (&x)[kBlock], float multiplier) {
   const E2m1Multipliers m(multiplier);
   Codes16 codes;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float* v = x + 8 * half;
-    codes.word[half] = e2m1_pair<rounding>(v[0], v[4], m) | e2m1_pair<rounding>(v[1], v[5], m) << 4 |
-                       e2m1_pair<rounding>(v[2], v[6], m) << 8 | e2m1_pair<rounding>(v[3], v[7], m) << 12;
+    codes.word[half] = e2m1_pair(v[0], v[4], m) | e2m1_pair(v[1], v[5], m) << 4 | e2m1_pair(v[2], v[6], m) << 8 |
+                       e2m1_pair(v[3], v[7], m) << 12;
   }
   return codes;
 }
 
-// 2.8 and 2.9: sixteen values times their multiplier to sixteen codes
-template <Rounding rounding>
-__device__ __forceinline__ Codes16 encode16(float (&x)[kBlock], float multiplier, const Random16& random) {
-  if constexpr (rounding == Rounding::sr) {
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) x[i] = jitter(__fmul_rn(x[i], multiplier), random.word[i / 4], i % 4);
-    return e2m1_codes16<rounding>(x, 1.0f);
-  }
+// 2.8: sixteen values times their multiplier to the nearest codes
+__device__ __forceinline__ Codes16 encode16_nearest(float (&x)[kBlock], float multiplier) {
 #if NVFP4_HAS_E2M1_CVT
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) x[i] = __fmul_rn(x[i], multiplier);
@@ -351,9 +327,42 @@ __device__ __forceinline__ Codes16 encode16(float (&x)[kBlock], float multiplier
     for (int i = 0; i < kBlock; ++i) x[i] = __fmul_rn(x[i], 0x1p-64f);
     multiplier = __fmul_rn(multiplier, 0x1p64f);
   }
-  return e2m1_codes16<rounding>(x, multiplier);
+  return e2m1_codes16(x, multiplier);
 #endif
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.9 stochastic rounding: a random share of one e2m1 step is added and the sum truncated
+// ---------------------------------------------------------------------------------------------------------------------
+
+// The magnitude of v's code, in the top three bits. v: as a multiplication left it, so that NaN is +NaN
+__device__ __forceinline__ u32 e2m1_stochastic(float v, u32 random_word, int byte) {
+  const float a = fabsf(v);
+  // 2^14 + r * 2^-9 is the float whose low mantissa byte is r.
+  const float r = __fadd_rn(__uint_as_float(__byte_perm(random_word, 0x46800000u, 0x7650 + byte)), -0x1p14f);
+  // Half the power of two in [1, 4] is the e2m1 step at a; the half is in r.
+  const float power = __uint_as_float(__float_as_uint(fminf(fmaxf(a, 1.0f), 4.0f)) & 0x7F800000u);
+  const float t = fminf(__fmaf_rn(r, power, a), kE2m1Max);
+  // Times 2^-126, a float is subnormal exactly where e2m1 is, and the code is what is left of it above bit 22.
+  return __float_as_uint(__fmul_rz(t, 0x1p-126f)) << 7;
+}
+
+__device__ __forceinline__ Codes16
+encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& random) {
+  Codes16 codes = {};
+#pragma unroll
+  for (int i = kBlock - 1; i >= 0; --i) {
+    const float v = __fmul_rn(x[i], multiplier);
+    u32& word = codes.word[i / 8];
+    word = __funnelshift_l(__float_as_uint(v), word, 1);
+    word = __funnelshift_l(e2m1_stochastic(v, random.word[i / 4], i % 4), word, 3);
+  }
+  return codes;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Decoding
+// ---------------------------------------------------------------------------------------------------------------------
 
 // The value of the low four bits of `code`.
 __device__ __forceinline__ float e2m1_decode(u32 code) {
@@ -398,10 +407,6 @@ __device__ __forceinline__ Packed16<bf16> rht16_bf16(float (&x)[kBlock]) {
   return y;
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 9. decoding
-// ---------------------------------------------------------------------------------------------------------------------
-
 // The factor of a block's codes. Not reassociated: the scale meets the amax before the constant.
 __device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float e4m3_max) {
   const float per_range = __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, e4m3_max));
@@ -414,4 +419,4 @@ __device__ __forceinline__ u32 pack2(float low, float high, bf16) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
-__device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_half2<Rounding::rne>(low, high); }
+__device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_half2(low, high); }

@@ -35,6 +35,10 @@ constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
 constexpr int kRowwiseTileCols = 32 * kBlock;
 
+// Left to itself (0), the compiler gives 16-bit types 64 registers, which is right, and fp32 too few, which spills.
+template <typename Dtype>
+constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 0;
+
 // both directions: a warp loads a band of 16 rows x 64 columns; the block turns its bands through shared memory.
 constexpr int kTileRows = kWarps * kBlock;
 constexpr int kTileCols = 64;
@@ -56,9 +60,9 @@ __device__ __forceinline__ EncodedBlock encode_block(
   const float scale_inv = block_scale_inv(amax, global);
   const float multiplier =
       fast_math ? block_encode_scale_fast(scale_inv, global) : block_encode_scale(scale_inv, global);
-  Random16 random{};
-  if constexpr (rounding == Rounding::sr) random = philox(seed, u64(block), direction, offset);
-  return {e4m3_code(scale_inv), encode16<rounding>(x, multiplier, random)};
+  const u32 code = e4m3_code(scale_inv);
+  if constexpr (rounding == Rounding::rne) return {code, encode16_nearest(x, multiplier)};
+  return {code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
 }
 
 // Two neighbouring columns of a 16-row band.
@@ -90,9 +94,9 @@ struct ColumnPair<fp32> {
   __device__ float element(int row, int column) const { return column ? rows[row].y : rows[row].x; }
 };
 
-// The tile in shared memory, arranged so that neither direction's accesses meet in a bank. Each 16-row band is followed by
-// 16 bytes of padding, for the eight lanes that read one column of eight bands; odd rows exchange neighbouring 16-byte
-// chunks, for the quarter warp that stores two rows.
+// The tile in shared memory, arranged so that neither direction's accesses meet in a bank. Each 16-row band is followed
+// by 16 bytes of padding, for the eight lanes that read one column of eight bands; odd rows exchange neighbouring
+// 16-byte chunks, for the quarter warp that stores two rows.
 template <typename Dtype>
 struct SharedTile {
   static constexpr int kChunk = 16 / int(sizeof(Dtype));
@@ -197,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
 // =====================================================================================================================
 
 template <typename Dtype, Block block, Rounding rounding, ScaleLayout scale_layout, bool fast_math>
-__global__ void __launch_bounds__(kThreads) per_tensor_encode_rowwise(
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tensor_encode_rowwise(
     const Dtype* __restrict__ input,         // (rows, cols)
     const float* __restrict__ rowwise_amax,  // (1,)
     u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs

@@ -34,7 +34,9 @@ __global__ void __launch_bounds__(kThreads) swizzle(
     int rows, int cols) {
   const int scale_rows = direction == Outputs::rowwise ? rows : cols;
   const int scale_cols = direction == Outputs::rowwise ? cols : rows;
-  const TileOrigin origin = tile_origin(kTile, kTile);
+  // The grid follows the tensor; the scale matrix of its transpose exchanges the two.
+  const TileOrigin tile = tile_origin(kTile, kTile);
+  const TileOrigin origin = direction == Outputs::rowwise ? tile : TileOrigin{tile.col, tile.row};
   const ScaleExtents extents(scale_rows, scale_cols / kBlock);
   const int warp = threadIdx.x / 32;
   const int row = origin.row + warp / kGemmTilesAcross * kGemmTileRows + threadIdx.x % 32;
