@@ -1,0 +1,244 @@
+"""The likely cause of a mismatch, by name: an ordered list of hypotheses, the most telling first.
+
+Some look at the bytes alone, the others (`harness.what_if`) replay the steps with one choice changed. A cause is where
+to start looking; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.case import Case
+from harness.difference import swizzled, unswizzled, wrong_entries
+from harness.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.steps import E2M1_MIDPOINTS, Steps
+from harness.tensor import Field
+from harness.what_if import hypotheses
+
+UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these bytes; trace the first wrong block")
+
+_BANDS = (128, 64, 32, 16)
+
+
+def classify(
+    case: Case,
+    tensors: Mapping[str, np.ndarray],
+    fields: Mapping[str, Field],
+    expected: Mapping[str, np.ndarray],
+    runs: Sequence[Mapping[str, np.ndarray]],
+    poisons: Sequence[int] = (),
+) -> Cause | None:
+    """The first cause that explains the earliest wrong field of the dataflow; None if nothing is wrong.
+
+    The parameters are those of `Evidence`.
+    """
+    return cause_of(Evidence(case, tensors, fields, expected, tuple(runs), tuple(poisons)))
+
+
+def cause_of(evidence: Evidence) -> Cause | None:
+    """`classify` on evidence that is there already."""
+    if not evidence.differences:
+        return None
+    if not evidence.comparable:
+        return Cause("wrong dtype, shape or strides", "the array is not what the field says, so no entry was compared")
+    return next((cause for cause, holds in HYPOTHESES if holds(evidence)), UNKNOWN)
+
+
+def _unwritten(e: Evidence) -> bool:
+    wrong = wrong_entries(e.root, e.expected[e.root], e.written(e.root))
+    filled = (
+        np.ascontiguousarray(run[e.root][wrong]).view(np.uint8) == poison
+        for run, poison in zip(e.runs, e.poisons, strict=False)
+    )
+    return bool(e.poisons) and all(part.all() for part in filled)
+
+
+def _runs_differ(e: Evidence) -> bool:
+    first = e.written(e.root)
+    return any(wrong_entries("", first, e.written(e.root, run)).any() for run in range(1, len(e.runs)))
+
+
+def _padding(e: Evidence) -> bool:
+    return not (e.wrong & e.valued).any()
+
+
+def _nibble_swap(e: Evidence) -> bool:
+    right = e.right[e.wrong]
+    return e.kind == "data" and np.array_equal(e.actual[e.wrong], right >> 4 | right << 4)
+
+
+def _row_column_mix(e: Evidence) -> bool:
+    other = _other_direction(e)
+    if other is None or other.size != e.actual.size or (e.kind != "amax" and np.count_nonzero(e.wrong) < FEW):
+        return False
+    return _same(other.reshape(e.actual.shape)[e.wrong], e.actual[e.wrong])
+
+
+def _other_direction(e: Evidence) -> np.ndarray | None:
+    """The demanded field of the same kind in the other direction, in its array's order; replayed if not an output."""
+    side = {"rowwise": "columnwise", "columnwise": "rowwise"}.get(e.side)
+    if side is None:
+        return None
+    if f"{side}_{e.kind}" in e.expected:
+        return e.expected[f"{side}_{e.kind}"]
+    steps = Steps.of(e.case, side)
+    if steps is None or e.kind == "scale_inv" or e.case.rows * e.case.cols > 1 << 22:
+        return None
+    x = e.tensors["input"]
+    amax = steps.amax(x)
+    if e.kind == "amax":
+        return amax
+    numbers = np.arange(e.case.cols if side == "columnwise" else e.case.rows)
+    return steps.encode(steps.lines(x, numbers), numbers, amax).data
+
+
+def _layout_mix(e: Evidence) -> bool:
+    if not e.kind.endswith("scale_inv"):
+        return False
+    other = e.right if e.field.swizzled else swizzled(e.right)
+    return _same(e.written(e.root), other)
+
+
+def _swizzled_twice(e: Evidence) -> bool:
+    once = e.expected[e.root]
+    return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.written(e.root), swizzled(once))
+
+
+def _transposed_tiles(e: Evidence) -> bool:
+    return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.written(e.root), unswizzled(e.right))
+
+
+def _tie_direction(e: Evidence) -> bool:
+    if e.kind != "data" or not isinstance(e.steps, Steps) or e.steps.rounding != "rne":
+        return False
+    right, actual = e.codes
+    wrong = right != actual
+    off = np.abs(right.astype(np.int8) - actual.astype(np.int8))
+    return bool((np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS) & (off == 1))[wrong].all())
+
+
+def _zero_sign(e: Evidence) -> bool:
+    if e.kind == "output":
+        sign = 1 << (8 * e.right.dtype.itemsize - 1)
+        right, actual = _bits(e.right)[e.wrong], _bits(e.actual)[e.wrong]
+        return bool(((right == sign) & (actual == 0)).all())
+    if e.kind != "data":
+        return False
+    right, actual = e.codes
+    wrong = right != actual
+    return bool(((right == 8) & (actual == 0))[wrong].all())
+
+
+def _nan_code(e: Evidence) -> bool:
+    if e.kind != "data" or not isinstance(e.steps, Steps):
+        return False
+    right, actual = e.codes
+    return bool(np.isnan(e.baseline.product)[right != actual].all())
+
+
+def _nan_bits(e: Evidence) -> bool:
+    return e.kind == "output" and bool((np.isnan(e.right) & np.isnan(e.actual))[e.wrong].all())
+
+
+def _multiplier_clamp(e: Evidence) -> bool:
+    if e.kind != "data" or not isinstance(e.steps, Steps):
+        return False
+    right, actual = e.codes
+    underflowed = np.repeat(e.baseline.scale_inv == 0, 16, axis=1)
+    return bool(underflowed[right != actual].all())
+
+
+def _scale_clamp(e: Evidence) -> bool:
+    return e.kind == "scale_inv" and bool((e.actual[e.wrong] & 0x7F == 0x7F).all())
+
+
+def _zeros(e: Evidence) -> bool:
+    return e.kind != "amax" and np.count_nonzero(e.wrong) >= 16 and not _bits(e.actual)[e.wrong].any()
+
+
+def _partial_amax(e: Evidence) -> bool:
+    if e.kind != "amax" or not isinstance(e.steps, Steps) or e.right.shape != (1,):
+        return False
+    found, x = e.actual[0], e.tensors["input"]
+    numbers = range(0, x.shape[e.steps.direction], 16)
+    return found == 0 or any((abs(e.steps.lines(x, slice(n, n + 16))) == found).any() for n in numbers)
+
+
+def _permutation(e: Evidence) -> bool:
+    right, actual = _bits(e.right)[e.wrong], _bits(e.actual)[e.wrong]
+    return right.size > 2 and np.array_equal(np.sort(right), np.sort(actual))
+
+
+def _one_scale_off(e: Evidence) -> bool:
+    off = np.abs(e.actual[e.wrong].astype(np.int16) - e.right[e.wrong]) if e.kind == "scale_inv" else np.zeros(1)
+    return bool((off == 1).all())
+
+
+def _one_code_off(e: Evidence) -> bool:
+    if e.kind != "data":
+        return False
+    right, actual = e.codes
+    wrong = right != actual
+    off = np.abs((right & 7).astype(np.int8) - (actual & 7).astype(np.int8))
+    return bool(((off == 1) & (right >> 3 == actual >> 3))[wrong].all())
+
+
+def _one_ulp_off(e: Evidence) -> bool:
+    if e.kind not in ("output", "amax"):
+        return False
+    right, actual = _bits(e.right)[e.wrong].astype(np.int64), _bits(e.actual)[e.wrong].astype(np.int64)
+    return bool((np.abs(right - actual) == 1).all())
+
+
+def _tile_edge(e: Evidence) -> bool:
+    if e.wrong.ndim != 2 or e.kind == "amax":
+        return False
+    first = [int(np.argmax((e.wrong & e.valued).any(axis=1 - axis))) for axis in (0, 1)]
+    extents = e.field.valid or e.field.shape
+    return any(
+        0 < (extent - 1) * size // band * band <= start * size
+        for start, extent, size in zip(first, extents, (1, e.field.block[1]), strict=True)
+        for band in _BANDS
+    )
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.array_equal(_bits(one), _bits(other))
+
+
+HYPOTHESES = (
+    Hypothesis(Cause("unwritten or stale", "every wrong byte still holds the pattern from before the run"), _unwritten),
+    Hypothesis(Cause("differs between runs", "a race, or state that a run left behind"), _runs_differ),
+    Hypothesis(Cause("padding not zeroed", "every value is right; bytes that belong to no block are not 0"), _padding),
+    *hypotheses(exactly=True),
+    Hypothesis(Cause("nibble swap", "the two codes of a byte changed places"), _nibble_swap),
+    Hypothesis(Cause("row/column mix", "the bytes are those of the other direction"), _row_column_mix),
+    Hypothesis(Cause("compact and swizzled mixed up", "the scale bytes lie in the other layout"), _layout_mix),
+    Hypothesis(Cause("swizzled twice", "the permutation was applied to bytes already in tiles"), _swizzled_twice),
+    Hypothesis(Cause("swizzled backwards", "the inverse of the permutation was applied"), _transposed_tiles),
+    Hypothesis(
+        Cause("tie direction", "every wrong code is of a product exactly between two e2m1 values"), _tie_direction
+    ),
+    Hypothesis(Cause("sign of zero dropped", "-0.0 was written as +0.0"), _zero_sign),
+    Hypothesis(Cause("NaN code", "every wrong code belongs to a NaN product, which must give 0x7"), _nan_code),
+    Hypothesis(Cause("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives"), _nan_bits),
+    Hypothesis(
+        Cause("missing clamp of the multiplier", "every wrong code is in a block whose scale underflowed to 0"),
+        _multiplier_clamp,
+    ),
+    Hypothesis(Cause("missing saturation of the scale", "the scale became NaN instead of 448"), _scale_clamp),
+    Hypothesis(Cause("zeros written", "every wrong byte is 0"), _zeros),
+    *hypotheses(exactly=False),
+    Hypothesis(Cause("amax of a part", "the amax is that of some elements and not of all"), _partial_amax),
+    Hypothesis(Cause("permutation", "the right bytes stand in other places of the layout"), _permutation),
+    Hypothesis(Cause("1-ulp scale", "every wrong scale byte is the neighbour of the right one"), _one_scale_off),
+    Hypothesis(Cause("one code off", "every wrong code is the neighbour of the right one, and no tie"), _one_code_off),
+    Hypothesis(Cause("1-ulp value", "every wrong value is the neighbour of the right one"), _one_ulp_off),
+    Hypothesis(Cause("tile edge", "only the last, perhaps incomplete, band of rows or columns is wrong"), _tile_edge),
+)

@@ -1,0 +1,81 @@
+"""The steps from NVFP4 bytes back to floats, each with the choices in which implementations differ.
+
+The counterpart of `harness.steps` for the recipe dequantize. Again the defaults are the contract, and this is a
+diagnosis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from harness.case import Case
+from harness.difference import unswizzled
+from harness.steps import BLOCK, E2M1_VALUES, E4M3_VALUES
+
+_DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
+_NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What every step gave on n rows: (n, blocks) and, for codes, product and output, (n, cols)."""
+
+    codes: np.ndarray
+    scale_inv: np.ndarray
+    scaled_amax: np.ndarray
+    factor: np.ndarray
+    product: np.ndarray
+    output: np.ndarray
+
+
+@dataclass(frozen=True)
+class DecodeSteps:
+    """One way from bytes to floats.
+
+    dtype: of the output
+    order: `scale_first`, RN(scale * amax) * C, or `amax_first`, scale * RN(amax * C)
+    e4m3_max: 448 or 256
+    layout: `compact` or `swizzled` scale bytes
+    low_nibble_first: whether the even element is in the low nibble
+    """
+
+    dtype: str
+    order: str = "scale_first"
+    e4m3_max: int = 448
+    layout: str = "compact"
+    low_nibble_first: bool = True
+
+    @classmethod
+    def of(cls, case: Case) -> DecodeSteps:
+        """The contract's steps for a case of the recipe dequantize."""
+        flags = case.flags
+        return cls(
+            dtype=str(flags.dtype),
+            e4m3_max=int(flags.get("e4m3_max", 448)),
+            layout=str(flags.get("scale_layout", "compact")),
+        )
+
+    def decode(self, tensors: Mapping[str, np.ndarray], rows: np.ndarray) -> Decoded:
+        """Decode whole rows of `data`, `scale_inv` and an `amax` of the whole tensor."""
+        data = tensors["data"][rows]
+        nibbles = (data & 15, data >> 4)
+        codes = np.stack(nibbles if self.low_nibble_first else nibbles[::-1], axis=2).reshape(len(rows), -1)
+        scale_inv = unswizzled(tensors["scale_inv"]) if self.layout == "swizzled" else tensors["scale_inv"]
+        scale_inv = scale_inv[rows, : codes.shape[1] // BLOCK]
+        with np.errstate(all="ignore"):
+            rescale = np.float32(1) / np.float32(6 * self.e4m3_max)
+            scale = E4M3_VALUES[scale_inv]
+            scaled_amax = scale * tensors["amax"].reshape(1, 1)
+            if self.order == "scale_first":
+                factor = scaled_amax * rescale
+            else:
+                factor = scale * (tensors["amax"].reshape(1, 1) * rescale)
+            product = E2M1_VALUES[codes] * np.repeat(factor, BLOCK, axis=1)
+            output = product.astype(_DTYPES[self.dtype])
+        nan = _NAN[output.dtype.itemsize]
+        output.view(nan.dtype)[np.isnan(product)] = nan
+        return Decoded(codes, scale_inv, scaled_amax, factor, product, output)

@@ -1,0 +1,216 @@
+"""Everything a cause can be read from: what a kernel was given, what it wrote, what the steps of its recipe give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.case import Case
+from harness.decode_steps import DecodeSteps
+from harness.difference import Difference, compacted, compare, owned, wrong_entries
+from harness.steps import BLOCK, Encoded, Steps
+from harness.tensor import Field
+
+SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothesis
+FEW = 8  # so few wrong entries may agree with a hypothesis by chance
+
+_DATAFLOW = ("amax", "scale_inv", "data")
+
+
+class Cause(NamedTuple):
+    """name: stable and short, for tables; explanation: one line for a person."""
+
+    name: str
+    explanation: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.explanation}"
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """A wrong output. Arrays of a field are in compact order here, whatever its layout.
+
+    tensors: what the kernel read, by parameter name
+    expected: the demanded bytes by field
+    runs: what the kernel wrote, one mapping for each run; the first is the one that is explained
+    poisons: the byte each run's outputs were filled with before it
+    """
+
+    case: Case
+    tensors: Mapping[str, np.ndarray]
+    fields: Mapping[str, Field]
+    expected: Mapping[str, np.ndarray]
+    runs: tuple[Mapping[str, np.ndarray], ...]
+    poisons: tuple[int, ...] = ()
+
+    @cached_property
+    def differences(self) -> dict[str, Difference]:
+        """What is wrong with each wrong field, in the order of the dataflow: amax, scale_inv, data, the rest."""
+        found = {
+            name: compare(name, field, self.expected[name], self.written(name)) for name, field in self.fields.items()
+        }
+        rank = {kind: number for number, kind in enumerate(_DATAFLOW)}
+        ordered = sorted(found, key=lambda name: rank.get(_split(name)[1], len(rank)))
+        return {name: difference for name in ordered if (difference := found[name]) is not None}
+
+    @cached_property
+    def root(self) -> str:
+        """The earliest wrong field: what lies behind it in the dataflow may be wrong for its sake alone."""
+        return next(iter(self.differences))
+
+    @property
+    def side(self) -> str:
+        """`rowwise`, `columnwise`, or empty for a field of neither."""
+        return _split(self.root)[0]
+
+    @property
+    def kind(self) -> str:
+        """`amax`, `scale_inv`, `data`, or the root's whole name if it has no side."""
+        return _split(self.root)[1]
+
+    @property
+    def field(self) -> Field:
+        """The root's field."""
+        return self.fields[self.root]
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the root has the right dtype, shape and strides, so that its entries can be told apart."""
+        return self.differences[self.root].kind in ("bytes", "padding")
+
+    def written(self, name: str, run: int = 0) -> np.ndarray:
+        """What a run left in a field, in the array's own order."""
+        return self.runs[run][name]
+
+    @cached_property
+    def right(self) -> np.ndarray:
+        """The root as demanded."""
+        return compacted(self.field, self.expected[self.root])
+
+    @cached_property
+    def actual(self) -> np.ndarray:
+        """The root as written."""
+        return compacted(self.field, self.written(self.root))
+
+    @cached_property
+    def wrong(self) -> np.ndarray:
+        """Mask of the root's wrong entries."""
+        return compacted(self.field, wrong_entries(self.root, self.expected[self.root], self.written(self.root)))
+
+    @cached_property
+    def valued(self) -> np.ndarray:
+        """Mask of the root's entries that are not padding."""
+        return compacted(self.field, owned(self.field))
+
+    @cached_property
+    def steps(self) -> Steps | DecodeSteps | None:
+        """The contract's steps to the root; None where none are known."""
+        if self.case.recipe == "dequantize":
+            return DecodeSteps.of(self.case)
+        return Steps.of(self.case, self.side) if self.side else None
+
+    @cached_property
+    def lines(self) -> np.ndarray:
+        """Numbers of the lines that are looked at closely: groups of 16 that hold wrong entries, evenly spread.
+
+        A wrong amax has no place, so that its groups are of all lines.
+        """
+        count, length = (self.case.cols, self.case.rows) if self.field.transposed else (self.case.rows, self.case.cols)
+        if self.kind == "amax":
+            groups = np.arange(count // BLOCK)
+        else:
+            groups = np.unique(np.flatnonzero((self.wrong & self.valued).any(axis=1)) // BLOCK)
+        most = max(1, SAMPLE // (length * BLOCK))
+        if len(groups) > most:
+            groups = groups[np.linspace(0, len(groups) - 1, most).astype(np.int64)]
+        return (groups[:, None] * BLOCK + np.arange(BLOCK)).reshape(-1)
+
+    @cached_property
+    def baseline(self) -> Encoded:
+        """The contract's steps on `lines`, for a root that is data or scale_inv."""
+        return self._encode(self.steps)
+
+    @cached_property
+    def codes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Demanded and written codes of `lines`, for a root that is data."""
+        return _unpacked(self.right[self.lines]), _unpacked(self.actual[self.lines])
+
+    def explained_by(self, steps: Steps | DecodeSteps, exactly: bool) -> bool:
+        """Whether other steps give the bytes that were written.
+
+        exactly: in every field of the side, as far as `lines` show; otherwise wherever the root is wrong, while no
+            field before the root in the dataflow contradicts them. A few wrong entries then only count if they are
+            at least half of those that the other steps would make wrong: a bug may be confined to a part of the
+            tensor, but then it shows more than once
+        """
+        given = self._replay(steps)
+        for kind, array in given.items():
+            name = f"{self.side}_{kind}" if self.side else kind
+            if name not in self.expected:
+                continue
+            written = self._looked_at(name, compacted(self.fields[name], self.written(name)))
+            if written.shape != array.shape:
+                if kind == self.kind:
+                    return False
+                continue
+            differs = wrong_entries("", written, array)
+            if kind == self.kind and not exactly:
+                wrong = self._looked_at(name, self.wrong)
+                predicted = wrong_entries("", self._looked_at(name, self.right), array)
+                enough = wrong.sum() >= FEW or 2 * wrong.sum() >= predicted.sum()
+                return bool(enough) and not (differs & wrong).any()
+            if differs.any():
+                return False
+        return True
+
+    def _replay(self, steps: Steps | DecodeSteps) -> dict[str, np.ndarray]:
+        if isinstance(steps, DecodeSteps):
+            return {"output": steps.decode(self.tensors, self.lines).output}
+        encoded = self._encode(steps)
+        return {"amax": self._amax(steps), "scale_inv": encoded.scale_inv, "data": encoded.data}
+
+    def _encode(self, steps: Steps) -> Encoded:
+        return steps.encode(steps.lines(self.tensors["input"], self.lines), self.lines, self._amax(steps))
+
+    @cached_property
+    def _amaxes(self) -> dict[tuple[object, ...], np.ndarray]:
+        return {}
+
+    def _amax(self, steps: Steps) -> np.ndarray:
+        given = self.tensors.get(f"{self.side}_amax")
+        if given is not None and steps.granularity == self.steps.granularity:
+            return given
+        key = (steps.rotation, steps.rotation_rounded, steps.amax_of, steps.granularity)
+        if key not in self._amaxes:
+            self._amaxes[key] = steps.amax(self.tensors["input"])
+        return self._amaxes[key]
+
+    def _looked_at(self, name: str, array: np.ndarray) -> np.ndarray:
+        """The part of a compact array that a replay gives."""
+        if name.endswith("amax"):
+            return array
+        valid = self.fields[name].valid
+        return array[self.lines] if valid is None else array[self.lines, : valid[1]]
+
+
+class Hypothesis(NamedTuple):
+    """A cause, and whether the evidence shows it."""
+
+    cause: Cause
+    holds: Callable[[Evidence], bool]
+
+
+def _split(name: str) -> tuple[str, str]:
+    for side in ("rowwise", "columnwise"):
+        if name.startswith(f"{side}_"):
+            return side, name.removeprefix(f"{side}_")
+    return "", name
+
+
+def _unpacked(data: np.ndarray) -> np.ndarray:
+    return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)

@@ -1,0 +1,180 @@
+"""A mismatch on one screen: which field, how many, where first, both bytes decoded, the inputs, and a likely cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.case import Case
+from harness.classify import cause_of
+from harness.decode_steps import DecodeSteps
+from harness.difference import Difference, compare, first_input
+from harness.evidence import Evidence
+from harness.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
+
+if TYPE_CHECKING:
+    from harness.expectation import Expectation
+
+__all__ = ["Difference", "compare", "decoded", "render"]
+
+_LABEL = 10  # columns
+_WIDTH = 110
+_OTHERS = 4  # wrong fields that are named beside the first
+
+
+def render(
+    case: Case,
+    target: str,
+    expected: Expectation,
+    runs: Sequence[Mapping[str, np.ndarray]],
+    poisons: Sequence[int] = (),
+) -> str:
+    """The story of a wrong output, at most 40 lines of 110 columns.
+
+    target: what the kernel was compiled for
+    runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
+    """
+    first = next((i for i, run in enumerate(runs) if _differs(expected, run)), 0)
+    order = [first, *(i for i in range(len(runs)) if i != first)]
+    evidence = Evidence(
+        case,
+        expected.inputs,
+        expected.fields,
+        expected.values,
+        tuple(runs[i] for i in order),
+        tuple(poisons[i] for i in order if i < len(poisons)),
+    )
+    if not evidence.differences:
+        return f"no byte differs in {case.id} on {target}"
+    lines = [f"MISMATCH  {case.id}  on {target}", *_fields(evidence)]
+    at = None
+    if evidence.comparable:
+        found = evidence.differences[evidence.root]
+        at = element_of(evidence, found)
+        lines += _place(evidence, found, at)
+        if found.kind == "bytes":
+            lines += _block(evidence, found)
+    lines.append(_labelled("cause", str(cause_of(evidence))))
+    where = f" --field {evidence.root} --at {at[0]},{at[1]}" if at else f" --field {evidence.root}"
+    lines.append(_labelled("trace", f"harness trace '{case.id}'{where}"))
+    lines.append(_labelled("reproduce", f"make verify CASE='{case.id}'"))
+    return "\n".join(lines)
+
+
+def decoded(name: str, entry: np.generic) -> str:
+    """One entry of a field, its bits and what they mean: `0x5A = e2m1 -1, 3`."""
+    bits = int.from_bytes(entry.tobytes(), "little")
+    spelled = f"0x{bits:0{2 * entry.dtype.itemsize}X}"
+    if name.endswith("data"):
+        return f"{spelled} = e2m1 {E2M1_VALUES[bits & 15]:g}, {E2M1_VALUES[bits >> 4]:g}"
+    if name.endswith("scale_inv"):
+        return f"{spelled} = e4m3 {E4M3_VALUES[bits]:g}"
+    return f"{spelled} = {float(entry):.9g}"
+
+
+def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
+    """(row, col) of the input element that the first wrong entry, and in a data byte the wrong nibble, comes from."""
+    row, col = first_input(e.field, found.compact)
+    right, actual = found.expected[0], found.actual[0]
+    if e.kind != "data" or (right ^ actual) & 15:
+        return row, col
+    return (row + 1, col) if e.field.transposed else (row, col + 1)
+
+
+def _differs(expected: Expectation, run: Mapping[str, np.ndarray]) -> bool:
+    return any(compare(name, field, expected.values[name], run[name]) for name, field in expected.fields.items())
+
+
+def _fields(e: Evidence) -> list[str]:
+    lines = []
+    for label, (name, found) in zip(["field", *["also"] * _OTHERS], e.differences.items(), strict=False):
+        if isinstance(found.expected, str):
+            text = str(found)
+        else:
+            field = e.fields[name]
+            layout = ", swizzled" if field.swizzled else ""
+            share = f"{found.count} of {found.total} entries differ ({100 * found.share:.3g} %)"
+            padding = ", all in the padding" if found.kind == "padding" else ""
+            text = f"{name} {field.dtype} {field.shape}{layout}: {share}{padding}"
+        lines.append(_labelled(label, text))
+    return lines
+
+
+def _place(e: Evidence, found: Difference, at: tuple[int, int]) -> list[str]:
+    array = list(found.index)
+    place = f"{array}" if found.index == found.compact else f"{array} of the array, {list(found.compact)} compact"
+    if found.kind == "bytes":
+        place += f", from input [{at[0]}, {at[1]}]"
+    return [
+        _labelled("first", place),
+        _labelled("demanded", decoded(e.root, e.expected[e.root][found.index])),
+        _labelled("written", decoded(e.root, e.written(e.root)[found.index])),
+    ]
+
+
+def _block(e: Evidence, found: Difference) -> list[str]:
+    """The inputs of the first wrong entry's block, and what the contract makes of them."""
+    if isinstance(e.steps, DecodeSteps):
+        return _decoded_block(e, found)
+    if not isinstance(e.steps, Steps) or e.kind == "amax":
+        return []
+    line, element = found.compact[0], found.compact[1] * e.field.block[1]
+    numbers = e.steps.group(line)
+    x = e.tensors["input"]
+    given = e.tensors.get(f"{e.side}_amax")
+    amax = e.steps.amax(x) if given is None else given
+    encoded = e.steps.encode(e.steps.lines(x, numbers), numbers, amax)
+    here, block = int(np.flatnonzero(numbers == line)[0]), element // BLOCK
+    span = slice(block * BLOCK, block * BLOCK + BLOCK)
+    per_block = np.broadcast_to(encoded.encode_scale, encoded.scale.shape)
+    scale_inv = encoded.scale_inv[here, block]
+    source = f"[{span.start}:{span.stop}, {line}]" if e.field.transposed else f"[{line}, {span.start}:{span.stop}]"
+    lines = [_labelled("block", f"{block} of line {line}, input {source}")]
+    raw = x[span, line] if e.field.transposed else x[line, span]
+    lines += _sixteen("inputs", raw)
+    if e.steps.rotation is not None:
+        lines += _sixteen("rotated", encoded.values[here, span])
+    summary = (
+        f"S_enc {_number(per_block[here, block])}  block amax {_number(encoded.block_amax[here, block])}  "
+        f"scale_inv {decoded('scale_inv', scale_inv)}  multiplier {_number(encoded.multiplier[here, block])}"
+    )
+    lines += [_labelled("steps", summary), *_sixteen("products", encoded.product[here, span])]
+    if e.kind == "data":
+        packed = slice(span.start // 2, span.stop // 2)
+        for label, array in (("demanded", e.right), ("written", e.actual)):
+            values = [f"{E2M1_VALUES[code]:g}" for byte in array[line, packed] for code in (byte & 15, byte >> 4)]
+            lines.append(_labelled(label, " ".join(f"{value:>4}" for value in values)))
+    return lines
+
+
+def _decoded_block(e: Evidence, found: Difference) -> list[str]:
+    row, col = found.compact
+    got = e.steps.decode(e.tensors, np.array([row]))
+    block = col // BLOCK
+    span = slice(block * BLOCK, block * BLOCK + BLOCK)
+    summary = (
+        f"scale_inv {decoded('scale_inv', got.scale_inv[0, block])}  amax {_number(e.tensors['amax'].flat[0])}  "
+        f"factor {_number(got.factor[0, block])}"
+    )
+    return [
+        _labelled("block", f"{block} of row {row}"),
+        *_sixteen("codes", E2M1_VALUES[got.codes[0, span]]),
+        _labelled("steps", summary),
+        *_sixteen("products", got.product[0, span]),
+        *_sixteen("written", e.actual[row, span]),
+    ]
+
+
+def _sixteen(label: str, values: np.ndarray) -> list[str]:
+    spelled = [f"{_number(value):>12}" for value in values]
+    return [_labelled(label, "".join(spelled[:8])), _labelled("", "".join(spelled[8:]))]
+
+
+def _number(value: np.generic) -> str:
+    return f"{float(value):.6g}"
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}}{text}"

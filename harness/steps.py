@@ -1,0 +1,244 @@
+"""The steps from a matrix to NVFP4 bytes, each with the choices in which implementations differ.
+
+The defaults are the contract. A changed choice is a hypothesis about what a wrong kernel does: `harness.classify` looks
+for the choices that give a kernel's bytes, `harness.trace` prints the steps of one block. This is a diagnosis, never a
+verdict; the bytes that decide come from the oracles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from harness.case import Case
+
+BLOCK = 16
+WINDOW = 64
+
+_CHUNK = 1 << 22  # elements of float32 held at one time while an amax is looked for
+_FLT_MAX = np.finfo(np.float32).max
+_BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+E2M1_VALUES = np.concatenate([_E2M1, -_E2M1])
+E2M1_MIDPOINTS = (_E2M1[1:] + _E2M1[:-1]) / 2
+E4M3_VALUES = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What every step gave on n lines of a length: arrays (n, blocks) float32 unless said otherwise.
+
+    values, product: (n, length)
+    encode_scale, decode_scale: S_enc and S_dec, (n or 1, blocks or 1)
+    scale: before its cast
+    scale_inv: (n, blocks) uint8
+    random: (n, length) uint8, None for rne
+    codes: (n, length) uint8
+    """
+
+    values: np.ndarray
+    encode_scale: np.ndarray
+    decode_scale: np.ndarray
+    block_amax: np.ndarray
+    scale: np.ndarray
+    scale_inv: np.ndarray
+    multiplier: np.ndarray
+    product: np.ndarray
+    random: np.ndarray | None
+    codes: np.ndarray
+
+    @property
+    def data(self) -> np.ndarray:
+        """(n, length/2) uint8, the even element in the low nibble."""
+        return self.codes[:, 0::2] | (self.codes[:, 1::2] << 4)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """One way from a matrix to bytes, for one output direction.
+
+    direction: 0 rowwise, 1 columnwise; a line is a row or a column of the input
+    seed, offset: Philox key and last counter word
+    granularity: `tensor`, `row` or `window`
+    amax_floor: the least amax that S_enc is computed from
+    square: True for 16x16 blocks
+    rotation: sign mask of the rht, None without
+    rotation_rounded: whether the rotated values are rounded to bf16
+    amax_of: `magnitudes`, `values` (no abs), `rotated_fp32` (before the rounding to bf16) or `nan_kept`
+    scale_form: `multiply` or `divide`
+    multiplier: `reciprocal`, `direct` or `fast`
+    rounding: `rne` or `sr`
+    random_direction: the third counter word if it is not `direction`
+    random_reversed: whether byte 3 of a word serves the first of its elements
+    """
+
+    direction: int = 0
+    seed: int = 0
+    offset: int = 0
+    granularity: str = "tensor"
+    amax_floor: float = 0.0
+    e4m3_max: int = 448
+    square: bool = False
+    rotation: int | None = None
+    rotation_rounded: bool = True
+    amax_of: str = "magnitudes"
+    scale_form: str = "multiply"
+    multiplier: str = "reciprocal"
+    rounding: str = "rne"
+    random_direction: int | None = None
+    random_reversed: bool = False
+
+    @classmethod
+    def of(cls, case: Case, side: str) -> Steps | None:
+        """The contract's steps for `rowwise` or `columnwise`; None for a recipe they do not describe."""
+        granularity = {"per_tensor": "tensor", "row_scaled": "row", "local_1x64": "window"}.get(case.recipe)
+        if granularity is None:
+            return None
+        flags, local = case.flags, granularity == "window"
+        rotated = side == "columnwise" and flags.get("rht", False)
+        multiplier = flags.get("multiplier", "direct" if local else "reciprocal")
+        return cls(
+            direction=int(side == "columnwise"),
+            seed=case.seed,
+            offset=case.philox_offset,
+            granularity=granularity,
+            amax_floor=1e-12 if local else 0.0,
+            square=flags.get("block") == "block_16x16",
+            rotation=int(flags.get("sign_mask", 0xD7E8)) if rotated else None,
+            multiplier="fast" if flags.get("fast_math", False) else str(multiplier),
+            rounding=str(flags.get("rounding", "rne")),
+        )
+
+    def lines(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
+        """(n, length) float32: what is quantized in some lines of the input, rotated if the steps say so."""
+        values = self._rotated(x, numbers)
+        if self.rotation is None or not self.rotation_rounded:
+            return values
+        with np.errstate(all="ignore"):
+            return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    def group(self, line: int) -> np.ndarray:
+        """Numbers of the lines that are encoded together with `line`: itself, or the 16 lines of its square blocks."""
+        return np.arange(line // BLOCK * BLOCK, line // BLOCK * BLOCK + BLOCK) if self.square else np.array([line])
+
+    def amax(self, x: np.ndarray) -> np.ndarray:
+        """(1,), (lines,) or (lines, length/64) float32 by granularity."""
+        count, length = x.shape[::-1] if self.direction else x.shape
+        step = max(1, _CHUNK // length)
+        width = WINDOW if self.granularity == "window" else length
+        read = self._rotated if self.amax_of == "rotated_fp32" else self.lines
+        parts = [read(x, slice(first, first + step)) for first in range(0, count, step)]
+        found = np.concatenate([self._largest(part.reshape(len(part), -1, width)) for part in parts])
+        if self.granularity == "window":
+            return found
+        return self._largest(found.reshape(1, -1)) if self.granularity == "tensor" else found[:, 0]
+
+    def encode(self, values: np.ndarray, numbers: np.ndarray, amax: np.ndarray) -> Encoded:
+        """Encode whole lines.
+
+        values: (n, length) float32 from `lines`; with square blocks n counts whole groups of 16 lines
+        numbers: (n,) their line numbers
+        amax: of all granules, as `amax` gives it
+        """
+        with np.errstate(all="ignore"):
+            return self._encode(values, numbers, amax)
+
+    def _encode(self, values: np.ndarray, numbers: np.ndarray, amax: np.ndarray) -> Encoded:
+        n, blocks = len(values), values.shape[1] // BLOCK
+        encode_scale = self._encode_scale(amax, numbers)
+        decode_scale = np.float32(1) / encode_scale
+        grouped = values.reshape(n, blocks, BLOCK)
+        block_amax = np.fmax.reduce(np.abs(grouped), axis=2, initial=np.float32(0))
+        if self.square:
+            block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
+        scale = self._scale(block_amax, encode_scale)
+        scale_inv = np.minimum(scale, np.float32(448)).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+        multiplier = self._multiplier(E4M3_VALUES[scale_inv], encode_scale, decode_scale)
+        product = (grouped * multiplier[:, :, None]).reshape(n, -1)
+        random = self._random(numbers, blocks) if self.rounding == "sr" else None
+        return Encoded(
+            values=values,
+            encode_scale=encode_scale,
+            decode_scale=decode_scale,
+            block_amax=block_amax,
+            scale=scale,
+            scale_inv=scale_inv,
+            multiplier=multiplier,
+            product=product,
+            random=random,
+            codes=_codes(product, random),
+        )
+
+    def _rotated(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
+        chosen = x[:, numbers].T if self.direction else x[numbers]
+        values = np.ascontiguousarray(chosen).astype(np.float32)
+        return values if self.rotation is None else _rotate(values, self.rotation)
+
+    def _largest(self, values: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            if self.amax_of != "values":
+                values = np.abs(values)
+            reduce = np.maximum.reduce if self.amax_of == "nan_kept" else np.fmax.reduce
+            return reduce(values, axis=-1, initial=np.float32(0))
+
+    def _encode_scale(self, amax: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        if self.granularity == "tensor":
+            granules = amax.reshape(1, 1)
+        elif self.granularity == "row":
+            granules = amax[numbers, None]
+        else:
+            granules = np.repeat(amax[numbers], WINDOW // BLOCK, axis=1)
+        granules = np.fmax(granules, np.float32(self.amax_floor))
+        scale = np.fmin(np.float32(self.e4m3_max * 6) / granules, _FLT_MAX)
+        return np.where((granules == 0) | (scale == 0), np.float32(1), scale)
+
+    def _scale(self, block_amax: np.ndarray, encode_scale: np.ndarray) -> np.ndarray:
+        if self.scale_form == "divide":
+            return block_amax / np.float32(6) * encode_scale
+        return np.fmin(block_amax * (encode_scale * (np.float32(1) / np.float32(6))), _FLT_MAX)
+
+    def _multiplier(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
+        if self.multiplier == "direct":
+            return np.where(scale == 0, np.float32(0), encode_scale / scale)
+        if self.multiplier == "fast":
+            return np.fmin(encode_scale / scale, _BF16_MAX).astype(ml_dtypes.bfloat16).astype(np.float32)
+        return np.fmin(np.float32(1) / (scale * decode_scale), _FLT_MAX)
+
+    def _random(self, numbers: np.ndarray, blocks: int) -> np.ndarray:
+        # Imported late: only cases with random bits need torch for a diagnosis.
+        import torch
+
+        from harness.oracles.torch_philox import element_bits
+
+        index = torch.from_numpy(np.asarray(numbers, np.int64))[:, None] * blocks + torch.arange(blocks)
+        direction = self.direction if self.random_direction is None else self.random_direction
+        random = element_bits(index, direction, self.seed, self.offset).numpy()
+        if self.random_reversed:
+            random = random.reshape(-1, 4)[:, ::-1]
+        return random.reshape(len(numbers), -1)
+
+
+def _codes(product: np.ndarray, random: np.ndarray | None) -> np.ndarray:
+    magnitude = np.abs(product)
+    if random is None:
+        codes = np.searchsorted(E2M1_MIDPOINTS, magnitude, side="left")
+        codes += (codes % 2 == 1) & np.isin(magnitude, E2M1_MIDPOINTS)
+    else:
+        step = np.where(magnitude >= 4, np.float32(2), np.where(magnitude >= 2, np.float32(1), np.float32(0.5)))
+        codes = np.searchsorted(_E2M1, magnitude + random * np.float32(2**-8) * step, side="right") - 1
+    signed = codes.astype(np.uint8) | np.signbit(product).view(np.uint8) << 3
+    return np.where(np.isnan(product), np.uint8(7), signed)
+
+
+def _rotate(values: np.ndarray, sign_mask: int) -> np.ndarray:
+    """The randomised Hadamard transform of every 16 elements of a line, float32, times 1/4."""
+    flip = np.array([-1 if sign_mask >> i & 1 else 1 for i in range(BLOCK)], np.float32)
+    with np.errstate(all="ignore"):
+        r = values.reshape(-1, BLOCK) * flip
+        for stride in (1, 2, 4, 8):
+            pairs = r.reshape(-1, BLOCK // (2 * stride), 2, stride)
+            a, b = pairs[:, :, 0], pairs[:, :, 1]
+            r = np.stack([a + b, a - b], axis=2).reshape(-1, BLOCK)
+        return (r * np.float32(0.25)).reshape(values.shape)

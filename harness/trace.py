@@ -1,0 +1,279 @@
+"""One block of 16 values, step by step: the contract's steps, both oracles and a kernel side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from io import StringIO
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.case import Case
+from harness.decode_steps import DecodeSteps
+from harness.difference import compacted
+from harness.errors import UsageError
+from harness.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
+from harness.tensor import Field
+
+_WIDTH = 120
+_NUMPY_LARGEST = 1 << 26  # elements; beyond, the NumPy oracle takes minutes
+_ABSENT = "-"
+
+
+def trace(
+    case: Case,
+    field: str | None = None,
+    at: tuple[int, int] = (0, 0),
+    kernel: Mapping[str, np.ndarray] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> str:
+    """The block that holds one element, as text.
+
+    field: an output of the case, which decides the direction; the first if None
+    at: (row, col) of an element of the high-precision tensor
+    kernel: what a kernel wrote, by field; its column is empty without
+    inputs: what the kernel read, by parameter; made from the case if None
+    raises UsageError for a field or an element the case does not have
+    """
+    oracle = import_module(f"harness.oracles.{case.recipe}")
+    fields = oracle.outputs(case)
+    name = next(iter(fields)) if field is None else field
+    if name not in fields:
+        raise UsageError(f"{case.id} has no output {name!r}; it has {', '.join(fields)}")
+    if not (0 <= at[0] < case.rows and 0 <= at[1] < case.cols):
+        raise UsageError(f"element {at[0]},{at[1]} is outside the {case.rows}x{case.cols} tensor of {case.id}")
+    if inputs is None:
+        from harness.expectation import expect
+
+        inputs = expect(case).inputs
+    witnesses = {
+        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.rows * case.cols <= _NUMPY_LARGEST else None,
+        "torch": _ask_torch(oracle, case, inputs),
+        "kernel": kernel,
+    }
+    spot = _Spot(fields, name, at, {who: said for who, said in witnesses.items() if said is not None})
+    side = name.split("_")[0]
+    steps = DecodeSteps.of(case) if case.recipe == "dequantize" else Steps.of(case, side)
+    if isinstance(steps, DecodeSteps):
+        tables = _decoding(spot, steps, inputs)
+    elif steps is not None and side in ("rowwise", "columnwise"):
+        tables = _encoding(spot, steps, side, inputs)
+    else:
+        tables = _entries(spot)
+    return _text(case, spot, tables)
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Where to look and who is asked.
+
+    at: (row, col) of an element of the tensor
+    witnesses: arrays by field of `numpy`, `torch` and `kernel`, as far as present
+    """
+
+    fields: Mapping[str, Field]
+    name: str
+    at: tuple[int, int]
+    witnesses: Mapping[str, Mapping[str, np.ndarray]]
+
+    @property
+    def line(self) -> int:
+        """The line of the output, a row or a column of the tensor."""
+        return self.at[1] if self.fields[self.name].transposed else self.at[0]
+
+    @property
+    def block(self) -> int:
+        """The 16-block of the line."""
+        return (self.at[0] if self.fields[self.name].transposed else self.at[1]) // BLOCK
+
+    @property
+    def span(self) -> slice:
+        """The block's elements of the line."""
+        return slice(self.block * BLOCK, self.block * BLOCK + BLOCK)
+
+    def ask(self, name: str) -> dict[str, np.ndarray]:
+        """Every witness's array of a field, in compact order."""
+        if name not in self.fields:
+            return {}
+        return {who: compacted(self.fields[name], arrays[name]) for who, arrays in self.witnesses.items()}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of a table. ours: what the steps give; theirs: what each witness gives, as far as it can be asked."""
+
+    cells: tuple[str, ...]
+    ours: str
+    theirs: Mapping[str, str]
+
+    @property
+    def parts(self) -> list[str]:
+        """The witnesses that differ from the steps."""
+        return [who for who, said in self.theirs.items() if said != self.ours]
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A table: headings of the cells before `ours`, and its rows."""
+
+    headings: tuple[str, ...]
+    rows: list[_Row]
+
+
+def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndarray]) -> list[_Section]:
+    x = inputs["input"]
+    given = inputs.get(f"{side}_amax")
+    amax = steps.amax(x) if given is None else given
+    numbers = steps.group(spot.line)
+    encoded = steps.encode(steps.lines(x, numbers), numbers, amax)
+    here, block = int(np.flatnonzero(numbers == spot.line)[0]), spot.block
+
+    def of_block(array: np.ndarray) -> np.generic:
+        return np.broadcast_to(array, encoded.scale.shape)[here, block]
+
+    scales = {who: array[spot.line, block] for who, array in spot.ask(f"{side}_scale_inv").items()}
+    amaxes = {who: _granule(array, spot) for who, array in spot.ask(f"{side}_amax").items()}
+    wanted = steps.multiplier
+    head = [
+        _Row(("2.2", "amax"), _float(_granule(amax, spot)), {who: _float(value) for who, value in amaxes.items()}),
+        _Row(("2.1", "S_enc"), _float(of_block(encoded.encode_scale)), {}),
+        _Row(("2.3", "S_dec"), _float(of_block(encoded.decode_scale)), {}),
+        _Row(("2.2", "block amax"), _float(of_block(encoded.block_amax)), {}),
+        _Row(("2.4", "scale before its cast"), _float(of_block(encoded.scale)), {}),
+        _Row(
+            ("2.4", "scale_inv"),
+            _scale(of_block(encoded.scale_inv)),
+            {who: _scale(value) for who, value in scales.items()},
+        ),
+        _Row(
+            ({"direct": "2.7", "fast": "3"}.get(wanted, "2.6"), f"multiplier, {wanted}"),
+            _float(of_block(encoded.multiplier)),
+            {},
+        ),
+    ]
+    raw = x[spot.span, spot.line] if steps.direction else x[spot.line, spot.span]
+    data = {who: _nibbles(array[spot.line], spot.span) for who, array in spot.ask(f"{side}_data").items()}
+    body = []
+    for i in range(BLOCK):
+        position = spot.span.start + i
+        cells = [str(i), _float(raw[i])]
+        if steps.rotation is not None:
+            cells.append(_float(encoded.values[here, position]))
+        cells.append(_float(encoded.product[here, position]))
+        if encoded.random is not None:
+            cells.append(str(encoded.random[here, position]))
+        theirs = {who: _code(codes[i]) for who, codes in data.items()}
+        body.append(_Row(tuple(cells), _code(encoded.codes[here, position]), theirs))
+    rotated = ("rotated 2.10",) if steps.rotation is not None else ()
+    random = ("random 2.9",) if encoded.random is not None else ()
+    return [_Section(("", "step"), head), _Section(("i", "x", *rotated, "x * m 2.8", *random), body)]
+
+
+def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray]) -> list[_Section]:
+    got = steps.decode(inputs, np.array([spot.line]))
+    head = [
+        _Row(("9", "amax"), _float(inputs["amax"].flat[0]), {}),
+        _Row(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block]), {}),
+        _Row(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
+        _Row(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),
+    ]
+    asked = spot.ask(spot.name)
+    body = [
+        _Row(
+            (str(i), _code(got.codes[0, position]), _float(got.product[0, position])),
+            _entry(got.output[0, position]),
+            {who: _entry(array[spot.line, position]) for who, array in asked.items()},
+        )
+        for i, position in enumerate(range(spot.span.start, spot.span.stop))
+    ]
+    return [_Section(("", "step"), head), _Section(("i", "code", "q * factor"), body)]
+
+
+def _entries(spot: _Spot) -> list[_Section]:
+    """The one entry the element belongs to, for a recipe whose steps are not known here."""
+    field = spot.fields[spot.name]
+    index = (
+        (spot.line, spot.span.start // field.block[1])
+        if len(field.shape) == 2
+        else (min(spot.line, field.shape[0] - 1),)
+    )
+    said = {who: _entry(array[index]) for who, array in spot.ask(spot.name).items()}
+    first = next(iter(said.values()))
+    return [_Section(("entry", "compact index"), [_Row((spot.name, str(list(index))), first, said)])]
+
+
+def _text(case: Case, spot: _Spot, sections: Iterable[_Section]) -> str:
+    console = Console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
+    console.print(f"{case.id}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{spot.name}: block {spot.block} of line {spot.line}, from input {list(spot.at)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    parted = ""
+    for section in sections:
+        table = Table(*section.headings, "steps", *spot.witnesses, "", box=box.SIMPLE_HEAD, padding=(0, 1))
+        for row in section.rows:
+            said = [row.theirs.get(who, _ABSENT) for who in spot.witnesses]
+            mark = "" if not row.parts else "<-" if parted else "<- first"
+            if row.parts and not parted:
+                parted = (
+                    f"first difference from the steps: {' and '.join(row.parts)} at {' '.join(row.cells[:2]).strip()}"
+                )
+            table.add_row(*row.cells, row.ours, *said, mark)
+        console.print(table, highlight=False)
+    console.print(parted or "all agree on this block", highlight=False, soft_wrap=True)
+    return console.file.getvalue().rstrip() + "\n"
+
+
+def _granule(amax: np.ndarray, spot: _Spot) -> np.generic:
+    if amax.shape == (1,):
+        return amax[0]
+    return amax[spot.line] if amax.ndim == 1 else amax[spot.line, spot.span.start // 64]
+
+
+def _nibbles(line: np.ndarray, span: slice) -> np.ndarray:
+    packed = line[span.start // 2 : span.stop // 2]
+    return np.stack((packed & 15, packed >> 4), axis=1).reshape(-1)
+
+
+def _float(value: np.generic) -> str:
+    return f"{float(value):.9g}"
+
+
+def _scale(byte: np.generic) -> str:
+    return f"0x{int(byte):02X} {E4M3_VALUES[byte]:g}"
+
+
+def _code(code: np.generic) -> str:
+    return f"{int(code):X} {E2M1_VALUES[code]:g}"
+
+
+def _entry(value: np.generic) -> str:
+    bits = int.from_bytes(value.tobytes(), "little")
+    spelled = f"0x{bits:0{2 * value.dtype.itemsize}X}"
+    return spelled if value.dtype == np.uint8 else f"{spelled} {float(value):.6g}"
+
+
+def _ask_torch(oracle, case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    try:
+        import torch
+    except ImportError:
+        return None
+    import ml_dtypes
+
+    def to_torch(array: np.ndarray):
+        # torch reads no ml_dtypes array, so bf16 goes by its bits in both directions.
+        bf16 = array.dtype == ml_dtypes.bfloat16
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if bf16 else torch.from_numpy(array)
+
+    def to_numpy(tensor):
+        bf16 = tensor.dtype == torch.bfloat16
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if bf16 else tensor.numpy()
+
+    answers = oracle.torch_oracle(case, {name: to_torch(array) for name, array in inputs.items()})
+    return {name: to_numpy(tensor) for name, tensor in answers.items()}

@@ -1,0 +1,155 @@
+"""Hypotheses that replay the steps with one choice changed, and ask whether that gives the bytes a kernel wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from harness.case import Case
+from harness.decode_steps import DecodeSteps
+from harness.evidence import Cause, Evidence, Hypothesis
+from harness.steps import Steps
+
+_DEFAULT_MASK = 0xD7E8
+
+
+@dataclass(frozen=True)
+class Change:
+    """choices: the changed fields of the steps, in all variants that bear this name, for the steps and case at hand."""
+
+    cause: Cause
+    choices: Callable[[Steps, Case], Iterable[dict[str, object]]]
+    of: type = Steps
+
+
+def _halves_swapped(seed: int) -> int:
+    return (seed >> 32) | (seed & 0xFFFFFFFF) << 32
+
+
+def _multiplier(base: str, other: str) -> Callable[[Steps, Case], Iterable[dict[str, object]]]:
+    return lambda steps, case: [{"multiplier": other}] if steps.multiplier == base else []
+
+
+CHANGES = (
+    Change(
+        Cause("divide instead of multiply scale form", "RN(RN(block_amax / 6) * S_enc) gives these scale bytes"),
+        lambda steps, case: [{"scale_form": "divide"}],
+    ),
+    Change(
+        Cause("direct instead of reciprocal multiplier", "S_enc / scale_inv gives these codes"),
+        _multiplier("reciprocal", "direct"),
+    ),
+    Change(
+        Cause("reciprocal instead of direct multiplier", "1 / (scale_inv * S_dec) gives these codes"),
+        _multiplier("direct", "reciprocal"),
+    ),
+    Change(
+        Cause("fast_math where exact was asked", "the multiplier was rounded to bf16"),
+        _multiplier("reciprocal", "fast"),
+    ),
+    Change(
+        Cause("fast_math ignored", "the multiplier was not rounded to bf16"),
+        lambda steps, case: [{"multiplier": m} for m in ("reciprocal", "direct") if steps.multiplier == "fast"],
+    ),
+    Change(
+        Cause("sr and rne mixed up", "the other rounding gives these codes"),
+        lambda steps, case: [{"rounding": "rne" if steps.rounding == "sr" else "sr"}],
+    ),
+    Change(
+        Cause("sr bits of the other direction", "the third Philox counter word belongs to the other output"),
+        lambda steps, case: [{"random_direction": 1 - steps.direction}],
+    ),
+    Change(
+        Cause("sr bits in another order", "the bytes of each random word were served last first"),
+        lambda steps, case: [{"random_reversed": True}],
+    ),
+    Change(
+        Cause("sr key", "the Philox key was swapped, cut to its low word, or left at 0"),
+        lambda steps, case: [{"seed": s} for s in (_halves_swapped(steps.seed), steps.seed & 0xFFFFFFFF, 0)],
+    ),
+    Change(
+        Cause("rht skipped", "the unrotated columns give these bytes"),
+        lambda steps, case: [{"rotation": None}],
+    ),
+    Change(
+        Cause("sign_mask ignored", "the rotation used no sign mask, the default one, or the mask's bits in reverse"),
+        lambda steps, case: [
+            {"rotation": mask}
+            for mask in (0, _DEFAULT_MASK, int(f"{steps.rotation or 0:016b}"[::-1], 2))
+            if steps.rotation is not None
+        ],
+    ),
+    Change(
+        Cause("rht where none belongs", "this output was rotated and must not be"),
+        lambda steps, case: [
+            {"rotation": int(case.flags.get("sign_mask", _DEFAULT_MASK))} for _ in range(steps.rotation is None)
+        ],
+    ),
+    Change(
+        Cause("amax before rounding", "the amax is that of the rotated float32 values, before they became bf16"),
+        lambda steps, case: [{"amax_of": "rotated_fp32"}],
+    ),
+    Change(
+        Cause("rht kept in float32", "the rotated values were not rounded to bf16"),
+        lambda steps, case: [{"rotation_rounded": False}],
+    ),
+    Change(
+        Cause("amax without abs", "negative values were left out of an amax"),
+        lambda steps, case: [{"amax_of": "values"}],
+    ),
+    Change(
+        Cause("NaN kept in the amax", "an amax drops NaN and this one did not"),
+        lambda steps, case: [{"amax_of": "nan_kept"}],
+    ),
+    Change(
+        Cause("amax of the wrong granule", "S_enc came from an amax per row or window, or from one for the tensor"),
+        lambda steps, case: [
+            {"granularity": kind}
+            for kind in ("tensor", "row", "window")
+            if kind != "window" or not (case.rows % 64 or case.cols % 64)
+        ],
+    ),
+    Change(
+        Cause("448 and 256 mixed up", "the bytes fit the other e4m3_max"),
+        lambda steps, case: [{"e4m3_max": 448 + 256 - steps.e4m3_max}],
+    ),
+    Change(
+        Cause("1x16 and 16x16 blocks mixed up", "the other block shape gives these bytes"),
+        lambda steps, case: [{"square": not steps.square}],
+    ),
+    Change(
+        Cause("scale and amax reassociated", "scale_inv * (amax * C) gives these values"),
+        lambda steps, case: [{"order": "amax_first"}],
+        DecodeSteps,
+    ),
+    Change(
+        Cause("448 and 256 mixed up", "the values fit the other e4m3_max"),
+        lambda steps, case: [{"e4m3_max": 448 + 256 - steps.e4m3_max}],
+        DecodeSteps,
+    ),
+    Change(
+        Cause("compact and swizzled mixed up", "the scale bytes were read in the other layout"),
+        lambda steps, case: [{"layout": "compact" if steps.layout == "swizzled" else "swizzled"}],
+        DecodeSteps,
+    ),
+    Change(
+        Cause("nibble swap", "the two codes of a byte changed places"),
+        lambda steps, case: [{"low_nibble_first": False}],
+        DecodeSteps,
+    ),
+)
+
+
+def hypotheses(exactly: bool) -> list[Hypothesis]:
+    """One for each change; `exactly` as in `Evidence.explained_by`."""
+
+    def holds(change: Change) -> Callable[[Evidence], bool]:
+        def explains(e: Evidence) -> bool:
+            if type(e.steps) is not change.of or not (e.wrong & e.valued).any():
+                return False
+            candidates = (replace(e.steps, **choice) for choice in change.choices(e.steps, e.case))
+            return any(other != e.steps and e.explained_by(other, exactly) for other in candidates)
+
+        return explains
+
+    return [Hypothesis(change.cause, holds(change)) for change in CHANGES]

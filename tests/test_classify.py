@@ -1,0 +1,561 @@
+"""Every known mistake, made on purpose in an oracle's output, is called by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from harness import cover
+from harness.case import Case, Flags
+from harness.classify import HYPOTHESES, classify
+from harness.errors import ContractError
+from harness.oracles import dequantize, layout, nvfp4, per_tensor, swizzle, torch_oracle
+from harness.steps import Steps
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = {"bf16": BF16, "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
+AXES = {
+    "dtype": ["bf16", "fp16", "fp32"],
+    "block": ["block_1x16", "block_16x16"],
+    "outputs": ["both", "rowwise", "columnwise"],
+    "rht": [False, True],
+    "rounding": ["rne", "sr"],
+    "scale_layout": ["compact", "swizzled"],
+    "fast_math": [False, True],
+    "stage": ["full", "encode"],
+    "sign_mask": [0xD7E8, 0x0000, 0x8001],
+}
+DEFAULTS = {name: values[0] for name, values in AXES.items()}
+Arrays = dict[str, np.ndarray]
+
+
+def per_tensor_case(rows: int = 304, cols: int = 272, **flags) -> Case:
+    return Case("per_tensor", Flags({**DEFAULTS, **flags}), rows, cols)
+
+
+def tensor(rows: int = 304, cols: int = 272, dtype: str = "bf16") -> np.ndarray:
+    """Full mantissas, block scales over many binades, some negative zeros, a negative element the largest."""
+    rng = np.random.default_rng([rows, cols])
+    x = rng.standard_normal((rows, cols)) * np.exp2(rng.integers(-12, 0, (rows, cols // 16)).repeat(16, axis=1))
+    x[rng.random(x.shape) < 0.02] = -0.0
+    x[5, 7], x[40, 8] = -8.625, -7.3
+    x[9, 16:32] = 0
+    x[9, 20:22] = 3.328125, 1.9765625  # code 6 by the reciprocal multiplier, 5 by the direct one
+    return x.astype(DTYPES[dtype])
+
+
+def cause(module, case: Case, tensors: Arrays, actual: Arrays, **changes: Arrays) -> str | None:
+    """The name of the cause for what the oracle demands and a kernel's `actual` arrays."""
+    expected = module.numpy_oracle(case, tensors)
+    fields = module.outputs(case)
+    found = classify(case, tensors, fields, expected, [{**expected, **actual}])
+    return found and found.name
+
+
+def wrong_flags(case: Case, tensors: Arrays, **flags) -> Arrays:
+    """The oracle's bytes under other flags, the seed kept."""
+    other = SeedKept("per_tensor", case.flags.replace(**flags), case.rows, case.cols)
+    object.__setattr__(other, "kept", case.seed)
+    return per_tensor.numpy_oracle(other, tensors)
+
+
+class SeedKept(Case):
+    """A case whose random key is another's, as a kernel's is when it only takes a wrong branch."""
+
+    @property
+    def seed(self) -> int:
+        return self.kept
+
+
+def test_the_steps_are_the_contract():
+    def flags(row: tuple[int | None, ...]) -> Flags:
+        return Flags({name: v[choice or 0] for (name, v), choice in zip(AXES.items(), row, strict=True)})
+
+    def refused(row: tuple[int | None, ...]) -> bool:
+        try:
+            per_tensor.outputs(Case("per_tensor", flags(row), 16, 16))
+        except ContractError:
+            return True
+        return False
+
+    for row in cover.pairwise([len(values) for values in AXES.values()], refused):
+        case = Case("per_tensor", flags(row), 48, 80)
+        x = tensor(48, 80, case.flags.dtype)
+        x[3, 3:6] = [np.nan, np.inf, -np.inf]
+        tensors = per_tensor.inputs(case, x)
+        expected = wrong_flags(case, tensors, scale_layout="compact")
+        for side in ("rowwise", "columnwise"):
+            if f"{side}_data" not in expected:
+                continue
+            steps = Steps.of(case, side)
+            numbers = np.arange(80 if side == "columnwise" else 48)
+            amax = tensors.get(f"{side}_amax", steps.amax(x))
+            encoded = steps.encode(steps.lines(x, numbers), numbers, amax)
+            assert (encoded.data == expected[f"{side}_data"]).all(), case.id
+            valid = encoded.scale_inv.shape
+            assert (encoded.scale_inv == expected[f"{side}_scale_inv"][: valid[0], : valid[1]]).all()
+            assert amax == expected.get(f"{side}_amax", amax)
+
+
+@pytest.mark.parametrize(
+    "recipe, granularity, options",
+    [
+        ("row_scaled", "row", {}),
+        ("local_1x64", "window", {"multiplier": "direct", "amax_floor": 1e-12}),
+    ],
+)
+def test_the_steps_know_other_granularities(recipe, granularity, options):
+    case = Case(recipe, Flags({"dtype": "fp32"}), 64, 128)
+    x = tensor(64, 128, "fp32")
+    x[:, 64:] *= np.float32(1e-15)
+    expected = torch_oracle.quantize(case, torch.from_numpy(x), granularity, **options)
+    for side, count in (("rowwise", 64), ("columnwise", 128)):
+        steps = Steps.of(case, side)
+        amax = steps.amax(x)
+        encoded = steps.encode(steps.lines(x, np.arange(count)), np.arange(count), amax)
+        assert (amax == expected[f"{side}_amax"].numpy()).all()
+        assert (encoded.data == expected[f"{side}_data"].numpy()).all()
+    assert Steps.of(Case("four_over_six", Flags({}), 16, 16), "rowwise") is None
+
+
+def test_nothing_wrong_has_no_cause():
+    case = per_tensor_case()
+    assert cause(per_tensor, case, per_tensor.inputs(case, tensor()), {}) is None
+
+
+@pytest.mark.parametrize(
+    "base, changed, name",
+    [
+        ({}, {"rounding": "sr"}, "sr and rne mixed up"),
+        ({"rounding": "sr"}, {"rounding": "rne"}, "sr and rne mixed up"),
+        ({"rht": True, "outputs": "columnwise"}, {"rht": False}, "rht skipped"),
+        ({"rht": True, "rounding": "sr"}, {"rht": False}, "rht skipped"),
+        ({"rht": True, "sign_mask": 0x8001}, {"sign_mask": 0xD7E8}, "sign_mask ignored"),
+        ({"rht": True}, {"sign_mask": 0}, "sign_mask ignored"),
+        ({"rht": False}, {"rht": True}, "rht where none belongs"),
+        ({}, {"block": "block_16x16"}, "1x16 and 16x16 blocks mixed up"),
+        ({"block": "block_16x16"}, {"block": "block_1x16"}, "1x16 and 16x16 blocks mixed up"),
+        ({}, {"fast_math": True}, "fast_math where exact was asked"),
+        ({"fast_math": True}, {"fast_math": False}, "fast_math ignored"),
+        ({}, {"scale_layout": "swizzled"}, "compact and swizzled mixed up"),
+        ({"scale_layout": "swizzled"}, {"scale_layout": "compact"}, "compact and swizzled mixed up"),
+    ],
+)
+@pytest.mark.parametrize("stage", ["full", "encode"])
+def test_the_wrong_branch(base, changed, name, stage):
+    case = per_tensor_case(**base, stage=stage)
+    tensors = per_tensor.inputs(case, tensor())
+    assert cause(per_tensor, case, tensors, wrong_flags(case, tensors, **changed)) == name
+
+
+def no_abs(v: np.ndarray, axis: int | None = None) -> np.ndarray:
+    largest = np.fmax.reduce(v, axis=axis, initial=np.float32(0))
+    return np.reshape(largest, 1) if axis is None else largest
+
+
+def random_bytes_of(**changes) -> Callable[..., np.ndarray]:
+    original = nvfp4.random_bytes
+
+    def drawn(first_block, blocks, direction, offset, seed):
+        if changes.get("other_direction"):
+            direction = 1 - direction
+        if changes.get("key"):
+            seed = changes["key"](seed)
+        random = original(first_block, blocks, direction, offset, seed)
+        return random.reshape(-1, 4)[:, ::-1].reshape(-1, 16) if changes.get("reversed") else random
+
+    return drawn
+
+
+@nvfp4.ieee
+def unrounded(v: np.ndarray, sign_mask: int) -> np.ndarray:
+    return nvfp4.hadamard(v, sign_mask) * np.float32(0.25)
+
+
+def e2m1_ties(side: str) -> Callable[[np.ndarray], np.ndarray]:
+    limits = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5], np.float32)
+    return lambda v: (
+        np.searchsorted(limits, np.abs(v), side=side).astype(np.uint8) | (np.signbit(v).astype(np.uint8) << 3)
+    )
+
+
+def test_divide_form(monkeypatch):
+    case = per_tensor_case()
+    x = tensor()
+    x[5, 7] = -8.125
+    x[9, 20:22] = 3.046875, 0  # scale 176 in multiply form, 160 in divide form
+    tensors = per_tensor.inputs(case, x)
+    monkeypatch.setattr(nvfp4, "scale_inv_multiply", divide_form)
+    actual = per_tensor.numpy_oracle(case, tensors)
+    monkeypatch.undo()
+    assert cause(per_tensor, case, tensors, actual) == "divide instead of multiply scale form"
+
+
+def divide_form(block_amax: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
+    return nvfp4.e4m3(nvfp4.scale_base_divide(block_amax, s_enc))
+
+
+def direct(scale_inv: np.ndarray, s_dec: np.ndarray) -> np.ndarray:
+    return nvfp4.multiplier_direct(scale_inv, nvfp4.global_encode_scale(np.array([8.625], np.float32)))
+
+
+@pytest.mark.parametrize(
+    "flags, function, mutant, name",
+    [
+        ({}, "multiplier_reciprocal", direct, "direct instead of reciprocal multiplier"),
+        ({}, "amax", no_abs, "amax without abs"),
+        ({"rht": True}, "rht", unrounded, "rht kept in float32"),
+        ({"rounding": "sr"}, "random_bytes", random_bytes_of(other_direction=True), "sr bits of the other direction"),
+        ({"rounding": "sr"}, "random_bytes", random_bytes_of(reversed=True), "sr bits in another order"),
+        ({"rounding": "sr"}, "random_bytes", random_bytes_of(key=lambda seed: 0), "sr key"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_wrong_step(monkeypatch, flags, function, mutant, name):
+    case = per_tensor_case(**flags)
+    tensors = per_tensor.inputs(case, tensor())
+    right = per_tensor.numpy_oracle(case, tensors)
+    monkeypatch.setattr(nvfp4, function, mutant)
+    actual = per_tensor.numpy_oracle(case, tensors)
+    monkeypatch.undo()
+    assert any((actual[field] != right[field]).any() for field in right)
+    assert cause(per_tensor, case, tensors, actual) == name
+
+
+def test_448_for_256(monkeypatch):
+    case = per_tensor_case(stage="encode")
+    tensors = per_tensor.inputs(case, tensor())
+    actual = per_tensor.quantize(case, tensors, e4m3_max=256)
+    assert cause(per_tensor, case, tensors, actual) == "448 and 256 mixed up"
+
+
+def tie_tensor() -> np.ndarray:
+    """S_enc = 1 and scales of 1: codes are the cast of the values, of which half are midpoints."""
+    rng = np.random.default_rng(1)
+    x = rng.choice([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 0.5, 1.625, 3], (64, 64)) * rng.choice([1, -1], (64, 64))
+    x[:, ::16] = 6
+    x[0, 0] = 2688
+    return x.astype(BF16)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_tie_direction(monkeypatch, side):
+    case = per_tensor_case(64, 64, outputs="rowwise")
+    tensors = per_tensor.inputs(case, tie_tensor())
+    monkeypatch.setattr(nvfp4, "e2m1", e2m1_ties(side))
+    actual = per_tensor.numpy_oracle(case, tensors)
+    monkeypatch.undo()
+    assert cause(per_tensor, case, tensors, actual) == "tie direction"
+
+
+def codes_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], np.ndarray]) -> Arrays:
+    data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
+    return {"rowwise_data": nvfp4.pack(change(nvfp4.unpack(data)))}
+
+
+def test_a_wrong_code_at_a_tie_that_is_no_neighbour_is_not_a_tie():
+    case = per_tensor_case(64, 64, outputs="rowwise")
+    tensors = per_tensor.inputs(case, tie_tensor())
+
+    def far(codes: np.ndarray) -> np.ndarray:
+        codes[tie_tensor() == 0.25] = 6
+        return codes
+
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, far)) == "no known pattern"
+
+
+def test_a_mistake_in_a_part_of_the_tensor():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
+    data[32:64, 64:128] = wrong_flags(case, tensors, rounding="sr")["rowwise_data"][32:64, 64:128]
+    assert cause(per_tensor, case, tensors, {"rowwise_data": data}) == "sr and rne mixed up"
+
+
+def test_sign_of_zero_dropped():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    actual = codes_changed(case, tensors, lambda codes: np.where(codes == 8, np.uint8(0), codes))
+    assert cause(per_tensor, case, tensors, actual) == "sign of zero dropped"
+
+
+@pytest.mark.parametrize("code", [0, 8, 15])
+def test_nan_code(code):
+    case = per_tensor_case()
+    x = tensor()
+    x[::40, ::19] = np.nan
+    tensors = per_tensor.inputs(case, x)
+    actual = codes_changed(case, tensors, lambda codes: np.where(np.isnan(x), np.uint8(code), codes))
+    assert cause(per_tensor, case, tensors, actual) == "NaN code"
+
+
+def test_missing_clamp_of_the_multiplier():
+    case = per_tensor_case()
+    x = tensor()
+    x[17, 32:48] = (np.linspace(1, 2, 16) * 2**-17).astype(BF16)
+    tensors = per_tensor.inputs(case, x)
+    underflowed = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"][17, 2] == 0
+    assert underflowed
+
+    def zeroed(codes: np.ndarray) -> np.ndarray:
+        codes[17, 32:48] &= 8
+        return codes
+
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, zeroed)) == "missing clamp of the multiplier"
+
+
+def scales_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], None]) -> Arrays:
+    scale_inv = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
+    change(scale_inv)
+    return {"rowwise_scale_inv": scale_inv}
+
+
+def edit(index, value) -> Callable[[np.ndarray], None]:
+    def change(array: np.ndarray) -> None:
+        array[index] = value
+
+    return change
+
+
+def test_missing_saturation_of_the_scale():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, edit((5, 0), 0x7F))) == (
+        "missing saturation of the scale"
+    )
+
+
+def test_one_ulp_scale():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+
+    def nudge(array: np.ndarray) -> None:
+        array[3, 4] += 1
+        array[200, 9] -= 1
+
+    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, nudge)) == "1-ulp scale"
+
+
+@pytest.mark.parametrize("scale_layout", ["compact", "swizzled"])
+def test_padding(scale_layout):
+    case = per_tensor_case(scale_layout=scale_layout)
+    tensors = per_tensor.inputs(case, tensor())
+    padding = np.argwhere(layout.swizzle(np.pad(np.ones((304, 17)), ((0, 80), (0, 3)))) == 0)
+    index = tuple(padding[3]) if scale_layout == "swizzled" else (350, 0)
+    assert cause(per_tensor, case, tensors, scales_changed(case, tensors, edit(index, 9))) == "padding not zeroed"
+
+
+def test_nibble_swap():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
+    assert cause(per_tensor, case, tensors, {"rowwise_data": data >> 4 | data << 4}) == "nibble swap"
+
+
+def test_one_code_off():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+
+    def nudge(codes: np.ndarray) -> np.ndarray:
+        codes[4, 4] = (codes[4, 4] & 8) | (3 if codes[4, 4] & 7 == 2 else abs(int(codes[4, 4] & 7) - 1))
+        return codes
+
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, nudge)) == "one code off"
+
+
+def test_zeros():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    actual = codes_changed(case, tensors, np.zeros_like)
+    assert cause(per_tensor, case, tensors, actual) == "zeros written"
+
+
+@pytest.mark.parametrize("outputs", ["both", "rowwise"])
+def test_row_column_mix_of_data(outputs):
+    case = per_tensor_case(outputs=outputs)
+    tensors = per_tensor.inputs(case, tensor())
+    other = per_tensor.numpy_oracle(per_tensor_case(), tensors)["columnwise_data"]
+    actual = {"rowwise_data": other.reshape(304, 136)}
+    assert cause(per_tensor, case, tensors, actual) == "row/column mix"
+
+
+@pytest.mark.parametrize("outputs", ["both", "columnwise"])
+def test_row_column_mix_of_amax(outputs):
+    case = per_tensor_case(rht=True, outputs=outputs)
+    tensors = per_tensor.inputs(case, tensor())
+    right = per_tensor.numpy_oracle(per_tensor_case(rht=True), tensors)
+    assert cause(per_tensor, case, tensors, {"columnwise_amax": right["rowwise_amax"]}) == "row/column mix"
+
+
+@pytest.mark.parametrize("function, name", [(layout.swizzle, "swizzled twice"), (layout.unswizzle, None)])
+def test_swizzled_again(function, name):
+    case = per_tensor_case(scale_layout="swizzled")
+    tensors = per_tensor.inputs(case, tensor())
+    right = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"]
+    found = cause(per_tensor, case, tensors, {"rowwise_scale_inv": function(right)})
+    assert found == (name or "compact and swizzled mixed up")
+
+
+def test_swizzled_backwards():
+    case = Case("swizzle", Flags({"direction": "rowwise"}), 304, 272)
+    tensors = swizzle.inputs(case, tensor())
+    actual = {"swizzled_scale_inv": layout.unswizzle(tensors["scale_inv"])}
+    assert cause(swizzle, case, tensors, actual) == "swizzled backwards"
+    assert (
+        cause(swizzle, case, tensors, {"swizzled_scale_inv": tensors["scale_inv"]}) == "compact and swizzled mixed up"
+    )
+
+
+def test_permutation():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    data = per_tensor.numpy_oracle(case, tensors)["rowwise_data"]
+    assert cause(per_tensor, case, tensors, {"rowwise_data": np.roll(data, 8, axis=1)}) == "permutation"
+
+
+def test_amax_before_rounding():
+    case = per_tensor_case(rht=True, stage="amax")
+    tensors = per_tensor.inputs(case, tensor())
+    rotated = unrounded(tensors["input"].astype(np.float32).T, 0xD7E8)
+    actual = {"columnwise_amax": np.abs(rotated).max().reshape(1)}
+    assert cause(per_tensor, case, tensors, actual) == "amax before rounding"
+
+
+def test_amax_of_a_part():
+    case = per_tensor_case(stage="amax")
+    tensors = per_tensor.inputs(case, tensor())
+    actual = {"rowwise_amax": np.abs(tensors["input"][16:].astype(np.float32)).max().reshape(1)}
+    assert cause(per_tensor, case, tensors, actual) == "amax of a part"
+
+
+def test_nan_in_an_amax():
+    case = per_tensor_case(stage="amax")
+    x = tensor()
+    x[100, 100] = np.nan
+    tensors = per_tensor.inputs(case, x)
+    nan = np.array([np.nan], np.float32)
+    assert cause(per_tensor, case, tensors, {"rowwise_amax": nan, "columnwise_amax": nan}) == "NaN kept in the amax"
+
+
+def test_amax_of_the_wrong_granule():
+    case = per_tensor_case(outputs="rowwise")
+    tensors = per_tensor.inputs(case, tensor())
+    actual = dict(per_tensor.numpy_oracle(case, tensors))
+    for row in range(304):
+        line = np.zeros((16, 272), BF16)
+        line[0] = tensors["input"][row]
+        alone = per_tensor.numpy_oracle(per_tensor_case(16, 272, outputs="rowwise"), {"input": line})
+        actual["rowwise_data"][row] = alone["rowwise_data"][0]
+        actual["rowwise_scale_inv"][row] = alone["rowwise_scale_inv"][0]
+    assert cause(per_tensor, case, tensors, actual) == "amax of the wrong granule"
+
+
+def test_tile_edge():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+
+    def spoil(codes: np.ndarray) -> np.ndarray:
+        codes[288:, 3::5] ^= 5
+        return codes
+
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "tile edge"
+
+
+def test_no_known_pattern():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+
+    def spoil(codes: np.ndarray) -> np.ndarray:
+        codes[::7, 3::50] ^= 5
+        return codes
+
+    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, spoil)) == "no known pattern"
+
+
+def test_unwritten_and_unstable_runs():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    right, fields = per_tensor.numpy_oracle(case, tensors), per_tensor.outputs(case)
+
+    def run(poison: int) -> Arrays:
+        data = right["rowwise_data"].copy()
+        data[256:, :64] = poison
+        return {**right, "rowwise_data": data}
+
+    unwritten = classify(case, tensors, fields, right, [run(0xA5), run(0x5A)], (0xA5, 0x5A))
+    assert unwritten.name == "unwritten or stale"
+    unstable = classify(case, tensors, fields, right, [run(0x11), run(0x22)], (0xA5, 0x5A))
+    assert unstable.name == "differs between runs"
+
+
+def test_wrong_shape():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    actual = {"columnwise_amax": np.zeros(272, np.float32)}
+    assert cause(per_tensor, case, tensors, actual) == "wrong dtype, shape or strides"
+
+
+def test_a_wrong_amax_is_blamed_before_what_it_spoils():
+    case = per_tensor_case()
+    tensors = per_tensor.inputs(case, tensor())
+    actual = per_tensor.numpy_oracle(case, {"input": (tensors["input"].astype(np.float32) / 2).astype(BF16)})
+    found = cause(per_tensor, case, tensors, actual)
+    assert found == "no known pattern"
+    right = per_tensor.numpy_oracle(case, tensors)
+    assert cause(per_tensor, case, tensors, {**actual, "rowwise_amax": right["rowwise_amax"]}) == found
+
+
+def decoding(**flags) -> tuple[Case, Arrays]:
+    base = {"dtype": "bf16", "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
+    case = Case("dequantize", Flags({**base, **flags}), 304, 272)
+    return case, dequantize.inputs(case, tensor())
+
+
+@pytest.mark.parametrize(
+    "base, other, name",
+    [
+        ({}, {"e4m3_max": 256}, "448 and 256 mixed up"),
+        ({}, {"scale_layout": "swizzled"}, "compact and swizzled mixed up"),
+        ({"scale_layout": "swizzled"}, {"scale_layout": "compact"}, "compact and swizzled mixed up"),
+    ],
+)
+def test_dequantize_under_wrong_flags(base, other, name):
+    case, tensors = decoding(**base)
+    wrong = replace(case, flags=case.flags.replace(**other))
+    assert cause(dequantize, case, tensors, dequantize.numpy_oracle(wrong, tensors)) == name
+
+
+def test_dequantize_mistakes():
+    case, tensors = decoding(dtype="fp32")
+    swapped = {**tensors, "data": tensors["data"] >> 4 | tensors["data"] << 4}
+    assert cause(dequantize, case, tensors, dequantize.numpy_oracle(case, swapped)) == "nibble swap"
+    right = dequantize.numpy_oracle(case, tensors)["output"]
+    assert cause(dequantize, case, tensors, {"output": right + np.float32(0)}) == "sign of zero dropped"
+    ulp = right.copy()
+    ulp[3, 3] = np.nextafter(ulp[3, 3], np.float32(9))
+    assert cause(dequantize, case, tensors, {"output": ulp}) == "1-ulp value"
+    q = nvfp4.decode_e2m1(nvfp4.unpack(tensors["data"]))
+    scale = nvfp4.decode_e4m3(tensors["scale_inv"][:304, :17])
+    factor = scale * (tensors["amax"] * (np.float32(1) / np.float32(2688)))
+    assert cause(dequantize, case, tensors, {"output": nvfp4.scaled(q, factor)}) == "scale and amax reassociated"
+
+
+def test_dequantize_nan_bits():
+    case, tensors = decoding(dtype="fp32")
+    tensors["amax"] = np.array([np.inf], np.float32)
+    right = dequantize.numpy_oracle(case, tensors)["output"]
+    other = np.where(np.isnan(right), np.float32(np.nan), right)
+    assert cause(dequantize, case, tensors, {"output": other}) == "NaN bits"
+
+
+def test_every_cause_has_one_meaning():
+    texts = {}
+    for hypothesis in HYPOTHESES:
+        texts.setdefault(hypothesis.cause.name, set()).add(hypothesis.cause.explanation)
+    assert all(explanation.strip() for found in texts.values() for explanation in found)
+    assert "no known pattern" not in texts

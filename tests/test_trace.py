@@ -1,0 +1,138 @@
+"""One block, step by step: what it prints, and that it points at the first step that parts."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from harness.case import Case, Flags
+from harness.errors import UsageError
+from harness.oracles import dequantize, nvfp4, per_tensor, swizzle
+from harness.trace import trace
+
+FLAGS = {
+    "dtype": "bf16",
+    "block": "block_1x16",
+    "outputs": "both",
+    "rht": False,
+    "rounding": "rne",
+    "scale_layout": "compact",
+    "fast_math": False,
+    "stage": "full",
+    "sign_mask": 0xD7E8,
+}
+
+
+def tensor(rows: int, cols: int) -> np.ndarray:
+    rng = np.random.default_rng(2)
+    return rng.standard_normal((rows, cols)).astype(ml_dtypes.bfloat16)
+
+
+def traced(case: Case, field: str | None, at: tuple[int, int], edit=None) -> str:
+    """The trace of a case on a normal tensor, beside a kernel that wrote the oracle's bytes after `edit`."""
+    inputs = per_tensor.inputs(case, tensor(case.rows, case.cols))
+    kernel = per_tensor.numpy_oracle(case, inputs)
+    if edit is not None:
+        edit(kernel)
+    return trace(case, field, at, kernel, inputs)
+
+
+@pytest.mark.parametrize("side", ["rowwise", "columnwise"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"rht": True, "rounding": "sr"},
+        {"block": "block_16x16", "scale_layout": "swizzled"},
+        {"fast_math": True},
+        {"stage": "encode"},
+        {"stage": "amax"},
+    ],
+    ids=str,
+)
+def test_all_agree_where_nothing_is_wrong(flags, side):
+    case = Case("per_tensor", Flags({**FLAGS, **flags}), 48, 80)
+    kind = "amax" if flags.get("stage") == "amax" else "data"
+    text = traced(case, f"{side}_{kind}", (37, 65))
+    assert "all agree on this block" in text
+    assert "<-" not in text
+    line, block = (37, 4) if side == "rowwise" else (65, 2)
+    assert f"block {block} of line {line}" in text
+
+
+def test_every_value_of_the_block_is_there():
+    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "rounding": "sr"}), 48, 80)
+    text = traced(case, "columnwise_data", (37, 65))
+    x = tensor(48, 80)
+    written = per_tensor.numpy_oracle(case, {"input": x})
+    rotated = nvfp4.rht(x[:, 65:66].astype(np.float32).T.copy(), 0xD7E8)[0, 32:48]
+    codes = nvfp4.unpack(written["columnwise_data"])[65, 32:48]
+    assert f"{written['columnwise_amax'][0]:.9g}" in text
+    assert f"0x{written['columnwise_scale_inv'][65, 2]:02X}" in text
+    rows = text.splitlines()
+    for i in range(16):
+        row = next(row for row in rows if row.split()[:2] == [str(i), f"{float(x[32 + i, 65]):.9g}"])
+        assert f"{rotated[i]:.9g}" in row
+        assert row.count(f"{codes[i]:X} {nvfp4.E2M1_VALUES[codes[i]]:g}") == 4
+
+
+def test_the_first_step_that_parts_is_marked():
+    case = Case("per_tensor", Flags(FLAGS), 48, 80)
+
+    def edit(kernel):
+        kernel["rowwise_scale_inv"][37, 4] += 1
+        kernel["rowwise_data"][37, 33] ^= 0x11
+
+    text = traced(case, "rowwise_data", (37, 65), edit)
+    marked = [row for row in text.splitlines() if "<-" in row]
+    assert len(marked) == 3
+    assert marked[0].split()[:2] == ["2.4", "scale_inv"] and "<- first" in marked[0]
+    assert all("first" not in row for row in marked[1:])
+    assert [row.split()[0] for row in marked[1:]] == ["2", "3"]
+    assert "first difference from the steps: kernel at 2.4 scale_inv" in text
+    assert "all agree" in traced(case, "rowwise_data", (36, 65), edit)
+
+
+def test_an_oracle_that_parts_is_named(monkeypatch):
+    case = Case("per_tensor", Flags(FLAGS), 48, 80)
+    inputs = per_tensor.inputs(case, tensor(48, 80))
+    monkeypatch.setattr(nvfp4, "pack", lambda codes: codes[..., 1::2] | codes[..., 0::2] << 4)
+    text = trace(case, "rowwise_data", (0, 0), None, inputs)
+    assert "first difference from the steps: numpy at" in text and "kernel" not in text
+
+
+@pytest.mark.parametrize("scale_layout, dtype", [("compact", "bf16"), ("swizzled", "fp32")])
+def test_dequantize(scale_layout, dtype):
+    base = {"dtype": dtype, "scale_layout": scale_layout, "block": "block_1x16", "granularity": "tensor"}
+    case = Case("dequantize", Flags({**base, "e4m3_max": 448}), 48, 80)
+    inputs = dequantize.inputs(case, tensor(48, 80))
+    kernel = dequantize.numpy_oracle(case, inputs)
+    assert "all agree" in trace(case, "output", (40, 20), kernel, inputs)
+    kernel["output"][40, 21] = 9
+    text = trace(case, None, (40, 20), kernel, inputs)
+    assert [row.split()[0] for row in text.splitlines() if "<- first" in row] == ["5"]
+    assert "…" not in text
+
+
+def test_a_recipe_without_steps_shows_its_entry():
+    case = Case("swizzle", Flags({"direction": "columnwise"}), 48, 80)
+    inputs = swizzle.inputs(case, tensor(48, 80))
+    kernel = swizzle.numpy_oracle(case, inputs)
+    text = trace(case, None, (40, 65), kernel, inputs)
+    assert "[65, 2]" in text and text.count(f"0x{inputs['scale_inv'][65, 2]:02X}") == 4
+    kernel["swizzled_scale_inv"][:] += 1
+    assert "first difference from the steps: kernel at" in trace(case, None, (40, 65), kernel, inputs)
+
+
+@pytest.mark.parametrize("field, at, word", [("output", (0, 0), "no output 'output'"), (None, (48, 0), "outside")])
+def test_usage(field, at, word):
+    case = Case("per_tensor", Flags(FLAGS), 48, 80)
+    with pytest.raises(UsageError, match=word):
+        traced(case, field, at)
+
+
+def test_lines_fit_a_terminal():
+    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "rounding": "sr", "dtype": "bf16"}), 48, 80)
+    lines = traced(case, "columnwise_data", (0, 0)).splitlines()
+    assert all(len(line) <= 120 or case.id in line for line in lines) and len(lines) <= 40
