@@ -1,0 +1,189 @@
+"""What is timed, and how. Nothing here knows pytest; `harness.bench_plugin` brings the recorder.
+
+A case that passed is prepared anew, its outputs are poisoned, and then the launches that verification ran, or the
+graph they are captured into, are timed round by round behind a flush of the L2. Afterwards the outputs are compared
+once more: a time is kept only if what was timed also wrote the right bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness import stats
+from harness.case import Case
+from harness.clock import Clock, pilot
+from harness.device import Device, Outcome
+from harness.errors import CompileError, LaunchError, NotCapable
+from harness.expectation import Expectation, expect
+from harness.roofline import bytes_moved
+from harness.suite import suite_of
+from harness.verdict import Result, Verdict
+from harness.verify import verify
+
+WARM_UP = 3  # rounds that are thrown away
+PILOT = 10  # rounds that tell how many are needed
+FEWEST, MOST = 20, 50  # rounds that are kept
+PRECISION = 0.005  # wanted standard error of the median, relative
+LONGEST = 2.0  # seconds of wall time for the kept rounds, unless FEWEST take longer
+
+METHOD = (
+    f"{WARM_UP} + {PILOT} rounds of warm-up; then rounds until the standard error of the median is {PRECISION:.1%}, "
+    f"{FEWEST} to {MOST} of them, {LONGEST:g} s at most"
+)
+
+_POISON = 0x5A
+
+# Runs a target for so many rounds, each after `setup`, and returns the seconds of each.
+Recorder = Callable[[Callable[[], None], Callable[[], None], int], list[float]]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one case. seconds: one a round; exposed: rounds in which the GPU waited for the host; moved: bytes.
+
+    code: digest of machine code and grids, the same for two runs whose GPUs did the same
+    """
+
+    seconds: list[float]
+    exposed: int
+    moved: int
+    code: str
+
+
+class WrongBytesError(Exception):
+    """The timed launches did not write what verification had found them to write."""
+
+    def __init__(self, verdict: Verdict, reason: str):
+        super().__init__(reason)
+        self.verdict = verdict
+        self.reason = reason
+
+
+class Bench:
+    """Times the cases of one process on one GPU, and keeps what they share.
+
+    roofline_gbps: rate of a device copy, 100 % for every case
+    """
+
+    def __init__(self, device: Device, clock: Clock, roofline_gbps: float):
+        self.device = device
+        self.clock = clock
+        self.roofline_gbps = roofline_gbps
+        self._baselines: dict[str, tuple[float | None, str]] = {}  # case id → microseconds, or why there are none
+
+    def time(self, case: Case, verified: Result, record: Recorder) -> Result:
+        """The verified result with times; without, and with another verdict, if the timed launches did wrong."""
+        try:
+            timing = self._measure(case, record)
+        except WrongBytesError as wrong:
+            return _spoiled(verified, wrong.verdict, wrong.reason)
+        except LaunchError as error:
+            return _spoiled(verified, Verdict.LAUNCH_ERROR, f"while timing: {error}")
+        median_us = stats.summarize(timing.seconds).median * 1e6
+        baseline = baseline_of(case)
+        if case.id == baseline.id:
+            self._baselines[case.id] = median_us, ""
+        baseline_us, why_not = self._baseline(baseline)
+        return replace(verified, times=self._times(case, timing, baseline, baseline_us, why_not))
+
+    def _measure(self, case: Case, record: Recorder) -> Timing:
+        expected = expect(case, "cuda")
+        program: Any = self.device.prepare(case, self.device.targets[0], expected.inputs, expected.fields)
+        with self.clock.stream:
+            program.poison(_POISON)
+            first, host_seconds = pilot(self.clock, program.enqueue, WARM_UP, PILOT)
+            wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
+            seconds = record(program.enqueue, self.clock.flush, max(FEWEST, wanted))
+        self._judge(program.outcome(_POISON), expected)
+        return Timing(
+            seconds,
+            sum(self.clock.exposed[-len(seconds) :]),
+            bytes_moved(case, program.steps, expected.inputs, expected.fields),
+            _digest(program),
+        )
+
+    def _judge(self, outcome: Outcome, expected: Expectation) -> None:
+        if outcome.trespass:
+            raise WrongBytesError(Verdict.OUT_OF_BOUNDS, f"after timing: {outcome.trespass}")
+        wrong = [
+            name for name in expected.fields if not self.device.same_bytes(outcome.outputs[name], expected.values[name])
+        ]
+        if wrong:
+            raise WrongBytesError(Verdict.NONDETERMINISTIC, f"after timing, bytes differ in {', '.join(wrong)}")
+
+    def _baseline(self, case: Case) -> tuple[float | None, str]:
+        """Median of the baseline in this process; measured now if no case has been it yet."""
+        if case.id not in self._baselines:
+            self._baselines[case.id] = self._measure_baseline(case)
+        return self._baselines[case.id]
+
+    def _measure_baseline(self, case: Case) -> tuple[float | None, str]:
+        verified = verify(case, self.device)
+        if verified.verdict is not Verdict.PASS:
+            return None, f"{verified.verdict} {verified.reason}"
+        try:
+            timing = self._measure(case, self._plain)
+        except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
+            return None, str(error)
+        return stats.summarize(timing.seconds).median * 1e6, ""
+
+    def _plain(self, target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
+        return pilot(self.clock, target, 0, rounds)[0]
+
+    def _times(
+        self, case: Case, timing: Timing, baseline: Case, baseline_us: float | None, why_not: str
+    ) -> dict[str, Any]:
+        found = stats.summarize([1e6 * value for value in timing.seconds])
+        rounds = len(timing.seconds)
+        gbps = timing.moved / found.median / 1e3
+        words = [case.mode, self.clock.words, f"median of {rounds}"]
+        if timing.exposed:
+            words.append(f"the GPU waited for the host in {timing.exposed} of {rounds} rounds")
+        if why_not:
+            words.append(f"no ratio, because the baseline has no time: {why_not}")
+        return {
+            "median_us": round(found.median, 3),
+            "q1_us": round(found.q1, 3),
+            "q3_us": round(found.q3, 3),
+            "min_us": round(found.smallest, 3),
+            "rounds": rounds,
+            "relative_error": round(stats.relative_error(timing.seconds), 6),
+            "exposed": timing.exposed,
+            "samples_us": [round(1e6 * value, 3) for value in timing.seconds],
+            "bytes": timing.moved,
+            "gbps": round(gbps, 1),
+            "roofline_gbps": round(self.roofline_gbps, 1),
+            "roofline_percent": round(100 * gbps / self.roofline_gbps, 2),
+            "baseline": baseline.id,
+            "baseline_us": baseline_us and round(baseline_us, 3),
+            "baseline_ratio": baseline_us and round(baseline_us / found.median, 4),
+            "code": timing.code,
+            "measured": "; ".join(words),
+        }
+
+
+def baseline_of(case: Case) -> Case:
+    """What every ratio is taken against: the production training recipe on the same shape and input, launched alike."""
+    defaults = suite_of("per_tensor").defaults
+    flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
+    return Case("per_tensor", flags, case.rows, case.cols, case.input, case.mode, defaults, case.where)
+
+
+def baseline_first(case: Case) -> tuple[int, int, int, bool]:
+    """Sort key that puts the cases of a shape together, and before them the baseline they are compared with."""
+    return case.rows * case.cols, case.rows, case.cols, case.id != baseline_of(case).id
+
+
+def _digest(program: Any) -> str:
+    parts = [(kernel.sass_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:
+    reproduce = f"reproduce: make bench CASE='{verified.case_id}'"
+    return replace(
+        verified, verdict=verdict, reason=reason, story=f"{verdict}  {verified.case_id}\n  {reason}\n  {reproduce}"
+    )

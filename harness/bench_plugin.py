@@ -1,0 +1,151 @@
+"""A bench as pytest runs it: the GPU clock inside pytest-benchmark, a line of progress a case, and the files."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import roofline
+from harness.bench import METHOD, Bench, baseline_first
+from harness.clock import Clock, GpuClock
+from harness.device import Device
+from harness.errors import DeviceUnavailable, LaunchError, UsageError
+from harness.run_files import BENCH_HEADER, Header, new_header, now, read_run
+from harness.verdict import Result, Verdict
+
+
+def check_bench(config: pytest.Config, device: Device) -> None:
+    """Raise DeviceUnavailable without a GPU, UsageError for options that would make times worthless."""
+    if device.name != "cuda":
+        raise DeviceUnavailable(f"--bench needs a GPU; device '{device.name}' tells bytes, not times")
+    if getattr(config.option, "dist", "no") != "no":
+        raise UsageError("--bench runs in one process, because two would disturb each other's times; leave out -n")
+    if not config.pluginmanager.hasplugin("benchmark"):
+        raise UsageError("--bench needs pytest-benchmark as its recorder; leave out -p no:benchmark")
+
+
+def open_clock(device: Device) -> Clock:
+    """The clock of a GPU."""
+    return GpuClock(int(device.identity()["l2_bytes"]))
+
+
+class BenchRun:
+    """Registered as a plugin of a run with --bench; writes into the run's folder."""
+
+    def __init__(self, config: pytest.Config, run_dir: Path, device: Device):
+        """Open the clock and measure what every case is held against."""
+        self.run_dir = run_dir
+        self.clock = open_clock(device)
+        self.identity = device.identity()
+        self.header = self._header(config)
+        self.header["floors_us"] = roofline.floors_us(self.clock)
+        self.bench = Bench(device, self.clock, self._measure_roofline("start"))
+        _set_up_recorder(config, run_dir)
+
+    def time(self, item: pytest.Item, result: Result) -> Result:
+        """The result of a case that passed, with its times."""
+        fixtures = []
+
+        def record(target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
+            fixture = recorder(item, self.clock)
+            fixtures.append(fixture)
+            fixture.pedantic(target, setup=setup, rounds=rounds)
+            return list(fixture.stats.stats.data)
+
+        timed = self.bench.time(item.case, result, record)
+        for fixture in fixtures:
+            fixture.has_error = timed.verdict is not Verdict.PASS  # keeps the time out of benchmark.json
+            fixture.extra_info |= {key: value for key, value in timed.times.items() if key != "samples_us"}
+            fixture.extra_info["case_id"] = timed.case_id
+        return timed
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Time the baseline of a shape before the cases that are compared with it."""
+        cases = iter(
+            sorted((item for item in items if hasattr(item, "case")), key=lambda item: baseline_first(item.case))
+        )
+        items[:] = [next(cases) if hasattr(item, "case") else item for item in items]
+
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
+        """The word that stands behind a case in the progress: its time."""
+        times = (getattr(report, "record", None) or {}).get("times")
+        if not times:
+            return None
+        ratio = times["baseline_ratio"]
+        against = f", {ratio:.2f}x baseline" if ratio else ""
+        return "passed", ".", f"{times['median_us']:,.1f} us, {times['roofline_percent']:.0f} % of copy{against}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
+        """Which GPU, for `pytest-benchmark compare`."""
+        machine_info["device"] = self.identity
+
+    def pytest_sessionfinish(self) -> None:
+        """Measure the copy roofline again, to show whether the machine held its rate."""
+        try:
+            self._measure_roofline("end")
+        except LaunchError as error:
+            # A kernel broke the CUDA context; that the closing value is missing is what the gate refuses the run for.
+            self.header["note"] = str(error)
+            self._write_header()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The table of times, and where the files are."""
+        from harness import report
+
+        run = read_run(self.run_dir)
+        if not run.timed:
+            return
+        terminalreporter.section("times")
+        terminalreporter.write_line(report.bench_text(run.header, run.timed, terminalreporter._tw.fullwidth))
+        for path in report.write_bench(self.run_dir, run.header, run.records):
+            terminalreporter.write_line(str(path))
+
+    def _header(self, config: pytest.Config) -> Header:
+        path = self.run_dir / BENCH_HEADER
+        if path.exists():
+            return read_run(self.run_dir).header
+        command = shlex.join(["python", "-m", "pytest", *map(str, config.invocation_params.args)])
+        return new_header(command, self.identity, METHOD, self.clock.words)
+
+    def _measure_roofline(self, point: str) -> float:
+        gbps = roofline.copy_gbps(self.clock)
+        self.header["roofline"].append({"point": point, "date": now(), "gbps": round(gbps, 1)})
+        self._write_header()
+        return gbps
+
+    def _write_header(self) -> None:
+        (self.run_dir / BENCH_HEADER).write_text(json.dumps(self.header, indent=2) + "\n", encoding="utf-8")
+
+
+def recorder(item: pytest.Item, clock: Clock) -> Any:
+    """pytest-benchmark's fixture with our clock. An item is no function, so it is got as doctest items get theirs."""
+    from _pytest.fixtures import TopRequest
+
+    case = item.case
+    item.add_marker(pytest.mark.benchmark(timer=clock, group=f"{case.rows}x{case.cols}", disable_gc=True))
+    item._fixtureinfo = item.session._fixturemanager.getfixtureinfo(node=item, func=None, cls=None)
+    item.fixturenames, item.funcargs = item._fixtureinfo.names_closure, {}
+    fixture = TopRequest(item, _ispytest=True).getfixturevalue("benchmark")
+    if fixture.disabled:
+        raise UsageError("pytest-benchmark is disabled, so nothing can be timed; leave out --benchmark-disable")
+    return fixture
+
+
+def _set_up_recorder(config: pytest.Config, run_dir: Path) -> None:
+    # pytest-benchmark reads its options when it is configured, which is after every other plugin.
+    option = config.option
+    if not option.benchmark_json:
+        taken = len(list(run_dir.glob("benchmark*.json")))
+        option.benchmark_json = run_dir / (f"benchmark-{taken + 1}.json" if taken else "benchmark.json")
+    warnings.filterwarnings("ignore", "Not saving anything")  # that no case passed is told elsewhere
+    option.benchmark_quiet = not option.benchmark_verbose
+    option.verbose = option.verbose or 1

@@ -1,0 +1,108 @@
+"""The GPU clock: a reading is a CUDA event on one stream, and every round starts behind a flush of the L2.
+
+Nobody waits for the flush. While the GPU is busy with it the host queues start event, launches and stop event, so
+that the time between the events holds no host latency, provided that the host is done first. Whether it was is looked
+at in every round and kept in `exposed`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from harness.device.cuda import cuda_errors
+
+FLUSH_FACTOR = 3  # times the L2
+FLUSH_SMALLEST = 256 << 20  # bytes; takes an H200 75 us, longer than the host needs to queue three launches
+
+
+class Clock(Protocol):
+    """What pytest-benchmark calls as its timer, with the flush that belongs before each round.
+
+    stream: on which everything timed is queued
+    exposed: one entry a round, True if the GPU waited for the host within the timed region
+    words: how this clock measures, for a record
+    """
+
+    stream: AbstractContextManager[Any]
+    exposed: list[bool]
+    words: str
+
+    def __call__(self) -> Any:
+        """A reading; the difference of two is in seconds."""
+
+    def flush(self) -> None:
+        """Queue a read of more bytes than the L2 holds, so that the round finds none of its data there."""
+
+
+class Tick:
+    """One reading. `stop - start` waits until `stop` has happened and gives seconds."""
+
+    __slots__ = ("_clock", "_event")
+
+    def __init__(self, clock: GpuClock, event: Any):
+        self._clock = clock
+        self._event = event
+
+    def __sub__(self, start: Tick) -> float:
+        import cupy
+
+        with cuda_errors("timed launch"):
+            # If the start has passed by now, the flush ended before everything was queued.
+            self._clock.exposed.append(start._event.done)
+            self._event.synchronize()
+            return cupy.cuda.get_elapsed_time(start._event, self._event) / 1e3
+
+
+class GpuClock:
+    """Clock of the current GPU, whose L2 holds `l2_bytes`."""
+
+    __name__ = "gpu_clock"  # as pytest-benchmark's JSON calls its timer
+
+    def __init__(self, l2_bytes: int):
+        import cupy
+
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.exposed: list[bool] = []
+        size = max(FLUSH_FACTOR * l2_bytes, FLUSH_SMALLEST)
+        self._memory = cupy.zeros(size // 4, cupy.float32)
+        self._sink = cupy.zeros((), cupy.float32)
+        cupy.cuda.get_current_stream().synchronize()
+        self.words = f"events on the stream behind a flush by reading {size >> 20} MiB ({size / l2_bytes:.1f}x L2)"
+
+    def __call__(self) -> Tick:
+        """A reading on the clock's stream."""
+        import cupy
+
+        event = cupy.cuda.Event()
+        event.record(self.stream)
+        return Tick(self, event)
+
+    def flush(self) -> None:
+        """Read the whole buffer, on the clock's stream, and do not wait."""
+        # NOTE: not by writing. That leaves the L2 full of dirty lines, and writing those back is then timed: 8 % of
+        # per_tensor/stage=amax/32768x8192, 130 us instead of 120 (H200, 2026-11-21).
+        with cuda_errors("flush"), self.stream:
+            self._memory.max(out=self._sink)
+
+
+def sample(clock: Clock, target: Callable[[], None], rounds: int) -> list[float]:
+    """Seconds of each round, taken as pytest-benchmark's pedantic mode takes them with `setup=clock.flush`."""
+    seconds = []
+    for _ in range(rounds):
+        clock.flush()
+        start = clock()
+        target()
+        stop = clock()
+        seconds.append(stop - start)
+    return seconds
+
+
+def pilot(clock: Clock, target: Callable[[], None], warm_up: int, rounds: int) -> tuple[list[float], float]:
+    """Samples after `warm_up` rounds that are thrown away, and the host's seconds for one round."""
+    sample(clock, target, warm_up)
+    began = time.perf_counter()
+    seconds = sample(clock, target, rounds)
+    return seconds, (time.perf_counter() - began) / rounds

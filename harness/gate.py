@@ -1,0 +1,200 @@
+"""Is this run slower than the committed baseline? A verdict with its reason for each case, and one exit code.
+
+Two times are the same, or not, only if two views agree: the time itself, and the time in units of the copy roofline
+of its own run. A machine whose memory is slower today moves the one and not the other, and then the answer is
+AMBIGUOUS. In each view SLOWER and FASTER need a rank test that rejects "no change" and medians at least `effect`
+apart; SAME needs the whole interval of the ratio within `effect`; anything between is AMBIGUOUS.
+
+Where machine code and grids are the baseline's, the kernel cannot have changed: the case is SAME, or AMBIGUOUS if its
+times changed all the same. No verdict but SAME and FASTER is green.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from harness import stats
+from harness.errors import SEVERITY, Exit, UsageError
+from harness.report import write_bench, write_jsonl
+from harness.run_files import BENCH, Header, Record, RunFiles
+from harness.suite import ROOT
+from harness.verdict import Performance, Verdict
+
+EFFECT = 0.03  # smallest change of a time that counts
+EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
+DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
+EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
+
+_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "driver", "runtime", "nvrtc")
+_HEADER_KEYS = ("compile_flags", "clock", "method")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of one case. ours_us, theirs_us: medians, where there are any; change: ours over theirs."""
+
+    case_id: str
+    verdict: Performance
+    reason: str
+    ours_us: float | None = None
+    theirs_us: float | None = None
+    change: stats.Change | None = None
+
+
+def judge(
+    run: RunFiles, header: Header, baseline: Sequence[Record], effect: float = EFFECT, recipes: Sequence[str] = ()
+) -> list[Judgement]:
+    """Every case of the run or of the baseline, judged. header: the baseline's; recipes: only these, if any."""
+    ours = _by_id(run.records, recipes)
+    theirs = _by_id(baseline, recipes)
+    refused = incomparable(run.header, header) if theirs and run.timed else ""
+    return [
+        _judge(case_id, ours.get(case_id), theirs.get(case_id), refused, effect)
+        for case_id in dict.fromkeys([*theirs, *ours])
+    ]
+
+
+def incomparable(ours: Header, theirs: Header) -> str:
+    """Why times of two runs must not be compared, or an empty string."""
+    differing = [
+        f"{key} ({theirs['machine'].get(key)} then, {ours['machine'].get(key)} now)"
+        for key in _MACHINE_KEYS
+        if ours["machine"].get(key) != theirs["machine"].get(key)
+    ]
+    differing += [
+        f"{key} ({theirs[key]!r} then, {ours[key]!r} now)" for key in _HEADER_KEYS if ours[key] != theirs[key]
+    ]
+    if differing:
+        return f"not comparable with the baseline: {', '.join(differing)}"
+    for name, header in (("this run", ours), ("the baseline", theirs)):
+        problem = unsteady(header)
+        if problem:
+            return f"{name} {problem}"
+    now, then = roofline(ours), roofline(theirs)
+    if abs(now / then - 1) > DRIFT:
+        return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
+    return ""
+
+
+def unsteady(header: Header) -> str:
+    """Why the times of one run do not even go with each other, or an empty string."""
+    entries = header["roofline"]
+    if not entries or entries[-1]["point"] != "end":
+        return "did not come to its end, so nothing shows that the machine held its copy roofline"
+    rates = [entry["gbps"] for entry in entries]
+    if max(rates) / min(rates) - 1 > DRIFT:
+        return f"saw its own copy roofline move from {min(rates):,.0f} to {max(rates):,.0f} GB/s"
+    return ""
+
+
+def roofline(header: Header) -> float:
+    """The copy roofline of a run, GB/s, over all its measurements."""
+    return median(entry["gbps"] for entry in header["roofline"])
+
+
+def outcome(run: RunFiles, judgements: Sequence[Judgement]) -> Exit:
+    """The most serious state wins; a run in which nothing was judged is not clean."""
+    codes = {Verdict(record["verdict"]).exit_code for record in run.records}
+    codes |= {judgement.verdict.exit_code for judgement in judgements}
+    if not judgements:
+        codes.add(Exit.NOISY)
+    return next(code for code in SEVERITY if code in codes)
+
+
+def baseline_path(header: Header) -> Path:
+    """Where the baseline of a run's GPU is committed."""
+    gpu = header.get("machine", {}).get("gpu", "unknown")
+    slug = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+    return ROOT / "results" / "baselines" / slug / BENCH
+
+
+def save(run: RunFiles, path: Path, held: Sequence[Record]) -> list[Path]:
+    """Make the run the baseline at `path`, which holds the records `held` now; the files written.
+
+    Raises UsageError for a run that could not be trusted as one, or that lacks a case the baseline has.
+    """
+    wrong = [record for record in run.records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
+    if wrong:
+        raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
+    if not run.timed:
+        raise UsageError(f"not saved: {run.path} has no times; make some with `make bench`")
+    problem = unsteady(run.header)
+    if problem:
+        raise UsageError(f"not saved: this run {problem}")
+    lost = _by_id(held).keys() - _by_id(run.timed).keys()
+    if lost:
+        raise UsageError(
+            f"not saved: {path} has times of {len(lost)} cases that this run has not, {min(lost)} for one; "
+            "time them too, or delete that file first"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_jsonl(path, run.header, run.timed)
+    tables = write_bench(run.path, run.header, run.records)
+    summary = path.with_suffix(".md")
+    summary.write_text(next(table for table in tables if table.suffix == ".md").read_text())
+    return [path, summary]
+
+
+def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, Record]:
+    return {record["case_id"]: record for record in records if not recipes or record["recipe"] in recipes}
+
+
+def _judge(case_id: str, ours: Record | None, theirs: Record | None, refused: str, effect: float) -> Judgement:
+    if ours is None:
+        return Judgement(case_id, Performance.NOT_MEASURED, "the baseline has it and this run has not")
+    if not ours.get("times"):
+        why = "verified and not timed" if ours["verdict"] == Verdict.PASS else f"{ours['verdict']}: {ours['reason']}"
+        return Judgement(case_id, Performance.NOT_MEASURED, why)
+    now = ours["times"]
+    if theirs is None:
+        return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
+    then = theirs["times"]
+    medians = now["median_us"], then["median_us"]
+    why = refused or _unusable(now, then)
+    if why:
+        return Judgement(case_id, Performance.INVALID, why, *medians)
+    if min(len(now["samples_us"]), len(then["samples_us"])) < stats.FEWEST_SAMPLES:
+        return Judgement(case_id, Performance.AMBIGUOUS, f"fewer than {stats.FEWEST_SAMPLES} samples", *medians)
+    change = stats.change(now["samples_us"], then["samples_us"])
+    verdict, reason = _compare(change, now, then, effect)
+    return Judgement(case_id, verdict, reason, *medians, change)
+
+
+def _compare(change: stats.Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
+    relative = change.scaled(now["roofline_gbps"] / then["roofline_gbps"])
+    least = max(effect, EFFECT_US / then["median_us"])
+    in_time, in_copies = (_view(view, least) for view in (change, relative))
+    told = f"time {_told(change)}; in units of the copy roofline {_told(relative)}"
+    if now["code"] == then["code"]:
+        proven = {in_time, in_copies} & {Performance.SLOWER, Performance.FASTER}
+        but = "changed, yet " if proven else ""
+        verdict = Performance.AMBIGUOUS if proven else Performance.SAME
+        return verdict, f"{but}machine code and grids are the baseline's: {told}"
+    if in_time is not in_copies:
+        return Performance.AMBIGUOUS, f"{in_time} by time but {in_copies} by roofline: {told}"
+    return in_time, told
+
+
+def _view(change: stats.Change, effect: float) -> Performance:
+    if change.low > 1 and change.ratio >= 1 + effect:
+        return Performance.SLOWER
+    if change.high < 1 and change.ratio <= 1 / (1 + effect):
+        return Performance.FASTER
+    if change.low > 1 / (1 + effect) and change.high < 1 + effect:
+        return Performance.SAME
+    return Performance.AMBIGUOUS
+
+
+def _unusable(now: Mapping, then: Mapping) -> str:
+    for name, times in (("this run", now), ("the baseline", then)):
+        if times["exposed"] > EXPOSED * times["rounds"]:
+            return f"in {name} the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
+    return ""
+
+
+def _told(change: stats.Change) -> str:
+    return f"{change.ratio - 1:+.1%} ({change.low - 1:+.1%} to {change.high - 1:+.1%})"

@@ -1,0 +1,211 @@
+"""Tables and pages of a run: Markdown, CSV and HTML from its records. pandas makes the tables, Jinja the pages."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.console import Console
+from rich.table import Table
+
+from harness.run_files import BENCH, Header, Record
+from harness.verdict import Verdict
+
+_VERIFY_COLUMNS = (
+    "verdict", "recipe", "flags", "shape", "input", "mode", "bytes_compared", "seconds", "device", "reason", "case_id",
+)  # fmt: skip
+_TIME_COLUMNS = (
+    "median_us", "q1_us", "q3_us", "min_us", "rounds", "relative_error", "exposed", "bytes", "gbps", "roofline_gbps",
+    "roofline_percent", "baseline_us", "baseline_ratio", "measured",
+)  # fmt: skip
+_MODES = ("eager", "graph")
+
+
+def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
+    """Write verify.md, verify.csv and verify.html; their paths."""
+    table = verify_table(records)
+    verdicts = _counts(record["verdict"] for record in records)
+    excluded = _counts(record["reason"] for record in records if record["verdict"] == Verdict.EXCLUDED)
+    failures = [record for record in records if record["verdict"] not in (Verdict.PASS, Verdict.EXCLUDED)]
+    page = _page("verify.html.j2", table=_rows(table), verdicts=verdicts, excluded=excluded, failures=failures)
+    text = [
+        "# Verification",
+        markdown(pd.DataFrame(verdicts.items(), columns=["verdict", "cases"])),
+        f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
+    ]
+    for record in failures:
+        text += [f"## {record['verdict']} {_plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
+    if excluded:
+        text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
+    return _write(run_dir, "verify", table, text, page)
+
+
+def write_bench(run_dir: Path, header: Header, records: Sequence[Record]) -> list[Path]:
+    """Write bench.jsonl (header, then the timed records), bench.md, bench.csv and bench.html; their paths."""
+    timed = [record for record in records if record.get("times")]
+    untimed = [record for record in records if not record.get("times")]
+    table, pairs = bench_table(timed), pair_table(timed)
+    facts = facts_of(header)
+    page = _page(
+        "bench.html.j2", facts=facts, pairs=_rows(pairs), table=_rows(table), untimed=untimed, modes=_MODES,
+        widest=max([100.0, *table["roofline_percent"]]),
+    )  # fmt: skip
+    text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(spelled(pairs))]
+    if untimed:
+        without = pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"])
+        text += ["## Without a time", markdown(without)]
+    lines = run_dir / BENCH
+    write_jsonl(lines, header, timed)
+    return [lines, *_write(run_dir, "bench", table, text, page)]
+
+
+def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
+    """The header on the first line, a record on each other."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(line, ensure_ascii=False) for line in (header, *records))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def verify_table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row a case: what it is, its verdict, and how much was compared."""
+    return pd.DataFrame([_named(record) for record in records], columns=list(_VERIFY_COLUMNS))
+
+
+def bench_table(timed: Sequence[Record]) -> pd.DataFrame:
+    """One row a timed case, everything but its samples."""
+    rows = [{**_named(record), **record["times"]} for record in timed]
+    return pd.DataFrame(rows, columns=["recipe", "flags", "shape", "input", "mode", *_TIME_COLUMNS, "case_id"])
+
+
+def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
+    """One row for what eager and graph have in common, with a column of each for time, % of copy and ratio."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for record in timed:
+        named, times = _named(record), record["times"]
+        problem = {key: named[key] for key in ("recipe", "flags", "shape", "input")}
+        row = rows.setdefault(tuple(problem.values()), problem | {"MB": times["bytes"] / 1e6})
+        mode = named["mode"]
+        row[f"{mode} us"] = times["median_us"]
+        row[f"{mode} %"] = times["roofline_percent"]
+        row[f"{mode} x"] = times["baseline_ratio"]
+    columns = [f"{mode} {unit}" for unit in ("us", "%", "x") for mode in _MODES]
+    table = pd.DataFrame(rows.values(), columns=["recipe", "flags", "shape", "input", "MB", *columns])
+    table[columns] = table[columns].astype(float)
+    table.insert(7, "difference us", table["eager us"] - table["graph us"])
+    return table
+
+
+def spelled(pairs: pd.DataFrame) -> pd.DataFrame:
+    """That table as text: times with two or one decimals, a dash for what there is not."""
+    table = pairs.astype(object)
+    for column in table.columns[4:]:
+        table[column] = [_number(value, column) for value in pairs[column]]
+    return table
+
+
+def bench_text(header: Header, timed: Sequence[Record], width: int) -> str:
+    """The table of times for a terminal `width` columns wide, below the facts it was measured under."""
+    pairs = spelled(pair_table(timed))
+    problems = pairs[["recipe", "flags", "shape", "input"]].agg("/".join, axis=1)
+    table = Table("case", box=None, pad_edge=False)
+    table.columns[0].overflow = "fold"
+    for column in pairs.columns[5:]:
+        table.add_column(column, justify="right")
+    for problem, row in zip(problems, pairs.iloc[:, 5:].itertuples(index=False), strict=True):
+        table.add_row(problem, *row)
+    console = Console(width=max(width, 140), highlight=False, color_system=None, markup=False)
+    with console.capture() as capture:
+        for name, value in facts_of(header).items():
+            console.print(f"{name}: {value}")
+        console.print(table)
+    return capture.get().rstrip()
+
+
+def facts_of(header: Header) -> dict[str, str]:
+    """What times mean nothing without, as name and value."""
+    machine = header["machine"]
+    roofline = ", ".join(f"{entry['gbps']:,.0f} GB/s at the {entry['point']}" for entry in header["roofline"])
+    floors = ", ".join(f"{name} {value:.2f} us" for name, value in header["floors_us"].items())
+    edited = ", with uncommitted edits" if header["edited"] else ""
+    return {
+        "GPU": f"{machine.get('gpu', '?')}, driver {machine.get('driver', '?')}, NVRTC {machine.get('nvrtc', '?')}",
+        "copy roofline (read + written)": roofline or "not measured",
+        "floor of this clock (nothing; 4-byte memset eager, graph), not subtracted": floors or "not measured",
+        "method": f"{header['clock']}; {header['method']}",
+        "compile flags": header["compile_flags"],
+        "date": header["date"],
+        "commit": f"{header['commit']}{edited}; sources {header['sources']}",
+        "command": header["command"],
+        "columns": "MB: read + written; us: median time; difference: eager - graph; %: of the copy roofline; x: times "
+        "as fast as the baseline, per_tensor rht=true,rounding=sr on the same shape, input and mode in this run",
+    }
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown; nothing in a cell can end it or become HTML."""
+    lines = [list(table.columns), ["---"] * len(table.columns), *table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(map(_plain, line)) + " |" for line in lines)
+
+
+def _named(record: Record) -> dict[str, Any]:
+    """The record with the parts of its case id."""
+    head, _, mode = record["case_id"].rpartition("/")
+    recipe, flags, shape, input_name = head.split("/", 3)
+    return {**record, "recipe": recipe, "flags": flags, "shape": shape, "input": input_name, "mode": mode}
+
+
+def _number(value: float, column: str) -> str:
+    if pd.isna(value):
+        return "-"
+    if column.endswith("%"):
+        return f"{value:.1f}"
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(words).most_common())
+
+
+def _plain(value: object) -> str:
+    return " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with None for what is missing."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def _write(run_dir: Path, stem: str, table: pd.DataFrame, text: Sequence[str], page: str) -> list[Path]:
+    paths = [run_dir / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
+    contents = ("\n\n".join(text) + "\n", table.to_csv(index=False), page)
+    for path, content in zip(paths, contents, strict=True):
+        path.write_text(content, encoding="utf-8")
+    return paths
+
+
+def _page(template: str, **content: Any) -> str:
+    return _environment().get_template(template).render(content)
+
+
+@cache
+def _environment() -> Environment:
+    folder = Path(__file__).parent / "templates"
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = _number
+    return environment

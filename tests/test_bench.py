@@ -1,0 +1,399 @@
+"""A bench from the command line to its files. Device and clock are fakes whose time is counted, so it is known.
+
+`harness.report` is imported here because pytester forgets the modules that an inner run imports first, and pandas
+cannot be imported twice.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import harness.bench
+import harness.bench_plugin
+import harness.device
+import harness.report
+import harness.roofline
+import harness.verify
+from harness.bench import FEWEST, MOST, Bench, baseline_first, baseline_of
+from harness.device import Outcome
+from harness.errors import Exit, LaunchError
+from harness.launch import plan
+from harness.oracles import per_tensor
+from harness.roofline import COPY_BYTES, bytes_moved
+from harness.suite import suite_of
+from harness.verdict import Result, Verdict
+
+CASE_US, BASELINE_US, MOVED = 100.0, 250.0, 200_000_000
+COPY_SECONDS = 2 * COPY_BYTES / 4e12  # 4,000 GB/s
+
+
+class FakeClock:
+    """Time that only targets move on; `late` marks every round as one in which the GPU waited."""
+
+    words = "a fake clock"
+    stream = nullcontext(SimpleNamespace())
+    __name__ = "fake_clock"
+
+    def __init__(self):
+        self.now = 0.0
+        self.flushes = 0
+        self.late = False
+        self.exposed: list[bool] = []
+
+    def __call__(self) -> float:
+        self.exposed.append(self.late)
+        return self.now
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+
+class FakeProgram:
+    """Takes the time its case is given, with a spread of `noise`, and writes what the fake expectation demands."""
+
+    kernels = (SimpleNamespace(sass_digest="abc", expression="toy<bf16>"),)
+    grids = ((1, 1, 1),)
+    steps = ()
+
+    def __init__(self, gpu: FakeGpu, case_id: str):
+        self.gpu = gpu
+        self.case_id = case_id
+        self.data = np.full(4, 7, np.uint8)  # the right bytes, as memory that was just freed may hold them
+
+    def poison(self, byte: int) -> None:
+        self.data[:] = byte
+
+    def enqueue(self) -> None:
+        if self.gpu.failure:
+            raise LaunchError(self.gpu.failure)
+        self.gpu.launches += 1
+        microseconds = BASELINE_US if self.case_id.startswith("per_tensor/rht=true,rounding=sr/") else CASE_US
+        self.gpu.clock.now += 1e-6 * microseconds * (1 + self.gpu.noise * self.gpu.rng.normal())
+        if not self.gpu.lazy:
+            self.data[:] = 7
+
+    def outcome(self, poison: int) -> Outcome:
+        return Outcome({"rowwise_data": self.data.copy()})
+
+
+class FakeGpu:
+    """A device named `cuda`. lazy: its kernels write nothing; failure: what its launches raise."""
+
+    name, targets, modes = "cuda", ("sm_90a",), frozenset({"eager", "graph"})
+
+    def __init__(self, clock: FakeClock):
+        self.clock = clock
+        self.lazy = False
+        self.failure = ""
+        self.noise = 0.0
+        self.launches = 0
+        self.verified: list[str] = []
+        self.wrong = ""
+        self.rng = np.random.default_rng(0)
+
+    def identity(self) -> dict[str, str]:
+        return {"device": "cuda", "gpu": "Fake H1", "l2_bytes": "1048576", "driver": "1", "nvrtc": "13.0"}
+
+    def prepare(self, case, target, inputs, fields) -> FakeProgram:
+        return FakeProgram(self, case.id)
+
+    def same_bytes(self, ours: np.ndarray, expected: np.ndarray) -> bool:
+        return ours.tobytes() == expected.tobytes()
+
+    def verify(self, case, device) -> Result:
+        self.verified.append(case.id)
+        wrong = bool(self.wrong) and self.wrong in case.id
+        return Result(case.id, case.recipe, Verdict.MISMATCH if wrong else Verdict.PASS, "wrong" if wrong else "")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
+    clock = FakeClock()
+    fake = FakeGpu(clock)
+    expected = SimpleNamespace(
+        inputs={}, fields={"rowwise_data": None}, values={"rowwise_data": np.full(4, 7, np.uint8)}
+    )
+
+    def pass_time(seconds: float) -> Callable[[], None]:
+        def target() -> None:
+            clock.now += seconds
+
+        return target
+
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which pytest-benchmark would disable inner runs
+    monkeypatch.setattr(harness.device, "select", lambda name, index: fake)
+    monkeypatch.setattr(harness.verify, "verify", fake.verify)
+    monkeypatch.setattr(harness.bench, "verify", fake.verify)
+    monkeypatch.setattr(harness.bench, "expect", lambda case, where: expected)
+    monkeypatch.setattr(harness.bench, "bytes_moved", lambda *_: MOVED)
+    monkeypatch.setattr(harness.bench_plugin, "open_clock", lambda device: clock)
+    monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
+    monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
+    yield fake
+
+
+class Benches:
+    """Runs the toy suite's bench set in a folder of its own."""
+
+    def __init__(self, pytester: pytest.Pytester):
+        self.pytester = pytester
+        self.run_dir = pytester.path / "out"
+
+    def __call__(self, *arguments: str) -> pytest.RunResult:
+        return self.pytester.runpytest_inprocess(
+            "-p", "harness.plugin", "-p", "no:hypothesispytest", "--run-dir", "out", "--bench", *arguments, "suites"
+        )
+
+    def records(self) -> list[dict]:
+        return [json.loads(line) for line in (self.run_dir / "journal.jsonl").read_text().splitlines()][1:]
+
+    def header(self) -> dict:
+        return json.loads((self.run_dir / "bench_header.json").read_text())
+
+    def benchmarks(self) -> list[dict]:
+        return json.loads((self.run_dir / "benchmark.json").read_text())["benchmarks"]
+
+
+@pytest.fixture
+def bench(pytester: pytest.Pytester, gpu: FakeGpu, suite_text: str) -> Benches:
+    folder = pytester.mkdir("suites")
+    (folder / "toy.yaml").write_text(suite_text)
+    (folder / "schema.json").write_text("{}")
+    return Benches(pytester)
+
+
+def test_a_bench_times_every_case_that_passes(bench: Benches):
+    result = bench("--set", "full")
+    assert result.ret == Exit.CLEAN
+    records = bench.records()
+    assert len(records) == 16
+    times = records[0]["times"]
+    assert times["median_us"] == pytest.approx(CASE_US)
+    assert times["gbps"] == pytest.approx(2000, rel=1e-3)
+    assert times["roofline_percent"] == pytest.approx(50, rel=1e-3)
+    assert times["baseline_ratio"] == pytest.approx(BASELINE_US / CASE_US)
+    assert len(times["samples_us"]) == times["rounds"] == FEWEST
+    assert times["measured"] == f"eager; a fake clock; median of {FEWEST}"
+
+
+def test_every_round_is_flushed(bench: Benches, gpu: FakeGpu):
+    bench("--case", "toy/default/32x32/normal/eager")
+    # One flush a launch, one a round of the roofline (twice) and of each of the three floors.
+    rounds = harness.roofline.ROUNDS + harness.roofline.WARM_UP
+    assert gpu.clock.flushes == gpu.launches + 2 * rounds + 3 * rounds
+
+
+def test_the_progress_of_a_case_is_its_time(bench: Benches):
+    result = bench()
+    result.stdout.fnmatch_lines(["suites/toy.yaml::toy/* 100.0 us, 50 % of copy, 2.50x baseline *%?"])
+
+
+def test_the_run_records_its_roofline_twice_and_the_floors_of_its_clock(bench: Benches):
+    bench()
+    header = bench.header()
+    assert [(entry["point"], entry["gbps"]) for entry in header["roofline"]] == [("start", 4000.0), ("end", 4000.0)]
+    assert header["floors_us"] == {"events": 0.0, "eager": 3.0, "graph": 2.0}
+    assert header["machine"]["gpu"] == "Fake H1"
+    assert "-ftz=false" in header["compile_flags"]
+    assert "--bench" in header["command"]
+
+
+def test_the_tables_are_written_and_named(bench: Benches):
+    result = bench()
+    for name in ("bench.jsonl", "bench.md", "bench.csv", "bench.html", "verify.md", "verify.csv", "verify.html"):
+        assert (bench.run_dir / name).stat().st_size > 0
+        result.stdout.fnmatch_lines([f"*{name}"])
+
+
+def test_pytest_benchmark_can_read_the_recording(bench: Benches):
+    bench()
+    recorded = bench.benchmarks()
+    assert {entry["extra_info"]["case_id"] for entry in recorded} == {record["case_id"] for record in bench.records()}
+    assert recorded[0]["stats"]["median"] == pytest.approx(1e-6 * CASE_US)
+    assert recorded[0]["options"]["timer"] == "fake_clock"
+    assert recorded[0]["extra_info"]["roofline_percent"] == pytest.approx(50, rel=1e-3)
+    path = bench.run_dir / "benchmark.json"
+    assert json.loads(path.read_text())["machine_info"]["device"]["gpu"] == "Fake H1"
+    compared = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare", str(path)], capture_output=True, text=True
+    )
+    assert compared.returncode == 0, compared.stderr
+    assert "toy/rht=true/16x32/normal/eager" in compared.stdout
+
+
+def test_a_mismatch_gets_no_time(bench: Benches, gpu: FakeGpu):
+    gpu.wrong = "toy/"
+    assert bench().ret == Exit.BYTES_DIFFER
+    assert gpu.launches == 0
+    assert all(record["times"] == {} for record in bench.records())
+
+
+def test_timed_launches_that_write_nothing_are_found_out(bench: Benches, gpu: FakeGpu):
+    gpu.lazy = True
+    result = bench()
+    assert result.ret == Exit.BYTES_DIFFER
+    result.stdout.fnmatch_lines(["*after timing, bytes differ in rowwise_data"])
+    (record, *_) = bench.records()
+    assert (record["verdict"], record["times"]) == ("NONDETERMINISTIC", {})
+    assert bench.benchmarks() == []
+
+
+def test_a_launch_that_fails_while_timed_is_a_verdict(bench: Benches, gpu: FakeGpu):
+    gpu.failure = "an illegal memory access was encountered"
+    assert bench().ret == Exit.BYTES_DIFFER
+    assert {record["verdict"] for record in bench.records()} == {"LAUNCH_ERROR"}
+
+
+def test_a_roofline_that_cannot_be_measured_at_the_end_is_missing_and_said_so(bench: Benches, monkeypatch):
+    rates = iter([4000.0])
+
+    def copy_gbps(clock: FakeClock) -> float:
+        rate = next(rates, None)
+        if rate is None:
+            raise LaunchError("the context is broken")
+        return rate
+
+    monkeypatch.setattr(harness.roofline, "copy_gbps", copy_gbps)
+    bench()
+    assert [entry["point"] for entry in bench.header()["roofline"]] == ["start"]
+    assert bench.header()["note"] == "the context is broken"
+
+
+def test_the_baseline_is_verified_and_measured_once_a_shape_and_mode(bench: Benches, gpu: FakeGpu):
+    bench("--set", "full")
+    extra = [case_id for case_id in gpu.verified if case_id.startswith("per_tensor/")]
+    assert sorted(extra) == [f"per_tensor/rht=true,rounding=sr/32x32/normal/{mode}" for mode in ("eager", "graph")]
+
+
+def test_without_a_right_baseline_there_is_no_ratio_and_a_reason(bench: Benches, gpu: FakeGpu):
+    gpu.wrong = "per_tensor/"
+    assert bench().ret == Exit.CLEAN
+    times = bench.records()[0]["times"]
+    assert times["baseline_ratio"] is None
+    assert times["measured"].endswith("no ratio, because the baseline has no time: MISMATCH wrong")
+
+
+def test_rounds_in_which_the_gpu_waited_are_counted_and_told(bench: Benches, gpu: FakeGpu):
+    gpu.clock.late = True
+    bench()
+    times = bench.records()[0]["times"]
+    assert times["exposed"] == times["rounds"]
+    assert f"the GPU waited for the host in {FEWEST} of {FEWEST} rounds" in times["measured"]
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(0.0001, FEWEST), (0.2, MOST)])
+def test_noise_asks_for_more_rounds(bench: Benches, gpu: FakeGpu, noise: float, rounds: int):
+    gpu.noise = noise
+    bench()
+    assert bench.records()[0]["times"]["rounds"] == rounds
+
+
+def test_a_resumed_bench_goes_on_in_the_same_files(bench: Benches):
+    bench("--set", "full", "-k", "eager")
+    bench("--set", "full", "--resume")
+    assert len(bench.records()) == 16
+    assert [entry["point"] for entry in bench.header()["roofline"]] == ["start", "end", "start", "end"]
+    assert len(bench.benchmarks()) == 8
+    assert (bench.run_dir / "benchmark-2.json").exists()
+
+
+def test_a_bench_does_not_resume_a_run_that_timed_nothing(bench: Benches, pytester: pytest.Pytester):
+    pytester.runpytest_inprocess("-p", "harness.plugin", "--run-dir", "out", "--set", "bench", "suites")
+    result = bench("--resume")
+    assert result.ret == Exit.USAGE
+    result.stderr.fnmatch_lines(["error: *because its timed differ*"])
+
+
+def test_a_bench_without_a_gpu_ends_before_it_begins(bench: Benches, gpu: FakeGpu):
+    gpu.name = "emulator"
+    result = bench()
+    assert result.ret == Exit.NO_DEVICE
+    result.stderr.fnmatch_lines(["error: --bench needs a GPU; device 'emulator' tells bytes, not times"])
+    assert not bench.run_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-n", "2"], "--bench runs in one process*"),
+        (["-p", "no:benchmark"], "--bench needs pytest-benchmark*"),
+    ],
+    ids=" ".join,
+)
+def test_what_would_spoil_times_is_refused(bench: Benches, arguments: list[str], sentence: str):
+    result = bench(*arguments)
+    assert result.ret == Exit.USAGE
+    result.stderr.fnmatch_lines([f"error: {sentence}"])
+
+
+def test_a_disabled_recorder_is_an_error_and_not_a_time(bench: Benches):
+    result = bench("--benchmark-disable")
+    assert result.ret == Exit.USAGE
+    result.stdout.fnmatch_lines(["pytest-benchmark is disabled, so nothing can be timed; *"])
+
+
+def test_cases_are_timed_in_the_order_that_puts_baselines_first(bench: Benches, gpu: FakeGpu, monkeypatch):
+    monkeypatch.setattr(harness.bench_plugin, "baseline_first", lambda case: [-ord(letter) for letter in case.id])
+    bench("--set", "full")
+    ran = [case_id for case_id in gpu.verified if case_id.startswith("toy/")]
+    assert ran == sorted(ran, key=lambda case_id: [-ord(letter) for letter in case_id])
+
+
+def test_the_baseline_of_a_shape_is_timed_before_what_is_compared_with_it():
+    variants: dict[tuple[int, int], list[str]] = {}
+    for case in sorted(suite_of("per_tensor").cases("bench"), key=baseline_first):
+        variants.setdefault((case.rows, case.cols), []).append(case.variant)
+    assert len(variants) == 5
+    assert all(found[:2] == ["rht=true,rounding=sr"] * 2 for found in variants.values())
+
+
+def test_the_baseline_compared_with_itself_is_one_and_measured_once(gpu: FakeGpu):
+    case = next(case for case in suite_of("per_tensor").cases("bench") if case.id == baseline_of(case).id)
+    bench = Bench(gpu, gpu.clock, 4000.0)
+    verified = Result(case.id, case.recipe, Verdict.PASS)
+    timed = bench.time(case, verified, lambda target, setup, rounds: bench._plain(target, setup, rounds))
+    assert timed.times["baseline_ratio"] == 1.0
+    assert gpu.verified == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "per_element"),
+    [
+        ({"stage": "amax"}, 2),
+        ({"stage": "encode", "outputs": "rowwise"}, 2 + 0.5625),
+        ({"stage": "encode"}, 2 + 1.125),
+        ({"stage": "full"}, 2 + 2 + 1.125),
+        ({"stage": "full", "rht": True, "rounding": "sr"}, 2 + 2 + 1.125),
+        ({"stage": "full", "dtype": "fp32", "outputs": "rowwise"}, 4 + 4 + 0.5625),
+    ],
+    ids=str,
+)
+def test_the_bytes_of_a_case_are_those_its_launches_are_bound_to(flags: dict, per_element: float):
+    case = baseline_of(suite_of("per_tensor").cases("bench")[0])
+    case = type(case)("per_tensor", case.defaults.replace(**flags), 1024, 2048, defaults=case.defaults)
+    size = 4 if case.flags.dtype == "fp32" else 2
+    x = np.lib.stride_tricks.as_strided(np.zeros(1, f"u{size}"), (1024, 2048), (0, 0))
+    scalars = {f"{direction}wise_amax": np.zeros(1, np.float32) for direction in ("row", "column")}
+    inputs = {"input": x, **(scalars if case.flags.stage == "encode" else {})}
+    moved = bytes_moved(case, plan(case), inputs, per_tensor.outputs(case))
+    assert 0 <= moved - per_element * 1024 * 2048 <= 16  # the amaxes
+
+
+def test_the_measured_copy_rate_is_that_of_the_copy(gpu: FakeGpu):
+    assert harness.roofline.copy_gbps(gpu.clock) == pytest.approx(4000)
+
+
+def test_files_of_an_earlier_bench_stay(bench: Benches, pytester: pytest.Pytester):
+    bench()
+    before = Path(bench.run_dir / "bench.jsonl").read_text()
+    assert bench().ret == Exit.USAGE
+    assert Path(bench.run_dir / "bench.jsonl").read_text() == before

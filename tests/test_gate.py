@@ -1,0 +1,356 @@
+"""The gate: every verdict and every exit code, from synthetic times of two runs."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import gate
+from harness.cli import main
+from harness.errors import Exit, UsageError
+from harness.run_files import RunFiles, read_bench
+from harness.suite import ROOT
+from harness.verdict import Performance, Result, Verdict
+
+HEADER = {
+    "command": "pytest suites --bench",
+    "commit": "0123abc",
+    "edited": False,
+    "sources": "feed",
+    "date": "2026-01-01T00:00:00Z",
+    "machine": {
+        "gpu": "NVIDIA H200", "multiprocessors": "132", "l2_bytes": "1",
+        "driver": "13000", "runtime": "13000", "nvrtc": "13.0",
+    },
+    "compile_flags": "-ftz=false",
+    "method": "a rule",
+    "clock": "events",
+    "roofline": [{"point": "start", "gbps": 4200.0, "date": ""}, {"point": "end", "gbps": 4200.0, "date": ""}],
+    "floors_us": {"events": 1.5},
+}  # fmt: skip
+CASE = "toy/default/16x16/normal/eager"
+OTHER = "toy/default/16x16/normal/graph"
+
+
+def record(case_id: str = CASE, us: float = 100.0, *, noise: float = 0.002, count: int = 30, seed: int = 0, **changes):
+    rng = np.random.default_rng([seed, *case_id.encode()])
+    samples = (us * (1 + noise * rng.gamma(1.5, size=count))).tolist()
+    times = {
+        "median_us": float(np.median(samples)), "q1_us": us, "q3_us": us, "min_us": us, "rounds": count,
+        "relative_error": 0.001, "exposed": 0, "samples_us": samples, "bytes": 1000, "gbps": 1.0,
+        "roofline_gbps": 4200.0, "roofline_percent": 50.0, "baseline": "b", "baseline_us": 1.0, "baseline_ratio": 1.0,
+        "code": f"code {seed}", "measured": "so",
+    }  # fmt: skip
+    result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times | changes)
+    return json.loads(json.dumps(result.to_record()))
+
+
+def without_time(case_id: str = CASE, verdict: str = "PASS", reason: str = "") -> dict:
+    return json.loads(json.dumps(Result(case_id, case_id.split("/")[0], Verdict(verdict), reason).to_record()))
+
+
+def run_of(*records: dict, header: dict = HEADER) -> RunFiles:
+    return RunFiles(Path("run"), list(records), header)
+
+
+def only(run: RunFiles, *baseline: dict, header: dict = HEADER, **options) -> gate.Judgement:
+    (judgement,) = gate.judge(run, header, baseline, **options)
+    return judgement
+
+
+def changed(**changes) -> dict:
+    header = deepcopy(HEADER)
+    for key, value in changes.items():
+        (header["machine"] if key in header["machine"] else header)[key] = value
+    return header
+
+
+def rates(*gbps: float) -> list[dict]:
+    return [{"point": "start" if i % 2 == 0 else "end", "gbps": rate, "date": ""} for i, rate in enumerate(gbps)]
+
+
+@pytest.mark.parametrize(
+    ("us", "verdict", "code"),
+    [
+        (100.0, Performance.SAME, Exit.CLEAN),
+        (101.0, Performance.SAME, Exit.CLEAN),
+        (110.0, Performance.SLOWER, Exit.SLOWER),
+        (90.0, Performance.FASTER, Exit.CLEAN),
+    ],
+)
+def test_a_change_is_judged_by_rank_and_size(us: float, verdict: Performance, code: Exit):
+    run = run_of(record(us=us, seed=1))
+    judgement = only(run, record())
+    assert judgement.verdict is verdict
+    assert gate.outcome(run, [judgement]) is code
+    assert judgement.change.ratio == pytest.approx(us / 100, abs=0.002)
+    assert judgement.reason.startswith(f"time {judgement.change.ratio - 1:+.1%} (")
+
+
+def test_a_change_between_the_two_proofs_is_ambiguous():
+    judgement = only(run_of(record(us=102.8, seed=1)), record())
+    assert judgement.change.ratio < 1 + gate.EFFECT < judgement.change.high
+    assert judgement.verdict is Performance.AMBIGUOUS
+    assert judgement.verdict.exit_code is Exit.NOISY
+
+
+def test_noise_that_hides_a_change_is_ambiguous_and_not_the_same():
+    judgement = only(run_of(record(us=104.0, noise=0.3, seed=1)), record(noise=0.3))
+    assert judgement.verdict is Performance.AMBIGUOUS
+
+
+def test_the_smallest_change_that_counts_can_be_set():
+    run = run_of(record(us=102.0, seed=1))
+    assert only(run, record(), effect=0.01).verdict is Performance.SLOWER
+    assert only(run, record(), effect=0.05).verdict is Performance.SAME
+
+
+def test_a_kernel_that_did_not_change_raises_no_false_alarm():
+    judged = [
+        only(run_of(record(noise=0.02, seed=2 * seed)), record(noise=0.02, seed=2 * seed + 1)).verdict
+        for seed in range(300)
+    ]
+    assert Performance.SLOWER not in judged and Performance.FASTER not in judged
+    assert judged.count(Performance.SAME) > 280
+
+
+def test_a_slower_machine_is_not_a_slower_kernel():
+    # 4 % less bandwidth now: times are 4 % longer, and in units of the roofline they are what they were.
+    run = run_of(record(us=104.0, seed=1, roofline_gbps=4200 / 1.04), header=changed(roofline=rates(4038, 4038)))
+    judgement = only(run, record())
+    assert judgement.verdict is Performance.AMBIGUOUS
+    assert judgement.reason.startswith("SLOWER by time but SAME by roofline")
+
+
+def test_a_faster_machine_does_not_hide_a_slower_kernel():
+    # 4 % more bandwidth now, and still no faster: not proven, but not green either.
+    run = run_of(record(us=100.0, seed=1, roofline_gbps=4200 * 1.04), header=changed(roofline=rates(4368, 4368)))
+    assert only(run, record()).verdict is Performance.AMBIGUOUS
+
+
+@pytest.mark.parametrize("us", [90.0, 110.0])
+def test_the_same_machine_code_cannot_have_changed_so_its_times_are_doubted(us: float):
+    judgement = only(run_of(record(us=us, seed=1, code="code 0")), record())
+    assert judgement.verdict is Performance.AMBIGUOUS
+    assert judgement.reason.startswith("changed, yet machine code and grids are the baseline's")
+
+
+def test_the_same_machine_code_is_the_same_if_noise_hides_its_times():
+    judgement = only(run_of(record(us=102.8, seed=1, code="code 0")), record())
+    assert judgement.verdict is Performance.SAME
+    assert judgement.reason.startswith("machine code and grids are the baseline's")
+
+
+@pytest.mark.parametrize(("us", "verdict"), [(7.5, Performance.SAME), (8.5, Performance.SLOWER)])
+def test_a_change_below_the_clocks_own_noise_does_not_count(us: float, verdict: Performance):
+    assert only(run_of(record(us=us, seed=1)), record(us=7.0)).verdict is verdict
+
+
+def test_few_samples_prove_nothing():
+    judgement = only(run_of(record(us=200.0, seed=1, count=9)), record())
+    assert (judgement.verdict, judgement.reason) == (Performance.AMBIGUOUS, "fewer than 10 samples")
+
+
+@pytest.mark.parametrize(
+    ("ours", "reason"),
+    [
+        (changed(gpu="NVIDIA H100"), "not comparable with the baseline: gpu (NVIDIA H200 then, NVIDIA H100 now)"),
+        (changed(multiprocessors="114"), "*multiprocessors (132 then, 114 now)"),
+        (changed(l2_bytes="2"), "*l2_bytes (1 then, 2 now)"),
+        (changed(driver="12080"), "*driver (13000 then, 12080 now)"),
+        (changed(runtime="12080"), "*runtime (13000 then, 12080 now)"),
+        (changed(nvrtc="12.8"), "*nvrtc (13.0 then, 12.8 now)"),
+        (changed(compile_flags="-ftz=true"), "*compile_flags ('-ftz=false' then, '-ftz=true' now)"),
+        (changed(method="another"), "*method ('a rule' then, 'another' now)"),
+        (changed(clock="another"), "*clock ('events' then, 'another' now)"),
+        (changed(roofline=rates(3900, 3900)), "the copy roofline is -7.1% off the baseline's (4,200 then,*"),
+        (changed(roofline=rates(4200, 3900)), "this run saw its own copy roofline move from 3,900 to 4,200 GB/s"),
+        (changed(roofline=rates(4200)), "this run did not come to its end, so nothing shows that *"),
+        (changed(roofline=[]), "this run did not come to its end, so nothing shows that *"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_times_that_must_not_be_compared_are_invalid_and_say_why(ours: dict, reason: str):
+    run = run_of(record(us=100.0, seed=1), header=ours)
+    judgement = only(run, record())
+    assert judgement.verdict is Performance.INVALID
+    assert judgement.reason.endswith(reason.strip("*")) or judgement.reason.startswith(reason.strip("*"))
+    assert gate.outcome(run, [judgement]) is Exit.NOISY
+
+
+def test_an_unsteady_baseline_is_refused_too():
+    judgement = only(run_of(record(seed=1)), record(), header=changed(roofline=rates(4200, 3000)))
+    assert judgement.reason == "the baseline saw its own copy roofline move from 3,000 to 4,200 GB/s"
+
+
+@pytest.mark.parametrize(("exposed", "verdict"), [(7, Performance.SAME), (8, Performance.INVALID)])
+def test_times_that_hold_host_latency_are_invalid(exposed: int, verdict: Performance):
+    assert only(run_of(record(seed=1, exposed=exposed)), record()).verdict is verdict
+    assert only(run_of(record(seed=1)), record(exposed=exposed)).verdict is verdict
+
+
+def test_a_case_the_baseline_lacks_has_no_baseline():
+    run = run_of(record())
+    judgement = only(run)
+    assert judgement.verdict is Performance.NO_BASELINE
+    assert gate.outcome(run, [judgement]) is Exit.NO_BASELINE
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        ([], "the baseline has it and this run has not"),
+        ([without_time()], "verified and not timed"),
+        ([without_time(verdict="EXCLUDED", reason="too large")], "EXCLUDED: too large"),
+    ],
+)
+def test_a_case_without_a_time_is_not_measured(records: list[dict], reason: str):
+    run = run_of(*records)
+    judgement = only(run, record())
+    assert (judgement.verdict, judgement.reason) == (Performance.NOT_MEASURED, reason)
+    assert gate.outcome(run, [judgement]) is Exit.NOISY
+
+
+def test_wrong_bytes_weigh_more_than_any_time():
+    run = run_of(without_time(verdict="MISMATCH", reason="bytes differ"), record(OTHER, us=200.0, seed=1))
+    judgements = gate.judge(run, HEADER, [record(), record(OTHER)])
+    assert [judgement.verdict for judgement in judgements] == [Performance.NOT_MEASURED, Performance.SLOWER]
+    assert gate.outcome(run, judgements) is Exit.BYTES_DIFFER
+
+
+def test_slower_weighs_more_than_what_could_not_be_told():
+    run = run_of(record(us=200.0, seed=1), record("new/default/16x16/normal/eager"))
+    judgements = gate.judge(run, HEADER, [record(), record(OTHER)])
+    assert {judgement.verdict for judgement in judgements} == {
+        Performance.SLOWER, Performance.NO_BASELINE, Performance.NOT_MEASURED,
+    }  # fmt: skip
+    assert gate.outcome(run, judgements) is Exit.SLOWER
+
+
+def test_an_empty_run_is_not_green():
+    assert gate.judge(run_of(), {}, []) == []
+    assert gate.outcome(run_of(), []) is Exit.NOISY
+
+
+@pytest.mark.parametrize("verdict", Performance)
+def test_only_same_and_faster_are_green(verdict: Performance):
+    green = verdict in (Performance.SAME, Performance.FASTER)
+    assert (gate.outcome(run_of(), [gate.Judgement(CASE, verdict, "")]) is Exit.CLEAN) == green
+
+
+def test_one_recipe_can_be_judged_alone():
+    other = record("other/default/16x16/normal/eager")
+    run = run_of(record(seed=1), record("new/default/16x16/normal/eager"))
+    assert only(run, record(), other, recipes=("toy",)).verdict is Performance.SAME
+
+
+def test_the_baseline_lies_under_the_name_of_its_gpu():
+    assert gate.baseline_path(HEADER) == ROOT / "results" / "baselines" / "nvidia-h200" / "bench.jsonl"
+
+
+class Folder:
+    """A run on disk, the file of a baseline, and the command that compares them."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]):
+        self.run_dir = path / "run"
+        self.baseline = path / "gpu" / "bench.jsonl"
+        self.capsys = capsys
+        self.run_dir.mkdir()
+
+    def holds(self, *records: dict, header: dict = HEADER) -> None:
+        lines = [{}, *records]
+        (self.run_dir / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (self.run_dir / "bench_header.json").write_text(json.dumps(header))
+
+    def gate(self, *options: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["gate", str(self.run_dir), "--baseline", str(self.baseline), *options])
+        return ended.value.code, "".join(self.capsys.readouterr())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Folder:
+    monkeypatch.setenv("COLUMNS", "250")
+    return Folder(tmp_path, capsys)
+
+
+def test_a_run_saved_as_baseline_is_the_same_as_itself(folder: Folder):
+    folder.holds(record(), record(OTHER))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    header, records = read_bench(folder.baseline)
+    assert (header, len(records)) == (HEADER, 2)
+    assert "pytest suites --bench" in folder.baseline.with_suffix(".md").read_text()
+    assert folder.gate() == (Exit.CLEAN, "2 SAME: exit 0 (clean)\n")
+
+
+def test_the_command_tells_what_is_not_the_same_and_why(folder: Folder):
+    folder.holds(record(), record(OTHER))
+    folder.gate("--save")
+    folder.holds(record(us=120.0, seed=1), record(OTHER))
+    code, text = folder.gate()
+    assert code == Exit.SLOWER
+    assert "SLOWER" in text and CASE in text and "time +20." in text
+    assert OTHER not in text
+    assert text.endswith("1 SAME, 1 SLOWER: exit 2 (slower)\n")
+
+
+def test_the_command_tells_wrong_bytes(folder: Folder):
+    folder.holds(record(), without_time(OTHER, "MISMATCH", "[red]bytes differ"))
+    code, text = folder.gate()
+    assert code == Exit.BYTES_DIFFER
+    assert "[red]bytes differ" in text and "1 wrong" in text
+
+
+def test_without_a_baseline_file_the_command_says_how_to_make_one(folder: Folder):
+    folder.holds(record())
+    code, text = folder.gate()
+    assert code == Exit.NO_BASELINE
+    assert f"there is no baseline at {folder.baseline}" in text
+
+
+def test_an_empty_run_fails_the_command(folder: Folder):
+    folder.holds()
+    assert folder.gate() == (
+        Exit.NOISY,
+        f"there is no baseline at {folder.baseline}; `harness gate --save` makes this run one\n"
+        "nothing was measured: exit 3 (noisy)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "header", "sentence"),
+    [
+        ([record(), without_time(OTHER, "MISMATCH")], HEADER, f"{OTHER} is MISMATCH"),
+        ([without_time()], HEADER, "has no times"),
+        ([record()], changed(roofline=rates(4200)), "did not come to its end"),
+        ([record()], HEADER, f"has times of 1 cases that this run has not, {OTHER} for one"),
+    ],
+    ids=["wrong", "untimed", "unfinished", "fewer"],
+)
+def test_what_cannot_be_trusted_is_not_saved(folder: Folder, records: list[dict], header: dict, sentence: str):
+    folder.holds(record(), record(OTHER))
+    folder.gate("--save")
+    before = folder.baseline.read_text()
+    folder.holds(*records, header=header)
+    code, text = folder.gate("--save")
+    assert code == Exit.USAGE
+    assert text.startswith("error: not saved: ") and sentence in text
+    assert folder.baseline.read_text() == before
+
+
+def test_a_baseline_that_is_not_one_is_one_sentence(folder: Folder):
+    folder.holds(record())
+    folder.baseline.parent.mkdir()
+    folder.baseline.write_text("<<<<<<< HEAD\n")
+    code, text = folder.gate()
+    assert code == Exit.USAGE
+    assert f"{folder.baseline} is not what a run writes" in text
+
+
+def test_save_refuses_before_it_writes():
+    with pytest.raises(UsageError, match="has no times"):
+        gate.save(run_of(), Path("/nonexistent/bench.jsonl"), [])

@@ -1,0 +1,205 @@
+"""Tables and pages: what they count, what they leave out, and that a reason cannot break out of its cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from harness import report
+from harness.cli import main
+from harness.errors import Exit
+from harness.run_files import read_bench, read_run
+from harness.verdict import Result, Verdict
+
+HOSTILE = "a <script>alert(1)</script> | b"
+
+
+def record(case_id: str, verdict: str = "PASS", reason: str = "", story: str = "", **times: float) -> dict:
+    result = Result(case_id, case_id.split("/")[0], Verdict(verdict), reason, story, bytes_compared=1000, seconds=0.5)
+    return json.loads(json.dumps(result.to_record())) | {"times": times and timed(**times)}
+
+
+def timed(median_us: float, percent: float = 80.0, ratio: float | None = 2.0) -> dict:
+    return {
+        "median_us": median_us, "q1_us": median_us - 1, "q3_us": median_us + 1, "min_us": median_us - 2, "rounds": 3,
+        "relative_error": 0.001, "exposed": 0, "samples_us": [median_us] * 3, "bytes": 5_000_000, "gbps": 3400.0,
+        "roofline_gbps": 4200.0, "roofline_percent": percent, "baseline": "b", "baseline_us": 1.0,
+        "baseline_ratio": ratio, "code": "c", "measured": "as it is",
+    }  # fmt: skip
+
+
+HEADER = {
+    "command": "pytest suites --bench",
+    "commit": "0123abc",
+    "edited": True,
+    "sources": "feed",
+    "date": "2026-01-01T00:00:00Z",
+    "machine": {"gpu": "NVIDIA H200", "driver": "13000", "nvrtc": "13.0"},
+    "compile_flags": "-ftz=false",
+    "method": "a rule",
+    "clock": "events",
+    "roofline": [{"point": "start", "gbps": 4200.0, "date": ""}, {"point": "end", "gbps": 4190.0, "date": ""}],
+    "floors_us": {"events": 1.5},
+}
+
+VERIFIED = [
+    record("toy/default/16x16/normal/eager"),
+    record("toy/rht=true/16x16/file:suites/data/a.safetensors#x/eager"),
+    record("toy/default/16x16/ties/eager", "MISMATCH", HOSTILE, "the <b>story</b>\nof a mismatch"),
+    record("toy/default/16x16/normal/graph", "EXCLUDED", "no graphs | here"),
+    record("toy/rht=true/16x16/normal/graph", "EXCLUDED", "no graphs | here"),
+]
+
+TIMED = [
+    record("toy/default/16x16/normal/eager", median_us=100.0),
+    record("toy/default/16x16/normal/graph", median_us=90.0, percent=88.0),
+    record("toy/rht=true/16x16/normal/eager", median_us=5.25, ratio=None),
+    record("toy/rht=true/16x16/normal/graph", "EXCLUDED", HOSTILE),
+]
+
+
+@pytest.fixture
+def verified(tmp_path: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in report.write_verify(tmp_path, VERIFIED)}
+
+
+@pytest.fixture
+def benched(tmp_path: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in report.write_bench(tmp_path, HEADER, TIMED)}
+
+
+def test_verification_is_written_in_three_forms(verified: dict[str, str]):
+    assert set(verified) == {"verify.md", "verify.csv", "verify.html"}
+
+
+def test_the_page_counts_verdicts_bytes_and_exclusions(verified: dict[str, str]):
+    page = verified["verify.html"]
+    assert re.search(r'<b class="PASS">2</b>PASS', page)
+    assert re.search(r'<b class="wrong">1</b>MISMATCH', page)
+    assert "<b>5,000</b>bytes compared" in page
+    assert '<td class="n">2</td><td>no graphs | here</td>' in page
+
+
+def test_the_page_has_a_row_a_case_and_the_story_of_a_failure(verified: dict[str, str]):
+    page = verified["verify.html"]
+    assert page.count("<tr data-choice=") == len(VERIFIED)
+    assert page.count("<details") == 1
+    assert "the &lt;b&gt;story&lt;/b&gt;\nof a mismatch" in page
+
+
+@pytest.mark.parametrize("name", ["verify.html", "bench.html"])
+def test_nothing_of_a_reason_becomes_html(verified: dict[str, str], benched: dict[str, str], name: str):
+    page = (verified | benched)[name]
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+@pytest.mark.parametrize("name", ["verify.html", "bench.html"])
+def test_a_page_stands_alone(verified: dict[str, str], benched: dict[str, str], name: str):
+    assert not re.search(r'(src|href|url|@import)\s*[=(]?\s*["\']?(https?:)?//', (verified | benched)[name])
+
+
+def test_markdown_has_the_story_and_no_cell_breaks_its_table(verified: dict[str, str]):
+    text = verified["verify.md"]
+    assert "    the <b>story</b>\n    of a mismatch" in text
+    assert text.endswith("## Excluded\n\n| because | cases |\n| --- | --- |\n| no graphs \\| here | 2 |\n")
+    assert "| PASS | 2 |" in text
+
+
+def test_csv_holds_every_case(verified: dict[str, str]):
+    rows = list(csv.DictReader(io.StringIO(verified["verify.csv"])))
+    assert [row["case_id"] for row in rows] == [record["case_id"] for record in VERIFIED]
+    assert rows[1]["input"] == "file:suites/data/a.safetensors#x"
+    assert rows[2]["reason"] == HOSTILE
+
+
+def test_a_run_without_a_case_still_has_a_page(tmp_path: Path):
+    pages = [path.read_text() for path in report.write_verify(tmp_path, [])]
+    assert "<b>0</b>bytes compared" in pages[2]
+
+
+def test_times_stand_eager_beside_graph(benched: dict[str, str]):
+    rows = [line for line in benched["bench.md"].splitlines() if line.startswith("| toy |")]
+    assert rows == [
+        "| toy | default | 16x16 | normal | 5.00 | 100.0 | 90.00 | 10.00 | 80.0 | 88.0 | 2.00 | 2.00 |",
+        "| toy | rht=true | 16x16 | normal | 5.00 | 5.25 | - | - | 80.0 | - | - | - |",
+    ]
+
+
+def test_times_name_what_they_were_measured_with(benched: dict[str, str]):
+    for name in ("bench.md", "bench.html"):
+        for part in ("NVIDIA H200", "4,200 GB/s at the start, 4,190 GB/s at the end", "events 1.50 us", "a rule"):
+            assert part in benched[name]
+        assert "0123abc, with uncommitted edits; sources feed" in benched[name]
+
+
+def test_a_case_without_a_time_is_listed_with_its_reason(benched: dict[str, str]):
+    assert (
+        "| toy/rht=true/16x16/normal/graph | EXCLUDED | a &lt;script>alert(1)&lt;/script> \\| b |"
+        in benched["bench.md"]
+    )
+    assert (
+        '<td class="EXCLUDED">EXCLUDED</td><td class="code">toy/rht=true/16x16/normal/graph</td>'
+        in benched["bench.html"]
+    )
+
+
+def test_bars_are_as_long_as_their_share(benched: dict[str, str]):
+    assert re.findall(r"--part: ([\d.]+)", benched["bench.html"]) == ["80.0", "88.0", "80.0"]
+
+
+def test_bench_csv_and_jsonl_hold_every_time(benched: dict[str, str], tmp_path: Path):
+    rows = list(csv.DictReader(io.StringIO(benched["bench.csv"])))
+    assert [(row["mode"], row["median_us"]) for row in rows] == [
+        ("eager", "100.0"),
+        ("graph", "90.0"),
+        ("eager", "5.25"),
+    ]
+    header, records = read_bench(tmp_path / "bench.jsonl")
+    assert header == HEADER
+    assert records == TIMED[:3]
+
+
+def test_a_bench_in_which_nothing_was_timed_still_has_a_page(tmp_path: Path):
+    paths = report.write_bench(tmp_path, HEADER | {"roofline": [], "floors_us": {}}, TIMED[3:])
+    assert "not measured" in next(path for path in paths if path.suffix == ".md").read_text()
+
+
+def test_the_terminal_gets_the_same_table():
+    text = report.bench_text(HEADER, TIMED[:3], 80)
+    assert re.search(r"toy/rht=true/16x16/normal +5.25 +- +- +80.0 +- +- +-", text)
+
+
+def journal(folder: Path, *lines: str) -> None:
+    folder.mkdir()
+    (folder / "journal.jsonl").write_text("".join(["{}\n", *lines]))
+
+
+def test_report_writes_the_tables_of_a_run_that_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    whole = [json.dumps(record) + "\n" for record in TIMED]
+    journal(tmp_path / "run", *whole[:2], whole[2][:-20])
+    (tmp_path / "run" / "bench_header.json").write_text(json.dumps(HEADER))
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(tmp_path / "run")])
+    assert ended.value.code == Exit.CLEAN
+    assert [Path(line).name for line in capsys.readouterr().out.split()] == [
+        "verify.md", "verify.csv", "verify.html", "bench.jsonl", "bench.md", "bench.csv", "bench.html",
+    ]  # fmt: skip
+    assert len(read_run(tmp_path / "run").timed) == 2
+
+
+@pytest.mark.parametrize("content", [None, '{}\n{"case_id": \n'])
+def test_a_folder_without_a_readable_run_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
+):
+    if content is not None:
+        (tmp_path / "journal.jsonl").write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(tmp_path)])
+    assert ended.value.code == Exit.USAGE
+    assert re.match(r"error: \S+journal.jsonl (cannot be read|is not what a run writes): ", capsys.readouterr().err)
