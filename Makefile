@@ -1,0 +1,96 @@
+# One command each. VENV= (empty) uses PYTHON's own environment and installs nothing.
+PYTHON ?= python3
+VENV   ?= .venv
+R      ?=
+SET    ?= smoke
+DEVICE ?= auto
+CASE   ?=
+JOBS   ?= $(if $(CASE),0,auto)
+ARGS   ?=
+
+ENV    := $(if $(strip $(VENV)),$(VENV)/.made)
+PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
+CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/)clang-format
+STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
+CUDA   := $(wildcard harness/kernels/*.cu harness/kernels/*.cuh)
+SUITES := $(if $(R),suites/$(R).yaml,suites)
+CASES  := $(if $(CASE),--case '$(CASE)')
+
+.PHONY: help
+help: ## List the targets and variables.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  R=per_tensor  one recipe            SET=full     another set of its suite    CASE=ID   one case"
+	@echo "  DEVICE=cuda   auto, emulator, cuda  JOBS=4       processes, or auto          ARGS=...  more for pytest"
+	@echo "  PYTHON=...    3.11 or newer         VENV=        use PYTHON as it is"
+
+.PHONY: verify
+verify: $(ENV) ## Run every kernel of the suites and compare every byte with two oracles.
+	$(PY) -m pytest $(SUITES) --set $(SET) $(CASES) --device $(DEVICE) -n $(JOBS) $(ARGS)
+
+.PHONY: bench
+bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
+	$(PY) -m pytest $(SUITES) --bench $(CASES) --device $(DEVICE) $(ARGS)
+
+.PHONY: gate
+gate: $(ENV) ## Judge the newest times against the committed baseline of this GPU.
+	$(PY) -m harness gate $(if $(R),--recipe $(R)) $(ARGS)
+
+.PHONY: exhaustive
+exhaustive: $(ENV) ## Prove both scalar casts over all 2^32 float32 patterns, on a GPU.
+	$(PY) -m harness exhaustive
+
+.PHONY: compile
+compile: $(ENV) ## Compile every instantiation of the suites for sm_80, sm_90a and sm_100a, without a GPU.
+	$(PY) -m harness compile $(ARGS)
+
+.PHONY: test
+test: $(ENV) ## Test the harness itself; no GPU.
+	$(PY) -m pytest tests -n $(JOBS) $(ARGS)
+
+.PHONY: check
+check: $(ENV) ## Check format and lint, and show the sizes of files.
+	$(PY) -m ruff format --check --quiet .
+	$(PY) -m ruff check --quiet .
+	$(if $(CUDA),$(CLANG) --style='$(STYLE)' --dry-run --Werror $(CUDA))
+	$(PY) -m harness size
+
+.PHONY: format
+format: $(ENV) ## Rewrite all sources in the house format.
+	$(PY) -m ruff format --quiet .
+	$(PY) -m ruff check --quiet --fix .
+	$(if $(CUDA),$(CLANG) --style='$(STYLE)' -i $(CUDA))
+
+.PHONY: schema
+schema: $(ENV) ## Write suites/schema.json, by which editors complete and check suites.
+	$(PY) -m harness schema
+
+.PHONY: size
+size: $(ENV) ## Show the sizes of files beside their budgets.
+	$(PY) -m harness size
+
+.PHONY: env
+env: $(ENV) ## Make the environment, once.
+
+.PHONY: clean
+clean: ## Remove what runs, tests and builds leave behind; the environment and baselines stay.
+	rm -rf results/runs build .pytest_cache .ruff_cache .hypothesis .benchmarks *.egg-info
+	find harness tests -name __pycache__ -prune -exec rm -rf {} +
+
+# A torch that is new enough is used as it is, through --system-site-packages; its pin would replace it.
+HAS_TORCH := import sys, importlib.metadata as m; \
+  sys.exit(sys.prefix != sys.base_prefix or tuple(map(int, m.version("torch").split(".")[:2])) < (2, 9))
+
+$(VENV)/.made: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Python 3.11 or newer is needed and $(PYTHON) is not; name one, as in make PYTHON=python3.12" >&2; exit 64; }
+	@if $(PYTHON) -c '$(HAS_TORCH)' 2>/dev/null; then \
+	  $(PYTHON) -m venv --system-site-packages $(VENV) && grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt; \
+	fi
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[torch,plot,dev]'
+	@if command -v nvidia-smi >/dev/null && ! $(VENV)/bin/python -c 'import cupy' 2>/dev/null; then \
+	  $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[gpu]'; \
+	fi
+	@touch $@

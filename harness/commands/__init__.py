@@ -1,0 +1,1 @@
+"""One module per command of `harness`; each exports a click command called `command`."""

@@ -1,0 +1,30 @@
+"""`harness exhaustive`"""
+
+from __future__ import annotations
+
+import time
+
+import click
+from rich.progress import Progress
+
+from harness import device, exhaustive
+from harness.errors import Exit
+
+
+@click.command()
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Prove both scalar casts over all 2^32 float32 patterns, on a GPU."""
+    gpu = device.select("cuda")
+    started = time.perf_counter()
+    with Progress() as bar:
+        task = bar.add_task("float32 patterns", total=exhaustive.PATTERNS)
+        findings = list(exhaustive.prove(gpu, lambda done: bar.update(task, completed=done)))
+    for finding in findings:
+        click.echo(finding.sentence())
+    verdict = "differ" if findings else "agree"
+    click.echo(
+        f"kernel, torch and NumPy {verdict} over {exhaustive.PATTERNS:,} patterns, e2m1 and e4m3, "
+        f"on {gpu.identity()['gpu']}, in {time.perf_counter() - started:.0f} s"
+    )
+    context.exit(Exit.BYTES_DIFFER if findings else Exit.CLEAN)

@@ -1,0 +1,84 @@
+"""`harness list`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Column, Table
+
+from harness.case import Case
+from harness.errors import UsageError
+from harness.suite import Suite, load_suite, load_suites, suite_of
+from harness.suite_schema import nearest
+
+
+@click.command()
+@click.argument("recipes", nargs=-1, metavar="[RECIPE|SUITE]...")
+@click.option("--set", "set_name", default="smoke", metavar="NAME", help="set of cases (smoke)")
+@click.option("--flag", "flags", multiple=True, metavar="K=V", help="only cases with this flag")
+@click.option("--input", "input_name", metavar="NAME", help="only cases with this input")
+@click.option("--shape", metavar="RxC", help="only cases of this shape")
+@click.option("-k", "part", metavar="TEXT", help="only cases whose id contains this")
+@click.option("--ids", is_flag=True, help="print ids and nothing else")
+def command(
+    recipes: Sequence[str],
+    set_name: str,
+    flags: Sequence[str],
+    input_name: str | None,
+    shape: str | None,
+    part: str | None,
+    ids: bool,
+) -> None:
+    """List the cases of a set, and what the set asks for in vain."""
+    suites = [_suite(name) for name in recipes] or load_suites()
+    holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
+    if not holders:
+        raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].sets)}")
+    wanted = _flag_filter(suites, flags)
+    cases = [
+        case
+        for suite in holders
+        for case in suite.cases(set_name)
+        if wanted(suite, case)
+        and input_name in (None, case.input)
+        and shape in (None, f"{case.rows}x{case.cols}")
+        and (part is None or part in case.id)
+    ]
+    if ids:
+        click.echo("\n".join(case.id for case in cases))
+        return
+    refused = sum((suite.excluded(set_name) for suite in holders), Counter())
+    _show(cases, refused, set_name)
+
+
+def _suite(name: str) -> Suite:
+    return load_suite(Path(name)) if name.endswith(".yaml") else suite_of(name)
+
+
+def _flag_filter(suites: Sequence[Suite], flags: Sequence[str]) -> Callable[[Suite, Case], bool]:
+    wanted = []
+    for flag in flags:
+        name, equals, text = flag.partition("=")
+        if not equals:
+            raise UsageError(f"--flag {flag} is not flag=value, as in --flag rounding=sr")
+        holders = [suite for suite in suites if name in suite.file.axes] or suites[:1]
+        wanted.append((name, {suite.recipe: suite.flag(name, text) for suite in holders}))
+
+    def keep(suite: Suite, case: Case) -> bool:
+        return all(suite.recipe in values and case.flags[name] == values[suite.recipe] for name, values in wanted)
+
+    return keep
+
+
+def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:
+    table = Table("recipe", Column("flags", overflow="fold"), "shape", Column("input", overflow="fold"), "mode")
+    for case in cases:
+        table.add_row(case.recipe, case.variant, f"{case.rows}x{case.cols}", case.input, case.mode)
+    Console().print(table)
+    click.echo(f"{len(cases):,} cases of set {set_name}; {sum(refused.values()):,} combinations excluded")
+    for reason, count in refused.most_common():
+        click.echo(f"  {count:,}  {reason}")

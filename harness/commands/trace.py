@@ -1,0 +1,52 @@
+"""`harness trace`"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import click
+import numpy as np
+
+from harness import device, trace
+from harness.case import Case
+from harness.errors import CaseError, UsageError
+from harness.expectation import Expectation, expect
+from harness.suite import find_case
+from harness.suite_schema import nearest
+
+POISON = 0xA5
+
+
+@click.command()
+@click.argument("case_id", metavar="ID")
+@click.option("--field", metavar="F", help="an output of the case, as in columnwise_data (the first)")
+@click.option("--at", "element", default="0,0", metavar="R,C", help="an element of the tensor (0,0)")
+@click.option("--device", "device_name", default="auto", metavar="NAME", help="where the kernel runs (auto)")
+@click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
+def command(case_id: str, field: str | None, element: str, device_name: str, target: str | None) -> None:
+    """Show one 16-value block of a case step by step, kernel beside oracles."""
+    case = find_case(case_id)
+    match = re.fullmatch(r"(\d+),(\d+)", element)
+    if match is None:
+        raise UsageError(f"--at '{element}' is not an element; write row,column, as in 17,4")
+    chosen = device.select(device_name)
+    if target not in (None, *chosen.targets):
+        raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
+    case = replace(case, mode="eager")  # bytes do not depend on the mode, and eager runs everywhere
+    expected = expect(case, "cuda" if chosen.name == "cuda" else "cpu")
+    kernel = _run(case, chosen, target or chosen.targets[0], expected)
+    click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, expected.inputs))
+
+
+def _run(case: Case, chosen: device.Device, target: str, expected: Expectation) -> Mapping[str, np.ndarray] | None:
+    """What the kernel writes, or None, with the reason on stderr, if it cannot run here."""
+    try:
+        chosen.admit(case)
+        program = chosen.prepare(case, target, expected.inputs, expected.fields)
+        outputs = program.run(POISON, 0).outputs
+    except CaseError as error:
+        click.echo(f"without the kernel: {error}", err=True)
+        return None
+    return {name: chosen.to_host(array, expected.fields[name]) for name, array in outputs.items()}

@@ -1,0 +1,87 @@
+"""Where kernels run: the CPU emulator or a CUDA device, behind one interface.
+
+A device prepares a case once for a target and then runs it as often as asked, each time on freshly poisoned outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.case import Case
+from harness.compile import Compiled
+from harness.errors import DeviceUnavailable, UsageError
+from harness.tensor import Field
+
+NAMES = ("auto", "emulator", "cuda")
+
+Array = Any  # one-dimensional uint8: np.ndarray on the emulator, cupy.ndarray on a GPU
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run left behind.
+
+    outputs: the payload of every output as bytes, guard bands cut off
+    trespass: a sentence about bytes that were not the kernel's to change, empty if there are none
+    """
+
+    outputs: dict[str, Array]
+    trespass: str = ""
+
+
+class Program(Protocol):
+    """A case, compiled and loaded for one target, with its inputs in place."""
+
+    kernels: tuple[Compiled, ...]
+
+    def run(self, poison: int, turn: int) -> Outcome:
+        """Fill outputs and guards with the byte `poison`, launch, wait. `turn` counts the runs of a verification."""
+
+
+class Device(Protocol):
+    """A place to run kernels. targets: architectures it can execute; modes: ways to launch."""
+
+    name: str
+    targets: tuple[str, ...]
+    modes: frozenset[str]
+
+    def identity(self) -> dict[str, str]:
+        """What a record must say about the device to be comparable."""
+
+    def admit(self, case: Case) -> None:
+        """Raise NotCapable, with the reason, if this device cannot run the case."""
+
+    def prepare(
+        self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+    ) -> Program:
+        """Compile, load and upload."""
+
+    def same_bytes(self, ours: Array, expected: np.ndarray) -> bool:
+        """Whether an output holds exactly the expected bytes."""
+
+    def to_host(self, array: Array, field: Field) -> np.ndarray:
+        """An output as a NumPy array of the field's dtype and shape."""
+
+
+def select(name: str = "auto", index: int = 0) -> Device:
+    """The device of that name; `auto` is a CUDA device if there is one, else the emulator.
+
+    index: which GPU. Raises DeviceUnavailable if `cuda` is asked for and absent, UsageError for an unknown name.
+    """
+    if name not in NAMES:
+        raise UsageError(f"there is no device {name!r}; choose {', '.join(NAMES)}")
+    if name != "emulator":
+        from harness.device.cuda import CudaDevice
+
+        try:
+            return CudaDevice(index)
+        except DeviceUnavailable:
+            if name == "cuda":
+                raise
+    from harness.device.emulator import EmulatorDevice
+
+    return EmulatorDevice()

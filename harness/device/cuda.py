@@ -1,0 +1,266 @@
+"""A CUDA device through CuPy: cubins of our own making, guard-banded buffers, eager launches and captured graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from harness.case import Case
+from harness.compile import Compiled, compile_kernel, nvrtc_version
+from harness.device import Outcome
+from harness.errors import DeviceUnavailable, LaunchError, NotCapable
+from harness.launch import Step, bind, plan
+from harness.signature import KERNELS
+from harness.tensor import Field
+
+GUARD = 4096  # bytes before and after every output
+ALIGNMENT = 256
+
+_SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "float": np.float32}
+
+
+class CudaDevice:
+    """The GPU with this index, running the `.cu` files of the folder `kernels`.
+
+    Raises DeviceUnavailable if CuPy, torch with CUDA, or the GPU is missing.
+    """
+
+    name = "cuda"
+    modes = frozenset({"eager", "graph"})
+
+    def __init__(self, index: int = 0, kernels: Path = KERNELS):
+        self.kernels = kernels
+        try:
+            import cupy
+            import torch
+        except ImportError as error:
+            raise DeviceUnavailable(f"device 'cuda' needs CuPy and torch: {error}") from None
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceUnavailable(f"device 'cuda' was asked for, and CUDA sees no GPU: {error}") from None
+        if index >= count:
+            raise DeviceUnavailable(f"GPU {index} was asked for; CUDA sees {count}")
+        if not torch.cuda.is_available():
+            raise DeviceUnavailable(f"torch {torch.__version__} is a CPU build; the torch oracle must see the GPU")
+        cupy.cuda.Device(index).use()
+        torch.cuda.set_device(index)
+        self.index = index
+        self.properties = cupy.cuda.runtime.getDeviceProperties(index)
+        self.multiprocessors = self.properties["multiProcessorCount"]
+        self.targets = (native_target(self.properties["major"], self.properties["minor"]),)
+
+    def identity(self) -> dict[str, str]:
+        """GPU, driver, CUDA, compiler and L2: what two measurements must share to be compared."""
+        import cupy
+
+        return {
+            "device": "cuda",
+            "gpu": self.properties["name"].decode(),
+            "multiprocessors": str(self.multiprocessors),
+            "l2_bytes": str(self.properties["l2CacheSize"]),
+            "driver": str(cupy.cuda.runtime.driverGetVersion()),
+            "runtime": str(cupy.cuda.runtime.runtimeGetVersion()),
+            "nvrtc": nvrtc_version(),
+            "cupy": cupy.__version__,
+        }
+
+    def admit(self, case: Case) -> None:
+        """A tensor must fit the free memory several times over: pristine copies and the oracle's temporaries."""
+        import cupy
+
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        needed = 16 * case.rows * case.cols
+        if needed > free + cupy.get_default_memory_pool().free_bytes():
+            raise NotCapable(f"capability: needs about {needed >> 30} GiB of GPU memory, {free >> 30} GiB are free")
+
+    def prepare(
+        self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+    ) -> CudaProgram:
+        """Compile the case's kernels to cubins, load them and upload the inputs."""
+        return CudaProgram(self, case, target, inputs, fields)
+
+    def same_bytes(self, ours, expected: np.ndarray) -> bool:
+        """Whether an output on the GPU holds exactly the expected bytes."""
+        return bool((ours == _upload(expected)).all())
+
+    def to_host(self, array, field: Field) -> np.ndarray:
+        """A copy in host memory."""
+        return array.get().view(field.dtype).reshape(field.shape)
+
+
+@contextmanager
+def cuda_errors(where: str) -> Iterator[None]:
+    """Raise LaunchError, which says `where`, for an error that CUDA reports."""
+    import cupy
+
+    try:
+        yield
+    except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        raise LaunchError(f"{where}: {error}") from None
+
+
+def native_target(major: int, minor: int) -> str:
+    """The most specific target of a compute capability: `sm_90a` for 9.0, `sm_80` for 8.0."""
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+class Guarded:
+    """One output between two guard bands, which nothing may touch."""
+
+    def __init__(self, field: Field):
+        import cupy
+
+        self.field = field
+        # The payload starts at the same alignment as an allocation of its own.
+        self.memory = cupy.empty(2 * GUARD + -(-field.nbytes // ALIGNMENT) * ALIGNMENT, cupy.uint8)
+        self.payload = self.memory[GUARD : GUARD + field.nbytes]
+
+    def poison(self, byte: int) -> None:
+        """Fill payload and guards on the current stream."""
+        self.memory.fill(byte)
+
+    def trespass(self, byte: int) -> str:
+        """Which band was written to, and how far off; empty if none."""
+        for where, band in (("before", self.memory[:GUARD]), ("after", self.memory[GUARD + self.field.nbytes :])):
+            touched = (band != byte).nonzero()[0]
+            if touched.size:
+                offset = GUARD - int(touched[-1]) if where == "before" else int(touched[0]) + 1
+                return f"{touched.size} bytes {where} it were written, the nearest {offset} bytes off"
+        return ""
+
+
+class CudaProgram:
+    """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        case: Case,
+        target: str,
+        inputs: Mapping[str, np.ndarray],
+        fields: Mapping[str, Field],
+    ):
+        import cupy
+
+        self.case = case
+        self.steps = plan(case, device.kernels)
+        self.kernels = tuple(compile_kernel(step.signature, case.flags, target) for step in self.steps)
+        self.functions = tuple(load(kernel) for kernel in self.kernels)
+        self.grids = tuple(kernel.launch.grid(case, device.multiprocessors) for kernel in self.kernels)
+        self.pristine = {name: _upload(value) for name, value in inputs.items()}
+        self.inputs = {name: value.copy() for name, value in self.pristine.items()}
+        self.outputs = {name: Guarded(field) for name, field in fields.items()}
+        self.scratch = {
+            name: cupy.zeros(size, cupy.uint8) for step in self.steps for name, size in step.scratch.items()
+        }
+        self.arguments = tuple(self._arguments(step) for step in self.steps)
+        self.side_stream = cupy.cuda.Stream(non_blocking=True)
+        self.graph = None
+        # A non-blocking stream would not wait for the copies above.
+        cupy.cuda.get_current_stream().synchronize()
+
+    def launch(self) -> None:
+        """Every launch in order on the current stream. Nothing here allocates or waits."""
+        for function, kernel, grid, arguments in zip(
+            self.functions, self.kernels, self.grids, self.arguments, strict=True
+        ):
+            function(grid, (kernel.launch.threads,), arguments)
+
+    def run(self, poison: int, turn: int) -> Outcome:
+        """Poison, launch or replay, wait, look for trespass.
+
+        Eager launches go to the default stream on even turns and to a non-blocking one on odd turns.
+        """
+        import cupy
+
+        stream = cupy.cuda.Stream.null if turn % 2 == 0 and self.case.mode == "eager" else self.side_stream
+        with cuda_errors(self.case.id):
+            with stream:
+                self.poison(poison)
+                self.enqueue()
+            stream.synchronize()
+        return self.outcome(poison)
+
+    def poison(self, byte: int) -> None:
+        """Fill every output and its guard bands on the current stream."""
+        for output in self.outputs.values():
+            output.poison(byte)
+
+    def enqueue(self) -> None:
+        """Launch, or replay the graph that the first call captures, on the current stream; nothing here waits."""
+        import cupy
+
+        with cuda_errors(self.case.id):
+            if self.case.mode != "graph":
+                self.launch()
+                return
+            if self.graph is None:
+                self.graph = self.capture()
+            self.graph.launch(cupy.cuda.get_current_stream())
+
+    def outcome(self, poison: int) -> Outcome:
+        """What the outputs hold once the stream was waited for, given the byte they were filled with before."""
+        return Outcome({name: output.payload.copy() for name, output in self.outputs.items()}, self._trespass(poison))
+
+    def replace_input(self, name: str, value: np.ndarray) -> None:
+        """Other contents for an input of the same size, at the same address."""
+        self.pristine[name] = _upload(value)
+        self.inputs[name][...] = self.pristine[name]
+
+    def capture(self):
+        """The launches as a CUDA graph."""
+        with self.side_stream:
+            self.side_stream.begin_capture()
+            self.launch()
+            return self.side_stream.end_capture()
+
+    def _arguments(self, step: Step) -> tuple:
+        arrays = {**self.inputs, **{name: output.payload for name, output in self.outputs.items()}, **self.scratch}
+        return tuple(
+            np.uint64(0) if value is None else value if not isinstance(value, int) else _scalar(kind, value)
+            for kind, value in bind(step, self.case, arrays)
+        )
+
+    def _trespass(self, poison: int) -> str:
+        for name, output in self.outputs.items():
+            sentence = output.trespass(poison)
+            if sentence:
+                return f"output {name!r}: {sentence}"
+        for name, value in self.inputs.items():
+            if not bool((value == self.pristine[name]).all()):
+                return f"input {name!r} was changed by the kernel"
+        for name, value in self.scratch.items():
+            if bool(value.any()):
+                return f"scratch {name!r} is not zero after the last launch, so a second run would differ"
+        return ""
+
+
+@lru_cache(maxsize=512)
+def _module(cubin_path: str):
+    import cupy
+
+    return cupy.RawModule(path=cubin_path)
+
+
+def load(kernel: Compiled):
+    """The kernel's function from its cubin."""
+    return _module(kernel.cubin_path).get_function(kernel.symbol)
+
+
+def _scalar(kind: str, value: int):
+    try:
+        return _SCALARS[kind](value)
+    except KeyError:
+        raise LaunchError(f"no way to pass a parameter of type {kind!r}; use one of {', '.join(_SCALARS)}") from None
+
+
+def _upload(array: np.ndarray):
+    """The array's bytes on the GPU; CuPy has no bf16, and kernels ask for pointers only."""
+    import cupy
+
+    return cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -1,0 +1,110 @@
+"""The CPU device: the kernels' own PTX, for two architectures, on the NumPy emulator."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from harness import emulator
+from harness.case import Case
+from harness.compile import Compiled, compile_kernel, nvrtc_version
+from harness.device import Outcome
+from harness.errors import NotCapable
+from harness.launch import Step, bind, plan
+from harness.signature import KERNELS
+from harness.tensor import Field
+
+LARGEST = 1 << 20  # elements; beyond, a case takes minutes
+
+
+class EmulatorDevice:
+    """Executes sm_90a and sm_100a code.
+
+    kernels: the folder of the `.cu` files; multiprocessors: what a persistent grid is sized for
+    """
+
+    name = "emulator"
+    targets = ("sm_90a", "sm_100a")
+    modes = frozenset({"eager"})
+
+    def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4):
+        self.kernels = kernels
+        self.multiprocessors = multiprocessors
+
+    def identity(self) -> dict[str, str]:
+        """The processor it runs on, and the compiler whose PTX it runs."""
+        return {"device": "emulator", "processor": platform.machine(), "nvrtc": nvrtc_version()}
+
+    def admit(self, case: Case) -> None:
+        """Graphs and large tensors need a GPU."""
+        if case.mode not in self.modes:
+            raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
+        if case.rows * case.cols > LARGEST:
+            raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
+
+    def prepare(
+        self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+    ) -> EmulatedProgram:
+        """Compile the case's kernels to PTX for `target` and decode them."""
+        return EmulatedProgram(self, case, target, inputs, fields)
+
+    def same_bytes(self, ours: np.ndarray, expected: np.ndarray) -> bool:
+        """Whether two arrays have the same bytes."""
+        return ours.tobytes() == expected.tobytes()
+
+    def to_host(self, array: np.ndarray, field: Field) -> np.ndarray:
+        """The same memory."""
+        return array.view(field.dtype).reshape(field.shape)
+
+
+class EmulatedProgram:
+    """One case on one target. Bounds need no guard bands here: the emulator checks every access."""
+
+    def __init__(
+        self,
+        device: EmulatorDevice,
+        case: Case,
+        target: str,
+        inputs: Mapping[str, np.ndarray],
+        fields: Mapping[str, Field],
+    ):
+        self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
+        self.steps = plan(case, device.kernels)
+        self.kernels = tuple(compile_kernel(step.signature, case.flags, target) for step in self.steps)
+
+    def run(self, poison: int, turn: int) -> Outcome:
+        """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report."""
+        arrays = {
+            name: emulator.Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
+            for name, value in self.inputs.items()
+        }
+        outputs = {name: np.full(field.nbytes, poison, np.uint8) for name, field in self.fields.items()}
+        arrays |= {name: emulator.Buffer(name, memory, initialised=False) for name, memory in outputs.items()}
+        scratch = {name: np.zeros(size, np.uint8) for step in self.steps for name, size in step.scratch.items()}
+        arrays |= {name: emulator.Buffer(name, memory) for name, memory in scratch.items()}
+        for step, compiled in zip(self.steps, self.kernels, strict=True):
+            self._launch(step, compiled, arrays)
+        left = [name for name, memory in scratch.items() if memory.any()]
+        return Outcome(
+            outputs,
+            f"scratch {left[0]!r} is not zero after the last launch, so a second run would differ" if left else "",
+        )
+
+    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, emulator.Buffer]) -> None:
+        arguments = [0 if value is None else value for _, value in bind(step, self.case, arrays)]
+        emulator.launch(
+            _module(compiled.ptx_path),
+            compiled.symbol,
+            grid=compiled.launch.grid(self.case, self.device.multiprocessors),
+            block=(compiled.launch.threads, 1, 1),
+            args=arguments,
+        )
+
+
+@lru_cache(maxsize=256)
+def _module(ptx_path: str) -> emulator.Module:
+    return emulator.Module(Path(ptx_path).read_text())

@@ -1,0 +1,92 @@
+"""What the oracles demand of a case: its inputs, its fields, and the bytes two independent witnesses agree on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import import_module
+
+import ml_dtypes
+import numpy as np
+
+from harness.case import Case
+from harness.errors import NotCapable
+from harness.inputs import make
+from harness.tensor import Field
+
+NUMPY_LARGEST = 1 << 26  # elements; beyond, the NumPy oracle takes minutes and torch alone is asked
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """inputs: arrays by kernel parameter; fields: what is written; values: the demanded bytes; witnesses: who was asked.
+
+    disagreement: a sentence if the witnesses differ, in which case nothing can be judged
+    """
+
+    inputs: dict[str, np.ndarray]
+    fields: dict[str, Field]
+    values: dict[str, np.ndarray]
+    witnesses: tuple[str, ...]
+    disagreement: str = ""
+
+
+def oracle_of(recipe: str):
+    """The oracle module of a recipe's stem."""
+    return import_module(f"harness.oracles.{recipe}")
+
+
+def expect(case: Case, torch_device: str = "cpu") -> Expectation:
+    """Ask both oracles. Cases that differ only in their mode share one answer."""
+    return _expect(replace(case, mode="eager"), torch_device)
+
+
+@lru_cache(maxsize=1)
+def _expect(case: Case, torch_device: str) -> Expectation:
+    oracle = oracle_of(case.recipe)
+    fields = oracle.outputs(case)
+    x = make(case.input, case.rows, case.cols, str(case.flags.get("dtype", "bf16")), case.seed)
+    inputs = oracle.inputs(case, x)
+    answers = {}
+    if case.rows * case.cols <= NUMPY_LARGEST:
+        answers["numpy"] = oracle.numpy_oracle(case, inputs)
+    answers["torch"] = _ask_torch(oracle, case, inputs, torch_device)
+    values = answers.get("numpy", answers["torch"])
+    disagreement = _disagreement(case, values, answers["torch"])
+    return Expectation(inputs, fields, values, tuple(answers), disagreement)
+
+
+def _ask_torch(oracle, case: Case, inputs: dict[str, np.ndarray], device: str) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ImportError:
+        raise NotCapable(
+            "capability: torch is not installed, so there is no second oracle; `pip install torch`"
+        ) from None
+    tensors = {name: _to_torch(value, torch).to(device) for name, value in inputs.items()}
+    return {name: _from_torch(value.cpu(), torch) for name, value in oracle.torch_oracle(case, tensors).items()}
+
+
+def _to_torch(array: np.ndarray, torch):
+    # torch reads no ml_dtypes array, so bf16 goes by its bits.
+    array = np.ascontiguousarray(array)
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _from_torch(tensor, torch) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def _disagreement(case: Case, numpy_values: dict[str, np.ndarray], torch_values: dict[str, np.ndarray]) -> str:
+    for name, value in numpy_values.items():
+        other = torch_values[name]
+        if value.dtype.name != other.dtype.name or value.shape != other.shape:
+            return f"the oracles disagree on {name}: numpy {value.dtype}{value.shape}, torch {other.dtype}{other.shape}"
+        differing = np.flatnonzero(value.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
+        if differing.size:
+            return f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}"
+    return ""

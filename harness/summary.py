@@ -1,0 +1,48 @@
+"""The closing table of a suite run, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.verdict import Result, Verdict
+
+
+def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
+    """Two tables: what was compared, and what was not and why.
+
+    refused: combinations the sets asked for and the recipes exclude, reason → count; no cases exist for them
+    seconds: wall time of the run
+    """
+    verdicts = Counter(result.verdict for result in results)
+    passed = [result for result in results if result.verdict is Verdict.PASS]
+    compared = Table("", "count", title=None)
+    for verdict in Verdict:
+        if verdicts[verdict] or verdict is Verdict.PASS:
+            compared.add_row(f"cases {verdict}", f"{verdicts[verdict]:,}")
+    compared.add_row("inputs compared", f"{len({result.input for result in passed}):,}")
+    compared.add_row("kernel instantiations compared", f"{len(_instantiations(passed)):,}")
+    compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
+    compared.add_row("seconds", f"{seconds:.1f}")
+    compared.columns[1].justify = "right"
+
+    lost = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
+    excluded = Table("excluded", "by", "because")
+    for by, reasons in (("device", lost), ("recipe", refused)):
+        for reason, count in reasons.most_common():
+            excluded.add_row(f"{count:,}", by, reason)
+    excluded.columns[0].justify = "right"
+
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(compared)
+        if excluded.row_count:
+            console.print(excluded)
+    return capture.get().rstrip()
+
+
+def _instantiations(results: Sequence[Result]) -> set[str]:
+    return {name for result in results for name in result.instantiations}

@@ -1,0 +1,91 @@
+"""The closed sets of outcomes, and the record of one case."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from harness.errors import Exit
+
+
+class Verdict(StrEnum):
+    """What verification found. Only PASS may carry a time."""
+
+    PASS = "PASS"
+    MISMATCH = "MISMATCH"
+    WRONG_SHAPE = "WRONG_SHAPE"
+    UNWRITTEN = "UNWRITTEN"
+    OUT_OF_BOUNDS = "OUT_OF_BOUNDS"
+    NONDETERMINISTIC = "NONDETERMINISTIC"
+    COMPILE_ERROR = "COMPILE_ERROR"
+    LAUNCH_ERROR = "LAUNCH_ERROR"
+    EXCLUDED = "EXCLUDED"
+
+    @property
+    def exit_code(self) -> Exit:
+        """What a run that holds this verdict exits with, as far as bytes go."""
+        return Exit.CLEAN if self in (Verdict.PASS, Verdict.EXCLUDED) else Exit.BYTES_DIFFER
+
+
+class Performance(StrEnum):
+    """What a comparison of times found."""
+
+    FASTER = "FASTER"
+    SAME = "SAME"
+    SLOWER = "SLOWER"
+    AMBIGUOUS = "AMBIGUOUS"
+    NO_BASELINE = "NO_BASELINE"
+    INVALID = "INVALID"
+    NOT_MEASURED = "NOT_MEASURED"
+
+    @property
+    def exit_code(self) -> Exit:
+        """What a run that holds this verdict exits with, as far as time goes."""
+        return {
+            Performance.SLOWER: Exit.SLOWER,
+            Performance.AMBIGUOUS: Exit.NOISY,
+            Performance.INVALID: Exit.NOISY,
+            Performance.NOT_MEASURED: Exit.NOISY,
+            Performance.NO_BASELINE: Exit.NO_BASELINE,
+        }.get(self, Exit.CLEAN)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one case, with its evidence.
+
+    reason: one line; why a case is EXCLUDED, or what is wrong
+    story: the one-screen text of a mismatch, empty for a pass
+    bytes_compared: output bytes held against an oracle, summed over oracles, targets and runs
+    instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
+    oracles: the witnesses that were asked, `numpy`, `torch`
+    times: filled by the bench, only for a PASS
+    """
+
+    case_id: str
+    recipe: str
+    verdict: Verdict
+    reason: str = ""
+    story: str = ""
+    input: str = ""
+    device: str = ""
+    targets: tuple[str, ...] = ()
+    instantiations: tuple[str, ...] = ()
+    oracles: tuple[str, ...] = ()
+    bytes_compared: int = 0
+    seconds: float = 0.0
+    times: dict = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.times and self.verdict is not Verdict.PASS:
+            raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
+
+    def to_record(self) -> dict:
+        """The result as JSON-able data, one line of a journal."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: dict) -> Result:
+        """The result a journal line holds."""
+        lists = {name: tuple(record[name]) for name in ("targets", "instantiations", "oracles")}
+        return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})

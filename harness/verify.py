@@ -1,0 +1,125 @@
+"""One case on one device: compile, run on poisoned outputs, compare every byte, give a verdict."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from harness.case import Case
+from harness.device import Device, Outcome, Program
+from harness.errors import AccessError, CompileError, LaunchError, NotCapable
+from harness.expectation import Expectation, expect
+from harness.verdict import Result, Verdict
+
+# Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it is.
+# The third run repeats the first.
+POISONS = (0xA5, 0x5A, 0xA5)
+
+_ACCESS_VERDICTS = {
+    "out_of_bounds": Verdict.OUT_OF_BOUNDS,
+    "misaligned": Verdict.OUT_OF_BOUNDS,
+    "unwritten_read": Verdict.UNWRITTEN,
+    "race": Verdict.NONDETERMINISTIC,
+}
+
+
+def verify(case: Case, device: Device) -> Result:
+    """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict."""
+    started = time.perf_counter()
+    blank = Result(case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets)
+    try:
+        device.admit(case)
+        result = _verify(case, device, blank)
+    except NotCapable as reason:
+        result = replace(blank, verdict=Verdict.EXCLUDED, reason=str(reason))
+    except CompileError as error:
+        result = _failed(blank, Verdict.COMPILE_ERROR, str(error))
+    except AccessError as error:
+        verdict = _ACCESS_VERDICTS.get(error.kind, Verdict.LAUNCH_ERROR)
+        result = _failed(blank, verdict, f"{error.kind.replace('_', ' ')} at {error}")
+    except LaunchError as error:
+        result = _failed(blank, Verdict.LAUNCH_ERROR, str(error))
+    return replace(result, seconds=round(time.perf_counter() - started, 4))
+
+
+def _verify(case: Case, device: Device, blank: Result) -> Result:
+    expected = expect(case, "cuda" if device.name == "cuda" else "cpu")
+    if expected.disagreement:
+        return _failed(blank, Verdict.MISMATCH, expected.disagreement)
+    compared, ran = 0, []
+    for target in device.targets:
+        program = device.prepare(case, target, expected.inputs, expected.fields)
+        ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
+        found = judge(case, device, target, program, expected)
+        if found is not None:
+            verdict, reason, story = found
+            return replace(
+                _failed(blank, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses
+            )
+        compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
+    return replace(blank, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses)
+
+
+def judge(
+    case: Case, device: Device, target: str, program: Program, expected: Expectation
+) -> tuple[Verdict, str, str] | None:
+    """Run once for each poison; None if every run wrote exactly the expected bytes and nothing else.
+
+    Otherwise the verdict, its reason in a line, and its story on a screen.
+    """
+    outcomes: list[Outcome] = []
+    for turn, poison in enumerate(POISONS):
+        outcome = program.run(poison, turn)
+        if outcome.trespass:
+            return Verdict.OUT_OF_BOUNDS, f"{target}: {outcome.trespass}", ""
+        outcomes.append(outcome)
+    wrong = [
+        name
+        for name in expected.fields
+        if not all(device.same_bytes(outcome.outputs[name], expected.values[name]) for outcome in outcomes)
+    ]
+    if not wrong:
+        return None
+    runs = [
+        {name: device.to_host(outcome.outputs[name], field) for name, field in expected.fields.items()}
+        for outcome in outcomes
+    ]
+    return _explain(case, target, expected, wrong, runs)
+
+
+def _explain(
+    case: Case, target: str, expected: Expectation, wrong: list[str], runs: list[dict[str, np.ndarray]]
+) -> tuple[Verdict, str, str]:
+    from harness.mismatch import render
+
+    unwritten = [name for name in wrong if _unwritten(runs, name).any()]
+    if unwritten:
+        share = _unwritten(runs, unwritten[0])
+        verdict = Verdict.UNWRITTEN
+        reason = f"{target}: {int(share.sum())} of {share.size} bytes of {unwritten[0]} were never written"
+    elif any(_raw(runs[0][name], run[name]).any() for name in wrong for run in runs[1:]):
+        verdict = Verdict.NONDETERMINISTIC
+        reason = f"{target}: runs on the same input differ in {', '.join(wrong)}"
+    else:
+        verdict, reason = Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}"
+    return verdict, reason, render(case, target, expected, runs, POISONS)
+
+
+def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
+    """Mask of the bytes that hold each run's own poison."""
+    mask = np.ones(runs[0][name].nbytes, bool)
+    for poison, run in zip(POISONS, runs, strict=True):
+        mask &= run[name].reshape(-1).view(np.uint8) == poison
+    return mask
+
+
+def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
+
+
+def _failed(blank: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
+    reproduce = f"reproduce: make verify CASE='{blank.case_id}'"
+    story = story or f"{verdict}  {blank.case_id}\n  {reason}\n  {reproduce}"
+    return replace(blank, verdict=verdict, reason=reason.splitlines()[0], story=story)

@@ -1,0 +1,153 @@
+"""The console script: commands are files, errors are one sentence with an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.errors import DeviceUnavailable, Exit, NoBaseline
+from harness.suite import SUITES, suite_of
+
+
+class Ran:
+    """What `harness ...` printed, and its exit code."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(arguments)
+        self.code = caught.value.code
+        self.out, self.err = capsys.readouterr()
+
+
+@pytest.fixture
+def harness(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: Ran(capsys, arguments)
+
+
+def test_every_command_has_a_sentence(harness):
+    ran = harness("--help")
+    assert ran.code == Exit.CLEAN
+    listed = {line.split()[0]: line.split()[1:] for line in ran.out.partition("Commands:")[2].splitlines() if line}
+    assert set(listed) == {path.stem for path in Path(cli.__file__).parent.glob("commands/[a-z]*.py")}
+    assert all(listed.values())
+
+
+def test_an_unknown_command_names_the_nearest(harness):
+    ran = harness("lst")
+    assert (ran.code, ran.err) == (Exit.USAGE, "error: there is no command 'lst'; did you mean 'list'?\n")
+
+
+def test_an_unknown_option_is_a_usage_error(harness):
+    ran = harness("list", "--sett", "full")
+    assert ran.code == Exit.USAGE
+    assert ran.err.startswith("error: No such option '--sett'")
+
+
+def test_ids_are_plain_lines(harness):
+    ran = harness("list", "swizzle", "--ids")
+    assert ran.code == Exit.CLEAN
+    assert ran.out.splitlines() == [case.id for case in suite_of("swizzle").cases("smoke")]
+
+
+def test_a_suite_is_also_named_by_its_file(harness):
+    assert harness("list", str(SUITES / "swizzle.yaml"), "--ids").out == harness("list", "swizzle", "--ids").out
+
+
+def test_filters_narrow_the_list(harness):
+    wanted = ["--flag", "rht=true", "--flag", "sign_mask=0xD7E8", "--input", "normal", "-k", "sr"]
+    cases = harness("list", "per_tensor", "--set", "full", *wanted, "--shape", "320x256", "--ids").out.splitlines()
+    assert cases == [
+        case.id
+        for case in suite_of("per_tensor").cases("full")
+        if case.flags.rht is True
+        and case.flags.sign_mask == 0xD7E8
+        and (case.rows, case.cols, case.input) == (320, 256, "normal")
+        and "sr" in case.id
+    ]
+    assert cases
+
+
+def test_the_table_ends_with_counts_and_the_reasons_of_exclusions(harness):
+    out = harness("list", "per_tensor").out
+    suite = suite_of("per_tensor")
+    assert f"{len(suite.cases('smoke')):,} cases of set smoke" in out
+    for reason, count in suite.excluded("smoke").items():
+        assert f"  {count:,}  {reason}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("list", "per_tenser"), "there is no recipe 'per_tenser'; did you mean 'per_tensor'?"),
+        (("list", "per_tensor", "--set", "smok"), "there is no set 'smok'; did you mean 'smoke'?"),
+        (("list", "--set", "smok"), "no suite has a set 'smok'; did you mean 'smoke'?"),
+        (("list", "per_tensor", "--flag", "rth=true"), "per_tensor has no flag 'rth'; did you mean 'rht'?"),
+        (("list", "per_tensor", "--flag", "rounding=ru"), "flag rounding has no value 'ru'; choose rne or sr"),
+        (("list", "--flag", "rht"), "--flag rht is not flag=value, as in --flag rounding=sr"),
+        (("list", "nowhere.yaml"), "there is no suite"),
+        (("trace", "per_tensor/default/16x17/normal/eager"), "cols = 17 is not a positive multiple of 16"),
+        (("trace", "per_tensor/default/16x16/normal/eager", "--at", "3"), "--at '3' is not an element"),
+    ],
+)
+def test_a_mistake_is_one_sentence(harness, arguments: tuple[str, ...], sentence: str):
+    ran = harness(*arguments)
+    assert ran.code == Exit.USAGE
+    assert ran.err.startswith("error: ")
+    assert sentence in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_trace_runs_the_kernel_beside_the_oracles(harness):
+    ran = harness("trace", "swizzle/direction=columnwise/48x80/normal/eager", "--at", "17,4", "--device", "emulator")
+    assert (ran.code, ran.err) == (Exit.CLEAN, "")
+    heading = next(line for line in ran.out.splitlines() if "numpy" in line)
+    assert "torch" in heading
+    assert "kernel" in heading
+
+
+def test_doctor_tells_what_can_run_and_what_keeps_the_rest(harness, monkeypatch: pytest.MonkeyPatch):
+    ran = harness("doctor")
+    assert ran.code == Exit.CLEAN
+    assert "runs sm_90a, sm_100a; modes eager" in ran.out
+
+    def nothing(name: str = "auto", index: int = 0):
+        raise DeviceUnavailable(f"no {name} here")
+
+    monkeypatch.setattr("harness.device.select", nothing)
+    ran = harness("doctor")
+    assert ran.code == Exit.NO_DEVICE
+    assert "no emulator here" in ran.out
+
+
+def test_an_error_decides_the_exit_code(harness, monkeypatch: pytest.MonkeyPatch):
+    def refuse(paths=None):
+        raise NoBaseline("there is no baseline for this GPU")
+
+    monkeypatch.setattr("harness.commands.list.load_suites", refuse)
+    ran = harness("list")
+    assert (ran.code, ran.err) == (Exit.NO_BASELINE, "error: there is no baseline for this GPU\n")
+
+
+def test_debug_shows_where_an_error_was_raised(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HARNESS_DEBUG", "1")
+    with pytest.raises(Exception, match="there is no recipe"):
+        cli.main(("list", "per_tenser"))
+
+
+def test_schema_is_written_where_asked(harness, tmp_path: Path):
+    harness("schema", str(tmp_path / "schema.json"))
+    assert (tmp_path / "schema.json").read_text() == (SUITES / "schema.json").read_text()
+
+
+def test_the_module_runs_without_asserts():
+    """`python -O` removes asserts, so checks must not be asserts."""
+    ran = subprocess.run(
+        [sys.executable, "-O", "-m", "harness", "list", "per_tenser"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == Exit.USAGE
+    assert ran.stderr == "error: there is no recipe 'per_tenser'; did you mean 'per_tensor'?\n"

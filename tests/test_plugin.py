@@ -1,0 +1,346 @@
+"""The pytest plugin: selection, journal, resume, exit codes. Nothing is compiled or run: `verify` is a fake."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import harness.device
+import harness.report
+import harness.verify
+from harness.errors import Exit
+from harness.suite import ROOT
+
+# Imported by every process of a run, pytest-xdist workers included. A verdict is chosen by a part of the case id.
+CONFTEST = """
+import json, os
+from pathlib import Path
+import harness.device, harness.report, harness.verify
+from harness.errors import DeviceUnavailable, InputError
+from harness.verdict import Result, Verdict
+
+HERE = Path(__file__).parent
+
+class FakeDevice:
+    name, targets, modes = "emulator", ("sm_90a",), frozenset({"eager"})
+    def identity(self):
+        return {"device": "fake"}
+
+def select(name="auto", index=0):
+    if name == "cuda":
+        raise DeviceUnavailable("device 'cuda' was asked for, and CUDA sees no GPU")
+    return FakeDevice()
+
+def verify(case, device):
+    with (HERE / "verified.txt").open("a") as file:
+        print(case.id, os.environ.get("PYTEST_XDIST_WORKER", ""), file=file)
+    chosen = json.loads((HERE / "verdicts.json").read_text())
+    word = next((verdict for part, verdict in chosen.items() if part in case.id), "PASS")
+    if word == "CTRL-C":
+        raise KeyboardInterrupt
+    if word == "INPUT":
+        raise InputError("the tensor has 3 dimensions; a case takes 2")
+    if word == "BUG":
+        raise ZeroDivisionError("nobody meant this")
+    story = "" if word in ("PASS", "EXCLUDED") else f"THE STORY of {case.id}"
+    ran = ("sm_90a toy<bf16>",) if word == "PASS" else ()
+    return Result(case.id, case.recipe, Verdict(word), "a reason", story, case.input, "emulator", ("sm_90a",), ran,
+                  ("numpy",), 100, 0.5)
+
+def write_verify(run_dir, records):
+    path = run_dir / "report.html"
+    path.write_text(str(len(records)))
+    return [path]
+
+harness.device.select, harness.verify.verify, harness.report.write_verify = select, verify, write_verify
+"""
+
+SMOKE = 8  # cases in the smoke set of the toy suite
+
+
+class Runs:
+    """Runs pytest in a folder with the toy suite."""
+
+    def __init__(self, pytester: pytest.Pytester):
+        self.pytester = pytester
+        self.run_dir = pytester.path / "out"
+
+    def verdicts(self, **chosen: str) -> None:
+        (self.pytester.path / "verdicts.json").write_text(
+            json.dumps({k.replace("_", "/"): v for k, v in chosen.items()})
+        )
+
+    def __call__(self, *arguments: str, fork: bool = False) -> pytest.RunResult:
+        run = self.pytester.runpytest_subprocess if fork else self.pytester.runpytest_inprocess
+        # Without the plugin of Hypothesis, which imports Hypothesis again for every summary and takes a second.
+        return run("-p", "harness.plugin", "-p", "no:hypothesispytest", "--run-dir", "out", *arguments)
+
+    def verified(self) -> list[str]:
+        path = self.pytester.path / "verified.txt"
+        return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+    def journal(self) -> list[dict]:
+        return [json.loads(line) for line in (self.run_dir / "journal.jsonl").read_text().splitlines()][1:]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
+    # Set to themselves, so that what CONFTEST puts in their place in this process is undone.
+    for module, name in ((harness.device, "select"), (harness.verify, "verify"), (harness.report, "write_verify")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest(CONFTEST)
+    folder = pytester.mkdir("suites")
+    (folder / "toy.yaml").write_text(suite_text)
+    (folder / "schema.json").write_text("{}")
+    runs = Runs(pytester)
+    runs.verdicts()
+    return runs
+
+
+def test_every_case_of_the_set_is_one_test_named_by_its_id(run: Runs):
+    result = run("suites", "-v")
+    result.assert_outcomes(passed=SMOKE)
+    result.stdout.fnmatch_lines(["suites/toy.yaml::toy/default/16x16/normal/eager PASSED*"])
+    assert result.ret == Exit.CLEAN
+    assert sorted(run.verified()) == sorted(record["case_id"] for record in run.journal())
+
+
+def test_one_suite_file_and_one_node_id_can_be_named(run: Runs):
+    run("suites/toy.yaml::toy/default/16x16/normal/eager").assert_outcomes(passed=1)
+
+
+def test_another_set_is_chosen_by_name(run: Runs):
+    run("suites", "--set", "full", "-k", "eager").assert_outcomes(passed=8, deselected=8)
+
+
+def test_a_case_beyond_the_set_is_run_by_its_id(run: Runs):
+    result = run("suites", "--case", "toy/rht=true/64x64/ties/graph", "--case", "toy/default/16x16/normal/eager")
+    result.assert_outcomes(passed=2)
+    assert run.verified() == ["toy/rht=true/64x64/ties/graph", "toy/default/16x16/normal/eager"]
+
+
+def test_shards_share_the_set_out(run: Runs):
+    for shard in ("1/2", "2/2"):
+        run("suites", "--shard", shard, "--run-dir", f"out{shard[0]}")
+    assert len(run.verified()) == len(set(run.verified())) == SMOKE
+
+
+def test_a_mismatch_shows_its_story_and_no_traceback(run: Runs):
+    run.verdicts(ties="MISMATCH")
+    result = run("suites")
+    assert result.ret == Exit.BYTES_DIFFER
+    result.stdout.fnmatch_lines(["THE STORY of toy/*/ties/eager"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    result.stdout.no_fnmatch_line("*plugin.py*")
+
+
+@pytest.mark.parametrize("verdict", ["WRONG_SHAPE", "UNWRITTEN", "OUT_OF_BOUNDS", "NONDETERMINISTIC", "COMPILE_ERROR"])
+def test_no_other_verdict_is_green(run: Runs, verdict: str):
+    run.verdicts(ties=verdict)
+    assert run("suites").ret == Exit.BYTES_DIFFER
+
+
+def test_an_excluded_case_is_skipped_with_its_reason_and_counted(run: Runs):
+    run.verdicts(ties="EXCLUDED")
+    result = run("suites", "-rs")
+    assert result.ret == Exit.CLEAN
+    result.stdout.fnmatch_lines(["*device*a reason*", "SKIPPED * suites/toy.yaml:*: a reason"], consecutive=False)
+    assert {record["verdict"] for record in run.journal()} == {"PASS", "EXCLUDED"}
+
+
+def test_a_run_that_compared_nothing_is_not_green(run: Runs):
+    run.verdicts(toy="EXCLUDED")
+    result = run("suites")
+    assert result.ret == Exit.NO_DEVICE
+    result.stderr.fnmatch_lines([f"error: nothing was compared: all {SMOKE} cases are excluded on this device"])
+
+
+def test_a_run_without_a_case_is_not_green(run: Runs):
+    result = run("suites", "-k", "nothing_is_called_so")
+    assert result.ret == Exit.USAGE
+    result.stderr.fnmatch_lines([f"error: no case was selected out of {SMOKE}; loosen *"])
+
+
+def test_the_summary_counts_what_was_compared(run: Runs):
+    result = run("suites")
+    lines = [" ".join(line.replace("│", " ").split()) for line in result.outlines]
+    assert f"cases PASS {SMOKE}" in lines
+    assert "inputs compared 2" in lines
+    assert "kernel instantiations compared 1" in lines
+    assert f"bytes compared {SMOKE}00" in lines
+    assert "1 recipe the rotation is defined on bf16 inputs only" in lines
+    assert str(run.run_dir / "report.html") in result.stdout.str() or "out/report.html" in lines
+
+
+def test_an_input_that_fits_no_case_is_one_sentence_and_a_usage_error(run: Runs):
+    run.verdicts(ties="INPUT")
+    result = run("suites")
+    assert result.ret == Exit.USAGE
+    result.stdout.fnmatch_lines(["the tensor has 3 dimensions; a case takes 2"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_bug_of_the_harness_keeps_its_traceback(run: Runs):
+    run.verdicts(ties="BUG")
+    result = run("suites")
+    assert result.ret == Exit.BYTES_DIFFER
+    result.stdout.fnmatch_lines(["*ZeroDivisionError: nobody meant this"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["suites", "--set", "smok"], 64, "*there is no set 'smok' in *toy.yaml; did you mean 'smoke'?"),
+        (["suites", "--case", "toy/default/16x16/norml/eager"], 64, "*no input 'norml'; did you mean 'normal'?"),
+        (
+            ["suites", "--case", "tox/default/16x16/normal/eager"],
+            64,
+            "*'tox' is not a recipe of this run; did you mean *",
+        ),
+        (["suites", "--shard", "3/2"], 64, "--shard 3/2 is not i/n with 1 <= i <= n, as in 2/4"),
+        (["suites/toi.yaml"], 64, "there is no suite *toi.yaml; did you mean '*toy.yaml'?"),
+        (["suites/toy.yaml::toy/nope"], 64, "*not found*"),
+        (["suites", "--device", "cuda"], 4, "device 'cuda' was asked for, and CUDA sees no GPU"),
+        (["suites", "--bench"], 4, "--bench needs a GPU; device 'emulator' tells bytes, not times"),
+        (["suites", "--resume"], 64, "there is nothing to resume: *journal.jsonl does not exist *"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_cannot_be_run_is_one_sentence(run: Runs, arguments: list[str], code: int, sentence: str):
+    result = run(*arguments)
+    assert result.ret == code
+    result.stderr.fnmatch_lines([f"error: {sentence}"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert run.verified() == []
+
+
+def test_a_broken_suite_is_one_sentence_before_anything_runs(run: Runs, suite_text: str):
+    (run.pytester.path / "suites" / "toy.yaml").write_text(suite_text.replace("shapes:", "shaps:", 1))
+    result = run("suites")
+    assert result.ret == Exit.USAGE
+    assert result.errlines == [
+        f"error: {run.pytester.path}/suites/toy.yaml:27: unknown key 'shaps'; did you mean 'shapes'?"
+    ]
+    assert result.stdout.str() == ""
+
+
+def test_an_interrupted_run_keeps_its_journal_and_resumes(run: Runs):
+    run.verdicts(**{"48x80": "CTRL-C"})
+    result = run("suites", fork=True)
+    assert result.ret == Exit.INTERRUPTED
+    done = len(run.journal())
+    assert 0 < done < SMOKE
+    result.stdout.fnmatch_lines([f"interrupted: {done} of {SMOKE} cases are done; go on with", "*pytest*--resume"])
+
+    run.verdicts()
+    result = run("suites", "--resume")
+    assert result.ret == Exit.CLEAN
+    assert len(run.journal()) == SMOKE
+    assert len(run.verified()) == SMOKE + 1  # only the case that was interrupted ran twice
+
+
+def test_resumed_failures_still_count(run: Runs):
+    run.verdicts(ties="MISMATCH")
+    assert run("suites").ret == Exit.BYTES_DIFFER
+    verified = run.verified()
+    assert run("suites", "--resume").ret == Exit.BYTES_DIFFER
+    assert run.verified() == verified
+
+
+def test_a_line_cut_off_by_a_kill_is_not_a_result(run: Runs):
+    run("suites")
+    path = run.run_dir / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-10])
+    assert run("suites", "--resume").ret == Exit.CLEAN
+    assert len(run.verified()) == SMOKE + 1
+    assert len(run.journal()) == SMOKE
+
+
+def test_records_of_other_cases_or_sources_are_not_resumed(run: Runs, monkeypatch: pytest.MonkeyPatch):
+    run("suites")
+    result = run("suites", "--set", "full", "--resume")
+    assert result.ret == Exit.USAGE
+    result.stderr.fnmatch_lines(["error: *journal.jsonl cannot be resumed, because its cases differ from this run's*"])
+    monkeypatch.setattr("harness.journal.sources_digest", lambda: "edited")
+    result = run("suites", "--resume")
+    assert result.ret == Exit.USAGE
+    result.stderr.fnmatch_lines(["error: *because its sources differ*"])
+
+
+def test_a_folder_with_a_run_is_not_written_over(run: Runs):
+    run("suites")
+    result = run("suites")
+    assert result.ret == Exit.USAGE
+    result.stderr.fnmatch_lines(["error: *out already holds a run; add --resume *"])
+
+
+def test_workers_send_their_records_to_one_journal(run: Runs):
+    run.verdicts(ties="MISMATCH", rht="EXCLUDED")
+    result = run("suites", "-n", "2", "-v", fork=True)
+    assert result.ret == Exit.BYTES_DIFFER
+    assert sorted(run.verified()) == sorted(record["case_id"] for record in run.journal())
+    assert {record["verdict"] for record in run.journal()} == {"PASS", "MISMATCH", "EXCLUDED"}
+    result.stdout.fnmatch_lines(["THE STORY of toy/*/ties/eager"])
+
+
+def test_workers_resume_too(run: Runs):
+    run.verdicts(**{"48x80": "CTRL-C"})
+    run("suites", fork=True)
+    run.verdicts()
+    assert run("suites", "--resume", "-n", "2", fork=True).ret == Exit.CLEAN
+    assert len(run.verified()) == SMOKE + 1
+
+
+def test_a_bench_times_what_passes_and_nothing_else(run: Runs, monkeypatch: pytest.MonkeyPatch):
+    class Timer:
+        def __init__(self, config, run_dir, device):
+            pass
+
+        def time(self, item, result):
+            return dataclasses.replace(result, times={"median_us": 1.0})
+
+    monkeypatch.setattr("harness.plugin.check_bench", lambda config, device: None)
+    monkeypatch.setattr("harness.plugin.BenchRun", Timer)
+    run.verdicts(rounding="MISMATCH")
+    result = run("suites", "--bench", "--set", "full", "-k", "eager")
+    assert result.ret == Exit.BYTES_DIFFER
+    assert {record["verdict"] for record in run.journal() if record["times"]} == {"PASS"}
+    assert {record["verdict"] for record in run.journal() if not record["times"]} == {"MISMATCH"}
+
+
+def test_a_bench_runs_the_set_bench_unless_another_is_named(run: Runs):
+    result = run("suites", "--bench", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["suites/toy.yaml::toy/rht=true/16x32/normal/eager"])
+    result.stdout.no_fnmatch_line("*ties*")
+
+
+def test_junit_names_cases_and_carries_verdicts(run: Runs):
+    run.verdicts(ties="MISMATCH")
+    run("suites", "--junitxml", "junit.xml")
+    text = Path("junit.xml").read_text()
+    assert 'name="toy/default/16x16/normal/eager"' in text
+    assert '<property name="verdict" value="MISMATCH" />' in text
+
+
+def test_collect_only_runs_nothing_and_is_green(run: Runs):
+    result = run("suites", "--collect-only", "-q")
+    assert result.ret == Exit.CLEAN
+    assert not run.run_dir.exists()
+
+
+def test_ordinary_tests_keep_pytests_own_exit_codes(run: Runs):
+    run.pytester.makepyfile("def test_one(): pass")
+    assert run("test_ordinary_tests_keep_pytests_own_exit_codes.py").ret == pytest.ExitCode.OK
+    assert (
+        run("-k", "absent", "test_ordinary_tests_keep_pytests_own_exit_codes.py").ret
+        == pytest.ExitCode.NO_TESTS_COLLECTED
+    )
+    assert not run.run_dir.exists()
+
+
+def test_the_plugin_registers_once(run: Runs):
+    assert run("suites", "-p", "harness.plugin").ret == Exit.CLEAN

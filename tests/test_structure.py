@@ -1,0 +1,166 @@
+"""What the layout promises: three trees with the same stems, numerics in one header, independent oracles, bytes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.suite import ROOT
+
+KERNELS = ROOT / "harness" / "kernels"
+ORACLES = ROOT / "harness" / "oracles"
+PYTHON = sorted((ROOT / "harness").rglob("*.py"))
+CUDA = sorted(path for path in KERNELS.iterdir() if path.suffix in {".cu", ".cuh"})
+RECIPES = sorted(path.stem for path in KERNELS.glob("*.cu"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module a file imports, wherever in the file; `from a import b` counts as `a.b`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def test_a_recipe_is_a_kernel_a_suite_and_an_oracle():
+    assert sorted(path.stem for path in (ROOT / "suites").glob("*.yaml")) == RECIPES
+    assert set(RECIPES) <= {path.stem for path in ORACLES.glob("*.py")}
+
+
+def test_every_kernel_that_a_suite_launches_is_in_its_file():
+    from harness.signature import read_signatures
+    from harness.suite import suite_of
+
+    for recipe in RECIPES:
+        launched = {launch.kernel for launch in suite_of(recipe).file.launches}
+        assert launched == set(read_signatures(recipe)), f"kernels of {recipe}.cu and launches of {recipe}.yaml differ"
+
+
+# Kernels
+
+NUMERICS = re.compile(
+    r"\b(448|2688|1536)(\.0*)?f?\b|\b(6\.0*|0?\.25|1\.5)f\b|FLT_MAX|0x7F7FFFFF|\bcvt\.", re.IGNORECASE
+)
+
+
+@pytest.mark.parametrize("path", [path for path in CUDA if path.name != "nvfp4.cuh"], ids=relative)
+def test_numerics_are_in_one_header(path: Path):
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", lambda comment: "\n" * comment[0].count("\n"), path.read_text(), flags=re.S)
+    found = [f"{path.name}:{n}: {line.strip()}" for n, line in enumerate(code.splitlines(), 1) if NUMERICS.search(line)]
+    assert found == []
+
+
+def test_the_numerics_are_in_that_header():
+    """The pattern above finds something where there is something to find."""
+    assert NUMERICS.search((KERNELS / "nvfp4.cuh").read_text())
+
+
+# Oracles
+
+
+@pytest.mark.parametrize("path", sorted(ORACLES.glob("*.py")), ids=relative)
+def test_an_oracle_knows_nothing_of_kernels(path: Path):
+    allowed = ("harness.case.", "harness.errors.", "harness.tensor.", "harness.oracles.")
+    ours = [name for name in imports(path) if name.startswith("harness")]
+    assert [name for name in ours if not name.startswith(allowed)] == []
+
+
+@pytest.mark.parametrize("path", sorted(ORACLES.glob("*.py")), ids=relative)
+def test_the_two_oracles_share_nothing(path: Path):
+    """Only a recipe's own module knows both; what it calls is either NumPy's side or torch's."""
+    if path.stem in RECIPES:
+        return
+    siblings = {name.split(".")[2] for name in imports(path) if name.startswith("harness.oracles.")}
+    torch_side = path.stem.startswith("torch_")
+    assert {name for name in siblings if name.startswith("torch_") != torch_side} == set()
+
+
+@pytest.mark.parametrize("path", CUDA, ids=relative)
+def test_a_kernel_is_made_by_nobodys_oracle(path: Path):
+    assert "oracle" not in " ".join(re.findall(r"#\s*include.*", path.read_text()))
+
+
+# Python
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=relative)
+def test_no_check_vanishes_under_python_o(path: Path):
+    asserts = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
+    assert asserts == [], f"{relative(path)} has assert statements; raise an error of harness.errors"
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=relative)
+def test_no_comparison_has_a_tolerance(path: Path):
+    with path.open("rb") as file:
+        words = {token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
+    assert words & {"atol", "rtol", "allclose", "isclose", "assert_close", "approx"} == set()
+
+
+ENVIRONMENT = {"HARNESS_CACHE", "HARNESS_DEBUG", "XDG_CACHE_HOME"}
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=relative)
+def test_the_environment_chooses_no_numerics(path: Path):
+    """Variables may choose verbosity or a cache folder, and these are they."""
+    text = path.read_text()
+    read = re.findall(r"""environ(?:\.get)?[(\[]\s*["'](\w+)""", text) + re.findall(r"""getenv\(\s*["'](\w+)""", text)
+    assert set(read) <= ENVIRONMENT
+
+
+def test_what_is_imported_is_declared():
+    spelled = {
+        "ruamel": "ruamel.yaml",
+        "cuda": "cuda-bindings",
+        "cupy": "cupy-cuda13x",
+        "_pytest": "pytest",
+        "pydantic_core": "pydantic",
+    }
+    extras = PROJECT["optional-dependencies"]
+    declared = {re.split(r"[<>=]", name)[0] for names in (PROJECT["dependencies"], *extras.values()) for name in names}
+    roots = {name.partition(".")[0] for path in PYTHON for name in imports(path)} - {"harness", "__future__"}
+    third_party = {spelled.get(root, root) for root in roots if root not in sys.stdlib_module_names}
+    assert third_party <= declared
+
+
+def test_every_dependency_is_pinned():
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().split()}
+    groups = [names for extra, names in PROJECT["optional-dependencies"].items() if extra != "gpu"]
+    wanted = {re.split(r"[<>=]", name)[0].lower() for names in (PROJECT["dependencies"], *groups) for name in names}
+    assert wanted - pinned == set()
+
+
+# Commands
+
+TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
+
+
+def targets() -> set[str]:
+    return set(TARGET.findall((ROOT / "Makefile").read_text()))
+
+
+def test_every_make_target_has_a_sentence():
+    for line in (ROOT / "Makefile").read_text().splitlines():
+        if TARGET.match(line):
+            assert re.search(r" ## [A-Z].*\.$", line), f"the Makefile's `{line}` lacks a sentence after ##"
+
+
+@pytest.mark.parametrize("name", ["README.md", ".ci/run", ".gitlab-ci.yml"])
+def test_every_make_target_that_is_named_exists(name: str):
+    text = (ROOT / name).read_text()
+    # In prose a target is quoted, in a script it starts a command.
+    called = re.findall(r"(?:`|^\s*(?:- |\$ |script: )?)make ([a-z][a-z -]*)", text, re.MULTILINE)
+    assert called, f"{name} names no target"
+    assert {target for words in called for target in words.split()} <= targets()
