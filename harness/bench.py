@@ -1,4 +1,4 @@
-"""What is timed, and how. Nothing here knows pytest; `harness.bench_plugin` brings the recorder.
+"""What is timed, and how. Nothing here knows pytest; `harness.runner.bench_plugin` brings the recorder.
 
 A case that passed is prepared anew, its outputs are poisoned, and then the launches that verification ran, or the
 graph they are captured into, are timed round by round behind a flush of the L2. Afterwards the outputs are compared

@@ -16,7 +16,7 @@ import click
 
 from harness import commands
 from harness.errors import Exit, HarnessError
-from harness.suite_schema import nearest
+from harness.suite.schema import nearest
 
 
 class Commands(click.Group):

@@ -1,8 +1,8 @@
 """From `kernels/S.cu` and a choice of flags to PTX and a cubin, with NVRTC and no GPU.
 
-The flags are ours and in one place, because two of them change bytes: `-ftz=false` and `-fmad=false`. CuPy's own compile
-appends `-ftz=true` after the caller's options, and its cache does not see included files; so NVRTC is driven directly,
-and the key of the cache covers the whole include closure.
+The flags are ours and in one place, because two of them change bytes: `-ftz=false` and `-fmad=false`. CuPy's own
+compile appends `-ftz=true` after the caller's options, and its cache does not see included files; so NVRTC is driven
+directly, and the key of the cache covers the whole include closure.
 """
 
 from __future__ import annotations

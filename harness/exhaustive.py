@@ -1,7 +1,7 @@
 """The scalar casts over all 2^32 float32 patterns: the kernel on a GPU, torch on the same GPU, NumPy on every core.
 
-The tensor of a suite would not fit a laptop's patience, so this goes chunk by chunk: the kernel's bytes are compared with
-torch's on the GPU, and with NumPy's by digest, because every core works on its own range meanwhile.
+The tensor of a suite would not fit a laptop's patience, so this goes chunk by chunk: the kernel's bytes are compared
+with torch's on the GPU, and with NumPy's by digest, because every core works on its own range meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Finding:
         if self.first is None:
             return f"{self.field}: kernel and {self.witness} differ somewhere in a range of {self.count:,} patterns"
         value = np.uint32(self.first).view(np.float32)
-        return f"{self.field}: kernel and {self.witness} differ on {self.count:,} bytes, first at {self.first:#010x} ({value!r})"
+        return (
+            f"{self.field}: kernel and {self.witness} differ on {self.count:,} bytes, "
+            f"first at {self.first:#010x} ({value!r})"
+        )
 
 
 def prove(device, progress: Callable[[int], None]) -> Iterator[Finding]:

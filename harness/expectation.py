@@ -19,8 +19,9 @@ NUMPY_LARGEST = 1 << 26  # elements; beyond, the NumPy oracle takes minutes and 
 
 @dataclass(frozen=True)
 class Expectation:
-    """inputs: arrays by kernel parameter; fields: what is written; values: the demanded bytes; witnesses: who was asked.
+    """What a case reads and must write.
 
+    inputs: arrays by kernel parameter; fields: what is written; values: the demanded bytes; witnesses: who was asked
     disagreement: a sentence if the witnesses differ, in which case nothing can be judged
     """
 

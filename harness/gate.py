@@ -20,7 +20,7 @@ from statistics import median
 from harness import stats
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.report import write_bench, write_jsonl
-from harness.run_files import BENCH, Header, Record, RunFiles
+from harness.runner.run_files import BENCH, Header, Record, RunFiles
 from harness.suite import ROOT
 from harness.verdict import Performance, Verdict
 

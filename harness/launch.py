@@ -49,7 +49,8 @@ def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
     found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
     if not found:
         raise CompileError(
-            f"{kernel}: no `__constant__ Launch {kernel}_launch = {{rows, cols, threads, blocks_per_sm, schedule}};` in its file"
+            f"{kernel}: its file has no "
+            f"`__constant__ Launch {kernel}_launch = {{rows, cols, threads, blocks_per_sm, schedule}};`"
         )
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
@@ -58,7 +59,10 @@ def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel launch of a case; scratch: parameter name to bytes, zero before the first launch and after the last."""
+    """One kernel launch of a case.
+
+    scratch: parameter name to bytes, zero before the first launch and after the last
+    """
 
     signature: Signature
     scratch: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +80,8 @@ def plan(case: Case, kernels: Path = KERNELS) -> tuple[Step, ...]:
     for launch in suite_of(case.recipe).launches(case):
         if launch.kernel not in signatures:
             raise CompileError(
-                f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; it has {', '.join(signatures)}"
+                f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; "
+                f"it has {', '.join(signatures)}"
             )
         steps.append(Step(signatures[launch.kernel], dict(launch.scratch)))
     return tuple(steps)

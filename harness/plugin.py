@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from harness.bench_plugin import BenchRun, check_bench
 from harness.case import Case
 from harness.device import Device
 from harness.errors import Exit, HarnessError
-from harness.run import Run
-from harness.selection import Selection, select
+from harness.runner.bench_plugin import BenchRun, check_bench
+from harness.runner.run import Run
+from harness.runner.selection import Selection, select
 from harness.verdict import Verdict
 
 SELECTION = pytest.StashKey[Selection]()

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console
 from rich.table import Table
 
-from harness.run_files import BENCH, Header, Record
+from harness.runner.run_files import BENCH, Header, Record
 from harness.verdict import Verdict
 
 _VERIFY_COLUMNS = (

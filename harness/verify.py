@@ -13,8 +13,8 @@ from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.expectation import Expectation, expect
 from harness.verdict import Result, Verdict
 
-# Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it is.
-# The third run repeats the first.
+# Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
+# is. The third run repeats the first.
 POISONS = (0xA5, 0x5A, 0xA5)
 
 _ACCESS_VERDICTS = {
@@ -92,7 +92,7 @@ def judge(
 def _explain(
     case: Case, target: str, expected: Expectation, wrong: list[str], runs: list[dict[str, np.ndarray]]
 ) -> tuple[Verdict, str, str]:
-    from harness.mismatch import render
+    from harness.diagnosis.mismatch import render
 
     unwritten = [name for name in wrong if _unwritten(runs, name).any()]
     if unwritten:

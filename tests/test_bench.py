@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import harness.bench
-import harness.bench_plugin
 import harness.device
 import harness.report
 import harness.roofline
+import harness.runner.bench_plugin
 import harness.verify
 from harness.bench import FEWEST, MOST, Bench, baseline_first, baseline_of
 from harness.device import Outcome
@@ -135,7 +135,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(harness.bench, "verify", fake.verify)
     monkeypatch.setattr(harness.bench, "expect", lambda case, where: expected)
     monkeypatch.setattr(harness.bench, "bytes_moved", lambda *_: MOVED)
-    monkeypatch.setattr(harness.bench_plugin, "open_clock", lambda device: clock)
+    monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
     monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
     yield fake
@@ -342,7 +342,9 @@ def test_a_disabled_recorder_is_an_error_and_not_a_time(bench: Benches):
 
 
 def test_cases_are_timed_in_the_order_that_puts_baselines_first(bench: Benches, gpu: FakeGpu, monkeypatch):
-    monkeypatch.setattr(harness.bench_plugin, "baseline_first", lambda case: [-ord(letter) for letter in case.id])
+    monkeypatch.setattr(
+        harness.runner.bench_plugin, "baseline_first", lambda case: [-ord(letter) for letter in case.id]
+    )
     bench("--set", "full")
     ran = [case_id for case_id in gpu.verified if case_id.startswith("toy/")]
     assert ran == sorted(ran, key=lambda case_id: [-ord(letter) for letter in case_id])

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from harness import cover
 from harness.case import Case, Flags
-from harness.classify import HYPOTHESES, classify
+from harness.diagnosis.classify import HYPOTHESES, classify
+from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.oracles import dequantize, layout, nvfp4, per_tensor, swizzle, torch_oracle
-from harness.steps import Steps
+from harness.suite import cover
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {"bf16": BF16, "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}

@@ -12,7 +12,7 @@ import pytest
 from harness import gate
 from harness.cli import main
 from harness.errors import Exit, UsageError
-from harness.run_files import RunFiles, read_bench
+from harness.runner.run_files import RunFiles, read_bench
 from harness.suite import ROOT
 from harness.verdict import Performance, Result, Verdict
 

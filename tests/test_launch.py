@@ -37,7 +37,7 @@ def test_trailing_zeros_that_ptx_leaves_out_are_read():
 
 
 def test_a_kernel_without_geometry_says_what_to_write():
-    with pytest.raises(CompileError, match=r"no `__constant__ Launch k_launch"):
+    with pytest.raises(CompileError, match=r"its file has no `__constant__ Launch k_launch"):
         read_launch("", "k_launch", "k")
 
 

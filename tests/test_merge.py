@@ -9,8 +9,8 @@ import pytest
 
 from harness import cli
 from harness.errors import Exit
-from harness.journal import Journal
-from harness.run_files import read_run
+from harness.runner.journal import Journal
+from harness.runner.run_files import read_run
 from harness.verdict import Result, Verdict
 
 

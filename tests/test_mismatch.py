@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from harness.case import Case, Flags
-from harness.difference import compact_index, first_input, swizzled, unswizzled
+from harness.diagnosis.difference import compact_index, first_input, swizzled, unswizzled
+from harness.diagnosis.mismatch import compare, decoded, render
+from harness.diagnosis.steps import E2M1_VALUES
 from harness.errors import ContractError
 from harness.expectation import Expectation
-from harness.mismatch import compare, decoded, render
 from harness.oracles import dequantize, per_tensor, swizzle
-from harness.steps import E2M1_VALUES
 from harness.tensor import Field
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

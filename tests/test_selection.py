@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.selection import cost, shards
+from harness.runner.selection import cost, shards
 from harness.suite import suite_of
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import cover
 from harness.case import Case
 from harness.errors import SuiteError, UsageError
-from harness.suite import SUITES, Suite, find_case, load_suite, load_suites, suite_of
-from harness.suite_check import block_axes
-from harness.suite_schema import Block, json_schema
+from harness.suite import SUITES, Suite, cover, find_case, load_suite, load_suites, suite_of
+from harness.suite.check import block_axes
+from harness.suite.schema import Block, json_schema
 
 RECIPES = sorted(path.stem for path in SUITES.glob("*.yaml"))
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from harness.case import Case, Flags
+from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.oracles import dequantize, nvfp4, per_tensor, swizzle
-from harness.trace import trace
 
 FLAGS = {
     "dtype": "bf16",

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from harness import gate
 from harness.errors import Exit
 from harness.gate import Judgement
-from harness.run_files import RunFiles, latest_bench, read_bench, read_run
+from harness.runner.run_files import RunFiles, latest_bench, read_bench, read_run
 from harness.suite import ROOT
 from harness.verdict import Performance, Verdict
 

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from harness.case import Case
 from harness.errors import UsageError
 from harness.suite import Suite, load_suite, load_suites, suite_of
-from harness.suite_schema import nearest
+from harness.suite.schema import nearest
 
 
 @click.command()

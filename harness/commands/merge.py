@@ -10,8 +10,8 @@ import click
 
 from harness import report
 from harness.errors import Exit, UsageError
-from harness.journal import FILE, Journal, Record
-from harness.run_files import read_run
+from harness.runner.journal import FILE, Journal, Record
+from harness.runner.run_files import read_run
 from harness.verdict import Result, Verdict
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from harness import report
-from harness.run_files import read_run
+from harness.runner.run_files import read_run
 
 
 @click.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from harness.suite import SUITES
-from harness.suite_schema import write_json_schema
+from harness.suite.schema import write_json_schema
 
 
 @click.command()

@@ -9,12 +9,13 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from harness import device, trace
+from harness import device
 from harness.case import Case
+from harness.diagnosis import trace
 from harness.errors import CaseError, UsageError
 from harness.expectation import Expectation, expect
 from harness.suite import find_case
-from harness.suite_schema import nearest
+from harness.suite.schema import nearest
 
 POISON = 0xA5
 

@@ -9,13 +9,14 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import get_args
 
-from harness import cover, suite_check
 from harness.case import Case, Flags, FlagValue
 from harness.errors import SuiteError, UsageError
-from harness.suite_schema import Block, Launch, Mode, SuiteFile, nearest, parse, spell
-from harness.yaml_lines import Document, read
+from harness.suite import check as suite_check
+from harness.suite import cover
+from harness.suite.schema import Block, Launch, Mode, SuiteFile, nearest, parse, spell
+from harness.suite.yaml_lines import Document, read
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SUITES = ROOT / "suites"
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from harness import journal, summary
 from harness.errors import SEVERITY, Exit
-from harness.journal import Journal, Record
-from harness.selection import Selection
+from harness.runner import journal, summary
+from harness.runner.journal import Journal, Record
+from harness.runner.selection import Selection
 from harness.verdict import Result, Verdict
 
 

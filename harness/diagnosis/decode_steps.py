@@ -1,7 +1,7 @@
 """The steps from NVFP4 bytes back to floats, each with the choices in which implementations differ.
 
-The counterpart of `harness.steps` for the recipe dequantize. Again the defaults are the contract, and this is a
-diagnosis.
+The counterpart of `harness.diagnosis.steps` for the recipe dequantize. Again the defaults are the contract, and this
+is a diagnosis.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from harness.case import Case
-from harness.difference import unswizzled
-from harness.steps import BLOCK, E2M1_VALUES, E4M3_VALUES
+from harness.diagnosis.difference import unswizzled
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES
 
 _DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}

@@ -1,8 +1,8 @@
 """The steps from a matrix to NVFP4 bytes, each with the choices in which implementations differ.
 
-The defaults are the contract. A changed choice is a hypothesis about what a wrong kernel does: `harness.classify` looks
-for the choices that give a kernel's bytes, `harness.trace` prints the steps of one block. This is a diagnosis, never a
-verdict; the bytes that decide come from the oracles.
+The defaults are the contract. A changed choice is a hypothesis about what a wrong kernel does:
+`harness.diagnosis.classify` looks for the choices that give a kernel's bytes, `harness.diagnosis.trace` prints the
+steps of one block. This is a diagnosis, never a verdict; the bytes that decide come from the oracles.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.case import Case
-from harness.classify import cause_of
-from harness.decode_steps import DecodeSteps
-from harness.difference import Difference, compare, first_input
-from harness.evidence import Evidence
-from harness.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
+from harness.diagnosis.classify import cause_of
+from harness.diagnosis.decode_steps import DecodeSteps
+from harness.diagnosis.difference import Difference, compare, first_input
+from harness.diagnosis.evidence import Evidence
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
 
 if TYPE_CHECKING:
     from harness.expectation import Expectation

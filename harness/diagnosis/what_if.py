@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from harness.case import Case
-from harness.decode_steps import DecodeSteps
-from harness.evidence import Cause, Evidence, Hypothesis
-from harness.steps import Steps
+from harness.diagnosis.decode_steps import DecodeSteps
+from harness.diagnosis.evidence import Cause, Evidence, Hypothesis
+from harness.diagnosis.steps import Steps
 
 _DEFAULT_MASK = 0xD7E8
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.case import FlagValue
 from harness.errors import InputError, SuiteError
-from harness.suite_schema import Block, SuiteFile, nearest, spell
-from harness.yaml_lines import Document, Route
+from harness.suite.schema import Block, SuiteFile, nearest, spell
+from harness.suite.yaml_lines import Document, Route
 
 REQUIRED_SETS = ("smoke", "full", "bench")
 OTHERS = "others"

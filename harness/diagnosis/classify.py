@@ -1,7 +1,7 @@
 """The likely cause of a mismatch, by name: an ordered list of hypotheses, the most telling first.
 
-Some look at the bytes alone, the others (`harness.what_if`) replay the steps with one choice changed. A cause is where
-to start looking; it decides nothing.
+Some look at the bytes alone, the others (`harness.diagnosis.what_if`) replay the steps with one choice changed. A
+cause is where to start looking; it decides nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from harness.case import Case
-from harness.difference import swizzled, unswizzled, wrong_entries
-from harness.evidence import FEW, Cause, Evidence, Hypothesis
-from harness.steps import E2M1_MIDPOINTS, Steps
+from harness.diagnosis.difference import swizzled, unswizzled, wrong_entries
+from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.diagnosis.steps import E2M1_MIDPOINTS, Steps
+from harness.diagnosis.what_if import hypotheses
 from harness.tensor import Field
-from harness.what_if import hypotheses
 
 UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these bytes; trace the first wrong block")
 

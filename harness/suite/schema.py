@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from harness.case import FlagValue
 from harness.errors import SuiteError
-from harness.yaml_lines import Document
+from harness.suite.yaml_lines import Document
 
 Cover = Literal["pairwise", "product", "each"]
 Mode = Literal["eager", "graph"]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.case import Case
-from harness.decode_steps import DecodeSteps
-from harness.difference import Difference, compacted, compare, owned, wrong_entries
-from harness.steps import BLOCK, Encoded, Steps
+from harness.diagnosis.decode_steps import DecodeSteps
+from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
+from harness.diagnosis.steps import BLOCK, Encoded, Steps
 from harness.tensor import Field
 
 SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothesis

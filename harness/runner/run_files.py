@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import journal
 from harness.compile import FLAGS
 from harness.errors import UsageError
+from harness.runner import journal
 from harness.suite import ROOT
 
 BENCH_HEADER = "bench_header.json"

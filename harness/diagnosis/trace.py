@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.case import Case
-from harness.decode_steps import DecodeSteps
-from harness.difference import compacted
+from harness.diagnosis.decode_steps import DecodeSteps
+from harness.diagnosis.difference import compacted
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
 from harness.errors import UsageError
-from harness.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
 from harness.tensor import Field
 
 _WIDTH = 120

@@ -16,7 +16,7 @@ from harness.bench import METHOD, Bench, baseline_first
 from harness.clock import Clock, GpuClock
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
-from harness.run_files import BENCH_HEADER, Header, new_header, now, read_run
+from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run
 from harness.verdict import Result, Verdict
 
 

@@ -1,0 +1,1 @@
+"""Why bytes differ: a comparison field by field, the likely cause by name, and one block step by step."""
