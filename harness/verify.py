@@ -104,7 +104,7 @@ def _explain(
         reason = f"{target}: runs on the same input differ in {', '.join(wrong)}"
     else:
         verdict, reason = Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}"
-    return verdict, reason, render(case, target, expected, runs, POISONS)
+    return verdict, reason, render(case, target, expected, runs, POISONS, verdict)
 
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:

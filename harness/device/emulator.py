@@ -13,7 +13,7 @@ from harness import emulator
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
 from harness.device import Outcome
-from harness.errors import NotCapable
+from harness.errors import AccessError, NotCapable
 from harness.launch import Step, bind, plan
 from harness.signature import KERNELS
 from harness.tensor import Field
@@ -96,13 +96,18 @@ class EmulatedProgram:
 
     def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, emulator.Buffer]) -> None:
         arguments = [0 if value is None else value for _, value in bind(step, self.case, arrays)]
-        emulator.launch(
-            _module(compiled.ptx_path),
-            compiled.symbol,
-            grid=compiled.launch.grid(self.case, self.device.multiprocessors),
-            block=(compiled.launch.threads, 1, 1),
-            args=arguments,
-        )
+        try:
+            emulator.launch(
+                _module(compiled.ptx_path),
+                compiled.symbol,
+                grid=compiled.launch.grid(self.case, self.device.multiprocessors),
+                block=(compiled.launch.threads, 1, 1),
+                args=arguments,
+            )
+        except AccessError as error:
+            # The emulator knows the kernel by its mangled name only.
+            sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
+            raise AccessError(error.kind, error.where, sentence) from None
 
 
 @lru_cache(maxsize=256)

@@ -30,11 +30,13 @@ def render(
     expected: Expectation,
     runs: Sequence[Mapping[str, np.ndarray]],
     poisons: Sequence[int] = (),
+    verdict: str = "MISMATCH",
 ) -> str:
     """The story of a wrong output, at most 40 lines of 110 columns.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
+    verdict: the first word of the story
     """
     first = next((i for i, run in enumerate(runs) if _differs(expected, run)), 0)
     order = [first, *(i for i in range(len(runs)) if i != first)]
@@ -48,7 +50,7 @@ def render(
     )
     if not evidence.differences:
         return f"no byte differs in {case.id} on {target}"
-    lines = [f"MISMATCH  {case.id}  on {target}", *_fields(evidence)]
+    lines = [f"{verdict}  {case.id}  on {target}", *_fields(evidence)]
     at = None
     if evidence.comparable:
         found = evidence.differences[evidence.root]
