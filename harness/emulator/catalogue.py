@@ -1,0 +1,31 @@
+"""Every mnemonic the emulator executes, as far as they can be listed: `ld` and `st` stand for all their spaces, widths and cache hints."""
+
+from __future__ import annotations
+
+from harness.emulator.atomics import ATOMICS
+from harness.emulator.forms import ARITHMETIC, form_mnemonics
+from harness.emulator.warp import REDUCTIONS
+
+SPACES = ("global", "shared", "local", "param", "const")
+CONTROL = ("bra", "brx.idx", "ret", "exit", "trap", "bar.sync", "barrier.sync", "bar.arrive", "bar.warp.sync")
+ORDER = ("membar.gl", "membar.cta", "membar.sys", "fence.acq_rel.gpu", "fence.sc.gpu", "fence.acq_rel.sys")
+IGNORED = ("prefetch.global.L2", "nanosleep.u32", "griddepcontrol.wait", "griddepcontrol.launch_dependents")
+COPIES = ("cp.async.ca.shared.global", "cp.async.cg.shared.global", "cp.async.commit_group")
+COPIES += ("cp.async.wait_group", "cp.async.wait_all")
+
+
+def mnemonics() -> set[str]:
+    """All of them, with `/3` where a mnemonic exists with a third operand too."""
+    names = {*ARITHMETIC, *form_mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES, "activemask.b32", "elect.sync"}
+    names |= {f"ld.{space}" for space in SPACES} | {"st.global", "st.shared", "st.local", "ld", "st"}
+    names |= {f"{head}.{name}" for head in ("atom", "red") for name in ATOMICS if head == "atom" or _reduces(name)}
+    names |= {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}
+    names |= {"vote.sync.all.pred", "vote.sync.any.pred", "vote.sync.uni.pred", "vote.sync.ballot.b32"}
+    names |= {f"redux.sync.{name}" for name in REDUCTIONS}
+    names |= {f"redux.sync.{name}{mode}.f32" for name in ("min", "max") for mode in ("", ".abs", ".NaN", ".abs.NaN")}
+    names |= {f"match.{mode}.sync.{kind}" for mode in ("any", "all") for kind in ("b32", "b64")}
+    return names | {f"bar.red.{name}" for name in ("popc.u32", "and.pred", "or.pred")}
+
+
+def _reduces(name: str) -> bool:
+    return not name.startswith(("exch", "cas"))

@@ -1,0 +1,116 @@
+"""What a launch did, in numbers, and how its memory requests are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.emulator.operation import U32, Bits
+
+WARP = 32
+BANKS = 32
+SECTOR_BITS = 5  # 32 bytes
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Totals of one launch. An instruction whose guard is false for a lane counts for it: the lane spends the issue slot.
+
+    lane_instructions, warp_instructions: executed, once for each lane or each warp with a lane in it
+    global_bytes_read, global_bytes_written: asked for by lanes; an atomic counts as both
+    global_requests, global_sectors: warp-wide accesses, and the 32-byte sectors they touch
+    shared_requests, shared_wavefronts: warp-wide accesses, and the passes over the 32 banks they take
+    shared_conflicts: passes beyond the fewest that the access width allows
+    barriers: completed, once for each block
+    opcodes: warp instructions by mnemonic
+    """
+
+    lane_instructions: int
+    warp_instructions: int
+    global_bytes_read: int
+    global_bytes_written: int
+    global_requests: int
+    global_sectors: int
+    shared_requests: int
+    shared_wavefronts: int
+    shared_conflicts: int
+    barriers: int
+    opcodes: Counter[str]
+
+    @property
+    def sectors_per_request(self) -> float:
+        """32-byte sectors of an average warp-wide global access; 0 if there was none."""
+        return self.global_sectors / self.global_requests if self.global_requests else 0.0
+
+
+@dataclass
+class Traffic:
+    """Memory counts while a launch runs; the same names as in Counters."""
+
+    global_bytes_read: int = 0
+    global_bytes_written: int = 0
+    global_requests: int = 0
+    global_sectors: int = 0
+    shared_requests: int = 0
+    shared_wavefronts: int = 0
+    shared_conflicts: int = 0
+    barriers: int = 0
+    _scratch: np.ndarray = field(default_factory=lambda: np.zeros(0, U32), repr=False)
+
+    def count_global(self, address: Bits, lanes: np.ndarray | None, blocks: int, threads: int) -> None:
+        """Count the sectors of one instruction. address: a register; lanes: (blocks, threads) bool, None for all of them."""
+        if lanes is None and address.shape[1] == 1:
+            self.global_requests += blocks * threads // WARP
+            self.global_sectors += blocks * threads // WARP
+            return
+        sectors = (address >> address.dtype.type(SECTOR_BITS)).astype(np.int64)
+        if lanes is not None:
+            sectors = np.where(lanes, sectors, -1)
+        sectors = sectors.reshape(-1, WARP)
+        repeat = 1 if lanes is not None else blocks // address.shape[0]
+        steps = np.diff(sectors, axis=1)
+        if (steps < 0).any():
+            sectors = np.sort(sectors, axis=1)
+            steps = np.diff(sectors, axis=1)
+        # Inactive lanes stand at -1, ahead of all sectors.
+        first = sectors[:, 0] >= 0
+        self.global_sectors += repeat * int(np.count_nonzero(steps) + np.count_nonzero(first))
+        self.global_requests += repeat * int(np.count_nonzero(sectors[:, -1] >= 0))
+
+    def count_shared(self, address: Bits, lanes: np.ndarray | None, size: int, blocks: int, threads: int) -> None:
+        """Count the passes of one instruction whose lanes touch `size` bytes at `address`, a register of byte addresses."""
+        lanes_a_pass = min(WARP, BANKS * 4 // size)
+        words_a_lane = max(1, size // 4)
+        if lanes is None:
+            repeat = blocks // address.shape[0]
+            words = np.broadcast_to(address, (address.shape[0], threads)).reshape(-1) >> address.dtype.type(2)
+            group = np.arange(len(words)) // lanes_a_pass
+            self.shared_requests += repeat * (len(words) // WARP)
+        else:
+            repeat = 1
+            active = np.flatnonzero(lanes)
+            words = np.broadcast_to(address, lanes.shape).reshape(-1)[active] >> address.dtype.type(2)
+            group = active // lanes_a_pass
+            self.shared_requests += len(np.unique(active // WARP))
+        passes = len(np.unique(group)) if lanes is not None else len(words) // lanes_a_pass
+        words = (words[:, None] + np.arange(words_a_lane, dtype=words.dtype)).reshape(-1)
+        group = np.repeat(group, words_a_lane)
+        conflicts = self._conflicts(words.astype(U32), group)
+        self.shared_wavefronts += repeat * (passes + conflicts)
+        self.shared_conflicts += repeat * conflicts
+
+    def _conflicts(self, words: Bits, group: np.ndarray) -> int:
+        """Extra passes: in each, every bank serves one word to all lanes of a group that want it."""
+        bank = group * BANKS + (words & U32(BANKS - 1)).astype(np.int64)
+        if len(self._scratch) <= bank.max():
+            self._scratch = np.zeros(int(bank.max()) + 1, U32)
+        table, extra = self._scratch, 0
+        while True:
+            table[bank] = words
+            waiting = table[bank] != words
+            if not waiting.any():
+                return extra
+            words, bank = words[waiting], bank[waiting]
+            extra += len(np.unique(bank // BANKS))

@@ -1,0 +1,358 @@
+"""From a parsed kernel to what the machine runs: basic blocks of steps on numbered registers.
+
+Every operand becomes a slot of one list: a register, a constant, or a special register that the machine fills in. A step is a function of (batch, mask) that reads and
+writes slots; mask None means every lane that has not exited, and then results are stored without merging. Where a register is wider or narrower than the
+instruction's type, an extra step converts it. An instruction that is not known becomes a step that raises, so it costs only the case that reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.emulator import ptx
+from harness.emulator.memory import SHARED_BASE
+from harness.emulator.operation import SIGNED, UNSIGNED, Bits, Compute
+from harness.emulator.ptx import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable
+from harness.errors import NotCapable
+
+if TYPE_CHECKING:
+    from harness.emulator.batch import Batch
+
+Step = Callable[["Batch", "np.ndarray | None"], None]
+LOCAL_BASE = 256
+
+
+class Unsupported(Exception):
+    """A builder's word that it does not know this form of an instruction."""
+
+
+# ---- how a basic block ends -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Jump:
+    """All lanes go on at `target`."""
+
+    target: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Lanes whose predicate holds (negated: does not) go to `target`, the others to `otherwise`. target None: they exit."""
+
+    predicate: int
+    negated: bool
+    target: int | None
+    otherwise: int
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """Lane i goes to targets[register i]."""
+
+    register: int
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Leave:
+    """All lanes exit."""
+
+
+@dataclass(frozen=True)
+class Trap:
+    """The kernel gives up."""
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """`bar` and `barrier`. count: slot of the number of threads, or None for all of the block; waits: False for `arrive`.
+
+    reduction: for `bar.red`, its name, and the slots of result and predicate
+    """
+
+    number: int
+    count: int | None
+    waits: bool
+    target: int
+    reduction: tuple[str, int, int] | None = None
+
+
+Ending = Jump | Branch | Indexed | Leave | Trap | Barrier
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A step, and the slots whose values it needs and gives."""
+
+    step: Step
+    reads: frozenset[int]
+    writes: frozenset[int]
+
+
+@dataclass
+class Block:
+    """Instructions that all run or none.
+
+    pieces: what they were decoded to; steps: the same with dead registers released, which is what runs
+    gate: slot of the mask of lanes that must arrive together, for a block that begins with a warp-wide exchange
+    """
+
+    instructions: list[Instruction]
+    pieces: list[Piece] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    ending: Ending = field(default_factory=Leave)
+    gate: int | None = None
+
+
+@dataclass
+class Code:
+    """A kernel, ready to run.
+
+    initial: value of every slot before the first instruction; specials: special register → slot
+    shared_size, local_size: bytes of a block and of a thread; dynamic_shared: where the launch's own shared memory begins
+    cell_shared, cell_global: bytes of the narrowest access
+    """
+
+    kernel: Kernel
+    blocks: list[Block]
+    initial: list[Bits]
+    specials: dict[str, int]
+    shared_size: int
+    local_size: int
+    parameter_offsets: dict[str, int]
+    parameter_size: int
+    cell_shared: int
+    cell_global: int
+
+
+# ---- slots ----------------------------------------------------------------------------------------------------------
+
+
+def dtype_of(kind: str) -> type:
+    """The array type of a register of this PTX type."""
+    return np.bool_ if kind == "pred" else UNSIGNED[SIZES[kind]]
+
+
+SPECIALS = {
+    *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
+    *(f"%lanemask_{relation}" for relation in ("eq", "lt", "le", "gt", "ge")),
+    *("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size", "%parameters"),
+}
+
+
+class Emitter:
+    """Slots of one kernel, and the pieces of the instruction that is being decoded."""
+
+    def __init__(self, kernel: Kernel, module_variables: dict[str, Variable], addresses: dict[str, int]):
+        self.kernel, self.addresses = kernel, addresses
+        self.initial: list[Bits] = []
+        self.specials: dict[str, int] = {}
+        self.registers: dict[str, int] = {}
+        self.constants: dict[tuple[type, int], int] = {}
+        self.pending: list[Piece] = []
+        self.after: list[tuple[int, int, bool]] = []
+        self.cells = {"shared": 16, "global": 16}
+        self._place_variables(module_variables)
+
+    def _place_variables(self, module_variables: dict[str, Variable]) -> None:
+        used = {
+            operand.base.text if isinstance(operand, ptx.Address) and operand.base else getattr(operand, "text", "")
+            for instruction in self.kernel.instructions
+            for operand in instruction.operands
+        }
+        ends = {"shared": SHARED_BASE, "local": LOCAL_BASE}
+        declared = [*self.kernel.variables.values(), *(v for v in module_variables.values() if v.name in used)]
+        for variable in sorted(declared, key=lambda variable: variable.size == 0):  # dynamic shared memory comes last
+            if variable.space in ends:
+                start = -(-ends[variable.space] // variable.align) * variable.align
+                self.addresses[variable.name] = start
+                ends[variable.space] = start + variable.size
+        self.shared_size, self.local_size = ends["shared"] - SHARED_BASE, ends["local"] - LOCAL_BASE
+        self.parameter_offsets, end = {}, 0
+        for parameter in self.kernel.parameters:
+            end = -(-end // parameter.align) * parameter.align
+            self.parameter_offsets[parameter.name] = end
+            end += parameter.size
+        self.parameter_size = end
+
+    def slot(self, kind: str) -> int:
+        """A new slot, zero."""
+        self.initial.append(np.zeros((1, 1), dtype_of(kind)))
+        return len(self.initial) - 1
+
+    def constant(self, bits: int, kind: str) -> int:
+        """The slot of a constant of this type; `bits` of any sign wrap."""
+        dtype = dtype_of(kind)
+        bits = bool(bits) if kind == "pred" else bits & ((1 << 8 * SIZES[kind]) - 1)
+        if (dtype, bits) not in self.constants:
+            self.constants[dtype, bits] = self.slot(kind)
+            self.initial[-1] = np.full((1, 1), bits, dtype)
+        return self.constants[dtype, bits]
+
+    def named(self, text: str) -> tuple[int, str] | None:
+        """Slot and type of a register or special register."""
+        kind = self.kernel.registers.get(text)
+        if kind:
+            if text not in self.registers:
+                self.registers[text] = self.slot(kind)
+            return self.registers[text], kind
+        if text in SPECIALS:
+            wide = text == "%parameters"
+            if text not in self.specials:
+                self.specials[text] = self.slot("b64" if wide else "b32")
+            return self.specials[text], "b64" if wide else "b32"
+        return None
+
+    def source(self, operand: Operand, kind: str) -> int:
+        """The slot to read an operand of type `kind` from."""
+        if isinstance(operand, Immediate):
+            return self.constant(self._pattern(operand, kind), kind)
+        if not isinstance(operand, Name):
+            raise Unsupported
+        found = self.named(operand.text)
+        if not found:
+            return self.constant(self.address_of(operand.text), kind)
+        slot, own = found
+        if dtype_of(own) is not dtype_of(kind):
+            slot = self._converted(slot, own, kind)
+        if operand.negated:
+            slot = self.compute(np.logical_not, "pred", (slot,))
+        return slot
+
+    def _pattern(self, operand: Immediate, kind: str) -> int:
+        if operand.size == 8 and SIZES[kind] == 4:
+            value = np.uint64(operand.bits).view(np.float64).astype(np.float32)
+            return int(value.view(np.uint32))
+        if operand.size == 0 and kind in ("f32", "f64"):
+            raise Unsupported
+        return operand.bits
+
+    def address_of(self, name: str) -> int:
+        """Where a variable lies in its space."""
+        if name not in self.addresses:
+            raise Unsupported
+        return self.addresses[name]
+
+    def _converted(self, slot: int, own: str, kind: str) -> int:
+        if "pred" in (own, kind):
+            raise Unsupported
+        dtype = dtype_of(kind)
+        return self.compute(lambda value: value.astype(dtype), kind, (slot,))
+
+    def target(self, operand: Operand, kind: str) -> int:
+        """The slot to write a result of type `kind` to; a wider register is extended after the instruction."""
+        if isinstance(operand, Name) and operand.text == "_":
+            return self.slot(kind)
+        found = self.named(operand.text) if isinstance(operand, Name) else None
+        if not found:
+            raise Unsupported
+        slot, own = found
+        if dtype_of(own) is dtype_of(kind):
+            return slot
+        narrow = self.slot(kind)
+        self.after.append((slot, narrow, kind.startswith("s")))
+        return narrow
+
+    def compute(self, compute: Compute, kind: str, sources: Sequence[int], target: int | None = None) -> int:
+        """Emit a step that stores compute(sources) in `target`, or in a new slot of type `kind`."""
+        target = self.slot(kind) if target is None else target
+        self.emit(arithmetic(compute, target, tuple(sources)), sources, (target,))
+        return target
+
+    def emit(self, step: Step, reads: Sequence[int], writes: Sequence[int]) -> None:
+        """Add a step to the instruction that is being decoded."""
+        self.pending.append(Piece(step, frozenset(reads), frozenset(writes)))
+
+    def finish(self, guard: tuple[int, bool] | None = None) -> list[Piece]:
+        """The pieces of the instruction, with the conversions of its results, under its guard."""
+        for wide, narrow, signed in self.after:
+            dtype, own = self.initial[wide].dtype.type, self.initial[narrow].dtype
+            read = SIGNED[own.itemsize] if signed else own.type
+            self.compute(lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide)
+        pieces = self.pending
+        self.abandon()
+        if not guard:
+            return pieces
+        # Under a guard a result keeps its old value in the other lanes, so that value is needed too.
+        return [
+            Piece(guarded(piece.step, *guard), piece.reads | piece.writes | {guard[0]}, piece.writes)
+            for piece in pieces
+        ]
+
+    def abandon(self) -> None:
+        """Forget the instruction that is being decoded."""
+        self.pending, self.after = [], []
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------
+
+
+def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
+    """A step without side effects. Lanes outside the mask compute too; their results are thrown away."""
+    if len(sources) == 1:
+        (first,) = sources
+
+        def unary(batch: Batch, mask: np.ndarray | None) -> None:
+            registers = batch.registers
+            value = compute(registers[first])
+            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+
+        return unary
+    if len(sources) == 2:
+        first, second = sources
+
+        def binary(batch: Batch, mask: np.ndarray | None) -> None:
+            registers = batch.registers
+            value = compute(registers[first], registers[second])
+            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+
+        return binary
+
+    def general(batch: Batch, mask: np.ndarray | None) -> None:
+        registers = batch.registers
+        value = compute(*[registers[source] for source in sources])
+        registers[target] = value if mask is None else np.where(mask, value, registers[target])
+
+    return general
+
+
+def guarded(step: Step, predicate: int, negated: bool) -> Step:
+    """The step for lanes whose predicate holds."""
+
+    def run(batch: Batch, mask: np.ndarray | None) -> None:
+        holds = batch.registers[predicate]
+        if holds.size == 1:
+            if bool(holds.item()) != negated:
+                step(batch, mask)
+            return
+        lanes = (batch.live if mask is None else mask) & (~holds if negated else holds)
+        if lanes.any():
+            step(batch, lanes)
+
+    return run
+
+
+def refusing(instruction: Instruction) -> Step:
+    """A step that says what is missing."""
+
+    def refuse(batch: Batch, mask: np.ndarray | None) -> None:
+        raise NotCapable(f"not emulated: {instruction.mnemonic} at {instruction.location}")
+
+    return refuse
+
+
+def releasing(dead: tuple[int, ...], zeros: list[Bits]) -> Step:
+    """Drop registers that nothing reads any more, so that their memory is used again while it is warm."""
+
+    def release(batch: Batch, mask: np.ndarray | None) -> None:
+        if mask is None:
+            registers = batch.registers
+            for slot in dead:
+                registers[slot] = zeros[slot]
+
+    return release

@@ -1,0 +1,230 @@
+"""Modules, and launching their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from harness.emulator import ptx
+from harness.emulator.batch import Batch, Extent, Grid
+from harness.emulator.counters import Counters, Traffic
+from harness.emulator.emit import Code
+from harness.emulator.machine import Scheduler, Tally
+from harness.emulator.memory import Buffer
+from harness.emulator.operation import U32, U64, Bits
+from harness.emulator.program import decode
+from harness.emulator.sanitizer import GlobalShadow
+from harness.errors import LaunchError
+
+LANES = 1 << 14  # of a batch: enough to amortise a step, few enough for registers to stay in cache
+BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
+LARGEST_SHARED = 227 << 10
+
+
+class Module:
+    """A PTX module: its kernels, decoded when first launched, and its variables, which live as long as it does."""
+
+    def __init__(self, text: str):
+        self._program = ptx.parse(text)
+        self._code: dict[str, Code] = {}
+        self.variables = {
+            variable.name: Buffer(variable.name, _initial(variable), writable=variable.space != "const")
+            for variable in self._program.variables.values()
+            if variable.space in ("global", "const")
+        }
+
+    @property
+    def target(self) -> str:
+        """`sm_90a`."""
+        return self._program.target
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the entries."""
+        return tuple(self._program.entries)
+
+    def constant(self, name: str) -> bytes:
+        """The initialiser of a `.const` or `.global` variable, zero-extended to its size. Raises LaunchError if there is none."""
+        variable = self._program.variables.get(name)
+        if variable is None:
+            raise LaunchError(
+                f"the module has no variable {name!r}; it has {', '.join(self._program.variables) or 'none'}"
+            )
+        return _initial(variable).tobytes()
+
+    def code(self, kernel: str) -> Code:
+        """A decoded kernel. Raises LaunchError if there is none of that name."""
+        if kernel not in self._code:
+            if kernel not in self._program.entries:
+                raise LaunchError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
+            addresses = {name: buffer.address for name, buffer in self.variables.items()}
+            self._code[kernel] = decode(self._program.kernel(kernel), self._program.variables, addresses)
+        return self._code[kernel]
+
+
+def _initial(variable: ptx.Variable) -> np.ndarray:
+    return np.frombuffer(variable.initial.ljust(variable.size, b"\0"), np.uint8).copy()
+
+
+Argument = Buffer | int | float | bytes
+
+
+def launch(
+    module: Module,
+    kernel: str,
+    grid: Extent,
+    block: Extent,
+    args: Sequence[Argument],
+    dynamic_shared: int = 0,
+    *,
+    memory: Sequence[Buffer] = (),
+    sanitize: bool = True,
+    count_traffic: bool = True,
+    budget: int = BUDGET,
+    lanes: int = LANES,
+) -> Counters:
+    """Run a kernel to its end and return what it did.
+
+    args: one for each parameter: a Buffer for a pointer, an int or float for a number, bytes for a struct
+    dynamic_shared: bytes; memory: buffers reached only through pointers in other memory
+    sanitize: look for races and reads of unwritten shared memory; bounds and alignment are always checked
+    count_traffic: fill in sectors and bank conflicts, which are 0 otherwise
+    budget: instructions of a batch before it counts as endless; lanes: of a batch of blocks
+
+    Raises AccessError for what a sanitizer would report, NotCapable for an instruction the emulator lacks, LaunchError for a launch that
+    CUDA would refuse and for `trap`.
+    """
+    code = module.code(kernel)
+    _check_extents(code, grid, block)
+    buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
+    parameters = Buffer("the kernel's parameters", _parameters(code, args), writable=False)
+    state = Grid(
+        code=code,
+        grid=grid,
+        block=block,
+        memory={buffer.window: buffer for buffer in (parameters, *buffers)},
+        parameters=parameters.data,
+        traffic=Traffic(),
+        counts_traffic=count_traffic,
+        sanitize=sanitize,
+    )
+    shared_size = code.shared_size + dynamic_shared
+    if shared_size > LARGEST_SHARED:
+        raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
+    tally = Tally(code.blocks, budget)
+    a_batch = max(1, lanes // (-(-state.threads // 32) * 32))
+    with np.errstate(all="ignore"):
+        for first in range(0, state.blocks, a_batch):
+            blocks = min(a_batch, state.blocks - first)
+            specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
+            batch = Batch(state, first, blocks, shared_size, specials)
+            if sanitize and state.blocks > 1:
+                if state.shadow is None:
+                    state.shadow = GlobalShadow(code.cell_global, state.blocks, batch.report_global)
+                state.shadow.report = batch.report_global
+            Scheduler(batch, tally).run()
+    return _counters(state.traffic, tally)
+
+
+def _check_extents(code: Code, grid: Extent, block: Extent) -> None:
+    threads = block[0] * block[1] * block[2]
+    if not 0 < threads <= code.kernel.max_threads:
+        raise LaunchError(
+            f"{code.kernel.name}: a block of {block} threads, where 1 to {code.kernel.max_threads} are allowed"
+        )
+    if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
+        raise LaunchError(
+            f"{code.kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed"
+        )
+
+
+def _parameters(code: Code, args: Sequence[Argument]) -> np.ndarray:
+    """The parameter bytes of a launch. Raises LaunchError if an argument does not fit its parameter."""
+    declared = code.kernel.parameters
+    if len(args) != len(declared):
+        raise LaunchError(f"{code.kernel.name}: {len(args)} arguments for {len(declared)} parameters")
+    out = np.zeros(code.parameter_size, np.uint8)
+    for i, (arg, parameter) in enumerate(zip(args, declared, strict=True)):
+        content = _argument(arg, parameter.size)
+        if len(content) != parameter.size:
+            raise LaunchError(
+                f"{code.kernel.name}: argument {i} is {arg!r}, and the parameter has {parameter.size} bytes"
+            )
+        start = code.parameter_offsets[parameter.name]
+        out[start : start + parameter.size] = np.frombuffer(content, np.uint8)
+    return out
+
+
+def _argument(arg: Argument, size: int) -> bytes:
+    if isinstance(arg, Buffer):
+        return arg.address.to_bytes(8, "little")
+    if isinstance(arg, bytes):
+        return arg
+    if isinstance(arg, (float, np.floating)):
+        return np.array(arg, {2: np.float16, 4: np.float32}.get(size, np.float64)).tobytes()
+    number = int(arg)
+    fits = -(1 << 8 * size - 1) <= number < 1 << 8 * size
+    return (number & (1 << 8 * size) - 1).to_bytes(size, "little") if fits else b""
+
+
+@lru_cache(maxsize=64)
+def _lane_specials(block: Extent) -> dict[str, Bits]:
+    """Special registers that depend on the thread alone, (1, threads) uint32."""
+    threads = -(-block[0] * block[1] * block[2] // 32) * 32
+    thread = np.arange(threads, dtype=np.int64)[None, :]
+    lane = thread % 32
+    one = np.int64(1)
+    registers = {
+        "%tid.x": thread % block[0],
+        "%tid.y": thread // block[0] % block[1],
+        "%tid.z": thread // (block[0] * block[1]),
+        "%laneid": lane,
+        "%warpid": thread // 32,
+        "%lanemask_eq": one << lane,
+        "%lanemask_lt": (one << lane) - 1,
+        "%lanemask_le": (one << lane + 1) - 1,
+        "%lanemask_gt": 0xFFFFFFFF - ((one << lane + 1) - 1),
+        "%lanemask_ge": 0xFFFFFFFF - ((one << lane) - 1),
+    }
+    return {name: values.astype(U32) for name, values in registers.items()}
+
+
+def _specials(
+    state: Grid, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
+) -> dict[str, Bits]:
+    number = np.arange(first, first + blocks, dtype=np.int64)[:, None]
+    across, down, _ = state.grid
+    registers: dict[str, np.ndarray] = {
+        "%ctaid.x": number % across,
+        "%ctaid.y": number // across % down,
+        "%ctaid.z": number // (across * down),
+    }
+    shared = {
+        "%nwarpid": -(-state.threads // 32),
+        "%dynamic_smem_size": dynamic_shared,
+        "%total_smem_size": shared_size,
+        **{f"%ntid.{axis}": extent for axis, extent in zip("xyz", state.block, strict=True)},
+        **{f"%nctaid.{axis}": extent for axis, extent in zip("xyz", state.grid, strict=True)},
+    }
+    registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
+    specials = {name: values.astype(U32) for name, values in registers.items()}
+    return {**_lane_specials(state.block), **specials, "%parameters": np.full((1, 1), parameters, U64)}
+
+
+def _counters(traffic: Traffic, tally: Tally) -> Counters:
+    opcodes = tally.opcodes()
+    return Counters(
+        lane_instructions=tally.lane_instructions(),
+        warp_instructions=opcodes.total(),
+        global_bytes_read=traffic.global_bytes_read,
+        global_bytes_written=traffic.global_bytes_written,
+        global_requests=traffic.global_requests,
+        global_sectors=traffic.global_sectors,
+        shared_requests=traffic.shared_requests,
+        shared_wavefronts=traffic.shared_wavefronts,
+        shared_conflicts=traffic.shared_conflicts,
+        barriers=traffic.barriers,
+        opcodes=opcodes,
+    )

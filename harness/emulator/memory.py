@@ -1,0 +1,140 @@
+"""Bytes that kernels can address: buffers of global memory, and the shared and local memory of a batch of blocks.
+
+Addresses are 64-bit. Each buffer lies in the middle of a window of 2^36 bytes of its own, so that an index that runs off either end, even one that overflowed 32 bits,
+meets no other buffer. Shared and local memory have small addresses, the same in every block or thread, and a generic window each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator.operation import U8, UNSIGNED, Bits
+from harness.emulator.ptx import Instruction
+
+WINDOW_BITS = 36
+_WINDOWS = itertools.cycle(range(16, 1 << 27))
+
+# The first KiB of a block's shared memory belongs to the system, so no kernel has data at address 0.
+SHARED_BASE = 1024
+SHARED_WINDOW = 2 << WINDOW_BITS
+LOCAL_WINDOW = 3 << WINDOW_BITS
+
+
+class Storage:
+    """Bytes, and which of them were ever written.
+
+    data: (size,) uint8
+    written: (size,) uint8, 1 where data may be read; None if all of it may
+    """
+
+    def __init__(self, data: np.ndarray, written: np.ndarray | None):
+        self.data, self.written = data, written
+        self._views: dict[tuple[int, int], np.ndarray] = {}
+        self._written_views: dict[int, np.ndarray] = {}
+
+    def elements(self, size: int, count: int) -> np.ndarray:
+        """The bytes as (n,) or, if count > 1, (n, count) unsigned integers of `size` bytes; a tail shorter than a row is left out."""
+        view = self._views.get((size, count))
+        if view is None:
+            view = self._views[size, count] = _rows(self.data, size, count)
+        return view
+
+    def written_rows(self, size: int) -> np.ndarray:
+        """`written` for accesses of `size` bytes, as few wide integers a row."""
+        view = self._written_views.get(size)
+        if view is None:
+            wide = min(size, 8)
+            view = self._written_views[size] = _rows(self.written, wide, size // wide)
+        return view
+
+
+def _rows(data: np.ndarray, size: int, count: int) -> np.ndarray:
+    rows = len(data) // (size * count)
+    view = data[: rows * size * count].view(UNSIGNED[size])
+    return view.reshape(rows, count) if count > 1 else view
+
+
+class Buffer(Storage):
+    """A piece of global memory that a kernel may be handed a pointer to.
+
+    name: what faults call it
+    array: its bytes, a contiguous uint8 array; kernels change it in place
+    readable, writable: what kernels may do to it
+    initialised: False if a kernel must write a byte before anything reads it
+    address: what a pointer to its first byte holds, a multiple of 256
+    """
+
+    def __init__(
+        self, name: str, array: np.ndarray, readable: bool = True, writable: bool = True, initialised: bool = True
+    ):
+        if array.dtype != np.uint8 or not array.flags.c_contiguous:
+            raise ValueError(f"buffer {name!r} needs a contiguous uint8 array, not {array.dtype}")
+        data = array.reshape(-1)
+        super().__init__(data, None if initialised else np.zeros(len(data), U8))
+        self.name, self.readable, self.writable = name, readable, writable
+        self.window = next(_WINDOWS)
+        self.address = (self.window << WINDOW_BITS) + (1 << WINDOW_BITS - 1)
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.name!r}, {len(self.data)} bytes at {self.address:#x})"
+
+
+class BlockMemory(Storage):
+    """Memory that each of `owners` blocks or threads has `size` bytes of.
+
+    stride: bytes from one owner's to the next's, padded so that every access stays aligned
+    """
+
+    def __init__(self, owners: int, size: int, tracked: bool):
+        self.size = size
+        self.stride = -(-size // 32) * 32
+        total = owners * self.stride
+        super().__init__(np.zeros(total, U8), np.zeros(total, U8) if tracked else None)
+
+
+@dataclass(frozen=True)
+class Access:
+    """What an instruction does to memory.
+
+    space: `global`, `shared`, `local` or `generic`
+    kind: `reads`, `writes` or `updates` (an atomic)
+    size, count: bytes of an element, elements of a vector
+    strong: True for an access that may race: atomic, volatile, relaxed, acquire or release
+    """
+
+    instruction: Instruction
+    space: str
+    kind: str
+    size: int
+    count: int = 1
+    strong: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes one lane touches; the address must be a multiple of it."""
+        return self.size * self.count
+
+
+def index_of(offset: Bits, size: int) -> np.ndarray:
+    """Byte offsets as row numbers of `size` bytes."""
+    shift = size.bit_length() - 1
+    return (offset >> offset.dtype.type(shift)).astype(np.int64)
+
+
+def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | None:
+    """None if every byte of every row was written, else which rows lack one."""
+    rows = storage.written_rows(size)
+    full = rows.dtype.type(int.from_bytes(b"\1" * rows.itemsize, "little"))
+    complete = rows[index] == full
+    if complete.all():
+        return None
+    return ~(complete.all(axis=-1) if rows.ndim > 1 else complete)
+
+
+def mark_written(storage: Storage, index: np.ndarray, size: int) -> None:
+    """Every byte of these rows may be read from now on."""
+    rows = storage.written_rows(size)
+    rows[index] = rows.dtype.type(int.from_bytes(b"\1" * rows.itemsize, "little"))

@@ -1,0 +1,142 @@
+"""Moves, selections, permutations and look-ups by constants, comparisons with two results, address conversions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from expectations import permuted
+from operands import draw, edges
+from ptx_snippets import HEADER, apply, kernel, run
+
+from harness import emulator
+from harness.errors import NotCapable
+
+KINDS = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mov_and_selp(kind: str) -> None:
+    a, b, p = draw(kind, (kind, kind, "pred"))
+    assert (apply(f"mov.{kind}", kind, [kind], [a]) == a).all()
+    assert (apply(f"selp.{kind}", kind, [kind, kind, "pred"], [a, b, p]) == np.where(p, a, b)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slct(kind: str) -> None:
+    a, b, c = draw(kind, (kind, kind, "s32"))
+    picked = apply(f"slct.{kind}.s32", kind, [kind, kind, "s32"], [a, b, c])
+    assert (picked == np.where(c < 1 << 31, a, b)).all()
+
+
+def test_mov_pred() -> None:
+    p = np.array([True, False, True])
+    assert (apply("mov.pred", "pred", ["pred"], [p]) == p).all()
+
+
+@pytest.mark.parametrize("selector", [0x5410, 0x7632, 0x3210, 0x0123, 0x4440, 0x7651, 0x8888, 0xFB73, 0x5140, 0xC480])
+def test_prmt_by_a_constant(selector: int) -> None:
+    a, b = draw(f"prmt{selector}", ("b32", "b32"))
+    wanted = [permuted(int(x), int(y), selector) for x, y in zip(a, b, strict=True)]
+    assert apply("prmt.b32", "b32", ["b32", "b32"], [a, b], f", {selector}").tolist() == wanted
+
+
+def test_lop3_every_table() -> None:
+    a, b, c = (column[:40] for column in draw("lop3", ("b32", "b32", "b32")))
+    lines, tables = [], range(256)
+    for table in tables:
+        lines.append(f" lop3.b32 %r20, %r10, %r11, %r12, {table}; st.global.u32 [%rd4+{table * 4}], %r20;")
+    body = """ mov.u32 %r0, %tid.x;
+ ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r0, 4, %rd0; ld.global.u32 %r10, [%rd1];
+ ld.param.u64 %rd0, [p1]; mad.wide.u32 %rd2, %r0, 4, %rd0; ld.global.u32 %r11, [%rd2];
+ ld.param.u64 %rd0, [p2]; mad.wide.u32 %rd3, %r0, 4, %rd0; ld.global.u32 %r12, [%rd3];
+ ld.param.u64 %rd0, [p3]; mad.wide.u32 %rd4, %r0, 1024, %rd0;
+""" + "\n".join(lines)
+    out = np.zeros((40, 256), np.uint32)
+    arrays = {"a": a.astype(np.uint32), "b": b.astype(np.uint32), "c": c.astype(np.uint32), "out": out}
+    run(kernel(body, 4), arrays, block=40)
+    for table in tables:
+        wanted = np.zeros(40, np.uint64)
+        for row in range(8):
+            if table >> row & 1:
+                wanted |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+        assert (out[:, table] == wanted & np.uint64(0xFFFFFFFF)).all(), f"table {table:#x}"
+
+
+def one_lane(body: str, results: int = 1, **options) -> list[int]:
+    """What a kernel of one thread stores at [%rd1], [%rd1+8], ... as 64-bit words."""
+    out = np.zeros(results, np.uint64)
+    run(kernel(f" ld.param.u64 %rd1, [p0];\n{body}", 1), {"out": out}, block=1, **options)
+    return out.tolist()
+
+
+def test_vector_moves() -> None:
+    body = """ mov.b64 %rd2, 0x1122334455667788;
+ mov.b64 {%r0, %r1}, %rd2; mov.b64 {%rs0, %rs1, %rs2, %rs3}, %rd2; mov.b64 {_, %r2}, %rd2;
+ mov.b64 %rd3, {%r1, %r0}; st.global.u64 [%rd1], %rd3;
+ mov.b64 %rd3, {%rs3, %rs2, %rs1, %rs0}; st.global.u64 [%rd1+8], %rd3;
+ mov.b32 %r3, {%rs0, %rs3}; cvt.u64.u32 %rd3, %r3; st.global.u64 [%rd1+16], %rd3;
+ { .reg .b8 b0, b1; mov.b16 {b0, b1}, %rs0; mov.b32 %r4, {b1, b0, b0, b0}; }
+ cvt.u64.u32 %rd3, %r4; st.global.u64 [%rd1+24], %rd3; cvt.u64.u32 %rd3, %r2; st.global.u64 [%rd1+32], %rd3;"""
+    assert one_lane(body, 5) == [
+        0x5566778811223344, 0x7788556633441122, 0x11227788, 0x88888877, 0x11223344,
+    ]  # fmt: skip
+
+
+def test_inner_registers_hide_outer_ones() -> None:
+    body = """ .reg .b32 t; mov.u32 t, 1;
+ { .reg .b32 t; mov.u32 t, 2; { .reg .b32 t; mov.u32 t, 3; } st.global.u32 [%rd1], t; }
+ st.global.u32 [%rd1+4], t;"""
+    assert one_lane(body) == [1 << 32 | 2]
+
+
+def test_immediates() -> None:
+    body = """ mov.f32 %f0, 0fC0490FDB; mov.f64 %fd0, 0d400921FB54442D18; mov.u32 %r0, -1; mov.u32 %r1, 0b1011; mov.u32 %r2, 017;
+ st.global.f32 [%rd1], %f0; st.global.f64 [%rd1+8], %fd0; st.global.u32 [%rd1+16], %r0; st.global.u32 [%rd1+24], %r1;
+ st.global.u32 [%rd1+32], %r2; mov.f32 %f1, 1.5; st.global.f32 [%rd1+40], %f1;"""
+    assert one_lane(body, 6) == [0xC0490FDB, 0x400921FB54442D18, 0xFFFFFFFF, 11, 15, 0x3FC00000]
+
+
+def test_setp_with_two_results() -> None:
+    body = """ mov.u32 %r0, 5; setp.lt.u32 %p0|%p1, %r0, 9; setp.eq.and.u32 %p2|%p3, %r0, 5, !%p1; setp.gt.u32 %p4|_, %r0, 9;
+ selp.u32 %r1, 1, 0, %p0; selp.u32 %r2, 2, 0, %p1; selp.u32 %r3, 4, 0, %p2; selp.u32 %r4, 8, 0, %p3; selp.u32 %r5, 16, 0, %p4;
+ add.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r3; add.u32 %r1, %r1, %r4; add.u32 %r1, %r1, %r5; st.global.u32 [%rd1], %r1;"""
+    assert one_lane(body) == [5]
+
+
+def test_results_widen_into_larger_registers() -> None:
+    body = """ mov.u16 %rs0, -3; cvt.s8.s16 %r0, %rs0; cvt.u8.u16 %r1, %rs0; st.global.u32 [%rd1], %r0; st.global.u32 [%rd1+4], %r1;"""
+    assert one_lane(body) == [0xFD << 32 | 0xFFFFFFFD]
+
+
+@pytest.mark.parametrize("space", ["global", "const", "param", "shared", "local"])
+def test_cvta_there_and_back(space: str) -> None:
+    body = f" mov.u64 %rd2, 4096; cvta.{space}.u64 %rd3, %rd2; cvta.to.{space}.u64 %rd4, %rd3; st.global.u64 [%rd1], %rd4;"
+    assert one_lane(body) == [4096]
+
+
+def test_generic_addresses_reach_every_space() -> None:
+    body = """ .shared .align 8 .b8 s[16]; .local .align 8 .b8 l[16];
+ mov.u64 %rd2, s; cvta.shared.u64 %rd3, %rd2; mov.u64 %rd4, l; cvta.local.u64 %rd5, %rd4;
+ mov.u32 %r0, 11; mov.u32 %r1, 22; st.u32 [%rd3+4], %r0; st.local.u32 [%rd4+8], %r1;
+ ld.shared.u32 %r2, [s+4]; ld.u32 %r3, [%rd5+8]; st.u32 [%rd1], %r2; st.u32 [%rd1+4], %r3;"""
+    assert one_lane(body) == [22 << 32 | 11]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ex2.approx.f32 %f0, %f1;", "add.cc.u32 %r0, %r1, %r2;", "wgmma.fence.sync.aligned;", "mov.u32 %r0, %smid;", "call foo;"],
+)
+def test_what_it_lacks_is_named_where_it_is_reached(line: str) -> None:
+    text = kernel(f" ld.param.u64 %rd1, [p0]; ld.global.u32 %r9, [%rd1]; setp.eq.u32 %p0, %r9, 0; @%p0 ret;\n .loc 1 77 3\n {line}", 1)
+    text = text + '.file 1 "/somewhere/file.cu"\n'
+    run(text, {"x": np.zeros(1, np.uint32)})
+    with pytest.raises(NotCapable, match=rf"^not emulated: {line.rstrip(';').split()[0]} at file.cu:77$"):
+        run(text, {"x": np.ones(1, np.uint32)})
+
+
+def test_operand_edges_are_within_their_types() -> None:
+    assert all(0 <= edge < 1 << 16 for edge in edges("s16") + edges("f16"))
+
+
+def test_header_is_a_module() -> None:
+    assert emulator.Module(HEADER).kernels == ()
