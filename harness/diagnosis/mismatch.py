@@ -175,7 +175,7 @@ def _sixteen(label: str, values: np.ndarray) -> list[str]:
 
 
 def _number(value: np.generic) -> str:
-    return f"{float(value):.6g}"
+    return f"{float(value):.5g}"
 
 
 def _labelled(label: str, text: str) -> str:

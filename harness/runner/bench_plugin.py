@@ -16,7 +16,7 @@ from harness.bench import METHOD, Bench, baseline_first
 from harness.clock import Clock, GpuClock
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
-from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run
+from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.verdict import Result, Verdict
 
 
@@ -107,7 +107,7 @@ class BenchRun:
         terminalreporter.section("times")
         terminalreporter.write_line(report.bench_text(run.header, run.timed, terminalreporter._tw.fullwidth))
         for path in report.write_bench(self.run_dir, run.header, run.records):
-            terminalreporter.write_line(str(path))
+            terminalreporter.write_line(shown(path))
 
     def _header(self, config: pytest.Config) -> Header:
         path = self.run_dir / BENCH_HEADER

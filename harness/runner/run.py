@@ -16,6 +16,7 @@ import pytest
 from harness.errors import SEVERITY, Exit
 from harness.runner import journal, summary
 from harness.runner.journal import Journal, Record
+from harness.runner.run_files import shown
 from harness.runner.selection import Selection
 from harness.verdict import Result, Verdict
 
@@ -75,8 +76,8 @@ class Run:
             from harness import report
 
             for path in report.write_verify(self.journal.path.parent, self.journal.records):
-                terminalreporter.write_line(str(path))
-        terminalreporter.write_line(str(self.journal.path))
+                terminalreporter.write_line(shown(path))
+        terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted:
             done = f"{len(self.journal.records)} of {len(self.selection)} cases are done"
             terminalreporter.write_line(f"interrupted: {done}; go on with\n  {self.command}")

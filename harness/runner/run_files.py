@@ -101,3 +101,9 @@ def _parse(path: Path, lines: list[str]) -> list[Any]:
         return [json.loads(line) for line in lines]
     except ValueError as error:
         raise UsageError(f"{path} is not what a run writes: {error}") from None
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

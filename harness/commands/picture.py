@@ -1,0 +1,28 @@
+"""`harness picture`"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+from rich.text import Text
+
+
+@click.command()
+@click.argument("svg", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--title", default="make verify", show_default=True, help="what the window's bar says")
+@click.option("--lines", default=40, show_default=True, help="how many lines from the end")
+def command(svg: Path, title: str, lines: int) -> None:
+    """Draw what a command printed, read from standard input, as an SVG for the README."""
+    text = "\n".join(click.get_text_stream("stdin").read().rstrip().splitlines()[-lines:])
+    printed = Text.from_ansi(text)
+    width = max((len(line) for line in printed.plain.splitlines()), default=1)
+    console = Console(record=True, width=width, file=io.StringIO())
+    console.print(printed)
+    drawing = console.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME)
+    # The fonts that rich names lie on somebody's server; the reader's own monospace font does as well.
+    svg.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawing, flags=re.DOTALL))

@@ -1,0 +1,75 @@
+"""What the README shows is what happens: its commands run, its screen is printed, its cases exist."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.device.emulator import EmulatorDevice
+from harness.signature import KERNELS
+from harness.suite import ROOT, find_case, load_suites
+from harness.verify import verify
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(sh|sh gpu|text)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands(kind: str, program: str) -> list[list[str]]:
+    lines = [line for found, text in BLOCKS if found == kind for line in text.splitlines()]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [line for line in words if line and line[0] == program]
+
+
+@pytest.mark.parametrize("command", commands("sh", "harness"), ids=" ".join)
+def test_a_command_for_any_machine_runs(command, tmp_path):
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("command", commands("sh gpu", "harness"), ids=" ".join)
+def test_a_command_for_a_gpu_exists_with_its_options(command):
+    done = subprocess.run([sys.executable, "-m", *command[:2], "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for option in (word for word in command[2:] if word.startswith("-")):
+        assert option in done.stdout
+
+
+@pytest.mark.parametrize("command", [*commands("sh", "make"), *commands("sh gpu", "make")], ids=" ".join)
+def test_a_make_command_is_one_that_make_accepts(command):
+    done = subprocess.run([command[0], "-n", *command[1:]], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "case_id", sorted(set(re.findall(r"[a-z_0-9]+/[a-z_0-9=,]+/\d+x\d+/\w+/(?:eager|graph)", README)))
+)
+def test_a_case_that_is_named_exists(case_id):
+    assert find_case(case_id).id == case_id
+
+
+def test_every_recipe_has_a_row_with_its_contract_and_flags():
+    for suite in load_suites():
+        row = next((line for line in README.splitlines() if line.startswith(f"| [{suite.recipe}]")), None)
+        assert row is not None, suite.recipe
+        assert suite.file.contract in row
+        assert ", ".join(suite.file.axes) in row
+
+
+def test_every_link_leads_somewhere():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert Path(ROOT, target).exists(), target
+
+
+def test_the_screen_of_a_mismatch_is_the_one_that_is_printed(tmp_path):
+    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
+    header = kernels / "nvfp4.cuh"
+    header.write_text(header.read_text().replace("value = fminf(value, kE4m3Max);", ""))
+    shown = next(text for kind, text in BLOCKS if kind == "text" and text.startswith("MISMATCH"))
+    case = find_case(shown.split()[1])
+    story = verify(case, EmulatorDevice(kernels=kernels)).story
+    assert [line for line in shown.splitlines() if line.strip() not in map(str.strip, story.splitlines())] == []
