@@ -17,7 +17,7 @@ from harness.case import Case
 from harness.clock import Clock, pilot
 from harness.device import Device, Outcome
 from harness.errors import CompileError, LaunchError, NotCapable
-from harness.expectation import Expectation, expect
+from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
 from harness.roofline import bytes_moved
 from harness.suite import suite_of
 from harness.verdict import Result, Verdict
@@ -90,7 +90,7 @@ class Bench:
         return replace(verified, times=self._times(case, timing, baseline, baseline_us, why_not))
 
     def _measure(self, case: Case, record: Recorder) -> Timing:
-        expected = expect(case, "cuda")
+        expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
         program: Any = self.device.prepare(case, self.device.targets[0], expected.inputs, expected.fields)
         with self.clock.stream:
             program.poison(_POISON)
@@ -121,7 +121,7 @@ class Bench:
         return self._baselines[case.id]
 
     def _measure_baseline(self, case: Case) -> tuple[float | None, str]:
-        verified = verify(case, self.device)
+        verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
         if verified.verdict is not Verdict.PASS:
             return None, f"{verified.verdict} {verified.reason}"
         try:

@@ -10,7 +10,7 @@ import numpy as np
 from harness.case import Case
 from harness.device import Device, Outcome, Program
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
-from harness.expectation import Expectation, expect
+from harness.expectation import NUMPY_LARGEST, Expectation, expect
 from harness.verdict import Result, Verdict
 
 # Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
@@ -25,13 +25,16 @@ _ACCESS_VERDICTS = {
 }
 
 
-def verify(case: Case, device: Device) -> Result:
-    """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict."""
+def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Result:
+    """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
+
+    numpy_largest: elements beyond which the NumPy oracle is not asked
+    """
     started = time.perf_counter()
     blank = Result(case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets)
     try:
         device.admit(case)
-        result = _verify(case, device, blank)
+        result = _verify(case, device, blank, numpy_largest)
     except NotCapable as reason:
         result = replace(blank, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:
@@ -44,8 +47,8 @@ def verify(case: Case, device: Device) -> Result:
     return replace(result, seconds=round(time.perf_counter() - started, 4))
 
 
-def _verify(case: Case, device: Device, blank: Result) -> Result:
-    expected = expect(case, "cuda" if device.name == "cuda" else "cpu")
+def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Result:
+    expected = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
     if expected.disagreement:
         return _failed(blank, Verdict.MISMATCH, expected.disagreement)
     compared, ran = 0, []

@@ -109,7 +109,7 @@ class FakeGpu:
     def same_bytes(self, ours: np.ndarray, expected: np.ndarray) -> bool:
         return ours.tobytes() == expected.tobytes()
 
-    def verify(self, case, device) -> Result:
+    def verify(self, case, device, numpy_largest=0) -> Result:
         self.verified.append(case.id)
         wrong = bool(self.wrong) and self.wrong in case.id
         return Result(case.id, case.recipe, Verdict.MISMATCH if wrong else Verdict.PASS, "wrong" if wrong else "")
@@ -133,7 +133,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(harness.device, "select", lambda name, index: fake)
     monkeypatch.setattr(harness.verify, "verify", fake.verify)
     monkeypatch.setattr(harness.bench, "verify", fake.verify)
-    monkeypatch.setattr(harness.bench, "expect", lambda case, where: expected)
+    monkeypatch.setattr(harness.bench, "expect", lambda case, where, numpy_largest: expected)
     monkeypatch.setattr(harness.bench, "bytes_moved", lambda *_: MOVED)
     monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
     monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
