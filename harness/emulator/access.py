@@ -13,8 +13,8 @@ from harness.emulator.ptx import SIZES, Address, Instruction, Name, Operand, Vec
 
 _SPACES = {
     "global": "global",
-    "const": "global",
-    "param": "global",
+    "const": "constant",
+    "param": "constant",
     "shared": "shared",
     "shared::cta": "shared",
     "local": "local",
@@ -29,19 +29,19 @@ _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
     """The access of `ld` or `st`, and the type of its elements."""
     *modifiers, element = instruction.mnemonic.split(".")[1:]
-    space, count, strong = "generic", 1, False
+    space, count, strong, releases = "generic", 1, False, False
     for modifier in modifiers:
         if modifier in _SPACES:
             space = _SPACES[modifier]
         elif modifier in _VECTORS:
             count = _VECTORS[modifier]
         elif modifier in _STRONG:
-            strong = True
+            strong, releases = True, modifier == "release"
         elif modifier not in _HINTS:
             raise Unsupported
     if element not in SIZES or element == "pred" or SIZES[element] * count > 32:
         raise Unsupported
-    return Access(instruction, space, kind, SIZES[element], count, strong), element
+    return Access(instruction, space, kind, SIZES[element], count, strong, releases), element
 
 
 def _address(emitter: Emitter, operand: Operand, access: Access) -> int:
@@ -135,21 +135,22 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     operation = ATOMICS[name]
     in_global = GLOBAL_ADD_F32 if name == "add.f32" else operation
-    access = Access(instruction, space, "updates", operation.size, strong=True)
+    releases = bool({"release", "acq_rel"} & set(modifiers))
+    access = Access(instruction, space, "updates", operation.size, strong=True, releases=releases)
     kind = words[-1]
-    operands = list(instruction.operands)
-    target = emitter.slot(kind) if head == "red" else emitter.target(operands.pop(0), kind)
-    address = _address(emitter, operands[0], access)
-    value = emitter.source(operands[1], kind)
-    second = emitter.source(operands[2], kind) if operation.swaps else None
+    place, *sources = instruction.operands[head == "atom" :]
+    target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
+    address = _address(emitter, place, access)
+    operands = [emitter.source(source, kind) for source in sources]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
-        other = None if second is None else registers[second]
-        found = batch.update(access, operation, in_global, registers[address], registers[value], other, mask)
+        found = batch.update(
+            access, operation, in_global, registers[address], [registers[slot] for slot in operands], mask
+        )
         registers[target] = found if mask is None else np.where(mask, found, registers[target])
 
-    emitter.emit(step, (address, value) if second is None else (address, value, second), (target,))
+    emitter.emit(step, (address, *operands), (target,))
 
 
 def fence(emitter: Emitter, instruction: Instruction) -> None:

@@ -14,9 +14,11 @@ from harness.emulator.rounding import flush_f32
 
 @dataclass(frozen=True)
 class Atomic:
-    """apply: (old, operand[, second operand]) → new, on unsigned arrays; size: bytes; swaps: True for `cas`, which has two operands.
+    """apply: (old, operand[, second operand]) → new, on unsigned arrays; size: bytes; swaps: True for `cas`, which has
+    two operands.
 
-    accumulate: a ufunc with `accumulate` that equals `apply` lane after lane, and the dtype it works in; None if only a loop will do
+    accumulate: a ufunc with `accumulate` that equals `apply` lane after lane, and the dtype it works in; None if only a
+    loop will do
     """
 
     apply: Compute
@@ -25,8 +27,8 @@ class Atomic:
     swaps: bool = False
 
 
-def run(atomic: Atomic, memory: np.ndarray, index: np.ndarray, operand: Bits, second: Bits | None) -> Bits:
-    """Do the atomic at `memory[index]`, lane after lane; returns what each lane found. All arrays (n,)."""
+def run(atomic: Atomic, memory: np.ndarray, index: np.ndarray, operand: Bits, second: Bits | None = None) -> Bits:
+    """Do the atomic at `memory[index]`, lane after lane; returns what each lane found. index, operand, second: (n,)"""
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

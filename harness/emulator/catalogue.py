@@ -1,4 +1,7 @@
-"""Every mnemonic the emulator executes, as far as they can be listed: `ld` and `st` stand for all their spaces, widths and cache hints."""
+"""Every mnemonic the emulator executes, as far as they can be listed.
+
+`ld.global` and its like stand for all their widths, vectors and cache hints.
+"""
 
 from __future__ import annotations
 

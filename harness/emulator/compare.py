@@ -88,7 +88,8 @@ def _sets() -> dict[str, Operation]:
         relation, source = name.split(".", 1)
         table[f"set.{relation}.u32.{source}"] = Operation(_all_ones(compare), "u32", (kind, kind))
         table[f"set.{relation}.s32.{source}"] = Operation(_all_ones(compare), "s32", (kind, kind))
-        table[f"set.{relation}.f32.{source}"] = Operation(_one(compare), "f32", (kind, kind))
+        if kind not in ("f16", "bf16"):
+            table[f"set.{relation}.f32.{source}"] = Operation(_one(compare), "f32", (kind, kind))
     return table
 
 

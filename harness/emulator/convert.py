@@ -1,19 +1,18 @@
 """Every `cvt`: between integers, between floats, across, and the packed conversions of the 8-bit and 4-bit formats.
 
-Rules that are easy to get wrong: a float to an integer clamps, and a NaN gives 0 (or only the top bit, if either side has 64 bits); of the two sources of a packed
-conversion the first goes to the upper half; the packed formats saturate, and a NaN becomes the positive NaN, or in e2m1, which has none, the largest code.
+Rules that are easy to get wrong: a float to an integer clamps, and a NaN gives 0 (or only the top bit, if either side
+has 64 bits); of the two sources of a packed conversion the first goes to the upper half; the packed formats saturate,
+and a NaN becomes the positive NaN, or in e2m1, which has none, the largest code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from harness.emulator.operation import (
-    F16,
     F32,
     F64,
     SIGNED,
@@ -40,6 +39,7 @@ from harness.emulator.rounding import (
     to_odd_f32,
     to_odd_sum,
 )
+from harness.emulator.small_floats import E2M1, E4M3, E5M2, SmallFloat
 
 Values = np.ndarray
 INTEGERS = {f"{sign}{8 * size}": (size, sign == "s") for size in (1, 2, 4, 8) for sign in "us"}
@@ -48,6 +48,12 @@ INTEGERS = {f"{sign}{8 * size}": (size, sign == "s") for size in (1, 2, 4, 8) fo
 def _limits(name: str) -> tuple[int, int]:
     size, is_signed = INTEGERS[name]
     return (-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) if is_signed else (0, (1 << 8 * size) - 1)
+
+
+def _holds(target: str, source: str) -> bool:
+    """Whether every value of `source` is one of `target`."""
+    (low, high), (source_low, source_high) = _limits(target), _limits(source)
+    return low <= source_low and source_high <= high
 
 
 def _integer_values(name: str) -> Callable[[Bits], Values]:
@@ -166,57 +172,6 @@ def _saturate_unit(bits: Bits) -> Bits:
 # ---- 8-bit and 4-bit floats -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SmallFloat:
-    """A format of a sign, `exponent` and `mantissa` bits. largest: code of the largest finite magnitude; nan: code that a NaN becomes."""
-
-    exponent: int
-    mantissa: int
-    largest: int
-    nan: int
-    has_infinity: bool = False
-    has_nan: bool = True
-
-    @property
-    def bias(self) -> int:
-        """What is added to a power of two to store it."""
-        return (1 << self.exponent - 1) - 1
-
-    def encode(self, values: Values) -> Bits:
-        """Codes of float32 values, uint32: nearest-even, saturating, the sign of zero kept."""
-        bits = values.view(U32)
-        magnitude = bits & U32(0x7FFFFFFF)
-        drop = U32(23 - self.mantissa)
-        half_less_one, one = U32((1 << 22 - self.mantissa) - 1), U32(1)
-        # A float's pattern is its rank: rounding the dropped bits away carries into the exponent by itself.
-        ranks = (magnitude + half_less_one + (magnitude >> drop & one) >> drop) - U32(127 - self.bias << self.mantissa)
-        steps = magnitude.view(F32) * F32(2.0 ** (self.bias - 1 + self.mantissa))
-        smallest_normal = U32(128 - self.bias << 23)
-        subnormal = np.rint(np.minimum(steps, F32(1 << self.mantissa))).astype(U32)
-        codes = np.where(magnitude < smallest_normal, subnormal, np.minimum(ranks, U32(self.largest)))
-        signed = codes | (bits >> U32(31)) << U32(self.exponent + self.mantissa)
-        return np.where(magnitude > U32(0x7F800000), U32(self.nan), signed)
-
-    def decode_table(self) -> np.ndarray:
-        """f16 pattern of every code; every value of these formats is one of f16."""
-        width = 1 + self.exponent + self.mantissa
-        table = np.zeros(1 << width, F64)
-        for code in range(1 << width - 1):
-            power, fraction = code >> self.mantissa, code & (1 << self.mantissa) - 1
-            significand = fraction + (1 << self.mantissa if power else 0)
-            table[code] = significand * 2.0 ** (max(power, 1) - self.bias - self.mantissa)
-            if code > self.largest and self.has_nan:
-                table[code] = np.inf if self.has_infinity and code == self.largest + 1 else np.nan
-        half = len(table) // 2
-        table[half:] = -table[:half]
-        return canonical(table.astype(F16), NAN_F16)
-
-
-E2M1 = SmallFloat(exponent=2, mantissa=1, largest=0x7, nan=0x7, has_nan=False)
-E4M3 = SmallFloat(exponent=4, mantissa=3, largest=0x7E, nan=0x7F)
-E5M2 = SmallFloat(exponent=5, mantissa=2, largest=0x7B, nan=0x7F, has_infinity=True)
-
-
 def _encode_pair(small: SmallFloat, relu: bool) -> Compute:
     kind, shift = (U16, U32(8)) if small.exponent + small.mantissa == 7 else (U8, U32(4))
     clamp = _not_negative if relu else _f32_values
@@ -255,11 +210,15 @@ def _table() -> dict[str, Operation]:
     table: dict[str, Operation] = {}
     for source, target in product(INTEGERS, INTEGERS):
         table[f"cvt.{target}.{source}"] = Operation(_resize(source, target), target, (source,))
-        table[f"cvt.sat.{target}.{source}"] = Operation(_resize_saturating(source, target), target, (source,))
+        if not _holds(target, source):
+            table[f"cvt.sat.{target}.{source}"] = Operation(_resize_saturating(source, target), target, (source,))
     for (source, read), mode, target in product(_READ.items(), _TO_INTEGRAL, INTEGERS):
+        if source == "bf16" and target in ("u8", "s8"):
+            continue
         compute = _to_integer(read, source == "f64", mode, target)
         table[f"cvt.{mode}.{target}.{source}"] = Operation(compute, target, (source,))
-        table[f"cvt.{mode}.sat.{target}.{source}"] = Operation(compute, target, (source,))
+        if source != "bf16":
+            table[f"cvt.{mode}.sat.{target}.{source}"] = Operation(compute, target, (source,))
         if source == "f32":
             table[f"cvt.{mode}.ftz.{target}.{source}"] = Operation(
                 lambda bits, compute=compute: compute(flush_f32(bits)), target, (source,)
@@ -271,7 +230,7 @@ def _table() -> dict[str, Operation]:
             "f16": ("rn", "rz"),
             "bf16": ("rn", "rz"),
         }.items():
-            for mode in modes:
+            for mode in modes if target != "bf16" or source not in ("u8", "s8") else ():
                 table[f"cvt.{mode}.{target}.{source}"] = Operation(
                     _from_integer(source, target, mode), target, (source,)
                 )
@@ -289,7 +248,7 @@ def _floats(table: dict[str, Operation]) -> None:
     define("", lambda a: canonical(a.view(F32).astype(F64), NAN_F64), "f64", "f32")
     define("", lambda a: canonical(f16_values(a).astype(F64), NAN_F64), "f64", "f16")
     define("sat", _saturate_unit, "f32", "f32")
-    define("ftz", flush_f32, "f32", "f32")
+    define("ftz", lambda a: canonical(flush_f32(a).view(F32), NAN_F32), "f32", "f32")
     define("ftz.sat", lambda a: _saturate_unit(flush_f32(a)), "f32", "f32")
     for mode in ("rn", "rz", "rm", "rp"):
         define(mode, lambda a, mode=mode: canonical(f32_directed(a.view(F64), mode), NAN_F32), "f32", "f64")

@@ -1,7 +1,8 @@
 """`cp.async`: copies from global to shared memory that become visible when the kernel waits for them.
 
-The source is read when the copy starts; the destination changes, and counts as written, when the group it was committed to is waited for. A kernel that forgets the wait
-therefore reads what was there before, or is told that nothing was. Groups are those of all lanes together: committing or waiting in divergent code is refused.
+The source is read when the copy starts; the destination changes, and counts as written, when the group it was committed
+to is waited for. A kernel that forgets the wait therefore reads what was there before, or is told that nothing was.
+Groups are those of all lanes together: committing or waiting in divergent code is refused.
 """
 
 from __future__ import annotations

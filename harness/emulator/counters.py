@@ -16,7 +16,8 @@ SECTOR_BITS = 5  # 32 bytes
 
 @dataclass(frozen=True)
 class Counters:
-    """Totals of one launch. An instruction whose guard is false for a lane counts for it: the lane spends the issue slot.
+    """Totals of one launch. An instruction whose guard is false for a lane counts for it: the lane spends the issue
+    slot.
 
     lane_instructions, warp_instructions: executed, once for each lane or each warp with a lane in it
     global_bytes_read, global_bytes_written: asked for by lanes; an atomic counts as both
@@ -60,7 +61,7 @@ class Traffic:
     _scratch: np.ndarray = field(default_factory=lambda: np.zeros(0, U32), repr=False)
 
     def count_global(self, address: Bits, lanes: np.ndarray | None, blocks: int, threads: int) -> None:
-        """Count the sectors of one instruction. address: a register; lanes: (blocks, threads) bool, None for all of them."""
+        """Count the sectors of one instruction. address: a register; lanes: (blocks, threads) bool, None for all."""
         if lanes is None and address.shape[1] == 1:
             self.global_requests += blocks * threads // WARP
             self.global_sectors += blocks * threads // WARP
@@ -80,7 +81,7 @@ class Traffic:
         self.global_requests += repeat * int(np.count_nonzero(sectors[:, -1] >= 0))
 
     def count_shared(self, address: Bits, lanes: np.ndarray | None, size: int, blocks: int, threads: int) -> None:
-        """Count the passes of one instruction whose lanes touch `size` bytes at `address`, a register of byte addresses."""
+        """Count the passes of one instruction whose lanes touch `size` bytes each. address: a register"""
         lanes_a_pass = min(WARP, BANKS * 4 // size)
         words_a_lane = max(1, size // 4)
         if lanes is None:

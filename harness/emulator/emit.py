@@ -1,136 +1,28 @@
 """From a parsed kernel to what the machine runs: basic blocks of steps on numbered registers.
 
-Every operand becomes a slot of one list: a register, a constant, or a special register that the machine fills in. A step is a function of (batch, mask) that reads and
-writes slots; mask None means every lane that has not exited, and then results are stored without merging. Where a register is wider or narrower than the
-instruction's type, an extra step converts it. An instruction that is not known becomes a step that raises, so it costs only the case that reaches it.
+Every operand becomes a slot of one list: a register, a constant, or a special register that the machine fills in. A
+step is a function of (batch, mask) that reads and writes slots; mask None means every lane that has not exited, and
+then results are stored without merging. Where a register is wider or narrower than the instruction's type, an extra
+step converts it. An instruction that is not known becomes a step that raises, so it costs only the case that reaches
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from harness.emulator import ptx
-from harness.emulator.memory import SHARED_BASE
+from harness.emulator.code import Piece, Step
+from harness.emulator.memory import LOCAL_BASE, SHARED_BASE
 from harness.emulator.operation import SIGNED, UNSIGNED, Bits, Compute
-from harness.emulator.ptx import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable
-from harness.errors import NotCapable
-
-if TYPE_CHECKING:
-    from harness.emulator.batch import Batch
-
-Step = Callable[["Batch", "np.ndarray | None"], None]
-LOCAL_BASE = 256
+from harness.emulator.ptx import SIZES, Immediate, Kernel, Name, Operand, Variable
+from harness.emulator.steps import arithmetic, guarded
 
 
 class Unsupported(Exception):
     """A builder's word that it does not know this form of an instruction."""
-
-
-# ---- how a basic block ends -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Jump:
-    """All lanes go on at `target`."""
-
-    target: int
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Lanes whose predicate holds (negated: does not) go to `target`, the others to `otherwise`. target None: they exit."""
-
-    predicate: int
-    negated: bool
-    target: int | None
-    otherwise: int
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """Lane i goes to targets[register i]."""
-
-    register: int
-    targets: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Leave:
-    """All lanes exit."""
-
-
-@dataclass(frozen=True)
-class Trap:
-    """The kernel gives up."""
-
-
-@dataclass(frozen=True)
-class Barrier:
-    """`bar` and `barrier`. count: slot of the number of threads, or None for all of the block; waits: False for `arrive`.
-
-    reduction: for `bar.red`, its name, and the slots of result and predicate
-    """
-
-    number: int
-    count: int | None
-    waits: bool
-    target: int
-    reduction: tuple[str, int, int] | None = None
-
-
-Ending = Jump | Branch | Indexed | Leave | Trap | Barrier
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A step, and the slots whose values it needs and gives."""
-
-    step: Step
-    reads: frozenset[int]
-    writes: frozenset[int]
-
-
-@dataclass
-class Block:
-    """Instructions that all run or none.
-
-    pieces: what they were decoded to; steps: the same with dead registers released, which is what runs
-    gate: slot of the mask of lanes that must arrive together, for a block that begins with a warp-wide exchange
-    """
-
-    instructions: list[Instruction]
-    pieces: list[Piece] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    ending: Ending = field(default_factory=Leave)
-    gate: int | None = None
-
-
-@dataclass
-class Code:
-    """A kernel, ready to run.
-
-    initial: value of every slot before the first instruction; specials: special register → slot
-    shared_size, local_size: bytes of a block and of a thread; dynamic_shared: where the launch's own shared memory begins
-    cell_shared, cell_global: bytes of the narrowest access
-    """
-
-    kernel: Kernel
-    blocks: list[Block]
-    initial: list[Bits]
-    specials: dict[str, int]
-    shared_size: int
-    local_size: int
-    parameter_offsets: dict[str, int]
-    parameter_size: int
-    cell_shared: int
-    cell_global: int
-
-
-# ---- slots ----------------------------------------------------------------------------------------------------------
 
 
 def dtype_of(kind: str) -> type:
@@ -287,72 +179,3 @@ class Emitter:
     def abandon(self) -> None:
         """Forget the instruction that is being decoded."""
         self.pending, self.after = [], []
-
-
-# ---- steps ----------------------------------------------------------------------------------------------------------
-
-
-def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
-    """A step without side effects. Lanes outside the mask compute too; their results are thrown away."""
-    if len(sources) == 1:
-        (first,) = sources
-
-        def unary(batch: Batch, mask: np.ndarray | None) -> None:
-            registers = batch.registers
-            value = compute(registers[first])
-            registers[target] = value if mask is None else np.where(mask, value, registers[target])
-
-        return unary
-    if len(sources) == 2:
-        first, second = sources
-
-        def binary(batch: Batch, mask: np.ndarray | None) -> None:
-            registers = batch.registers
-            value = compute(registers[first], registers[second])
-            registers[target] = value if mask is None else np.where(mask, value, registers[target])
-
-        return binary
-
-    def general(batch: Batch, mask: np.ndarray | None) -> None:
-        registers = batch.registers
-        value = compute(*[registers[source] for source in sources])
-        registers[target] = value if mask is None else np.where(mask, value, registers[target])
-
-    return general
-
-
-def guarded(step: Step, predicate: int, negated: bool) -> Step:
-    """The step for lanes whose predicate holds."""
-
-    def run(batch: Batch, mask: np.ndarray | None) -> None:
-        holds = batch.registers[predicate]
-        if holds.size == 1:
-            if bool(holds.item()) != negated:
-                step(batch, mask)
-            return
-        lanes = (batch.live if mask is None else mask) & (~holds if negated else holds)
-        if lanes.any():
-            step(batch, lanes)
-
-    return run
-
-
-def refusing(instruction: Instruction) -> Step:
-    """A step that says what is missing."""
-
-    def refuse(batch: Batch, mask: np.ndarray | None) -> None:
-        raise NotCapable(f"not emulated: {instruction.mnemonic} at {instruction.location}")
-
-    return refuse
-
-
-def releasing(dead: tuple[int, ...], zeros: list[Bits]) -> Step:
-    """Drop registers that nothing reads any more, so that their memory is used again while it is warm."""
-
-    def release(batch: Batch, mask: np.ndarray | None) -> None:
-        if mask is None:
-            registers = batch.registers
-            for slot in dead:
-                registers[slot] = zeros[slot]
-
-    return release

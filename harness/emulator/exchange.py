@@ -1,4 +1,4 @@
-"""Decoding of warp-wide instructions, whose lanes act together: shuffles, votes, reductions, matches, elections and the warp barrier."""
+"""Decoding of warp-wide instructions: shuffles, votes, reductions, matches, elections and the warp barrier."""
 
 from __future__ import annotations
 

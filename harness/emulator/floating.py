@@ -1,8 +1,11 @@
-"""Floating-point arithmetic, one rounding per instruction, in float32, float64 and the two 16-bit formats, single and packed.
+"""Floating-point arithmetic, one rounding per instruction, in float32, float64 and the two 16-bit formats, single and
+packed.
 
-NumPy's float32 operations are IEEE operations with one rounding. Sums, differences and products of 16-bit floats are taken in float32 and rounded again,
-which is safe because float32 has more than twice their precision; fused multiply-adds go through a sum rounded to odd (see `rounding`).
-Approximate instructions (`ex2.approx`, `rcp.approx`, `tanh.approx`, ...) are absent on purpose: their bits are not specified.
+NumPy's float32 operations are IEEE operations with one rounding. Sums, differences and products of 16-bit floats are
+taken in float32 and rounded again, which is safe because float32 has more than twice their precision; fused
+multiply-adds go through a sum rounded to odd (see `rounding`). A NaN result has one pattern for each format, whatever
+came in; float64, whose hardware hands payloads on, is the exception that is not modelled. Approximate instructions
+(`ex2.approx`, `rcp.approx`, `tanh.approx`, ...) are absent on purpose: their bits are not specified.
 """
 
 from __future__ import annotations
@@ -43,8 +46,25 @@ def _f64(compute: Callable[..., Values]) -> Compute:
     return lambda *arrays: canonical(compute(*(array.view(F64) for array in arrays)), NAN_F64)
 
 
-def _flushed(compute: Compute) -> Compute:
-    return lambda *arrays: flush_f32(compute(*(flush_f32(array) for array in arrays)))
+SMALLEST_NORMAL = 2.0**-126
+
+
+def _flushed(compute: Compute, in_double: Callable[..., Values] | None = None) -> Compute:
+    """Subnormal operands and results become zeros of their sign.
+
+    in_double: the same in float64. A result counts as subnormal before it is rounded: one just below the smallest
+    normal number is flushed though it would round up to it.
+    """
+
+    def flushed(*arrays: Bits) -> Bits:
+        arrays = tuple(flush_f32(array) for array in arrays)
+        out = flush_f32(compute(*arrays))
+        if not in_double:
+            return out
+        tiny = np.abs(in_double(*(array.view(F32).astype(F64) for array in arrays))) < SMALLEST_NORMAL
+        return np.where(tiny, out & U32(0x80000000), out)
+
+    return flushed
 
 
 def _saturated(compute: Compute) -> Compute:
@@ -66,8 +86,16 @@ def _add_f32(mode: str) -> Callable[..., Values]:
     return lambda a, b: f32_directed(_exact_sum(a.astype(F64), b.astype(F64), mode), mode)
 
 
+def _subtract_f32(mode: str) -> Callable[..., Values]:
+    add = _add_f32(mode)
+    return lambda a, b: add(a, -b)
+
+
 def _exact_sum(a: Values, b: Values, mode: str) -> Values:
-    """The float64 sum, fit for any rounding to float32. When rounding down, an exact zero is -0 unless both terms are +0."""
+    """The float64 sum, fit for any rounding to float32.
+
+    When rounding down (`rm`), an exact zero is -0 unless both terms are +0.
+    """
     total = to_odd_sum(a, b)
     if mode == "rm":
         total = np.where((total == 0) & (np.signbit(a) | np.signbit(b)), F64(-0.0), total)
@@ -165,47 +193,45 @@ _CLASSES: dict[str, Callable[[Values], Values]] = {
     "infinite": np.isinf,
     "number": lambda a: ~np.isnan(a),
     "notanumber": np.isnan,
-    "normal": lambda a: np.isfinite(a) & (np.abs(a) >= np.finfo(a.dtype).tiny),
+    "normal": lambda a: np.isfinite(a) & ((a == 0) | (np.abs(a) >= np.finfo(a.dtype).tiny)),
     "subnormal": lambda a: (a != 0) & (np.abs(a) < np.finfo(a.dtype).tiny),
 }
 
 
 def _single(define: Callable) -> None:
+    in_double = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+    in_double["fma"] = in_double["mad"] = lambda a, b, c: to_odd_sum(a * b, c)
     rounded: dict[str, tuple[Compute, int]] = {}
     for mode in ("rn", "rz", "rm", "rp"):
         nearest = mode == "rn"
         rounded[f"add.{mode}"] = _f32(np.add if nearest else _add_f32(mode)), 2
-        rounded[f"sub.{mode}"] = _f32(np.subtract if nearest else lambda a, b, add=_add_f32(mode): add(a, -b)), 2
+        rounded[f"sub.{mode}"] = _f32(np.subtract if nearest else _subtract_f32(mode)), 2
         rounded[f"mul.{mode}"] = _f32(np.multiply if nearest else _multiply_f32(mode)), 2
         rounded[f"fma.{mode}"] = _f32(_fma_f32(mode)), 3
         rounded[f"mad.{mode}"] = rounded[f"fma.{mode}"]
     for name in ("add", "sub", "mul"):
         rounded[name] = rounded[f"{name}.rn"]
     for name, (compute, count) in rounded.items():
+        flushed = _flushed(compute, in_double[name.split(".")[0]])
         define(f"{name}.f32", compute, "f32", count)
-        define(f"{name}.ftz.f32", _flushed(compute), "f32", count)
+        define(f"{name}.ftz.f32", flushed, "f32", count)
         define(f"{name}.sat.f32", _saturated(compute), "f32", count)
-        define(f"{name}.ftz.sat.f32", _saturated(_flushed(compute)), "f32", count)
+        define(f"{name}.ftz.sat.f32", _saturated(flushed), "f32", count)
         if not name.startswith("mad"):
             define(f"{name}.f32x2", halves(compute, U32, U64), "f32x2", count)
-            define(f"{name}.ftz.f32x2", halves(_flushed(compute), U32, U64), "f32x2", count)
-    for name, compute, count in (
-        ("div.rn", np.divide, 2),
-        ("rcp.rn", lambda a: F32(1) / a, 1),
-        ("sqrt.rn", np.sqrt, 1),
-    ):
-        define(f"{name}.f32", _f32(compute), "f32", count)
-        define(f"{name}.ftz.f32", _flushed(_f32(compute)), "f32", count)
+            define(f"{name}.ftz.f32x2", halves(flushed, U32, U64), "f32x2", count)
+    for name, divide, count in (("div.rn", np.divide, 2), ("rcp.rn", np.reciprocal, 1), ("sqrt.rn", np.sqrt, 1)):
+        define(f"{name}.f32", _f32(divide), "f32", count)
+        define(f"{name}.ftz.f32", _flushed(_f32(divide), divide), "f32", count)
     for (name, largest), (suffix, keeps) in product((("min", False), ("max", True)), (("", False), (".NaN", True))):
         compute = _extreme_f32(largest, keeps)
         for operands in (2, 3):
             arity = "/3" if operands == 3 else ""
             define(f"{name}{suffix}.f32{arity}", compute, "f32", operands)
             define(f"{name}.ftz{suffix}.f32{arity}", _flushed(compute), "f32", operands)
-    define("abs.f32", lambda a: a & U32(0x7FFFFFFF), "f32", 1)
-    define("neg.f32", lambda a: a ^ U32(0x80000000), "f32", 1)
-    define("abs.ftz.f32", lambda a: flush_f32(a) & U32(0x7FFFFFFF), "f32", 1)
-    define("neg.ftz.f32", lambda a: flush_f32(a) ^ U32(0x80000000), "f32", 1)
+    for name, compute in (("abs", np.abs), ("neg", np.negative)):
+        define(f"{name}.f32", _f32(compute), "f32", 1)
+        define(f"{name}.ftz.f32", _flushed(_f32(compute)), "f32", 1)
 
 
 def _double(define: Callable) -> None:
@@ -215,12 +241,12 @@ def _double(define: Callable) -> None:
         define(f"{name}.rn.f64", _f64(compute), "f64", 2)
     define("fma.rn.f64", _fma_f64, "f64", 3)
     define("mad.rn.f64", _fma_f64, "f64", 3)
-    define("rcp.rn.f64", _f64(lambda a: F64(1) / a), "f64", 1)
+    define("rcp.rn.f64", _f64(np.reciprocal), "f64", 1)
     define("sqrt.rn.f64", _f64(np.sqrt), "f64", 1)
     define("min.f64", _f64(np.fmin), "f64", 2)
     define("max.f64", _f64(np.fmax), "f64", 2)
-    define("abs.f64", lambda a: a & U64((1 << 63) - 1), "f64", 1)
-    define("neg.f64", lambda a: a ^ U64(1 << 63), "f64", 1)
+    define("abs.f64", _f64(np.abs), "f64", 1)
+    define("neg.f64", _f64(np.negative), "f64", 1)
 
 
 def _sixteen(
@@ -257,8 +283,8 @@ def _sixteen(
         both("fma.rn.sat", clamped(fma), 3)
     for (name, largest), (suffix, keeps) in product((("min", False), ("max", True)), (("", False), (".NaN", True))):
         both(f"{name}{suffix}", _extreme_16(largest, keeps, infinity, nan), 2)
-    both("abs", lambda a: a & U16(0x7FFF), 1)
-    both("neg", lambda a: a ^ U16(0x8000), 1)
+    both("abs", lambda a: _replace_nan(a & U16(0x7FFF), infinity, nan), 1)
+    both("neg", lambda a: _replace_nan(a ^ U16(0x8000), infinity, nan), 1)
 
 
 def _clamp_f16(bits: Bits) -> Bits:
@@ -266,10 +292,14 @@ def _clamp_f16(bits: Bits) -> Bits:
     return np.where((bits > U16(0x7FFF)) | (bits == NAN_F16), U16(0), np.minimum(bits, U16(0x3C00)))
 
 
+def _replace_nan(bits: Bits, infinity: int, nan: np.uint16) -> Bits:
+    is_nan = bits & U16(0x7FFF) > U16(infinity)
+    return np.where(is_nan, nan, bits) if is_nan.any() else bits
+
+
 def _relu_16(bits: Bits, infinity: int, nan: np.uint16) -> Bits:
     """Negative results become +0, NaN stays NaN."""
-    is_nan = bits & U16(0x7FFF) > U16(infinity)
-    return np.where(is_nan, nan, np.where(bits > U16(0x7FFF), U16(0), bits))
+    return _replace_nan(np.where((bits > U16(0x7FFF)) & (bits != nan), U16(0), bits), infinity, nan)
 
 
 FLOATING = _table()

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from harness.emulator.bits import lookup3, permute
 from harness.emulator.compare import COMBINE, COMPARISONS, SETS, comparison
 from harness.emulator.convert import CONVERT
 from harness.emulator.emit import Emitter, Unsupported
 from harness.emulator.floating import FLOATING
-from harness.emulator.integer import INTEGER, lookup3, permute
+from harness.emulator.integer import INTEGER
 from harness.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW
 from harness.emulator.operation import I32, U64, UNSIGNED, Bits, Compute, Operation
 from harness.emulator.ptx import SIZES, Immediate, Instruction, Operand, Pair, Vector

@@ -7,15 +7,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from harness.emulator import ptx
-from harness.emulator.batch import Batch, Extent, Grid
+from harness.emulator.batch import Batch
+from harness.emulator.code import Code
 from harness.emulator.counters import Counters, Traffic
-from harness.emulator.emit import Code
+from harness.emulator.global_shadow import GlobalShadow
+from harness.emulator.lanes import Extent, Grid
 from harness.emulator.machine import Scheduler, Tally
 from harness.emulator.memory import Buffer
 from harness.emulator.operation import U32, U64, Bits
+from harness.emulator.parse import parse
 from harness.emulator.program import decode
-from harness.emulator.sanitizer import GlobalShadow
+from harness.emulator.ptx import Variable
 from harness.errors import LaunchError
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough for registers to stay in cache
@@ -27,7 +29,7 @@ class Module:
     """A PTX module: its kernels, decoded when first launched, and its variables, which live as long as it does."""
 
     def __init__(self, text: str):
-        self._program = ptx.parse(text)
+        self._program = parse(text)
         self._code: dict[str, Code] = {}
         self.variables = {
             variable.name: Buffer(variable.name, _initial(variable), writable=variable.space != "const")
@@ -46,7 +48,10 @@ class Module:
         return tuple(self._program.entries)
 
     def constant(self, name: str) -> bytes:
-        """The initialiser of a `.const` or `.global` variable, zero-extended to its size. Raises LaunchError if there is none."""
+        """The initialiser of a `.const` or `.global` variable, zero-extended to its size.
+
+        Raises LaunchError if the module has no such variable.
+        """
         variable = self._program.variables.get(name)
         if variable is None:
             raise LaunchError(
@@ -64,7 +69,7 @@ class Module:
         return self._code[kernel]
 
 
-def _initial(variable: ptx.Variable) -> np.ndarray:
+def _initial(variable: Variable) -> np.ndarray:
     return np.frombuffer(variable.initial.ljust(variable.size, b"\0"), np.uint8).copy()
 
 
@@ -93,8 +98,8 @@ def launch(
     count_traffic: fill in sectors and bank conflicts, which are 0 otherwise
     budget: instructions of a batch before it counts as endless; lanes: of a batch of blocks
 
-    Raises AccessError for what a sanitizer would report, NotCapable for an instruction the emulator lacks, LaunchError for a launch that
-    CUDA would refuse and for `trap`.
+    Raises AccessError for what a sanitizer would report, NotCapable for an instruction the emulator lacks, LaunchError
+    for a launch that CUDA would refuse and for `trap`.
     """
     code = module.code(kernel)
     _check_extents(code, grid, block)
@@ -110,6 +115,8 @@ def launch(
         counts_traffic=count_traffic,
         sanitize=sanitize,
     )
+    if sanitize and state.blocks > 1:
+        state.shadow = GlobalShadow(code.cell_global, state.blocks)
     shared_size = code.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
@@ -120,10 +127,6 @@ def launch(
             blocks = min(a_batch, state.blocks - first)
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
-            if sanitize and state.blocks > 1:
-                if state.shadow is None:
-                    state.shadow = GlobalShadow(code.cell_global, state.blocks, batch.report_global)
-                state.shadow.report = batch.report_global
             Scheduler(batch, tally).run()
     return _counters(state.traffic, tally)
 

@@ -1,8 +1,9 @@
 """The scheduler: which lanes run which basic block next, and what waits for what.
 
-Lanes wait at the entry of basic blocks; the lowest block runs first with all the lanes that wait there, which is where divergent paths meet again. Lanes
-at a barrier, or at a warp-wide exchange whose other lanes are elsewhere, are parked until everything else has run as far as it can; then whoever is
-complete goes on. If nobody is, the kernel would hang or be undefined on a GPU, and that is a fault.
+Lanes wait at the entry of basic blocks; the lowest block runs first with all the lanes that wait there, which is where
+divergent paths meet again. Lanes at a barrier, or at a warp-wide exchange whose other lanes are elsewhere, are parked
+until everything else has run as far as it can; then whoever is complete goes on. If nobody is, the kernel would hang or
+be undefined on a GPU, and that is a fault.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 
 from harness.emulator import warp
 from harness.emulator.batch import Batch
-from harness.emulator.emit import Barrier, Block, Branch, Indexed, Jump, Leave, Trap
+from harness.emulator.code import Barrier, Block, Branch, Indexed, Jump, Leave, Trap
 from harness.emulator.operation import U32
 from harness.emulator.ptx import UNKNOWN, Instruction
 from harness.errors import AccessError, LaunchError
 
 
 class Tally:
-    """Executions of each basic block, by warps and lanes, over a launch; and the budget of instructions they draw on."""
+    """Executions of each basic block, by warps and lanes, over a launch. budget: instructions a batch may execute"""
 
     def __init__(self, blocks: Sequence[Block], budget: int):
         self.blocks, self.budget = blocks, budget
@@ -54,7 +55,9 @@ class Scheduler:
         self.arrived: dict[int, np.ndarray] = {}  # barrier number → (blocks,) threads that arrived without waiting
         self.budget = tally.budget
         self.returns = {
-            i for i, block in enumerate(self.code.blocks) if isinstance(block.ending, Leave) and len(block.instructions) < 2
+            i
+            for i, block in enumerate(self.code.blocks)
+            if isinstance(block.ending, Leave) and len(block.instructions) < 2
         }
         self._count_live()
 
@@ -150,7 +153,7 @@ class Scheduler:
         instruction = self.code.blocks[number].instructions[-1]
         lane = int(np.argmax(self._lanes(mask)))
         kernel = self.code.kernel.name
-        raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name_lane(lane)}")
+        raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
 
     def _barrier(self, number: int, ending: Barrier, mask: np.ndarray | None) -> None:
         if ending.waits and mask is None and ending.count is None:
@@ -193,7 +196,8 @@ class Scheduler:
     def _admit(self, number: int, gate: int, mask: np.ndarray) -> np.ndarray | None:
         """Those of the lanes at a gate whose whole group is there; the others are parked.
 
-        A group is the lanes that the mask operand names and that lived when the first of them came: one that exits later, without coming, is missed.
+        A group is the lanes that the mask operand names and that lived when the first of them came: one that exits
+        later, without coming, is missed.
         """
         batch = self.batch
         awaited = batch.registers[gate] & warp.ballot(batch.live)
@@ -208,7 +212,10 @@ class Scheduler:
         return ready if ready.any() else None
 
     def _release(self) -> bool:
-        """Nothing runs: let parked lanes go whose group is complete. False if no lane is left. Raises AccessError on a deadlock."""
+        """Nothing runs: let parked lanes go whose barrier is complete.
+
+        Returns False if no lane is left. Raises AccessError if lanes are left and none may go.
+        """
         if not self.parked:
             return False
         for number in sorted(self.parked):
@@ -247,7 +254,7 @@ class Scheduler:
             self._unpark(number, lanes, barrier.target)
 
     def _release_counted(self, barrier: Barrier) -> None:
-        """A barrier of so many threads: warps count whole, wherever in the code they wait for it, once all their live lanes do."""
+        """A barrier of so many threads: a warp counts once all its live lanes wait, wherever in the code they do."""
         batch = self.batch
         places = [
             number

@@ -1,7 +1,8 @@
 """Bytes that kernels can address: buffers of global memory, and the shared and local memory of a batch of blocks.
 
-Addresses are 64-bit. Each buffer lies in the middle of a window of 2^36 bytes of its own, so that an index that runs off either end, even one that overflowed 32 bits,
-meets no other buffer. Shared and local memory have small addresses, the same in every block or thread, and a generic window each.
+Addresses are 64-bit. Each buffer lies in the middle of a window of 2^36 bytes of its own, so that an index that runs
+off either end, even one that overflowed 32 bits, meets no other buffer. Shared and local memory have small addresses,
+the same in every block or thread, and a generic window each.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.emulator.operation import U8, UNSIGNED, Bits
+from harness.emulator.operation import U8, UNSIGNED
 from harness.emulator.ptx import Instruction
 
 WINDOW_BITS = 36
@@ -21,6 +22,7 @@ _WINDOWS = itertools.cycle(range(16, 1 << 27))
 SHARED_BASE = 1024
 SHARED_WINDOW = 2 << WINDOW_BITS
 LOCAL_WINDOW = 3 << WINDOW_BITS
+LOCAL_BASE = 256
 
 
 class Storage:
@@ -36,11 +38,15 @@ class Storage:
         self._written_views: dict[int, np.ndarray] = {}
 
     def elements(self, size: int, count: int) -> np.ndarray:
-        """The bytes as (n,) or, if count > 1, (n, count) unsigned integers of `size` bytes; a tail shorter than a row is left out."""
+        """The bytes as (n,) or, if count > 1, (n, count) integers of `size` bytes; a shorter tail is left out."""
         view = self._views.get((size, count))
         if view is None:
             view = self._views[size, count] = _rows(self.data, size, count)
         return view
+
+    def name_byte(self, byte: int) -> tuple[str, int]:
+        """What a fault calls these bytes, and the number of `byte` in them."""
+        raise NotImplementedError
 
     def written_rows(self, size: int) -> np.ndarray:
         """`written` for accesses of `size` bytes, as few wide integers a row."""
@@ -78,6 +84,10 @@ class Buffer(Storage):
         self.window = next(_WINDOWS)
         self.address = (self.window << WINDOW_BITS) + (1 << WINDOW_BITS - 1)
 
+    def name_byte(self, byte: int) -> tuple[str, int]:
+        """The buffer's name, and the byte itself."""
+        return f"buffer {self.name!r}", byte
+
     def __repr__(self) -> str:
         return f"Buffer({self.name!r}, {len(self.data)} bytes at {self.address:#x})"
 
@@ -94,15 +104,20 @@ class BlockMemory(Storage):
         total = owners * self.stride
         super().__init__(np.zeros(total, U8), np.zeros(total, U8) if tracked else None)
 
+    def name_byte(self, byte: int) -> tuple[str, int]:
+        """Shared memory: local memory is not tracked, so no fault names a byte of it so."""
+        return "shared memory", byte % self.stride
+
 
 @dataclass(frozen=True)
 class Access:
     """What an instruction does to memory.
 
-    space: `global`, `shared`, `local` or `generic`
+    space: `global`, `constant` (which includes parameters), `shared`, `local` or `generic`
     kind: `reads`, `writes` or `updates` (an atomic)
     size, count: bytes of an element, elements of a vector
-    strong: True for an access that may race: atomic, volatile, relaxed, acquire or release
+    strong: True for an access that may race with its like: atomic, volatile, relaxed, acquire or release
+    releases: True if it publishes what its block did before, as a fence would
     """
 
     instruction: Instruction
@@ -111,17 +126,17 @@ class Access:
     size: int
     count: int = 1
     strong: bool = False
+    releases: bool = False
 
     @property
     def bytes(self) -> int:
         """Bytes one lane touches; the address must be a multiple of it."""
         return self.size * self.count
 
-
-def index_of(offset: Bits, size: int) -> np.ndarray:
-    """Byte offsets as row numbers of `size` bytes."""
-    shift = size.bit_length() - 1
-    return (offset >> offset.dtype.type(shift)).astype(np.int64)
+    @property
+    def what(self) -> str:
+        """`reads 16 bytes`."""
+        return f"{self.kind} {self.bytes} bytes"
 
 
 def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | None:

@@ -1,8 +1,8 @@
 """What an arithmetic instruction is to the machine: a function on register arrays, with the types it reads and writes.
 
-A register holds raw bits in an unsigned array of shape (blocks or 1, threads or 1); an extent of 1 means that all blocks, or all threads of a block,
-share the value. Every function here and in the modules that fill the tables maps such arrays to such arrays by broadcasting and never writes to its
-arguments. Predicates are bool arrays.
+A register holds raw bits in an unsigned array of shape (blocks or 1, threads or 1); an extent of 1 means that all
+blocks, or all threads of a block, share the value. Every function here and in the modules that fill the tables maps
+such arrays to such arrays by broadcasting and never writes to its arguments. Predicates are bool arrays.
 """
 
 from __future__ import annotations

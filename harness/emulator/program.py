@@ -5,26 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from harness.emulator.access import ACCESSES, asynchronous
-from harness.emulator.emit import (
-    Barrier,
-    Block,
-    Branch,
-    Code,
-    Emitter,
-    Ending,
-    Indexed,
-    Jump,
-    Leave,
-    Piece,
-    Trap,
-    Unsupported,
-    refusing,
-    releasing,
-)
+from harness.emulator.code import Barrier, Block, Branch, Code, Ending, Indexed, Jump, Leave, Piece, Trap
+from harness.emulator.emit import Emitter, Unsupported
 from harness.emulator.exchange import EXCHANGES, gate, is_gated
 from harness.emulator.forms import FORMS, Builder, arithmetic_form
 from harness.emulator.operation import Bits
 from harness.emulator.ptx import Immediate, Instruction, Kernel, Name, Variable
+from harness.emulator.steps import refusing, releasing
 
 BUILDERS: dict[str, Builder] = {**FORMS, **ACCESSES, **EXCHANGES}
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
@@ -166,30 +153,42 @@ def _needs(ending: Ending) -> set[int]:
 def _release_dead(blocks: list[Block], zeros: list[Bits]) -> None:
     """Fill in the steps of every block: after its last use, a register is dropped."""
     written = {slot for block in blocks for piece in block.pieces for slot in piece.writes}
-    live_in: list[set[int]] = [set() for _ in blocks]
-    changed = True
-    while changed:
-        changed = False
-        for i in reversed(range(len(blocks))):
-            live = _live_out(blocks[i], live_in)
-            for piece in reversed(blocks[i].pieces):
-                live = (live - piece.writes) | piece.reads
-            live |= {blocks[i].gate} - {None}
-            if live != live_in[i]:
-                live_in[i], changed = live, True
+    live_in = _live_at_entry(blocks)
     for block in blocks:
-        live = _live_out(block, live_in)
+        live = _live_at_exit(block, live_in)
         steps = []
         for piece in reversed(block.pieces):
             dead = ((piece.reads | piece.writes) - live) & written
             if dead:
                 steps.append(releasing(tuple(dead), zeros))
             steps.append(piece.step)
-            live = (live - piece.writes) | piece.reads
+            live -= piece.writes
+            live |= piece.reads
         block.steps = steps[::-1]
 
 
-def _live_out(block: Block, live_in: list[set[int]]) -> set[int]:
+def _live_at_entry(blocks: list[Block]) -> list[set[int]]:
+    """For each block, the slots whose values at its entry something still reads."""
+    needs, gives = [], []
+    for block in blocks:
+        need, give = set(), set()
+        for piece in block.pieces:
+            need |= piece.reads - give
+            give |= piece.writes
+        needs.append(need | ({block.gate} - {None}))
+        gives.append(give)
+    live_in = [set(need) for need in needs]
+    changed = True
+    while changed:
+        changed = False
+        for i in reversed(range(len(blocks))):
+            live = (_live_at_exit(blocks[i], live_in) - gives[i]) | needs[i]
+            if live != live_in[i]:
+                live_in[i], changed = live, True
+    return live_in
+
+
+def _live_at_exit(block: Block, live_in: list[set[int]]) -> set[int]:
     live = _needs(block.ending)
     for successor in _successors(block.ending):
         live |= live_in[successor]

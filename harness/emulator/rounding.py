@@ -1,7 +1,8 @@
 """Exactly rounded float conversions and sums. `bits` are raw patterns in unsigned arrays, `values` float arrays.
 
-The one idea: a float64 that was rounded *to odd* (an inexact result gets its last bit set) may be rounded again to any narrower format and gives the same as
-one rounding of the exact value, because the odd last bit remembers on which side of a tie the exact value lies.
+The one idea: a float64 that was rounded *to odd* (an inexact result gets its last bit set) may be rounded again to any
+narrower format and gives the same as one rounding of the exact value, because the odd last bit remembers on which side
+of a tie the exact value lies.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from harness.emulator.operation import F16, F32, F64, I64, U16, U32, U64, Bits
 NAN_F16 = U16(0x7FFF)  # the patterns NVIDIA's arithmetic gives for NaN, whatever the operands' payload
 NAN_BF16 = U16(0x7FFF)
 NAN_F32 = U32(0x7FFFFFFF)
-NAN_F64 = U64(0x7FF8000000000000)
+NAN_F64 = U64(0xFFF8000000000000)
 
 INF_F16 = 0x7C00
 INF_BF16 = 0x7F80

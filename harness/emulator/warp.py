@@ -1,6 +1,7 @@
 """Exchange between the lanes of a warp: shuffles, votes, reductions, matches, and who may take part.
 
-Arrays are (blocks, threads); threads is a multiple of 32. `members` is the mask operand of a `.sync` instruction, one for each lane; `lanes` are those that execute, None for all.
+Arrays are (blocks, threads); threads is a multiple of 32. `members` is the mask operand of a `.sync` instruction, one
+for each lane; `lanes` are those that execute, None for all.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def participants(members: Bits, lanes: np.ndarray | None, shape: tuple[int, int]
 
 
 def vote(mode: str, predicate: np.ndarray, among: Bits) -> np.ndarray:
-    """The result of `vote.sync`: bool, or bits for a ballot. predicate: (blocks, threads) bool; among: from `participants`"""
+    """The result of `vote.sync`: bool, or bits for a ballot. predicate: (blocks, threads); among: who takes part"""
     said = ballot(predicate) & among
     if mode == "ballot":
         return said

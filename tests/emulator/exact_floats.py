@@ -1,4 +1,7 @@
-"""Floating-point arithmetic by definition: exact rational numbers, rounded once. Slow, scalar, and shares nothing with the emulator."""
+"""Floating-point arithmetic by definition: exact rational numbers, rounded once.
+
+Slow, scalar, and shares nothing with the emulator.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Format:
 F16 = Format(16, 10, 15, 0x7FFF, 0x7C00, 0x7BFF)
 BF16 = Format(16, 7, 127, 0x7FFF, 0x7F80, 0x7F7F)
 F32 = Format(32, 23, 127, 0x7FFFFFFF, 0x7F800000, 0x7F7FFFFF)
-F64 = Format(64, 52, 1023, 0x7FF8000000000000, 0x7FF0000000000000, 0x7FEFFFFFFFFFFFFF)
+F64 = Format(64, 52, 1023, 0xFFF8000000000000, 0x7FF0000000000000, 0x7FEFFFFFFFFFFFFF)
 E4M3 = Format(8, 3, 7, 0x7F, None, 0x7E)
 E5M2 = Format(8, 2, 15, 0x7F, 0x7C, 0x7B)
 E2M1 = Format(4, 1, 1, 0x7, None, 0x7)
@@ -156,7 +159,7 @@ def divide(a: Number, b: Number) -> Number:
 
 
 def square_root(a: Number) -> Number:
-    """The square root to 200 bits beyond any format's need, with a sticky last bit, so that rounding it is rounding the exact one."""
+    """The root to many more bits than any format has, with a sticky last bit: rounding it is rounding the root."""
     if a.is_nan or (a.negative and not a.is_zero):
         return NAN
     if a.is_infinite or a.is_zero:

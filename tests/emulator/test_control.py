@@ -74,7 +74,8 @@ $on: st.global.u32 [%rd1], %r2;"""
 
 
 def test_guard_all_lanes_share() -> None:
-    body = """ mov.u32 %r1, %ntid.x; setp.eq.u32 %p0, %r1, 64; mov.u32 %r2, 1; @%p0 mov.u32 %r2, 2; @!%p0 mov.u32 %r2, 3;
+    body = """ mov.u32 %r1, %ntid.x; setp.eq.u32 %p0, %r1, 64; mov.u32 %r2, 1; @%p0 mov.u32 %r2, 2; @!%p0 mov.u32 %r2,
+    3;
  @!%p0 bra $end; st.global.u32 [%rd1], %r2;
 $end:"""
     assert (threads(body) == 2).all() and not threads(body, block=32).any()
@@ -82,7 +83,9 @@ $end:"""
 
 def test_guarded_result_keeps_its_old_value() -> None:
     # %r2 is dead before the guarded move but for the lanes whose guard is false.
-    body = " mov.u32 %r2, 5; add.u32 %r3, %r2, 1; setp.lt.u32 %p0, %r0, 9; @%p0 mov.u32 %r2, 6; st.global.u32 [%rd1], %r2;"
+    body = (
+        " mov.u32 %r2, 5; add.u32 %r3, %r2, 1; setp.lt.u32 %p0, %r0, 9; @%p0 mov.u32 %r2, 6; st.global.u32 [%rd1], %r2;"
+    )
     assert threads(body).tolist() == [6] * 9 + [5] * 55
 
 
@@ -98,9 +101,10 @@ def test_special_registers() -> None:
     names = [f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"]
     names += ["%laneid", "%warpid", *(f"%lanemask_{m}" for m in ("eq", "lt", "le", "gt", "ge")), "%nwarpid"]
     names += ["%dynamic_smem_size", "%total_smem_size"]
-    body = """ mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ctaid.y; mov.u32 %r5, %ctaid.z;
- mad.lo.u32 %r5, %r5, 2, %r4; mad.lo.u32 %r5, %r5, 3, %r3; mad.lo.u32 %r5, %r5, 3, %r2; mad.lo.u32 %r5, %r5, 4, %r1; mad.lo.u32 %r5, %r5, 5, %r0;
- ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r5, 96, %rd0;
+    body = """ mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ctaid.x; mov.u32 %r4,
+    %ctaid.y; mov.u32 %r5, %ctaid.z;
+ mad.lo.u32 %r5, %r5, 2, %r4; mad.lo.u32 %r5, %r5, 3, %r3; mad.lo.u32 %r5, %r5, 3, %r2; mad.lo.u32 %r5, %r5, 4, %r1;
+ mad.lo.u32 %r5, %r5, 5, %r0; ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r5, 96, %rd0;
 """ + "\n".join(f" mov.u32 %r6, {name}; st.global.u32 [%rd1+{4 * i}], %r6;" for i, name in enumerate(names))
     out = np.zeros((2, 2, 3, 3, 4, 5, 24), np.uint32)
     text = kernel(body, 1)
@@ -128,7 +132,8 @@ def test_barrier_reductions(line: str, wanted: int) -> None:
 
 def test_barrier_reduction_counts_only_threads_that_live() -> None:
     body = """ setp.ge.u32 %p2, %r0, 50; @%p2 exit; setp.lt.u32 %p0, %r0, 60;
- bar.red.and.pred %p1, 0, %p0; bar.red.popc.u32 %r3, 0, %p0; selp.u32 %r2, 100, 0, %p1; add.u32 %r2, %r2, %r3; st.global.u32 [%rd1], %r2;"""
+ bar.red.and.pred %p1, 0, %p0; bar.red.popc.u32 %r3, 0, %p0; selp.u32 %r2, 100, 0, %p1;
+ add.u32 %r2, %r2, %r3; st.global.u32 [%rd1], %r2;"""
     assert (threads(body) == [150] * 50 + [0] * 14).all()
 
 
@@ -137,7 +142,8 @@ SPECIALISED = """ .shared .align 4 .b8 s[128]; shl.b32 %r1, %r0, 2; mov.u32 %r2,
  st.shared.u32 [%r3], %r0;
  {arrive}
  bra $end;
-$consumer: bar.sync 3, 64; xor.b32 %r4, %r1, 128; add.u32 %r5, %r2, %r4; ld.shared.u32 %r6, [%r5]; add.u32 %r6, %r6, 1; st.global.u32 [%rd1], %r6;
+$consumer: bar.sync 3, 64; xor.b32 %r4, %r1, 128; add.u32 %r5, %r2, %r4; ld.shared.u32 %r6, [%r5]; add.u32 %r6, %r6, 1;
+st.global.u32 [%rd1], %r6;
 $end:"""
 
 
@@ -154,7 +160,8 @@ def test_counted_barrier_that_lacks_a_warp() -> None:
 
 
 def test_counted_barrier_of_part_of_the_block() -> None:
-    body = """ setp.ge.u32 %p0, %r0, 64; @%p0 bra $end; st.global.u32 [%rd1], %r0; barrier.sync 1, 64; mov.u32 %r1, 5; st.global.u32 [%rd1], %r1;
+    body = """ setp.ge.u32 %p0, %r0, 64; @%p0 bra $end; st.global.u32 [%rd1], %r0; barrier.sync 1, 64; mov.u32 %r1, 5;
+    st.global.u32 [%rd1], %r1;
 $end:"""
     assert threads(body, block=128).tolist() == [5] * 64 + [0] * 64
 
@@ -168,7 +175,8 @@ $meet: bar.sync 0; st.global.u32 [%rd1], %r2;"""
 
 
 def test_warp_barrier_after_divergence() -> None:
-    body = """ and.b32 %r1, %r0, 1; setp.eq.u32 %p0, %r1, 0; mov.u32 %r2, 7; @%p0 bra $even; add.u32 %r2, %r2, 1; bra $meet;
+    body = """ and.b32 %r1, %r0, 1; setp.eq.u32 %p0, %r1, 0; mov.u32 %r2, 7; @%p0 bra $even; add.u32 %r2, %r2, 1; bra
+    $meet;
 $even: add.u32 %r2, %r2, 2;
 $meet: bar.warp.sync 0xFFFFFFFF; st.global.u32 [%rd1], %r2;"""
     assert threads(body).tolist() == [8 if i % 2 else 9 for i in range(64)]
@@ -187,7 +195,9 @@ def test_instructions_that_change_no_value(line: str) -> None:
 
 
 def test_more_blocks_than_a_batch() -> None:
-    source = 'extern "C" __global__ void k(unsigned* out) { out[blockIdx.x * 32 + threadIdx.x] = blockIdx.x * threadIdx.x; }'
+    source = (
+        'extern "C" __global__ void k(unsigned* out) { out[blockIdx.x * 32 + threadIdx.x] = blockIdx.x * threadIdx.x; }'
+    )
     for lanes in (32, 96, 1 << 14):
         out = np.zeros((37, 32), np.uint32)
         emulator.launch(module(source), "k", (37, 1, 1), (32, 1, 1), [buffer("out", out)], lanes=lanes)
@@ -200,7 +210,5 @@ extern "C" __global__ void k(unsigned* counter, unsigned* out) {
   if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 1u);
 }"""
     counter, out = np.zeros(1, np.uint32), np.zeros(20, np.uint32)
-    emulator.launch(
-        module(source), "k", (20, 1, 1), (64, 1, 1), [buffer("c", counter), buffer("out", out)], lanes=192
-    )
+    emulator.launch(module(source), "k", (20, 1, 1), (64, 1, 1), [buffer("c", counter), buffer("out", out)], lanes=192)
     assert out.tolist() == list(range(20)) and counter[0] == 20

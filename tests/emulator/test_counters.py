@@ -53,7 +53,8 @@ def test_sectors_of_unordered_and_masked_lanes() -> None:
     assert (counters.global_requests, counters.global_sectors, counters.global_bytes_read) == (1, 16, 64)
 
 
-SHARED = """ .shared .align 16 .b8 s[{size}]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; mul.lo.u32 %r2, %r0, {stride}; add.u32 %r3, %r1, %r2;
+SHARED = """ .shared .align 16 .b8 s[{size}]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; mul.lo.u32 %r2, %r0, {stride};
+add.u32 %r3, %r1, %r2;
  {line}"""
 
 
@@ -93,6 +94,16 @@ def test_masked_lanes_do_not_conflict() -> None:
     line = "setp.lt.u32 %p0, %r0, 3; @%p0 st.shared.u32 [%r3], %r0;"
     counters = run(kernel(SHARED.format(size=4096, stride=128, line=line), 0), {})
     assert (counters.shared_requests, counters.shared_wavefronts, counters.shared_conflicts) == (1, 3, 2)
+
+
+def test_constant_memory_is_no_global_traffic() -> None:
+    body = " ld.const.u32 %r0, [c+4]; mov.u64 %rd0, c; ld.const.u32 %r1, [%rd0]; add.u32 %r2, %r0, %r1;"
+    body += " ld.param.u64 %rd1, [p0];"
+    text = kernel(body + " st.global.u32 [%rd1], %r2;", 1, declarations=".const .align 4 .b8 c[8] = {5, 0, 0, 0, 6};")
+    out = np.zeros(1, np.uint32)
+    counters = run(text, {"out": out}, block=1)
+    assert out[0] == 11
+    assert (counters.global_bytes_read, counters.global_bytes_written, counters.global_requests) == (0, 4, 1)
 
 
 def test_barriers_count_blocks() -> None:

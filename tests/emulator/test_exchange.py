@@ -17,12 +17,15 @@ LANE = """ mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad
  ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p2]; mad.wide.u32 %rd3, %r3, 4, %rd0;
  mad.wide.u32 %rd4, %r3, 4, %rd1; mad.wide.u32 %rd5, %r3, 4, %rd2; ld.global.u32 %r4, [%rd3]; setp.ne.u32 %p1, %r4, 0;
 """
+STORE = " st.global.u32 [%rd4], %r5; selp.u32 %r6, 1, 0, %p2; st.global.u32 [%rd5], %r6;"
 FULL = "0xFFFFFFFF"
 
 
-def exchange(line: str, values: np.ndarray, members: str = FULL, before: str = "", **options) -> tuple[np.ndarray, np.ndarray]:
+def exchange(
+    line: str, values: np.ndarray, members: str = FULL, before: str = "", **options
+) -> tuple[np.ndarray, np.ndarray]:
     """Results %r5 and %p2 of a line for 64 threads in 2 blocks; the operand is %r4, or %p1 where it is not 0."""
-    body = LANE + before + f" {line.replace('MEMBERS', members)}\n st.global.u32 [%rd4], %r5; selp.u32 %r6, 1, 0, %p2; st.global.u32 [%rd5], %r6;"
+    body = LANE + before + f" {line.replace('MEMBERS', members)}\n" + STORE
     first, second = np.zeros(128, np.uint32), np.zeros(128, np.uint32)
     run(kernel(body, 3), {"values": values, "first": first, "second": second}, grid=2, block=64, **options)
     return first, second
@@ -68,7 +71,9 @@ def test_shuffle_of_a_value_all_lanes_share() -> None:
 
 
 SETS = [FULL, "0x0000FFFF", "0xAAAAAAAA", "0x00000001"]
-IN_SET = " mov.u32 %r8, %laneid; shr.u32 %r9, {0}, %r8; and.b32 %r9, %r9, 1; setp.eq.u32 %p3, %r9, 1; mov.u32 %r5, 77; setp.ne.u32 %p2, %r5, 77;\n @!%p3 bra $skip;\n"
+IN_SET = """ mov.u32 %r8, %laneid; shr.u32 %r9, {0}, %r8; and.b32 %r9, %r9, 1; setp.eq.u32 %p3, %r9, 1;
+ mov.u32 %r5, 77; setp.ne.u32 %p2, %r5, 77; @!%p3 bra $skip;
+"""
 
 
 def subset(line: str, values: np.ndarray, members: str) -> np.ndarray:
@@ -84,7 +89,9 @@ def groups(values: np.ndarray, members: str):
 
 
 @pytest.mark.parametrize("members", SETS)
-@pytest.mark.parametrize("name", ["add.u32", "add.s32", "min.u32", "max.u32", "min.s32", "max.s32", "and.b32", "or.b32", "xor.b32"])
+@pytest.mark.parametrize(
+    "name", ["add.u32", "add.s32", "min.u32", "max.u32", "min.s32", "max.s32", "and.b32", "or.b32", "xor.b32"]
+)
 def test_redux(name: str, members: str) -> None:
     got = subset(f"redux.sync.{name} %r5, %r4, MEMBERS;", VALUES, members)
     wanted = np.full(128, 77)
@@ -157,7 +164,9 @@ def test_match(kind: str, members: str) -> None:
 
 
 def test_masks_that_differ_between_groups_of_one_warp() -> None:
-    before = " mov.u32 %r8, %laneid; and.b32 %r9, %r8, 1; setp.eq.u32 %p3, %r9, 1; selp.u32 %r7, 0xAAAAAAAA, 0x55555555, %p3;\n"
+    before = """ mov.u32 %r8, %laneid; and.b32 %r9, %r8, 1; setp.eq.u32 %p3, %r9, 1;
+ selp.u32 %r7, 0xAAAAAAAA, 0x55555555, %p3;
+"""
     got, _ = exchange("redux.sync.add.u32 %r5, %r8, %r7;", VALUES, before=before)
     assert (got.reshape(-1, 2) == [240, 256]).all()
 

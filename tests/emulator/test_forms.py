@@ -90,27 +90,33 @@ def test_inner_registers_hide_outer_ones() -> None:
 
 
 def test_immediates() -> None:
-    body = """ mov.f32 %f0, 0fC0490FDB; mov.f64 %fd0, 0d400921FB54442D18; mov.u32 %r0, -1; mov.u32 %r1, 0b1011; mov.u32 %r2, 017;
+    body = """ mov.f32 %f0, 0fC0490FDB; mov.f64 %fd0, 0d400921FB54442D18; mov.u32 %r0, -1; mov.u32 %r1, 0b1011; mov.u32
+    %r2, 017;
  st.global.f32 [%rd1], %f0; st.global.f64 [%rd1+8], %fd0; st.global.u32 [%rd1+16], %r0; st.global.u32 [%rd1+24], %r1;
  st.global.u32 [%rd1+32], %r2; mov.f32 %f1, 1.5; st.global.f32 [%rd1+40], %f1;"""
     assert one_lane(body, 6) == [0xC0490FDB, 0x400921FB54442D18, 0xFFFFFFFF, 11, 15, 0x3FC00000]
 
 
 def test_setp_with_two_results() -> None:
-    body = """ mov.u32 %r0, 5; setp.lt.u32 %p0|%p1, %r0, 9; setp.eq.and.u32 %p2|%p3, %r0, 5, !%p1; setp.gt.u32 %p4|_, %r0, 9;
- selp.u32 %r1, 1, 0, %p0; selp.u32 %r2, 2, 0, %p1; selp.u32 %r3, 4, 0, %p2; selp.u32 %r4, 8, 0, %p3; selp.u32 %r5, 16, 0, %p4;
- add.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r3; add.u32 %r1, %r1, %r4; add.u32 %r1, %r1, %r5; st.global.u32 [%rd1], %r1;"""
-    assert one_lane(body) == [5]
+    body = """ mov.u32 %r0, 5; mov.u32 %r9, 0;
+ setp.lt.u32 %p0|%p1, %r0, 9; setp.eq.and.u32 %p2|%p3, %r0, 5, !%p1; setp.gt.u32 %p4|_, %r0, 9;
+"""
+    for bit in range(5):
+        body += f" selp.u32 %r1, {1 << bit}, 0, %p{bit}; or.b32 %r9, %r9, %r1;"
+    assert one_lane(body + " st.global.u32 [%rd1], %r9;") == [0b00101]
 
 
 def test_results_widen_into_larger_registers() -> None:
-    body = """ mov.u16 %rs0, -3; cvt.s8.s16 %r0, %rs0; cvt.u8.u16 %r1, %rs0; st.global.u32 [%rd1], %r0; st.global.u32 [%rd1+4], %r1;"""
+    body = """ mov.u16 %rs0, -3; cvt.s8.s16 %r0, %rs0; cvt.u8.u16 %r1, %rs0;
+ st.global.u32 [%rd1], %r0; st.global.u32 [%rd1+4], %r1;"""
     assert one_lane(body) == [0xFD << 32 | 0xFFFFFFFD]
 
 
 @pytest.mark.parametrize("space", ["global", "const", "param", "shared", "local"])
 def test_cvta_there_and_back(space: str) -> None:
-    body = f" mov.u64 %rd2, 4096; cvta.{space}.u64 %rd3, %rd2; cvta.to.{space}.u64 %rd4, %rd3; st.global.u64 [%rd1], %rd4;"
+    body = (
+        f" mov.u64 %rd2, 4096; cvta.{space}.u64 %rd3, %rd2; cvta.to.{space}.u64 %rd4, %rd3; st.global.u64 [%rd1], %rd4;"
+    )
     assert one_lane(body) == [4096]
 
 
@@ -124,10 +130,17 @@ def test_generic_addresses_reach_every_space() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["ex2.approx.f32 %f0, %f1;", "add.cc.u32 %r0, %r1, %r2;", "wgmma.fence.sync.aligned;", "mov.u32 %r0, %smid;", "call foo;"],
+    [
+        "ex2.approx.f32 %f0, %f1;",
+        "add.cc.u32 %r0, %r1, %r2;",
+        "wgmma.fence.sync.aligned;",
+        "mov.u32 %r0, %smid;",
+        "call foo;",
+    ],
 )
 def test_what_it_lacks_is_named_where_it_is_reached(line: str) -> None:
-    text = kernel(f" ld.param.u64 %rd1, [p0]; ld.global.u32 %r9, [%rd1]; setp.eq.u32 %p0, %r9, 0; @%p0 ret;\n .loc 1 77 3\n {line}", 1)
+    body = " ld.param.u64 %rd1, [p0]; ld.global.u32 %r9, [%rd1]; setp.eq.u32 %p0, %r9, 0; @%p0 ret;"
+    text = kernel(f"{body}\n .loc 1 77 3\n {line}", 1)
     text = text + '.file 1 "/somewhere/file.cu"\n'
     run(text, {"x": np.zeros(1, np.uint32)})
     with pytest.raises(NotCapable, match=rf"^not emulated: {line.rstrip(';').split()[0]} at file.cu:77$"):

@@ -23,7 +23,7 @@ __device__ __forceinline__ unsigned code(float v) {
 __device__ __forceinline__ unsigned pair(float low, float high) {
 #if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000
   unsigned out;
-  asm("{ .reg .b8 b, zero; mov.b16 {b, zero}, 0; cvt.rn.satfinite.e2m1x2.f32 b, %2, %1; mov.b32 %0, {b, zero, zero, zero}; }"
+  asm("{ .reg .b8 b, z; mov.b16 {b, z}, 0; cvt.rn.satfinite.e2m1x2.f32 b, %2, %1; mov.b32 %0, {b, z, z, z}; }"
       : "=r"(out) : "f"(low), "f"(high));
   return out;
 #else
@@ -61,10 +61,9 @@ def test_quantizer(arch: str) -> None:
     x = (rng.standard_normal((blocks, 16)) * np.exp(rng.normal(0, 8, (blocks, 1)))).astype(ml_dtypes.bfloat16)
     x[3], x[4, 5], x[5, :3] = 0, -0.0, 2.0**-133
     data, scale = np.zeros((blocks, 8), np.uint8), np.zeros(blocks, np.float32)
-    counters = emulator.launch(
-        module(QUANTIZE, arch), "k", (8, 1, 1), (128, 1, 1),
-        [buffer("in", x, writable=False), buffer("data", data, initialised=False), buffer("scale", scale, initialised=False), blocks],
-    )  # fmt: skip
+    outputs = [buffer("data", data, initialised=False), buffer("scale", scale, initialised=False)]
+    args = [buffer("in", x, writable=False), *outputs, blocks]
+    counters = emulator.launch(module(QUANTIZE, arch), "k", (8, 1, 1), (128, 1, 1), args)
     values = x.astype(np.float32)
     amax = np.abs(values).max(axis=1)
     with np.errstate(divide="ignore", over="ignore"):
@@ -140,9 +139,7 @@ def test_the_model_is_philox() -> None:
 def test_philox(arch: str) -> None:
     out = np.zeros((96, 4), np.uint32)
     seed = 0x0123456789ABCDEF
-    emulator.launch(
-        module(PHILOX, arch), "k", (3, 1, 1), (32, 1, 1), [buffer("out", out, initialised=False), seed]
-    )
+    emulator.launch(module(PHILOX, arch), "k", (3, 1, 1), (32, 1, 1), [buffer("out", out, initialised=False), seed])
     assert out.tolist() == [philox([i, 0, 1, 7], [seed & 0xFFFFFFFF, seed >> 32]) for i in range(96)]
 
 
@@ -167,7 +164,9 @@ def test_half_subnormals_are_exact(arch: str) -> None:
     x = (rng.integers(-2000, 2000, (640, 2)) * step * np.float32(0.5)).astype(np.float32)
     x[::5] += (rng.integers(-1, 2, (128, 2)) * np.float32(2.0**-40)).astype(np.float32)
     rounded, truncated, total = (np.zeros((640, 2), np.uint16) for _ in range(3))
-    outputs = [buffer(name, array, initialised=False) for name, array in zip("abc", (rounded, truncated, total), strict=True)]
+    outputs = [
+        buffer(name, array, initialised=False) for name, array in zip("abc", (rounded, truncated, total), strict=True)
+    ]
     emulator.launch(module(HALF, arch), "k", (10, 1, 1), (64, 1, 1), [buffer("in", x), *outputs])
     steps = x.astype(np.float64) / float(step)
     limit = np.array([0x0400, 0x03FF])
@@ -176,4 +175,3 @@ def test_half_subnormals_are_exact(arch: str) -> None:
     sums = np.minimum(np.rint(steps) + np.trunc(steps), limit)
     assert (total.view(np.float16).astype(np.float64) / float(step) == sums).all()
     assert (np.signbit(rounded.view(np.float16)) == np.signbit(x)).all()
-

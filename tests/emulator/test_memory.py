@@ -56,13 +56,16 @@ def test_vectors(kind: str, count: int) -> None:
 
 def test_shared_addresses_wrap_at_32_bits() -> None:
     # The base is "minus eight" of the variable; the sum wraps in the register, and once more in the address.
-    body = THREAD + """ .shared .align 8 .b8 s[256];
+    body = (
+        THREAD
+        + """ .shared .align 8 .b8 s[256];
  mov.u32 %r2, s; add.u32 %r3, %r2, -8; sub.u32 %r3, %r3, %r2; shl.b32 %r4, %r0, 3; add.u32 %r5, %r3, %r4;
  add.u32 %r5, %r5, %r2; mov.u32 %r6, 0xFFFFFFF8; add.u32 %r7, %r6, %r4;
  st.shared.u32 [%r5+8], %r0; add.u32 %r8, %r7, %r2; ld.shared.u32 %r9, [%r8+8];
  mov.u32 %r11, 0x80000000; add.u32 %r12, %r11, %r4; add.u32 %r12, %r12, %r2; ld.shared.u32 %r13, [%r12+-2147483648];
  shl.b32 %r10, %r0, 3; cvt.u64.u32 %rd2, %r10; add.u64 %rd3, %rd0, %rd2;
  st.global.u32 [%rd3], %r9; st.global.u32 [%rd3+4], %r13;"""
+    )
     out = np.zeros((32, 2), np.uint32)
     run(kernel(body, 2), {"out": out, "unused": np.zeros(1, np.uint32)})
     assert (out == np.arange(32)[:, None]).all()
@@ -75,11 +78,14 @@ def test_shared_memory_is_not_at_address_zero() -> None:
 
 
 def test_blocks_have_their_own_shared_and_threads_their_own_local_memory() -> None:
-    body = THREAD + """ .shared .align 4 .b8 s[128]; .local .align 4 .b8 l[8];
+    body = (
+        THREAD
+        + """ .shared .align 4 .b8 s[128]; .local .align 4 .b8 l[8];
  shl.b32 %r2, %r0, 2; mov.u32 %r3, s; add.u32 %r3, %r3, %r2; mad.lo.u32 %r4, %r1, 32, %r0;
  st.shared.u32 [%r3], %r4; mov.u64 %rd2, l; st.local.u32 [%rd2+4], %r4; bar.sync 0;
  ld.shared.u32 %r5, [%r3]; ld.local.u32 %r6, [%rd2+4]; add.u32 %r5, %r5, %r6;
  mad.wide.u32 %rd3, %r4, 4, %rd0; st.global.u32 [%rd3], %r5;"""
+    )
     out = np.zeros(32 * 5, np.uint32)
     run(kernel(body, 2), {"out": out, "unused": np.zeros(1, np.uint32)}, grid=5, lanes=64)
     assert (out == 2 * np.arange(160)).all()
@@ -92,12 +98,18 @@ def test_local_memory_is_bounded() -> None:
 
 
 def test_shared_variables_do_not_overlap() -> None:
-    body = THREAD + """ .shared .align 2 .b8 a[6]; .shared .align 8 .b8 b[8];
- mov.u32 %r2, a; mov.u32 %r3, b; mov.u32 %r4, dynamic; and.b32 %r5, %r3, 7; sub.u32 %r6, %r3, %r2; sub.u32 %r7, %r4, %r3;
+    body = (
+        THREAD
+        + """ .shared .align 2 .b8 a[6]; .shared .align 8 .b8 b[8];
+ mov.u32 %r2, a; mov.u32 %r3, b; mov.u32 %r4, dynamic; and.b32 %r5, %r3, 7; sub.u32 %r6, %r3, %r2; sub.u32 %r7, %r4,
+ %r3;
  st.global.u32 [%rd0], %r5; st.global.u32 [%rd0+4], %r6; st.global.u32 [%rd0+8], %r7;"""
+    )
     out = np.zeros(3, np.uint32)
     declaration = ".extern .shared .align 16 .b8 dynamic[];"
-    run(kernel(body, 2, declarations=declaration), {"out": out, "b": np.zeros(1, np.uint32)}, block=1, dynamic_shared=32)
+    run(
+        kernel(body, 2, declarations=declaration), {"out": out, "b": np.zeros(1, np.uint32)}, block=1, dynamic_shared=32
+    )
     assert out[0] == 0 and out[1] >= 6 and out[2] >= 8
 
 
@@ -130,7 +142,12 @@ def test_parameters_and_variables(arch: str) -> None:
 
 
 def test_launches_that_cuda_would_refuse() -> None:
-    source = 'extern "C" __global__ void __launch_bounds__(64) k(int* x, unsigned char c) { __shared__ int s[8]; s[c] = 1; x[c] = s[0]; }'
+    source = """
+extern "C" __global__ void __launch_bounds__(64) k(int* x, unsigned char c) {
+  __shared__ int s[8];
+  s[c] = 1;
+  x[c] = s[0];
+}"""
     x = buffer("x", np.zeros(1, np.int32))
 
     def refused(match: str, *args, block=(32, 1, 1), grid=(1, 1, 1), **options) -> None:
@@ -228,7 +245,8 @@ def test_atomics_run_in_lane_order(name: str, space: str, cells: int) -> None:
 def test_red_updates_like_atom(name: str) -> None:
     width = int(name.split(".")[1][1:])
     register = "%rd9" if width == 64 else "%r9"
-    body = f" mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; cvt.u{width}.u32 {register}, %r0; red.global.{name} [%rd0], {register};"
+    body = f" mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; cvt.u{width}.u32 {register}, %r0;"
+    body += f" red.global.{name} [%rd0], {register};"
     memory = np.array([6], f"u{width // 8}")
     run(kernel(body, 1), {"memory": memory})
     expected = 6
@@ -275,7 +293,8 @@ def test_sixteen_bit_atomics_keep_subnormals(kind: str) -> None:
     size = 4 if kind.endswith("x2") else 2
     register = "%r3" if size == 4 else "%rs3"
     pattern = 0x00030001 if size == 4 else 1
-    body = f" ld.param.u64 %rd0, [p0]; mov.b{8 * size} {register}, {pattern}; red.global.add.noftz.{kind} [%rd0], {register};"
+    body = f" ld.param.u64 %rd0, [p0]; mov.b{8 * size} {register}, {pattern};"
+    body += f" red.global.add.noftz.{kind} [%rd0], {register};"
     memory = np.array([pattern * 2], f"u{size}")
     run(kernel(body, 1), {"memory": memory}, block=1)
     assert memory[0] == pattern * 3
@@ -289,7 +308,8 @@ def test_float64_atomic() -> None:
 
 
 def test_masked_atomics_and_loads_leave_other_lanes_alone() -> None:
-    body = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; and.b32 %r1, %r0, 1; setp.eq.u32 %p0, %r1, 1; mov.u32 %r2, 99; mov.u32 %r3, 98;
+    body = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; and.b32 %r1, %r0, 1; setp.eq.u32 %p0, %r1, 1; mov.u32 %r2,
+    99; mov.u32 %r3, 98;
  mad.wide.u32 %rd1, %r0, 4, %rd0; @%p0 atom.global.exch.b32 %r2, [%rd1], 7; @!%p0 ld.global.u32 %r3, [%rd1];
  add.u32 %r4, %r2, %r3; st.global.u32 [%rd1], %r4;"""
     memory = np.arange(32, dtype=np.uint32)
@@ -301,7 +321,8 @@ def test_masked_atomics_and_loads_leave_other_lanes_alone() -> None:
 # ---- asynchronous copies --------------------------------------------------------------------------------------------
 
 COPY = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; shl.b32 %r1, %r0, 4;
- .shared .align 16 .b8 s[1024]; mov.u32 %r2, s; add.u32 %r3, %r2, %r1; cvt.u64.u32 %rd3, %r1; add.u64 %rd4, %rd0, %rd3; add.u64 %rd5, %rd1, %rd3;
+ .shared .align 16 .b8 s[1024]; mov.u32 %r2, s; add.u32 %r3, %r2, %r1; cvt.u64.u32 %rd3, %r1; add.u64 %rd4, %rd0, %rd3;
+ add.u64 %rd5, %rd1, %rd3;
 """
 OUT = " ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r3]; st.global.v4.u32 [%rd5], {%r10, %r11, %r12, %r13};"
 
@@ -310,14 +331,17 @@ OUT = " ld.shared.v4.u32 {%r10, %r11, %r12, %r13}, [%r3]; st.global.v4.u32 [%rd5
 @pytest.mark.parametrize("kind", ["ca", "cg"])
 def test_asynchronous_copy(kind: str, wait: str) -> None:
     source, out = np.random.default_rng(0).integers(0, 256, 512, dtype=np.uint8), np.zeros(512, np.uint8)
-    run(kernel(COPY + f" cp.async.{kind}.shared.global [%r3], [%rd4], 16;\n {wait}" + OUT, 2), {"in": source, "out": out})
+    run(
+        kernel(COPY + f" cp.async.{kind}.shared.global [%r3], [%rd4], 16;\n {wait}" + OUT, 2),
+        {"in": source, "out": out},
+    )
     assert (out == source).all()
 
 
 def test_asynchronous_copy_with_a_short_source() -> None:
     source, out = np.full(512, 0xFF, np.uint8), np.zeros(512, np.uint8)
-    run(kernel(COPY + " and.b32 %r4, %r0, 15; cp.async.ca.shared.global [%r3], [%rd4], 16, %r4; cp.async.wait_all;" + OUT, 2),
-        {"in": source, "out": out})  # fmt: skip
+    short = " and.b32 %r4, %r0, 15; cp.async.ca.shared.global [%r3], [%rd4], 16, %r4; cp.async.wait_all;"
+    run(kernel(COPY + short + OUT, 2), {"in": source, "out": out})
     wanted = np.arange(16)[None, :] < np.arange(32)[:, None] % 16
     assert (out.reshape(32, 16) == np.where(wanted, 0xFF, 0)).all()
 
@@ -326,6 +350,6 @@ def test_a_copy_that_is_not_waited_for_has_not_arrived() -> None:
     arrays = {"in": np.ones(512, np.uint8), "out": np.zeros(512, np.uint8)}
     with pytest.raises(AccessError, match="which nothing wrote before"):
         run(kernel(COPY + " cp.async.cg.shared.global [%r3], [%rd4], 16; cp.async.commit_group;" + OUT, 2), arrays)
-    older = " cp.async.cg.shared.global [%r3], [%rd4], 16; cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 1;"
-    run(kernel(COPY + older + OUT, 2), arrays)
+    older = " cp.async.cg.shared.global [%r3], [%rd4], 16; cp.async.commit_group; cp.async.commit_group;"
+    run(kernel(COPY + older + " cp.async.wait_group 1;" + OUT, 2), arrays)
     assert (arrays["out"] == 1).all()

@@ -6,6 +6,7 @@ import pytest
 from cuda_source import ptx as compile_to_ptx
 
 from harness.emulator import ptx
+from harness.emulator.parse import Program, parse
 from harness.emulator.ptx import Address, Immediate, Name, Pair, Vector
 from harness.errors import NotCapable
 
@@ -76,22 +77,22 @@ $L__info_string0:
 
 
 @pytest.fixture
-def program() -> ptx.Program:
-    return ptx.parse(MODULE)
+def program() -> Program:
+    return parse(MODULE)
 
 
 @pytest.fixture
-def kernel(program: ptx.Program) -> ptx.Kernel:
+def kernel(program: Program) -> ptx.Kernel:
     return program.kernel("k")
 
 
-def test_module(program: ptx.Program) -> None:
+def test_module(program: Program) -> None:
     assert program.target == "sm_90a"
     assert list(program.entries) == ["k"]
     assert program.files == {1: "k.cu", 2: "tile.cuh", 3: "nvfp4.cuh"}
 
 
-def test_initialisers_may_stop_early(program: ptx.Program) -> None:
+def test_initialisers_may_stop_early(program: Program) -> None:
     launch = program.variables["launch"]
     assert (launch.space, launch.align, launch.size) == ("const", 8, 24)
     assert launch.initial == bytes([64, 0, 0, 0, 32, 0, 0, 0, 128])
@@ -143,7 +144,7 @@ extern "C" __global__ void k(int* x) {
   outer(x + threadIdx.x);
 }"""
     for arch in ("sm_90a", "sm_100a"):
-        kernel = ptx.parse(compile_to_ptx(source, arch)).kernel("k")
+        kernel = parse(compile_to_ptx(source, arch)).kernel("k")
         stores = [i for i in kernel.instructions if i.mnemonic.startswith("st.global")]
         assert [f"{i.location}{i.location.chain()}" for i in stores] == [
             "kernel.cu:2, inlined at kernel.cu:4, inlined at kernel.cu:7"
@@ -153,4 +154,4 @@ extern "C" __global__ void k(int* x) {
 @pytest.mark.parametrize("bad", [".nonsense 1\n", ".global .u32 x = generic(y);", ".visible .entry k() { ret;"])
 def test_text_it_cannot_read_is_refused(bad: str) -> None:
     with pytest.raises(NotCapable):
-        ptx.parse(bad)
+        parse(bad)

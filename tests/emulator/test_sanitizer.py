@@ -59,6 +59,18 @@ def test_store_out_of_bounds_by_one() -> None:
     assert sentence.startswith("writes 4 bytes at byte 280 of buffer 'out'")
 
 
+def test_byte_out_of_bounds_by_one() -> None:
+    source = 'extern "C" __global__ void k(unsigned char* x, int i) {\n  x[i] = 1;  // here\n}'
+    run(source, buffer("x", np.zeros(5, np.uint8)), 4, block=1)
+    for i in (5, -1):
+        fault(source, buffer("x", np.zeros(5, np.uint8)), i, kind="out_of_bounds", marker="// here", block=1)
+
+
+def test_empty_buffer() -> None:
+    source = 'extern "C" __global__ void k(unsigned char* x) {\n  x[0] = 1;  // here\n}'
+    fault(source, buffer("x", np.zeros(0, np.uint8)), kind="out_of_bounds", marker="// here", block=1)
+
+
 def test_in_bounds_is_clean() -> None:
     source, target = np.arange(70, dtype=np.uint32), words(70)
     run(COPY, buffer("in", source, writable=False), buffer("out", target, initialised=False), 69, grid=2)
@@ -127,7 +139,11 @@ extern "C" __global__ void k(int i) {
 
 
 def test_read_only_and_write_only() -> None:
-    source = 'extern "C" __global__ void k(unsigned* x, unsigned* y) {\n  unsigned v = x[0];  // load\n  y[0] = v;  // store\n}'
+    source = """
+extern "C" __global__ void k(unsigned* x, unsigned* y) {
+  unsigned v = x[0];  // load
+  y[0] = v;  // store
+}"""
     assert "read-only" in fault(
         source, buffer("x", words(1)), buffer("y", words(1), writable=False),
         kind="out_of_bounds", marker="// store", block=1,
@@ -491,7 +507,10 @@ extern "C" __global__ void k(unsigned* counter) {
 
 
 def test_blocks_that_only_read_do_not_race() -> None:
-    source = 'extern "C" __global__ void k(unsigned* x, unsigned* out) { out[blockIdx.x * 64 + threadIdx.x] = x[threadIdx.x]; }'
+    source = """
+extern "C" __global__ void k(unsigned* x, unsigned* out) {
+  out[blockIdx.x * 64 + threadIdx.x] = x[threadIdx.x];
+}"""
     run(source, buffer("x", words(64)), buffer("out", words(256)), grid=4)
 
 
