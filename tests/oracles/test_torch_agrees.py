@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness import cover
 from harness.case import Case, Flags
 from harness.errors import ContractError
 from harness.oracles import dequantize, per_tensor, swizzle
+from harness.suite import cover
 
 SHAPES = [(16, 16), (48, 80), (128, 128), (304, 272)]
 LARGEST = SHAPES[-1]  # slow: all flags on two inputs, a few on the others
