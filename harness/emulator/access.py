@@ -180,14 +180,10 @@ def asynchronous(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     size = instruction.operands[2].bits
     count, width = (size // 8, 8) if size > 8 else (1, size)
-    reads, writes = (
-        Access(instruction, "global", "reads", width, count),
-        Access(instruction, "shared", "writes", width, count),
-    )
-    target, source = (
-        _address(emitter, instruction.operands[0], writes),
-        _address(emitter, instruction.operands[1], reads),
-    )
+    reads = Access(instruction, "global", "reads", width, count)
+    writes = Access(instruction, "shared", "writes", width, count)
+    target = _address(emitter, instruction.operands[0], writes)
+    source = _address(emitter, instruction.operands[1], reads)
     kept = emitter.source(instruction.operands[3], "b32") if len(instruction.operands) > 3 else None
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:

@@ -14,11 +14,11 @@ from harness.emulator.rounding import flush_f32
 
 @dataclass(frozen=True)
 class Atomic:
-    """apply: (old, operand[, second operand]) → new, on unsigned arrays; size: bytes; swaps: True for `cas`, which has
-    two operands.
+    """One operation on memory.
 
-    accumulate: a ufunc with `accumulate` that equals `apply` lane after lane, and the dtype it works in; None if only a
-    loop will do
+    apply: (old, operand, or two for `cas`) → new, on unsigned arrays; size: bytes
+    accumulate: a ufunc that does the same lane after lane, and the dtype it works in; None if only a loop will do
+    swaps: True for `cas`, which has two operands
     """
 
     apply: Compute

@@ -54,9 +54,9 @@ class Trap:
 
 @dataclass(frozen=True)
 class Barrier:
-    """`bar` and `barrier`. count: slot of the number of threads, or None for all of the block; waits: False for
-    `arrive`.
+    """`bar` and `barrier`.
 
+    count: slot of the number of threads, or None for all of the block; waits: False for `arrive`
     reduction: for `bar.red`, its name, and the slots of result and predicate
     """
 
@@ -99,8 +99,7 @@ class Code:
     """A kernel, ready to run.
 
     initial: value of every slot before the first instruction; specials: special register → slot
-    shared_size, local_size: bytes of a block and of a thread; dynamic_shared: where the launch's own shared memory
-    begins
+    shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
     """
 

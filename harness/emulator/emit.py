@@ -1,10 +1,8 @@
 """From a parsed kernel to what the machine runs: basic blocks of steps on numbered registers.
 
-Every operand becomes a slot of one list: a register, a constant, or a special register that the machine fills in. A
-step is a function of (batch, mask) that reads and writes slots; mask None means every lane that has not exited, and
-then results are stored without merging. Where a register is wider or narrower than the instruction's type, an extra
-step converts it. An instruction that is not known becomes a step that raises, so it costs only the case that reaches
-it.
+Every operand becomes a slot of one list: a register, a constant, or a special register that the machine fills in. Where
+a register is wider or narrower than the instruction's type, an extra step converts it. An instruction that is not known
+becomes a step that raises, so it costs only the case that reaches it.
 """
 
 from __future__ import annotations
@@ -106,6 +104,9 @@ class Emitter:
             return self.constant(self._pattern(operand, kind), kind)
         if not isinstance(operand, Name):
             raise Unsupported
+        if operand.text in self.parameter_offsets:
+            start = self.constant(self.parameter_offsets[operand.text], kind)
+            return self.compute(np.add, kind, (self.named("%parameters")[0], start))
         found = self.named(operand.text)
         if not found:
             return self.constant(self.address_of(operand.text), kind)

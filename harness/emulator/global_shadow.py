@@ -80,7 +80,7 @@ class GlobalShadow:
             self.published.atomic(addresses, blocks, self.now, access.releases)
         for kind in self._conflicting(access):
             if kind in cells.arrays:
-                self._against(in_rows(cells.arrays[kind], width)[index], agent, access, place)
+                self._against(in_rows(cells.arrays[kind], width)[index], agent, access, place, index)
         mine = agent | U64(self.now << 32)
         if access.kind == "reads":
             if not access.strong:
@@ -90,7 +90,7 @@ class GlobalShadow:
         else:
             written = in_rows(cells.of("writes"), width)
             written[index] = mine
-            self._against(written[index], agent, access, place)
+            self._against(written[index], agent, access, place, index)
 
     def _conflicting(self, access: Access) -> tuple[str, ...]:
         """Kinds of earlier accesses that this one may race with."""
@@ -98,18 +98,23 @@ class GlobalShadow:
             return ("writes",) if access.strong else ("writes", "updates")
         return ("writes", "reads") if access.strong else ("writes", "reads", "updates")
 
-    def _against(self, prior: Bits, agent: Bits, access: Access, place: Place) -> None:
+    def _against(self, prior: Bits, agent: Bits, access: Access, place: Place, index: np.ndarray) -> None:
         clash = (prior != 0) & (prior & BLOCK_MASK != agent)
         if not clash.any():
             return
-        pairs = np.unique(np.stack([prior[clash], agent[clash]]), axis=1)
-        for tag, me in pairs.T.tolist():
+        width = access.bytes // self.cell
+        rows = np.flatnonzero(clash) // width
+        addresses = place.storage.address + index.reshape(-1)[rows] * access.bytes
+        meetings = np.stack([prior[clash], agent[clash], addresses.astype(U64)])
+        for tag, me, address in np.unique(meetings, axis=1).T.tolist():
             time, other = tag >> 32, tag & int(BLOCK_MASK)
-            if not self.published.ordered(time, other, me):
-                where = clash & (prior == U64(tag)) & (agent == U64(me))
-                row = int(np.argmax(where)) // (access.bytes // self.cell)
-                known = None if other == int(SEVERAL_BLOCKS) else other - 1
-                self.report(access, place, row, self.events[time], known)
+            several = other == int(SEVERAL_BLOCKS)
+            if several and self.published.all_ordered(address, access.bytes, me):
+                continue
+            if several or not self.published.ordered(time, other, me):
+                here = (prior == U64(tag)) & (agent == U64(me)) & clash
+                row = int(np.argmax(here)) // width
+                self.report(access, place, row, self.events[time], None if several else other - 1)
 
     def _join(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Bits) -> None:
         """Add readers (or atomics) to cells that may have some of other blocks."""
@@ -146,13 +151,18 @@ class _Publications:
     def ordered(self, time: int, earlier: int, later: int) -> bool:
         """Whether what block `earlier` did at `time` happened before what block `later` does now."""
         for address, taken in self._taken[later].items():
-            arrived = self._atomics[address]
-            if earlier == int(SEVERAL_BLOCKS):
-                # Whose accesses they were is forgotten: ordered if every block of the grid arrived here before.
-                if len(arrived) == self.grid_blocks:
-                    return True
-                continue
-            when, fence = arrived.get(earlier, (0, 0))
+            when, fence = self._atomics[address].get(earlier, (0, 0))
             if when and when <= taken and (time <= fence or time == when):
                 return True
         return False
+
+    def all_ordered(self, address: int, size: int, later: int) -> bool:
+        """The same of several blocks' accesses to these bytes, of which only the last is remembered.
+
+        Ordered if they were atomics and `later` did one there since, or if all blocks of the grid arrived where it did.
+        """
+        taken = self._taken[later]
+        for where in range(address - address % 8, address + size):
+            if where in taken and all(when <= taken[where] for when, _ in self._atomics[where].values()):
+                return True
+        return any(len(self._atomics[where]) == self.grid_blocks for where in taken)

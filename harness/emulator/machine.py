@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from harness.emulator import warp
 from harness.emulator.batch import Batch
 from harness.emulator.code import Barrier, Block, Branch, Indexed, Jump, Leave, Trap
+from harness.emulator.meetings import Meetings
 from harness.emulator.operation import U32
-from harness.emulator.ptx import UNKNOWN, Instruction
+from harness.emulator.ptx import UNKNOWN
 from harness.errors import AccessError, LaunchError
 
 
@@ -50,9 +50,7 @@ class Scheduler:
         self.batch, self.tally = batch, tally
         self.code = batch.launch.code
         self.waiting: dict[int, np.ndarray | None] = {0: None}
-        self.parked: dict[int, np.ndarray] = {}
-        self.awaited: dict[int, np.ndarray] = {}  # at a gate: the lanes that each parked lane waits for, as bits
-        self.arrived: dict[int, np.ndarray] = {}  # barrier number → (blocks,) threads that arrived without waiting
+        self.meetings = Meetings(batch)
         self.budget = tally.budget
         self.returns = {
             i
@@ -73,10 +71,10 @@ class Scheduler:
             number = min(self.waiting)
             mask = self.waiting.pop(number)
             block = blocks[number]
-            if not self.waiting and not self.parked:
+            if not self.waiting and not self.meetings.parked:
                 mask = None  # all that live are here
             elif block.gate is not None:
-                mask = self._admit(number, block.gate, mask)
+                mask = self.meetings.admit(number, block.gate, mask)
                 if mask is None:
                     continue
             self._count(number, mask)
@@ -157,16 +155,23 @@ class Scheduler:
 
     def _barrier(self, number: int, ending: Barrier, mask: np.ndarray | None) -> None:
         if ending.waits and mask is None and ending.count is None:
-            self._complete(ending, self.batch.live, None)
+            self.meetings.complete(ending, self.batch.live, None)
             self._arrive(ending.target, None)
         elif ending.waits:
-            there = self.parked.get(number)
-            lanes = self._lanes(mask)
-            self.parked[number] = lanes if there is None else there | lanes
+            self.meetings.park(number, self._lanes(mask))
         else:
-            threads = 32 * self._lanes(mask).reshape(self.batch.blocks, -1, 32).any(axis=2).sum(axis=1)
-            self.arrived[ending.number] = self.arrived.get(ending.number, 0) + threads
+            self.meetings.pass_by(ending, self._lanes(mask))
             self._arrive(ending.target, mask)
+
+    def _release(self) -> bool:
+        """Nothing runs: let those go on whose barrier is complete. False if no lane is left."""
+        if not self.meetings.parked:
+            return False
+        for target, lanes in self.meetings.release():
+            self._arrive(target, lanes)
+        if not self.waiting:
+            self.meetings.fault_stuck()
+        return True
 
     _end: dict[type, Callable] = {
         Jump: _jump,
@@ -176,149 +181,6 @@ class Scheduler:
         Trap: _trap,
         Barrier: _barrier,
     }
-
-    # ---- barriers and gates -----------------------------------------------------------------------------------------
-
-    def _complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
-        """All threads of a barrier met. blocks: (blocks,) bool, None for all."""
-        batch = self.batch
-        batch.launch.traffic.barriers += batch.blocks if blocks is None else int(np.count_nonzero(blocks))
-        if batch.shadow:
-            batch.shadow.block_barrier(blocks)
-        if barrier.reduction:
-            name, target, predicate = barrier.reduction
-            holds = batch.full(batch.registers[predicate])
-            counts = np.count_nonzero(holds & lanes, axis=1)[:, None]
-            total = np.count_nonzero(lanes, axis=1)[:, None]
-            values = {"popc": counts.astype(U32), "and": counts == total, "or": counts > 0}[name]
-            batch.registers[target] = np.where(lanes, values, batch.registers[target])
-
-    def _admit(self, number: int, gate: int, mask: np.ndarray) -> np.ndarray | None:
-        """Those of the lanes at a gate whose whole group is there; the others are parked.
-
-        A group is the lanes that the mask operand names and that lived when the first of them came: one that exits
-        later, without coming, is missed.
-        """
-        batch = self.batch
-        awaited = batch.registers[gate] & warp.ballot(batch.live)
-        there = self.parked.pop(number, None)
-        if there is not None:
-            awaited = np.where(there, self.awaited.pop(number), awaited)
-            mask = mask | there
-        ready = mask & (awaited & ~warp.ballot(mask) == 0)
-        rest = mask & ~ready
-        if rest.any():
-            self.parked[number], self.awaited[number] = rest, awaited
-        return ready if ready.any() else None
-
-    def _release(self) -> bool:
-        """Nothing runs: let parked lanes go whose barrier is complete.
-
-        Returns False if no lane is left. Raises AccessError if lanes are left and none may go.
-        """
-        if not self.parked:
-            return False
-        for number in sorted(self.parked):
-            if number not in self.parked:
-                continue
-            ending = self.code.blocks[number].ending
-            if self._holds_gate(number):
-                continue  # lanes that come complete their group as they come
-            if ending.count is None:
-                self._release_block(number, ending)
-            else:
-                self._release_counted(ending)
-        if not self.waiting:
-            self._fault_stuck()
-        return True
-
-    def _holds_gate(self, number: int) -> bool:
-        """Whether lanes parked at a block wait for their warp to begin it, not at the barrier that ends it."""
-        return self.code.blocks[number].gate is not None
-
-    def _unpark(self, number: int, lanes: np.ndarray, target: int) -> None:
-        if not lanes.any():
-            return
-        rest = self.parked.pop(number) & ~lanes
-        if rest.any():
-            self.parked[number] = rest
-        self._arrive(target, lanes)
-
-    def _release_block(self, number: int, barrier: Barrier) -> None:
-        mask = self.parked[number]
-        there = np.count_nonzero(mask, axis=1)
-        complete = (there > 0) & (there == np.count_nonzero(self.batch.live, axis=1))
-        if complete.any():
-            lanes = mask & complete[:, None]
-            self._complete(barrier, lanes, complete)
-            self._unpark(number, lanes, barrier.target)
-
-    def _release_counted(self, barrier: Barrier) -> None:
-        """A barrier of so many threads: a warp counts once all its live lanes wait, wherever in the code they do."""
-        batch = self.batch
-        places = [
-            number
-            for number in self.parked
-            if isinstance(ending := self.code.blocks[number].ending, Barrier)
-            and ending.number == barrier.number
-            and not self._holds_gate(number)
-        ]
-        here = np.zeros(batch.shape, bool)
-        for number in places:
-            here |= self.parked[number]
-        by_warp = (batch.blocks, -1, 32)
-        whole = (here == batch.live).reshape(by_warp).all(axis=2) & here.reshape(by_warp).any(axis=2)
-        arrived = self.arrived.get(barrier.number, np.zeros(batch.blocks, np.int64))
-        wanted = np.where(here, batch.full(batch.registers[barrier.count]), 0).max(axis=1)
-        complete = (wanted > 0) & (32 * whole.sum(axis=1) + arrived >= wanted)
-        if not complete.any():
-            return
-        lanes = here & np.repeat(whole, 32, axis=1) & complete[:, None]
-        self.arrived[barrier.number] = np.where(complete, 0, arrived)
-        self._complete(barrier, lanes, complete)
-        for number in places:
-            ending = self.code.blocks[number].ending
-            self._unpark(number, lanes & self.parked[number], ending.target)
-
-    # ---- faults -----------------------------------------------------------------------------------------------------
-
-    def _instruction(self, number: int) -> Instruction:
-        """What lanes parked at a block wait at."""
-        instructions = self.code.blocks[number].instructions
-        return instructions[0] if self._holds_gate(number) else instructions[-1]
-
-    def _fault_stuck(self) -> None:
-        gates = [number for number in self.parked if self._holds_gate(number)]
-        if gates:
-            self._fault_gate(gates[0])
-        number = min(self.parked)
-        lane = int(np.argmax(self.parked[number]))
-        block = lane // self.batch.threads
-        others = [
-            f"thread {int(np.argmax(mask[block]))} waits at {self._place(other)}"
-            for other, mask in self.parked.items()
-            if other != number and mask[block].any()
-        ]
-        elsewhere = f"while {' and '.join(others)}" if others else "for threads that never come"
-        self.batch.fault(
-            "divergent_barrier", self._instruction(number), lane, f"waits at {self._place(number)} {elsewhere}"
-        )
-
-    def _place(self, number: int) -> str:
-        instruction = self._instruction(number)
-        return f"{instruction.mnemonic} at {instruction.location}"
-
-    def _fault_gate(self, number: int) -> None:
-        batch = self.batch
-        lane = int(np.argmax(self.parked[number]))
-        absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
-        missing = (absent & -absent).bit_length() - 1
-        other = lane // 32 * 32 + missing
-        places = [self._place(at) for at, mask in self.parked.items() if mask.flat[other]]
-        where = f"waits at {places[0]}" if places else "exited"
-        instruction = self._instruction(number)
-        sentence = f"{instruction.mnemonic} names lane {missing}, which {where} without executing it"
-        batch.fault("inactive_shuffle", instruction, lane, sentence)
 
     def _fault_budget(self, block: Block, mask: np.ndarray | None) -> None:
         sentence = (

@@ -8,6 +8,7 @@ the same in every block or thread, and a generic window each.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ LOCAL_WINDOW = 3 << WINDOW_BITS
 LOCAL_BASE = 256
 
 
-class Storage:
+class Storage(ABC):
     """Bytes, and which of them were ever written.
 
     data: (size,) uint8
@@ -44,9 +45,9 @@ class Storage:
             view = self._views[size, count] = _rows(self.data, size, count)
         return view
 
+    @abstractmethod
     def name_byte(self, byte: int) -> tuple[str, int]:
         """What a fault calls these bytes, and the number of `byte` in them."""
-        raise NotImplementedError
 
     def written_rows(self, size: int) -> np.ndarray:
         """`written` for accesses of `size` bytes, as few wide integers a row."""

@@ -146,7 +146,8 @@ def _needs(ending: Ending) -> set[int]:
     if isinstance(ending, Indexed):
         return {ending.register}
     if isinstance(ending, Barrier):
-        return {slot for slot in (ending.count, *(ending.reduction or ("",))[1:]) if slot is not None}
+        reduction = ending.reduction[1:] if ending.reduction else ()
+        return {ending.count, *reduction} - {None}
     return set()
 
 

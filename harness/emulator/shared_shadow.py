@@ -28,8 +28,7 @@ IN_SEVERAL_WARPS = 1024 + 32
 WARP_OF = np.concatenate([np.arange(1024) // 32, np.arange(32), [99]]).astype(U32)
 LAST_TICK = (1 << 32 - AGENT_BITS) - 2
 
-# Raises the fault: the access, its lane among those that execute it, the earlier access, and its thread if that is
-# known.
+# Raises the fault: the access, its lane among those that execute it, the earlier access, and its thread if known.
 Report = Callable[[Access, int, Access, "int | None"], NoReturn]
 
 
@@ -46,8 +45,8 @@ def as_column(values: np.ndarray, width: int) -> np.ndarray:
 class SharedShadow:
     """The shadow of one batch's shared memory.
 
-    blocks, threads: extents of the batch; stride: bytes of shared memory a block has; cell: bytes of the narrowest
-    access
+    blocks, threads: extents of the batch
+    stride: bytes of shared memory a block has; cell: bytes of the narrowest access
     """
 
     report: Report
@@ -94,8 +93,7 @@ class SharedShadow:
     def touch(self, access: Access, index: np.ndarray, positions: np.ndarray | None) -> None:
         """Check one instruction and remember it.
 
-        index: rows of the access's width, (blocks, threads) by broadcasting, or (n,) for the lanes at `positions` of
-        the batch
+        index: rows of the access's width, (blocks, threads) by broadcasting, or (n,) for the lanes at `positions`
         """
         time = U32(self._tick(access))
         width = access.bytes // self.cell

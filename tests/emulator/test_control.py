@@ -159,6 +159,14 @@ def test_counted_barrier_that_lacks_a_warp() -> None:
     assert caught.value.kind == "divergent_barrier"
 
 
+def test_an_arrival_counts_once() -> None:
+    body = SPECIALISED.replace("bar.sync 3, 64;", "bar.sync 3, 64; bar.sync 4, 64; bar.sync 3, 64;")
+    assert threads(body.replace("{arrive}", "bar.arrive 3, 64; bar.sync 4, 64; bar.arrive 3, 64;")).any()
+    with pytest.raises(AccessError) as caught:
+        threads(body.replace("{arrive}", "bar.arrive 3, 64; bar.sync 4, 64;"))
+    assert caught.value.kind == "divergent_barrier"
+
+
 def test_counted_barrier_of_part_of_the_block() -> None:
     body = """ setp.ge.u32 %p0, %r0, 64; @%p0 bra $end; st.global.u32 [%rd1], %r0; barrier.sync 1, 64; mov.u32 %r1, 5;
     st.global.u32 [%rd1], %r1;
@@ -172,6 +180,17 @@ def test_barrier_between_divergent_halves_of_a_warp() -> None:
 $loop: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r0; @%p1 bra $loop;
 $meet: bar.sync 0; st.global.u32 [%rd1], %r2;"""
     assert threads(body).tolist() == [i if i % 2 else 0 for i in range(64)]
+
+
+def test_shuffle_group_is_that_of_its_first_lane() -> None:
+    # Lanes 0 to 7 come first and wait for all; 16 to 31 exit without coming, then 8 to 15 come.
+    body = """ setp.ge.u32 %p0, %r0, 16; @%p0 bra $late; setp.ge.u32 %p1, %r0, 8; @%p1 bra $longer;
+$meet: shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; st.global.u32 [%rd1], %r1; ret;
+$late: st.global.u32 [%rd1], %r0; exit;
+$longer: add.u32 %r2, %r0, 1; bra $meet;"""
+    with pytest.raises(AccessError, match="names lane") as caught:
+        threads(body, block=32)
+    assert caught.value.kind == "inactive_shuffle"
 
 
 def test_warp_barrier_after_divergence() -> None:

@@ -141,6 +141,22 @@ def test_parameters_and_variables(arch: str) -> None:
     assert program.target == arch
 
 
+@pytest.mark.parametrize("arch", ARCHES)
+def test_parameter_indexed_at_run_time(arch: str) -> None:
+    source = """
+struct Table { int entries[16]; };
+extern "C" __global__ void k(int* out, const __grid_constant__ Table table) {
+  out[threadIdx.x] = table.entries[threadIdx.x ^ 5];
+}"""
+    out, table = np.zeros(16, np.int32), np.arange(16, dtype=np.int32) * 3
+    emulator.launch(module(source, arch), "k", (1, 1, 1), (16, 1, 1), [buffer("out", out), table.tobytes()])
+    assert (out == table[np.arange(16) ^ 5]).all()
+    with pytest.raises(AccessError, match='of buffer "the kernel\'s parameters"'):
+        emulator.launch(
+            module(source, arch), "k", (1, 1, 1), (32, 1, 1), [buffer("out", np.zeros(32, np.int32)), table.tobytes()]
+        )
+
+
 def test_launches_that_cuda_would_refuse() -> None:
     source = """
 extern "C" __global__ void __launch_bounds__(64) k(int* x, unsigned char c) {

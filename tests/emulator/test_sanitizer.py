@@ -351,6 +351,29 @@ extern "C" __global__ void k(unsigned* out) {
     fault(source % "", buffer("out", words(32)), kind="race", marker="// write", block=32)
 
 
+@pytest.mark.parametrize("writer", [0, 1])
+def test_readers_at_different_times_are_all_remembered(writer: int) -> None:
+    # The two branches read one after the other; the writer is the last reader in one of the two cases.
+    source = """
+extern "C" __global__ void k(unsigned* out, unsigned split, unsigned writer) {
+  __shared__ volatile unsigned s[1];
+  if (threadIdx.x == 0) s[0] = 1;
+  __syncthreads();
+  unsigned v;  // two different instructions, which the compiler cannot make one
+  const unsigned address = unsigned(__cvta_generic_to_shared(const_cast<unsigned*>(s)));
+  if (threadIdx.x < split) asm volatile("ld.shared.u32 %%0, [%%1];" : "=r"(v) : "r"(address));
+  else asm volatile("ld.volatile.shared.u32 %%0, [%%1];" : "=r"(v) : "r"(address));
+  out[threadIdx.x] = v;
+  %s
+  if (threadIdx.x == writer) s[0] = 2;  // write
+}"""
+    run(source % SYNC, buffer("out", words(64)), 32, 63 * writer)
+    fault(source % "__syncwarp();", buffer("out", words(64)), 32, 63 * writer, kind="race", marker="// write")
+    two = buffer("out", words(2))
+    run(source % "__syncwarp();", two, 1, writer, block=2)
+    fault(source % "", two, 1, writer, kind="race", marker="// write", block=2)
+
+
 def test_parts_of_a_vector_race() -> None:
     source = """
 extern "C" __global__ void k(uint4* out, unsigned one) {
@@ -504,6 +527,47 @@ extern "C" __global__ void k(unsigned* counter) {
     run(source % "gridDim.x - 1", buffer("counter", counter), grid=8)
     assert counter[0] == 0
     fault(source % "3", buffer("counter", words(1)), kind="race", marker="// reset", grid=8, lanes=64)
+
+
+def test_the_last_of_a_group_of_blocks_may_reset_its_counter() -> None:
+    source = """
+extern "C" __global__ void k(unsigned* counter) {
+  if (threadIdx.x) return;
+  unsigned* mine = counter + blockIdx.x / 4;
+  if (atomicAdd(mine, 1u) == 3)
+    *mine = 0;  // reset
+}"""
+    for lanes in (64, 1 << 14):
+        counter = words(2)
+        run(source, buffer("counter", counter), grid=8, lanes=lanes)
+        assert not counter.any()
+
+
+def test_a_counter_reset_by_a_block_that_took_no_ticket_is_a_race() -> None:
+    source = """
+extern "C" __global__ void k(unsigned* counter) {
+  if (threadIdx.x) return;
+  if (blockIdx.x < 4) atomicAdd(counter, 1u);
+  else if (blockIdx.x == 4) *counter = 0;  // reset
+}"""
+    fault(source, buffer("counter", words(1)), kind="race", marker="// reset", grid=5, lanes=64)
+
+
+def test_what_several_blocks_read_may_be_overwritten_when_all_have_arrived() -> None:
+    source = """
+extern "C" __global__ void k(unsigned* x, unsigned* out, unsigned* ticket, unsigned last) {
+  out[blockIdx.x * 64 + threadIdx.x] = x[threadIdx.x];
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0 && atomicAdd(ticket, 1u) == last)
+    x[0] = 5;  // overwrite
+}"""
+
+    def arguments():
+        return buffer("x", words(64)), buffer("out", words(384)), buffer("ticket", words(1))
+
+    run(source, *arguments(), 5, grid=6)
+    fault(source, *arguments(), 4, kind="race", marker="// overwrite", grid=6, lanes=64)
 
 
 def test_blocks_that_only_read_do_not_race() -> None:

@@ -1,0 +1,169 @@
+"""Where lanes wait for each other: barriers of a block, and warp-wide exchanges whose other lanes are still elsewhere.
+
+Lanes are parked until everything else has run as far as it can. Then whoever is complete goes on; if nobody is, the
+kernel would hang or be undefined on a GPU, and that is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+import numpy as np
+
+from harness.emulator import warp
+from harness.emulator.batch import Batch
+from harness.emulator.code import Barrier
+from harness.emulator.operation import U32
+from harness.emulator.ptx import Instruction
+
+
+class Meetings:
+    """The parked lanes of one batch, by the basic block they wait to begin (a gate) or to leave (a barrier).
+
+    awaited: at a gate, the lanes that each parked lane waits for, as bits
+    arrived: barrier number → (blocks,) threads that arrived without waiting
+    """
+
+    def __init__(self, batch: Batch):
+        self.batch, self.blocks = batch, batch.launch.code.blocks
+        self.parked: dict[int, np.ndarray] = {}
+        self.awaited: dict[int, np.ndarray] = {}
+        self.arrived: dict[int, np.ndarray] = {}
+
+    # ---- gates ------------------------------------------------------------------------------------------------------
+
+    def admit(self, number: int, gate: int, mask: np.ndarray) -> np.ndarray | None:
+        """Those of the lanes at a gate whose whole group is there, None if none is; the others are parked.
+
+        A group is the lanes that the mask operand names and that lived when the first of them came: one that exits
+        later, without coming, is missed.
+        """
+        awaited = self.batch.registers[gate] & warp.ballot(self.batch.live)
+        there = self.parked.pop(number, None)
+        if there is not None:
+            awaited = np.where(there, self.awaited.pop(number), awaited)
+            mask = mask | there
+        ready = mask & (awaited & ~warp.ballot(mask) == 0)
+        rest = mask & ~ready
+        if rest.any():
+            self.parked[number], self.awaited[number] = rest, awaited
+        return ready if ready.any() else None
+
+    def _is_gate(self, number: int) -> bool:
+        return self.blocks[number].gate is not None
+
+    # ---- barriers ---------------------------------------------------------------------------------------------------
+
+    def park(self, number: int, lanes: np.ndarray) -> None:
+        """These lanes wait at the barrier that ends a block."""
+        there = self.parked.get(number)
+        self.parked[number] = lanes if there is None else there | lanes
+
+    def pass_by(self, barrier: Barrier, lanes: np.ndarray) -> None:
+        """These lanes count at a barrier and go on."""
+        threads = 32 * lanes.reshape(self.batch.blocks, -1, 32).any(axis=2).sum(axis=1)
+        self.arrived[barrier.number] = self.arrived.get(barrier.number, 0) + threads
+
+    def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
+        """All threads of a barrier met. blocks: (blocks,) bool, None for all."""
+        batch = self.batch
+        batch.launch.traffic.barriers += batch.blocks if blocks is None else int(np.count_nonzero(blocks))
+        if batch.shadow:
+            batch.shadow.block_barrier(blocks)
+        if barrier.reduction:
+            name, target, predicate = barrier.reduction
+            holds = batch.full(batch.registers[predicate])
+            counts = np.count_nonzero(holds & lanes, axis=1)[:, None]
+            total = np.count_nonzero(lanes, axis=1)[:, None]
+            values = {"popc": counts.astype(U32), "and": counts == total, "or": counts > 0}[name]
+            batch.registers[target] = np.where(lanes, values, batch.registers[target])
+
+    def release(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Lanes whose barrier is complete, and the block they go on at; only lanes that come complete a gate."""
+        for number in sorted(self.parked):
+            if number not in self.parked or self._is_gate(number):
+                continue
+            barrier = self.blocks[number].ending
+            yield from (
+                self._release_counted(barrier) if barrier.count is not None else self._release_whole(number, barrier)
+            )
+
+    def _release_whole(self, number: int, barrier: Barrier) -> Iterator[tuple[int, np.ndarray]]:
+        """A barrier of the block: all its live threads wait at this very instruction."""
+        mask = self.parked[number]
+        there = np.count_nonzero(mask, axis=1)
+        blocks = (there > 0) & (there == np.count_nonzero(self.batch.live, axis=1))
+        if blocks.any():
+            lanes = mask & blocks[:, None]
+            self.complete(barrier, lanes, blocks)
+            yield self._unpark(number, lanes)
+
+    def _release_counted(self, barrier: Barrier) -> Iterator[tuple[int, np.ndarray]]:
+        """A barrier of so many threads: a warp counts once all its live lanes wait, wherever in the code they do."""
+        batch = self.batch
+        places = [number for number in self.parked if self._counts_at(number, barrier.number)]
+        here = np.zeros(batch.shape, bool)
+        for number in places:
+            here |= self.parked[number]
+        by_warp = (batch.blocks, -1, 32)
+        whole = (here == batch.live).reshape(by_warp).all(axis=2) & here.reshape(by_warp).any(axis=2)
+        arrived = self.arrived.get(barrier.number, np.zeros(batch.blocks, np.int64))
+        wanted = np.where(here, batch.full(batch.registers[barrier.count]), 0).max(axis=1)
+        blocks = (wanted > 0) & (32 * whole.sum(axis=1) + arrived >= wanted)
+        if not blocks.any():
+            return
+        lanes = here & np.repeat(whole, 32, axis=1) & blocks[:, None]
+        self.arrived[barrier.number] = np.where(blocks, 0, arrived)
+        self.complete(barrier, lanes, blocks)
+        for number in places:
+            chosen = lanes & self.parked[number]
+            if chosen.any():
+                yield self._unpark(number, chosen)
+
+    def _counts_at(self, number: int, barrier: int) -> bool:
+        return not self._is_gate(number) and self.blocks[number].ending.number == barrier
+
+    def _unpark(self, number: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
+        rest = self.parked.pop(number) & ~lanes
+        if rest.any():
+            self.parked[number] = rest
+        return self.blocks[number].ending.target, lanes
+
+    # ---- faults -----------------------------------------------------------------------------------------------------
+
+    def fault_stuck(self) -> NoReturn:
+        """Lanes are parked and none may go on. Raises AccessError."""
+        gates = [number for number in self.parked if self._is_gate(number)]
+        if gates:
+            self._fault_gate(gates[0])
+        number = min(self.parked)
+        lane = int(np.argmax(self.parked[number]))
+        block = lane // self.batch.threads
+        others = [
+            f"thread {int(np.argmax(mask[block]))} waits at {self._place(other)}"
+            for other, mask in self.parked.items()
+            if other != number and mask[block].any()
+        ]
+        reason = f"while {' and '.join(others)}" if others else "for threads that never come"
+        sentence = f"waits at {self._place(number)} {reason}"
+        self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
+
+    def _fault_gate(self, number: int) -> NoReturn:
+        lane = int(np.argmax(self.parked[number]))
+        absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
+        missing = (absent & -absent).bit_length() - 1
+        places = [self._place(at) for at, mask in self.parked.items() if mask.flat[lane // 32 * 32 + missing]]
+        where = f"waits at {places[0]}" if places else "exited"
+        instruction = self._instruction(number)
+        sentence = f"{instruction.mnemonic} names lane {missing}, which {where} without executing it"
+        self.batch.fault("inactive_shuffle", instruction, lane, sentence)
+
+    def _instruction(self, number: int) -> Instruction:
+        """What lanes parked at a block wait at."""
+        instructions = self.blocks[number].instructions
+        return instructions[0] if self._is_gate(number) else instructions[-1]
+
+    def _place(self, number: int) -> str:
+        instruction = self._instruction(number)
+        return f"{instruction.mnemonic} at {instruction.location}"
