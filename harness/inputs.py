@@ -99,6 +99,24 @@ def outlier_spike(rng: np.random.Generator, rows: int, cols: int, dtype: str) ->
 
 
 @distribution
+def spike_1e6(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Normal with one element in 499 at ±1e6 (fp16: ±65,504): with one amax, other scales are 0 or the smallest."""
+    x = normal(rng, rows, cols, dtype)
+    few = _few(rng, rows, cols)
+    x[few] = np.copysign(np.minimum(F32(1e6), LARGEST[dtype]), x[few])
+    return x
+
+
+@distribution
+def row_scales(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Normal rows, each times its own power of two from 2^-20 to 2^20 (fp16: 2^-10 to 2^10), both ends among them."""
+    largest = 10 if dtype == "fp16" else 20
+    exponents = rng.integers(-largest, largest, rows, endpoint=True)
+    exponents[rng.permutation(rows)[:2]] = [-largest, largest][: min(2, rows)]
+    return np.ldexp(normal(rng, rows, cols, dtype), exponents[:, None])
+
+
+@distribution
 def heavy_tail(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Log-normal magnitudes over some ten binades within every block: most codes are 0, few are large."""
     x = normal(rng, rows, cols, dtype)
@@ -132,6 +150,41 @@ def ties(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarr
     ulps = np.array([-1, 0, 0, 1], np.int8)[rng.integers(0, 4, tiles.shape, np.uint8)]
     tiles = _moved(rounded(tiles, dtype), ulps).astype(F32)
     return _with_block_amax(rng, tiles, block_amax, amax, rows, cols)
+
+
+@distribution
+def four_over_six_ties(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Blocks that come back equally close mapped to 4 and to 6, one ulp beside that, or equal but for roundings.
+
+    The amax makes S_enc a power of two, under an e4m3 bound of 448 or of 256 as the seed has it, so nothing rounds.
+    In units of the scale of the map to 6, that map has 0, .5, 1, 1.5, 2, 3, 4, 6 and the other 0, .75, 1.5, 2.25, 3,
+    4.5, 6: each of the values here is equally far from both, or is a .5, 2 or 4 and the block has a .75, 2.25 or 4.5,
+    too. Zero tiles are ties as well. In some tiles values move by an ulp; in others some are so small that the order
+    of a float32 sum decides what of them it loses. Every row holds the amax, so that an amax per row changes nothing.
+    """
+    grid = _tile_grid(rows, cols)
+    bound = int(rng.choice([448, 256]))
+    exponent = int(rng.integers(-9, -5))
+    unit = np.exp2(rng.integers(-3, 8, grid, endpoint=True)).astype(F32)
+    unit[rng.random(grid) < 0.15] = 0
+    unit[:, 0] = bound
+    unit *= F32(2.0**exponent)
+
+    equal = np.array([0, 0.25, 0.625, 0.875, 1.25, 1.5, 2.125, 3, 3.25, 3.5, 4.25, 5.25, 5.5, 6], F32)
+    tiles = equal[rng.integers(0, len(equal), (*grid, BLOCK, BLOCK), np.uint8)]
+    kind = rng.random(grid)[..., None, None]
+    small = (kind > 0.7) & (rng.random(tiles.shape) < 0.3)
+    count = np.count_nonzero(small)
+    tiles[small] = np.ldexp(rng.integers(64, 128, count).astype(F32), rng.integers(-30, -14, count))
+    shifts = rng.permuted(np.broadcast_to(np.arange(BLOCK), (*grid, BLOCK)), axis=-1)
+    for shift, value in zip(np.moveaxis(shifts, -1, 0), (6, 0.5, 0.75, 2, 2.25, 4, 4.5), strict=False):
+        tiles[_diagonals(shift)] = value
+    beside = (kind < 0.3) & (rng.random(tiles.shape) < 0.1) & (tiles > 0) & (tiles < 6) & (unit > 0)[..., None, None]
+    ulps = np.where(beside, np.array([-1, 1], np.int8)[rng.integers(0, 2, tiles.shape, np.uint8)], np.int8(0))
+    tiles *= unit[..., None, None]
+    tiles = _moved(rounded(tiles, dtype), ulps).astype(F32)
+    tiles *= np.array([1, -1], F32)[rng.integers(0, 2, tiles.shape, np.uint8)]
+    return _joined(tiles, rows, cols)
 
 
 @distribution
@@ -239,7 +292,7 @@ def specials_nan(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> 
 @distribution
 def one_hot_block(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """One non-zero in every 1x16 and every 16x1 block, in every position: a lane that a reduction forgets shows."""
-    hot = _diagonals(rng, *_tile_grid(rows, cols))
+    hot = _random_diagonals(rng, *_tile_grid(rows, cols))
     tiles = np.zeros(hot.shape, F32)
     tiles[hot] = rng.standard_normal(np.count_nonzero(hot), F32)
     return _joined(tiles, rows, cols)
@@ -332,11 +385,14 @@ def _joined(tiles: np.ndarray, rows: int, cols: int) -> np.ndarray:
     return tiles.swapaxes(1, 2).reshape(tiles.shape[0] * BLOCK, -1)[:rows, :cols]
 
 
-def _diagonals(rng: np.random.Generator, tile_rows: int, tile_cols: int) -> np.ndarray:
-    """(R, C, 16, 16) bool: a cyclic diagonal per tile, so that every line of it, either way, has one True."""
+def _diagonals(shift: np.ndarray) -> np.ndarray:
+    """(R, C) → (R, C, 16, 16) bool: a cyclic diagonal per tile, so that every line of it, either way, has one True."""
     lane = np.arange(BLOCK)
-    shift = rng.integers(0, BLOCK, (tile_rows, tile_cols, 1, 1))
-    return (lane - lane[:, None]) % BLOCK == shift
+    return (lane - lane[:, None]) % BLOCK == shift[..., None, None]
+
+
+def _random_diagonals(rng: np.random.Generator, tile_rows: int, tile_cols: int) -> np.ndarray:
+    return _diagonals(rng.integers(0, BLOCK, (tile_rows, tile_cols)))
 
 
 def _with_block_amax(
@@ -346,7 +402,7 @@ def _with_block_amax(
 
     One diagonal per tile serves the 1x16 blocks, their columnwise twins and the 16x16 tiles alike.
     """
-    hot = _diagonals(rng, *block_amax.shape)
+    hot = _random_diagonals(rng, *block_amax.shape)
     tiles = np.where(hot, block_amax[..., None, None], tiles)
     tiles[0, 0, 0, 0] = amax
     tiles *= np.array([1, -1], F32)[rng.integers(0, 2, tiles.shape, np.uint8)]

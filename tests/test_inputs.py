@@ -102,6 +102,26 @@ class TestAims:
         scale = nvfp4.decode_e4m3(rowwise(x)[1])
         assert ((scale > 0) & (scale < 2**-6)).mean() > 0.5
 
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_spikes_leave_the_other_blocks_next_to_nothing(self, dtype):
+        x = wide("spike_1e6", dtype=dtype)
+        spikes = np.abs(x) > 1e4
+        assert 100 < spikes.sum() <= 131
+        assert np.unique(np.abs(x[spikes])).size == 1
+        assert np.unique(np.sign(x[spikes])).size == 2
+        assert np.abs(x).max() == (65504 if dtype == "fp16" else F32(1e6).astype(inputs.DTYPES[dtype]).astype(F32))
+        if dtype != "fp16":
+            scale = nvfp4.decode_e4m3(rowwise(x)[1])[~spikes.reshape(256, 16, 16).any(-1)]
+            assert set(np.unique(scale)) == {0, 2.0**-9}
+
+    @pytest.mark.parametrize(("dtype", "largest"), [("bf16", 20), ("fp16", 10), ("fp32", 20)])
+    def test_row_scales_span_their_range(self, dtype, largest):
+        spread = np.log2(wide("row_scales", dtype=dtype).std(axis=1))
+        exponents = np.rint(spread)
+        assert (np.abs(spread - exponents) < 0.35).all()
+        assert (exponents.min(), exponents.max()) == (-largest, largest)
+        assert np.unique(exponents).size > largest
+
     def test_heavy_tail_fills_blocks_with_zeros_and_sixes(self):
         x = wide("heavy_tail")
         code = nvfp4.e2m1(nvfp4.scaled(x, rowwise(x)[2])) & 7
@@ -135,6 +155,30 @@ class TestAims:
 
     def test_ties_seeds_reach_every_amax(self):
         assert {float(np.abs(wide("ties", 16, 16, seed=s)).max()) * 32 for s in TIES_SEEDS} == {133, 217, 231, 245}
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("transposed", [False, True])
+    @pytest.mark.parametrize("seed", range(4))
+    def test_maps_to_4_and_6_tie(self, dtype, transposed, seed):
+        """Worked out in float64 from S_enc = 6 * bound / amax, a power of two for one of the bounds."""
+        x = wide("four_over_six_ties", dtype=dtype, seed=seed)
+        x = np.ascontiguousarray(x.T) if transposed else x
+        s_enc = next(s for s in (2688 / np.abs(x).max(), 1536 / np.abs(x).max()) if np.frexp(s)[0] == 0.5)
+        blocks = np.abs(x).reshape(-1, 16).astype(np.float64) * s_enc
+        six = blocks.max(axis=1, keepdims=True) / 6
+        blocks, six = blocks[six[:, 0] > 0], six[six[:, 0] > 0]
+        grid = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+        away = [np.abs(blocks[..., None] - grid * scale[..., None]).min(-1) for scale in (six, six * 1.5)]
+        for power in (1, 2):
+            gain = (away[0] ** power - away[1] ** power).sum(-1)
+            assert (gain == 0).mean() > 0.4
+            assert (gain > 0).mean() > 0.02
+            assert (gain < 0).mean() > 0.02
+        assert (np.abs(x).max(axis=1) == np.abs(x).max()).all() or transposed
+
+    def test_four_over_six_ties_serve_both_bounds(self):
+        amaxes = [np.abs(wide("four_over_six_ties", 16, 16, seed=s)).max() for s in range(8)]
+        assert {float(np.frexp(amax)[0]) for amax in amaxes} == {0.65625, 0.75}  # 2688 and 1536
 
     def test_ties_hold_in_a_16x16_block(self):
         x = wide("ties")

@@ -68,7 +68,9 @@ def test_every_link_leads_somewhere():
 def test_the_screen_of_a_mismatch_is_the_one_that_is_printed(tmp_path):
     kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
     header = kernels / "nvfp4.cuh"
-    header.write_text(header.read_text().replace("value = fminf(value, kE4m3Max);", ""))
+    clamp = "return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);"
+    assert clamp in header.read_text()
+    header.write_text(header.read_text().replace(clamp, "return __frcp_rn(__fmul_rn(scale_inv, global.decode));"))
     shown = next(text for kind, text in BLOCKS if kind == "text" and text.startswith("MISMATCH"))
     case = find_case(shown.split()[1])
     story = verify(case, EmulatorDevice(kernels=kernels)).story

@@ -42,11 +42,11 @@ WRONG = [
     Wrong(
         "dropped clamp",
         "nvfp4.cuh",
-        "value = fminf(value, kE4m3Max);",
-        "",
-        "per_tensor/outputs=rowwise/48x80/specials_inf/eager",
+        "return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);",
+        "return __frcp_rn(__fmul_rn(scale_inv, global.decode));",
+        "per_tensor/outputs=rowwise/48x80/zero_blocks/eager",
         Verdict.MISMATCH,
-        "missing saturation of the scale",
+        "missing clamp of the multiplier",
     ),
     Wrong(
         "missing __syncthreads",
@@ -55,7 +55,7 @@ WRONG = [
         "  // Columnwise:",
         "per_tensor/default/128x128/normal/eager",
         Verdict.NONDETERMINISTIC,
-        "race at per_tensor.cu:",
+        "race at tile.cuh:",
     ),
     Wrong(
         "ties away from even",
@@ -68,9 +68,9 @@ WRONG = [
     ),
     Wrong(
         "padding left unwritten",
-        "per_tensor.cu",
-        "if (extents.allocated(row, block_col)) rowwise_scale_inv",
-        "if (extents.holds(row, block_col)) rowwise_scale_inv",
+        "layout.cuh",
+        "if (extents.allocated(line, block)) {",
+        "if (extents.holds(line, block)) {",
         "per_tensor/outputs=rowwise/48x80/normal/eager",
         Verdict.UNWRITTEN,
         "unwritten or stale",

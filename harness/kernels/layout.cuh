@@ -2,11 +2,12 @@
 #pragma once
 
 #include "nvfp4.cuh"
+#include "tile.cuh"
 
 enum class ScaleLayout { compact, swizzled };
 
-__host__ __device__ constexpr int round_up(int value, int multiple) {
-  return (value + multiple - 1) / multiple * multiple;
+__host__ __device__ constexpr int round_up(int value, u32 multiple) {
+  return int((u32(value) + multiple - 1) / multiple * multiple);
 }
 
 // A scale matrix of (rows, blocks) entries, padded to whole 128x4 GEMM tiles; padding bytes are 0.
@@ -31,8 +32,33 @@ __device__ __forceinline__ i64 scale_offset(int row, int block, int padded_block
   return i64(tile * 512 + (r % 32) * 16 + (r % 128) / 32 * 4 + b % 4);
 }
 
-// Bytes between two entries of a block column that lie `apart` rows apart in one group of 32 rows.
+// ---------------------------------------------------------------------------------------------------------------------
+// Blocks of a matrix of `extents.rows` lines, each of `extents.blocks` blocks
+// ---------------------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ i64 block_index(const ScaleExtents& extents, int line, int block) {
+  return row_offset(line, extents.blocks) + block;
+}
+
+// Zeros outside the matrix.
+template <typename Dtype>
+__device__ __forceinline__ Packed16<Dtype> load_block(
+    const Dtype* __restrict__ input, const ScaleExtents& extents, int line, int block) {
+  if (!extents.holds(line, block)) return {};
+  return load16(input + block * kBlock + row_offset(line, extents.blocks * kBlock));
+}
+
+// Codes and scale byte of a block. Outside the matrix, where load_block made zeros and so the scale byte is the 0 of
+// the padding, nothing but the padding is written.
 template <ScaleLayout layout>
-__device__ __forceinline__ int scale_row_step(int apart, int padded_blocks) {
-  return apart * (layout == ScaleLayout::compact ? padded_blocks : 16);
+__device__ __forceinline__ void store_block(
+    u8* __restrict__ data, u8* __restrict__ scale_inv, const ScaleExtents& extents, int line, int block,
+    const EncodedBlock& encoded) {
+  if (extents.holds(line, block)) {
+    store_codes(
+        data + block * i64(sizeof(Codes16)) + row_offset(line, extents.blocks * sizeof(Codes16)), 0, encoded.codes);
+  }
+  if (extents.allocated(line, block)) {
+    scale_inv[scale_offset<layout>(line, block, extents.padded_blocks)] = u8(encoded.scale_inv);
+  }
 }

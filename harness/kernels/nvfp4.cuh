@@ -5,11 +5,8 @@
 // where a reader might doubt it.
 #pragma once
 
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-using i64 = long long;
+#include "integers.cuh"
+#include "philox.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Variants: the names of a suite's axes and their values
@@ -26,8 +23,12 @@ using fp32 = float;
 enum class Block { block_1x16, block_16x16 };
 enum class Outputs { both, rowwise, columnwise };
 enum class Rounding { rne, sr };
+enum class Stage { full, amax, encode };
+enum class Granularity { tensor, row, window };      // of an amax
+enum class Multiplier { direct, reciprocal, fast };  // fast is per_tensor's fast_math
 
-constexpr int kBlock = 16;  // elements that share a scale byte
+constexpr int kBlock = 16;   // elements that share a scale byte
+constexpr int kWindow = 64;  // elements that share an amax in local_1x64
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Constants
@@ -35,9 +36,12 @@ constexpr int kBlock = 16;  // elements that share a scale byte
 
 constexpr float kE2m1Max = 6.0f;                         // 6 = 1.5 * 2^2
 constexpr float kE4m3Max = 448.0f;                       // 448 = 1.75 * 2^8
-constexpr float kE4m3MinNormal = 0x1p-6f;                // below it, e4m3 counts in steps of 2^-9
+constexpr float kE4m3MinNormal = 0x1p-6f;                // below it, e4m3 counts in steps of the next
+constexpr float kE4m3MinPositive = 0x1p-9f;              // code 1
 constexpr float kFloatMax = 3.402823466385288598e+38f;   // 0x7F7FFFFF
 constexpr float kBf16Max = 3.38953138925153547590e+38f;  // 0x7F7F0000
+constexpr float kStepToFour = 1.5f;                      // 6 / 4, the scale of a block that is mapped to 4 over to 6
+constexpr float kWindowAmaxMin = 1e-12f;                 // what local_1x64 takes a smaller amax for
 constexpr float kRhtNorm = 0.25f;                        // 1 / sqrt(16)
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -83,8 +87,16 @@ __device__ __forceinline__ void unpack(const Packed16<fp32>& x, float (&value)[k
 // ---------------------------------------------------------------------------------------------------------------------
 
 // abs2 and max2 act on the two halves of a word of a 16-bit type, or on the one value of fp32.
-__device__ __forceinline__ u32 abs2(u32 a, bf16) { return a & 0x7FFF7FFFu; }
-__device__ __forceinline__ u32 abs2(u32 a, fp16) { return a & 0x7FFF7FFFu; }
+__device__ __forceinline__ u32 abs2(u32 a, bf16) {
+  u32 m;
+  asm("abs.bf16x2 %0, %1;" : "=r"(m) : "r"(a));
+  return m;
+}
+__device__ __forceinline__ u32 abs2(u32 a, fp16) {
+  u32 m;
+  asm("abs.f16x2 %0, %1;" : "=r"(m) : "r"(a));
+  return m;
+}
 __device__ __forceinline__ u32 abs2(u32 a, fp32) { return a & 0x7FFFFFFFu; }
 
 __device__ __forceinline__ u32 max2(u32 a, u32 b, bf16) {
@@ -101,31 +113,30 @@ __device__ __forceinline__ u32 max2(u32 a, u32 b, fp32) {
   return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
 }
 
-// max |x| of each half over `count` words
+// max |x| of each half over `count` words; a half that holds nothing but NaN counts as 0.
 template <typename Dtype, int count>
 __device__ __forceinline__ u32 absmax(const u32 (&word)[count]) {
   u32 m = abs2(word[0], Dtype{});
 #pragma unroll
   for (int i = 1; i < count; ++i) m = max2(m, abs2(word[i], Dtype{}), Dtype{});
-  return m;
+  return max2(m, 0u, Dtype{});
 }
 
-// The two halves of a running maximum of 16-bit pairs; a half that saw nothing but NaN counts as 0.
+// Element i of a word
 template <typename Dtype>
-__device__ __forceinline__ float low_amax(u32 pair) {
-  return fmaxf(low_to_float(pair, Dtype{}), 0.0f);
-}
-template <typename Dtype>
-__device__ __forceinline__ float high_amax(u32 pair) {
-  return fmaxf(high_to_float(pair, Dtype{}), 0.0f);
+__device__ __forceinline__ float element_of_word(u32 word, int i) {
+  if constexpr (sizeof(Dtype) == 4)
+    return __uint_as_float(word);
+  else
+    return i ? high_to_float(word, Dtype{}) : low_to_float(word, Dtype{});
 }
 
 template <typename Dtype>
 __device__ __forceinline__ float amax_of_word(u32 word) {
   if constexpr (sizeof(Dtype) == 4)
-    return fmaxf(__uint_as_float(word), 0.0f);
+    return __uint_as_float(word);
   else
-    return fmaxf(low_amax<Dtype>(word), high_amax<Dtype>(word));
+    return fmaxf(low_to_float(word, Dtype{}), high_to_float(word, Dtype{}));
 }
 
 template <typename Dtype>
@@ -137,25 +148,38 @@ __device__ __forceinline__ float block_amax(const Packed16<Dtype>& x) {
 // 1. e4m3 (fn): nearest-even, saturating
 // ---------------------------------------------------------------------------------------------------------------------
 
+struct E4m3 {
+  u32 code;
+  float value;
+};
+
 // The e4m3 value nearest to `value`. value: >= 0 or +inf, never NaN
-__device__ __forceinline__ float e4m3_round(float value) {
+__device__ __forceinline__ E4m3 e4m3_round(float value) {
+#if __CUDA_ARCH__ >= 890
+  u32 code, halves;
+  asm("{ .reg .b16 pair;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 pair, %2, %3;\n"
+      "cvt.u32.u16 %0, pair;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, pair; }"
+      : "=r"(code), "=r"(halves)
+      : "f"(0.0f), "f"(value));
+  return {code, low_to_float(halves, fp16{})};
+#else
   value = fminf(value, kE4m3Max);
   // A float 2^20 times the value's power of two counts in e4m3 steps of that binade, so adding it rounds; subnormals
   // share the lowest normal binade's step.
   const float power = __uint_as_float(__float_as_uint(value) & 0x7F800000u);
   const float magic = __fmul_rn(fmaxf(power, kE4m3MinNormal), 0x1p20f);
-  return __fsub_rn(__fadd_rn(value, magic), magic);
-}
-
-// Code of a non-negative e4m3 value: rebias the exponent from 127 to 7, exactly, and drop the empty mantissa bits.
-__device__ __forceinline__ u32 e4m3_code(float e4m3_value) {
-  return __float_as_uint(__fmul_rn(e4m3_value, 0x1p-120f)) >> 20;
+  value = __fsub_rn(__fadd_rn(value, magic), magic);
+  // Rebias the exponent from 127 to 7, exactly, and drop the empty mantissa bits.
+  return {__float_as_uint(__fmul_rn(value, 0x1p-120f)) >> 20, value};
+#endif
 }
 
 // Any float: the sign of zero is kept, NaN of either sign is 0x7F.
 __device__ __forceinline__ u32 e4m3_encode(float value) {
   if (isnan(value)) return 0x7Fu;
-  return e4m3_code(e4m3_round(fabsf(value))) | (__float_as_uint(value) >> 24 & 0x80u);
+  return e4m3_round(fabsf(value)).code | (__float_as_uint(value) >> 24 & 0x80u);
 }
 
 __device__ __forceinline__ float e4m3_decode(u32 code) {
@@ -166,7 +190,7 @@ __device__ __forceinline__ float e4m3_decode(u32 code) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 2.1 to 2.6 scales
+// 2.1 to 2.7 scales
 // ---------------------------------------------------------------------------------------------------------------------
 
 // 2.1 S_enc and 2.3 S_dec of a granule
@@ -181,47 +205,30 @@ __device__ __forceinline__ GlobalScale global_scale(float amax, float e4m3_max) 
   return {encode, __frcp_rn(encode)};
 }
 
-// 2.4 multiply form, as an e4m3 value. The contract's fmin with FLT_MAX is inside the cast, which saturates far below
+// 5. S_enc of a window
+__device__ __forceinline__ GlobalScale window_scale(float amax) {
+  return global_scale(fmaxf(amax, kWindowAmaxMin), kE4m3Max);
+}
+
+// 2.4 multiply form. The contract's fmin with FLT_MAX is inside the cast, which saturates far below
 // it.
-__device__ __forceinline__ float block_scale_inv(float amax, const GlobalScale& global) {
+__device__ __forceinline__ E4m3 block_scale_inv(float amax, const GlobalScale& global) {
   return e4m3_round(__fmul_rn(amax, __fmul_rn(global.encode, 1.0f / kE2m1Max)));
 }
 
-// 2.6 reciprocal form: a scale of 0 gives FLT_MAX
+// A scale of 0 gives 0 in the direct form, the largest number in the others.
+template <Multiplier multiplier>
 __device__ __forceinline__ float block_encode_scale(float scale_inv, const GlobalScale& global) {
-  return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);
-}
-
-// 3. fast_math: the multiplier rounded to bf16, so that its product with a bf16 is exact
-__device__ __forceinline__ float block_encode_scale_fast(float scale_inv, const GlobalScale& global) {
-  const float quotient = fminf(__fdiv_rn(global.encode, scale_inv), kBf16Max);
-  const u32 bits = __float_as_uint(quotient);
-  return __uint_as_float((bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u);
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// 2.9 random bits: Philox4x32-10 (Salmon et al., SC'11), counted by block so that bytes do not depend on the launch
-// ---------------------------------------------------------------------------------------------------------------------
-
-struct Random16 {
-  u32 word[4];  // element i of the block uses byte i % 4 of word i / 4
-};
-
-__device__ __forceinline__ Random16 philox(u64 seed, u64 block, u32 direction, u32 offset) {
-  u32 c0 = u32(block), c1 = u32(block >> 32), c2 = direction, c3 = offset;
-  u32 k0 = u32(seed), k1 = u32(seed >> 32);
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const u64 p0 = u64(0xD2511F53u) * c0;
-    const u64 p1 = u64(0xCD9E8D57u) * c2;
-    c0 = u32(p1 >> 32) ^ c1 ^ k0;
-    c1 = u32(p1);
-    c2 = u32(p0 >> 32) ^ c3 ^ k1;
-    c3 = u32(p0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+  if constexpr (multiplier == Multiplier::reciprocal) {  // 2.6
+    return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);
+  } else if constexpr (multiplier == Multiplier::direct) {  // 2.7
+    const float quotient = __fdiv_rn(global.encode, fmaxf(scale_inv, kE4m3MinPositive));
+    return scale_inv == 0.0f ? 0.0f : quotient;
+  } else {  // 3. rounded to bf16, so that its product with a bf16 is exact
+    const float quotient = fminf(__fdiv_rn(global.encode, scale_inv), kBf16Max);
+    const u32 bits = __float_as_uint(quotient);
+    return __uint_as_float((bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u);
   }
-  return {{c0, c1, c2, c3}};
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -257,8 +264,17 @@ __device__ __forceinline__ u32 add_half2(u32 a, u32 b) {
   return sum;
 }
 
-// Codes of two values times a multiplier, in bits 0-3 and 16-19.
-//
+__device__ __forceinline__ u32 fma_half2(u32 a, u32 b, u32 c) {
+  u32 sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+}
+
+// Codes of two values times a multiplier: the magnitudes in bits 0-2 and 16-18, the signs in bits 15 and 31.
+struct E2m1Pair {
+  u32 magnitudes, signs;
+};
+
 // f16 subnormals are integers: their step is 2^-24 whatever the value, so a float times 2^-23 casts to the bits of
 // round(2a), one rounding, and likewise round(a) and round(a/2). Each of 2a, a+2 and a/2+4 is the code on its own
 // binade and no less than the code elsewhere: the code is their minimum, and 7.
@@ -271,13 +287,30 @@ struct E2m1Multipliers {
         doubles(__fmul_rn(multiplier, 0x1p-25f)) {}
 };
 
-__device__ __forceinline__ u32 e2m1_pair(float low, float high, const E2m1Multipliers& m) {
+__device__ __forceinline__ E2m1Pair e2m1_pair(float low, float high, const E2m1Multipliers& m) {
   const u32 halves = to_half2(__fmul_rn(low, m.halves), __fmul_rn(high, m.halves));
   const u32 wholes = to_half2(__fmul_rn(fabsf(low), m.wholes), __fmul_rn(fabsf(high), m.wholes));
   const u32 doubles = to_half2(__fmul_rn(fabsf(low), m.doubles), __fmul_rn(fabsf(high), m.doubles));
   const u32 above_one = min_half2(add_half2(wholes, 0x00020002u), add_half2(doubles, 0x00040004u));
-  const u32 code = min_half2(min_half2(abs_half2(halves), above_one), 0x00070007u);
-  return code | ((halves >> 12) & 0x00080008u);
+  return {min_half2(min_half2(abs_half2(halves), above_one), 0x00070007u), halves};
+}
+
+// The signs of a's and b's halves, each spread over a byte, in the order a low, b low, a high, b high. `__byte_perm`
+// cannot spread: it ignores the selectors' top bits.
+__device__ __forceinline__ u32 spread_signs(u32 a, u32 b) {
+  u32 signs;
+  asm("prmt.b32 %0, %1, %2, 0xFBD9;" : "=r"(signs) : "r"(a), "r"(b));
+  return signs;
+}
+
+// Pair j to nibbles j and j + 4.
+__device__ __forceinline__ u32 e2m1_word(const E2m1Pair (&pair)[4]) {
+  // As f16 subnormals, three nibbles stay below 2^11 and add up exactly: 16 = 0x4C00, 256 = 0x5C00.
+  const u32 three =
+      fma_half2(pair[2].magnitudes, 0x5C005C00u, fma_half2(pair[1].magnitudes, 0x4C004C00u, pair[0].magnitudes));
+  const u32 even_signs = spread_signs(pair[0].signs, pair[2].signs) & 0x08080808u;
+  const u32 odd_signs = spread_signs(pair[1].signs, pair[3].signs) & 0x80808080u;
+  return three | pair[3].magnitudes << 12 | even_signs | odd_signs;
 }
 
 // Sixteen codes, code i in nibble i % 8 of word i / 8
@@ -285,8 +318,15 @@ struct Codes16 {
   u32 word[2];
 };
 
+// Sixteen codes as the cast leaves them
 #if NVFP4_HAS_E2M1_CVT
-__device__ __forceinline__ u32 e2m1_codes8(const float* v) {
+
+using E2m1x16 = Codes16;
+
+__device__ __forceinline__ u32 e2m1_codes8(const float* x, float multiplier) {
+  float v[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = __fmul_rn(x[i], multiplier);
   u32 word;
   asm("{ .reg .b8 b0, b1, b2, b3;\n"
       "cvt.rn.satfinite.e2m1x2.f32 b0, %2, %1;\n"
@@ -298,37 +338,55 @@ __device__ __forceinline__ u32 e2m1_codes8(const float* v) {
       : "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "f"(v[4]), "f"(v[5]), "f"(v[6]), "f"(v[7]));
   return word;
 }
-#endif
 
-// The portable cast of sixteen values times a multiplier, in one rounding each.
-__device__ __forceinline__ Codes16 e2m1_codes16(const float (&x)[kBlock], float multiplier) {
+__device__ __forceinline__ E2m1x16 e2m1_cast16(const float (&x)[kBlock], float multiplier) {
+  return {{e2m1_codes8(x, multiplier), e2m1_codes8(x + 8, multiplier)}};
+}
+
+__device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) { return codes; }
+
+#else
+
+struct E2m1x16 {
+  E2m1Pair pair[2][4];  // pair j of word w: elements 8w + j and 8w + j + 4
+};
+
+// multiplier: 0 or at least 2^-100, so that the powers of two of E2m1Multipliers stay in the normal range
+__device__ __forceinline__ E2m1x16 e2m1_cast16(const float (&x)[kBlock], float multiplier) {
   const E2m1Multipliers m(multiplier);
-  Codes16 codes;
+  E2m1x16 codes;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float* v = x + 8 * half;
-    codes.word[half] = e2m1_pair(v[0], v[4], m) | e2m1_pair(v[1], v[5], m) << 4 | e2m1_pair(v[2], v[6], m) << 8 |
-                       e2m1_pair(v[3], v[7], m) << 12;
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const int low = i / 4 * 8 + i % 4;
+    codes.pair[i / 4][i % 4] = e2m1_pair(x[low], x[low + 4], m);
   }
   return codes;
 }
 
-// 2.8: sixteen values times their multiplier to the nearest codes
-__device__ __forceinline__ Codes16 encode16_nearest(float (&x)[kBlock], float multiplier) {
-#if NVFP4_HAS_E2M1_CVT
+__device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) {
+  return {{e2m1_word(codes.pair[0]), e2m1_word(codes.pair[1])}};
+}
+
+#endif
+
+// 2.8: sixteen values times any multiplier to the nearest codes
+__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
+  float v[kBlock];
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) x[i] = __fmul_rn(x[i], multiplier);
-  return {{e2m1_codes8(x), e2m1_codes8(x + 8)}};
-#else
-  // The cast folds 2^-25 into the multiplier. Where that would leave the normal range, the powers of two move to the
-  // values; one that underflows there was far below the smallest code.
+  for (int i = 0; i < kBlock; ++i) v[i] = x[i];
+#if !NVFP4_HAS_E2M1_CVT
+  // Powers of two move from the multiplier to the values; one that underflows there was far below the smallest code.
   if (multiplier < 0x1p-100f) {
 #pragma unroll
-    for (int i = 0; i < kBlock; ++i) x[i] = __fmul_rn(x[i], 0x1p-64f);
+    for (int i = 0; i < kBlock; ++i) v[i] = __fmul_rn(v[i], 0x1p-64f);
     multiplier = __fmul_rn(multiplier, 0x1p64f);
   }
-  return e2m1_codes16(x, multiplier);
 #endif
+  return e2m1_cast16(v, multiplier);
+}
+
+__device__ __forceinline__ Codes16 encode16_nearest(const float (&x)[kBlock], float multiplier) {
+  return pack_codes(e2m1_nearest(x, multiplier));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -361,6 +419,30 @@ encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& 
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
+// A whole block
+// ---------------------------------------------------------------------------------------------------------------------
+
+struct EncodedBlock {
+  u32 scale_inv;  // e4m3
+  Codes16 codes;
+};
+
+// 2.4, 2.6 or 2.7, and 2.8: sixteen values whose scale covers `amax`
+template <Multiplier multiplier>
+__device__ __forceinline__ EncodedBlock encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global) {
+  const E4m3 scale_inv = block_scale_inv(amax, global);
+  return {scale_inv.code, encode16_nearest(x, block_encode_scale<multiplier>(scale_inv.value, global))};
+}
+
+// The same with 2.9
+template <Multiplier multiplier>
+__device__ __forceinline__ EncodedBlock
+encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global, const Random16& random) {
+  const E4m3 scale_inv = block_scale_inv(amax, global);
+  return {scale_inv.code, encode16_stochastic(x, block_encode_scale<multiplier>(scale_inv.value, global), random)};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
 // Decoding
 // ---------------------------------------------------------------------------------------------------------------------
 
@@ -371,41 +453,47 @@ __device__ __forceinline__ float e2m1_decode(u32 code) {
   return __fmul_rn(__uint_as_float((code & 7u) << 22 | (code & 8u) << 28), 0x1p126f);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 2.10 random Hadamard transform of sixteen consecutive values, unnormalised, in fp32
-// ---------------------------------------------------------------------------------------------------------------------
+// Magnitudes of sixteen codes, times kE2m1Unit.
+#if NVFP4_HAS_E2M1_CVT
 
-template <int sign_mask>
-__device__ __forceinline__ void rht16(float (&x)[kBlock]) {
+constexpr float kE2m1Unit = 1.0f;
+
+__device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&value)[kBlock]) {
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) {
-    if ((sign_mask >> i) & 1) x[i] = -x[i];
-  }
+  for (int w = 0; w < 2; ++w) {
+    u32 pair[4];
+    asm("{ .reg .b8 b0, b1, b2, b3;\n"
+        "mov.b32 {b0, b1, b2, b3}, %4;\n"
+        "cvt.rn.f16x2.e2m1x2 %0, b0;\n"
+        "cvt.rn.f16x2.e2m1x2 %1, b1;\n"
+        "cvt.rn.f16x2.e2m1x2 %2, b2;\n"
+        "cvt.rn.f16x2.e2m1x2 %3, b3; }"
+        : "=r"(pair[0]), "=r"(pair[1]), "=r"(pair[2]), "=r"(pair[3])
+        : "r"(codes.word[w]));
 #pragma unroll
-  for (int stride = 1; stride < kBlock; stride *= 2) {
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) {
-      if (i & stride) continue;
-      const float a = x[i], b = x[i + stride];
-      x[i] = __fadd_rn(a, b);
-      x[i + stride] = __fsub_rn(a, b);
+    for (int j = 0; j < 4; ++j) {
+      value[8 * w + 2 * j] = fabsf(low_to_float(pair[j], fp16{}));
+      value[8 * w + 2 * j + 1] = fabsf(high_to_float(pair[j], fp16{}));
     }
   }
 }
 
-// per_tensor's rotated value: normalised and rounded to bf16, as amax and quantization both see it
-template <int sign_mask>
-__device__ __forceinline__ Packed16<bf16> rht16_bf16(float (&x)[kBlock]) {
-  rht16<sign_mask>(x);
-  Packed16<bf16> y;
+#else
+
+// The three magnitude bits read 9 bits up are an f16 with the exponent bias off by 14.
+constexpr float kE2m1Unit = 0x1p-14f;
+
+__device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&value)[kBlock]) {
 #pragma unroll
   for (int i = 0; i < kBlock / 2; ++i) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
-        : "=r"(y.word[i])
-        : "f"(__fmul_rn(x[2 * i + 1], kRhtNorm)), "f"(__fmul_rn(x[2 * i], kRhtNorm)));
+    const u32 pair = codes.pair[i / 4][i % 4].magnitudes << 9;
+    const int low = i / 4 * 8 + i % 4;
+    value[low] = low_to_float(pair, fp16{});
+    value[low + 4] = high_to_float(pair, fp16{});
   }
-  return y;
 }
+
+#endif
 
 // The factor of a block's codes. Not reassociated: the scale meets the amax before the constant.
 __device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float e4m3_max) {

@@ -14,6 +14,7 @@
 // Run it: make verify R=per_tensor          Time it: make bench R=per_tensor
 #include "layout.cuh"
 #include "nvfp4.cuh"
+#include "rht.cuh"
 #include "tile.cuh"
 
 // =====================================================================================================================
@@ -23,10 +24,6 @@
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// amax: a thread keeps this many 16-byte reads in flight.
-constexpr int kAmaxUnroll = 4;
-constexpr int kAmaxStep = kThreads * kAmaxUnroll;  // 16-byte vectors a block takes at a time
-
 // amax with rht: a thread rotates this many columns of 16 rows.
 constexpr int kRhtCols = 4;
 
@@ -35,127 +32,35 @@ constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
 constexpr int kRowwiseTileCols = 32 * kBlock;
 
-// Left to itself (0), the compiler gives 16-bit types 64 registers, which is right, and fp32 too few, which spills.
+// What registers allow without spilling.
 template <typename Dtype>
-constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 0;
-
-// both directions: a warp loads a band of 16 rows x 64 columns; the block turns its bands through shared memory.
-constexpr int kTileRows = kWarps * kBlock;
-constexpr int kTileCols = 64;
-constexpr int kTileBlocks = kTileCols / kBlock;
+constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
 
 // =====================================================================================================================
 // Helpers
 // =====================================================================================================================
 
-struct EncodedBlock {
-  u32 scale_inv;  // e4m3
-  Codes16 codes;
-};
-
 // Steps 4 to 6 for sixteen values whose scale covers `amax`.
 template <Rounding rounding, bool fast_math>
-__device__ __forceinline__ EncodedBlock encode_block(
-    float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
-  const float scale_inv = block_scale_inv(amax, global);
-  const float multiplier =
-      fast_math ? block_encode_scale_fast(scale_inv, global) : block_encode_scale(scale_inv, global);
-  const u32 code = e4m3_code(scale_inv);
-  if constexpr (rounding == Rounding::rne) return {code, encode16_nearest(x, multiplier)};
-  return {code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
+__device__ __forceinline__ EncodedBlock
+encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
+  constexpr Multiplier multiplier = fast_math ? Multiplier::fast : Multiplier::reciprocal;
+  if constexpr (rounding == Rounding::rne) return encode_block<multiplier>(x, amax, global);
+  return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
 }
-
-// Two neighbouring columns of a 16-row band.
-template <typename Dtype>
-struct ColumnPair {
-  using Row = u32;
-  Row rows[kBlock];  // both elements of a row
-
-  __device__ float amax(int column) const {
-    const u32 m = absmax<Dtype>(rows);
-    return column ? high_amax<Dtype>(m) : low_amax<Dtype>(m);
-  }
-  __device__ float element(int row, int column) const {
-    return column ? high_to_float(rows[row], Dtype{}) : low_to_float(rows[row], Dtype{});
-  }
-};
-
-template <>
-struct ColumnPair<fp32> {
-  using Row = float2;
-  Row rows[kBlock];
-
-  __device__ float amax(int column) const {
-    float m = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) m = fmaxf(m, fabsf(element(i, column)));
-    return m;
-  }
-  __device__ float element(int row, int column) const { return column ? rows[row].y : rows[row].x; }
-};
-
-// The tile in shared memory, arranged so that neither direction's accesses meet in a bank. Each 16-row band is followed
-// by 16 bytes of padding, for the eight lanes that read one column of eight bands; odd rows exchange neighbouring
-// 16-byte chunks, for the quarter warp that stores two rows.
-template <typename Dtype>
-struct SharedTile {
-  static constexpr int kChunk = 16 / int(sizeof(Dtype));
-  static constexpr int kBand = kBlock * kTileCols + kChunk;
-  alignas(16) Dtype elements[kWarps * kBand];
-
-  __device__ void store(int band, int row, int block, const Packed16<Dtype>& x) {
-    Dtype* target = elements + band * kBand + row * kTileCols + block * kBlock;
-#pragma unroll
-    for (int i = 0; i < kBlock / kChunk; ++i) {
-      const u32* word = x.word + 4 * i;
-      uint4* chunk = reinterpret_cast<uint4*>(target + (i * kChunk ^ row % 2 * kChunk));
-      *chunk = make_uint4(word[0], word[1], word[2], word[3]);
-    }
-  }
-
-  __device__ ColumnPair<Dtype> column_pair(int band, int col) const {
-    ColumnPair<Dtype> pair;
-#pragma unroll
-    for (int row = 0; row < kBlock; ++row) {
-      const Dtype* source = elements + band * kBand + row * kTileCols + (col ^ row % 2 * kChunk);
-      pair.rows[row] = *reinterpret_cast<const typename ColumnPair<Dtype>::Row*>(source);
-    }
-    return pair;
-  }
-};
 
 // =====================================================================================================================
 // amax (step 1)
 // =====================================================================================================================
 
 template <typename Dtype>
-__global__ void __launch_bounds__(kThreads) per_tensor_amax(
+__global__ void __launch_bounds__(TensorAmax::kThreads) per_tensor_amax(
     const Dtype* __restrict__ input,      // (rows, cols)
     float* __restrict__ rowwise_amax,     // (1,), or null
     float* __restrict__ columnwise_amax,  // (1,), or null
     GridMax* __restrict__ amax_state,     // (1,) zero before and after
     int rows, int cols) {
-  const uint4* vectors = reinterpret_cast<const uint4*>(input);
-  const i64 total = i64(rows) * cols * sizeof(Dtype) / sizeof(uint4);
-  u32 running = 0;
-  for (i64 first = i64(blockIdx.x) * kAmaxStep; first < total; first += i64(gridDim.x) * kAmaxStep) {
-    uint4 v[kAmaxUnroll];
-#pragma unroll
-    for (int i = 0; i < kAmaxUnroll; ++i) {
-      const i64 index = first + i * kThreads + threadIdx.x;
-      v[i] = index < total ? __ldg(vectors + index) : make_uint4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (int i = 0; i < kAmaxUnroll; ++i) {
-      const u32 word[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-      running = max2(running, absmax<Dtype>(word), Dtype{});
-    }
-  }
-  u32 bits[1];
-  block_max<kThreads>({amax_of_word<Dtype>(running)}, bits);
-  if (threadIdx.x != 0 || !grid_max(amax_state, bits)) return;
-  if (rowwise_amax != nullptr) *rowwise_amax = __uint_as_float(bits[0]);
-  if (columnwise_amax != nullptr) *columnwise_amax = __uint_as_float(bits[0]);
+  tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
 
 template <int sign_mask>
@@ -216,8 +121,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 #pragma unroll
   for (int i = 0; i < kRowwiseRepeat; ++i) {
     const int row = origin.row + i * kWarps + warp;
-    x[i] =
-        extents.holds(row, block_col) ? load16(input + row_offset(row, cols) + block_col * kBlock) : Packed16<Dtype>{};
+    x[i] = load_block(input, extents, row, block_col);
   }
 
   constexpr int kBands = kRowwiseTileRows / kBlock;
@@ -239,23 +143,15 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
   }
 
   const GlobalScale global = global_scale(*rowwise_amax, kE4m3Max);
-  static_assert(kRowwiseTileRows == 32, "scale_step holds inside one group of 32 rows");
-  const i64 first_scale = scale_offset<scale_layout>(origin.row + warp, block_col, extents.padded_blocks);
-  const int scale_step = scale_row_step<scale_layout>(kWarps, extents.padded_blocks);
 #pragma unroll
   for (int i = 0; i < kRowwiseRepeat; ++i) {
     const int row = origin.row + i * kWarps + warp;
-    u32 scale_inv = 0;
-    if (extents.holds(row, block_col)) {
-      const i64 index = row_offset(row, extents.blocks) + block_col;
-      const float amax = block == Block::block_16x16 ? tile_amax[i / kRowsPerBand] : block_amax(x[i]);
-      float values[kBlock];
-      unpack(x[i], values);
-      const EncodedBlock encoded = encode_block<rounding, fast_math>(values, amax, global, seed, index, 0, offset);
-      store_codes(rowwise_data, index, encoded.codes);
-      scale_inv = encoded.scale_inv;
-    }
-    if (extents.allocated(row, block_col)) rowwise_scale_inv[first_scale + i * scale_step] = u8(scale_inv);
+    const i64 index = block_index(extents, row, block_col);
+    const float amax = block == Block::block_16x16 ? tile_amax[i / kRowsPerBand] : block_amax(x[i]);
+    float values[kBlock];
+    unpack(x[i], values);
+    const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 0, offset);
+    store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
   }
 }
 
@@ -263,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(kThreads) per_tensor_encode_tile(
+__global__ void __launch_bounds__(Turn::kThreads) per_tensor_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (1,), or null
     const float* __restrict__ columnwise_amax,  // (1,)
@@ -275,92 +171,66 @@ __global__ void __launch_bounds__(kThreads) per_tensor_encode_tile(
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
   __shared__ SharedTile<Dtype> tile;
-  __shared__ float tile_amax[kWarps][kTileBlocks];  // of 16x16 tiles
-  const TileOrigin origin = tile_origin(kTileRows, kTileCols);
+  __shared__ float tile_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
+  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
 
-  // Rowwise: from registers, on the way into shared memory. Warp w holds band w, a lane two blocks of it, 8 rows apart.
+  // Rowwise: from registers, on the way into shared memory.
   {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int block_in_tile = lane % kTileBlocks;
-    const int block_col = origin.col / kBlock + block_in_tile;
+    const RowRole role;
+    const int block_col = origin.col / kBlock + role.block;
     const ScaleExtents extents(rows, cols / kBlock);
     Packed16<Dtype> x[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = origin.row + warp * kBlock + i * 8 + lane / kTileBlocks;
-      x[i] = extents.holds(row, block_col) ? load16(input + row_offset(row, cols) + block_col * kBlock)
-                                           : Packed16<Dtype>{};
-    }
+    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, origin.row + role.row(i), block_col);
     float amax[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       amax[i] = block_amax(x[i]);
-      tile.store(warp, i * 8 + lane / kTileBlocks, block_in_tile, x[i]);
+      tile.store(role, i, x[i]);
     }
     if constexpr (block == Block::block_16x16) {
-      float m = fmaxf(amax[0], amax[1]);
-#pragma unroll
-      for (int offset = kTileBlocks; offset < 32; offset *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, offset));
-      if (lane < kTileBlocks) tile_amax[warp][lane] = m;
-      amax[0] = amax[1] = m;
+      amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
+      if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
     }
     if constexpr (outputs == Outputs::both) {
       const GlobalScale global = global_scale(*rowwise_amax, kE4m3Max);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int row = origin.row + warp * kBlock + i * 8 + lane / kTileBlocks;
-        u32 scale_inv = 0;
-        if (extents.holds(row, block_col)) {
-          const i64 index = row_offset(row, extents.blocks) + block_col;
-          float values[kBlock];
-          unpack(x[i], values);
-          const EncodedBlock encoded =
-              encode_block<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
-          store_codes(rowwise_data, index, encoded.codes);
-          scale_inv = encoded.scale_inv;
-        }
-        if (extents.allocated(row, block_col)) {
-          rowwise_scale_inv[scale_offset<scale_layout>(row, block_col, extents.padded_blocks)] = u8(scale_inv);
-        }
+        const int row = origin.row + role.row(i);
+        const i64 index = block_index(extents, row, block_col);
+        float values[kBlock];
+        unpack(x[i], values);
+        const EncodedBlock encoded = encode<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
+        store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
       }
     }
   }
   __syncthreads();
-  // Columnwise: eight neighbouring lanes take the eight bands of one pair of columns, so that a column is stored 64
-  // bytes at a time.
+  // Columnwise: the same of the transpose.
   {
-    const int band = threadIdx.x % kWarps;
-    const int pair_col = threadIdx.x / kWarps * 2;
-    const int block_row = origin.row / kBlock + band;
+    const ColumnRole role;
+    const int block_row = origin.row / kBlock + role.band;
     const ScaleExtents extents(cols, rows / kBlock);
     const GlobalScale global = global_scale(*columnwise_amax, kE4m3Max);
-    const ColumnPair<Dtype> pair = tile.column_pair(band, pair_col);
+    const ColumnPair<Dtype> pair = tile.column_pair(role);
 #pragma unroll
     for (int column = 0; column < 2; ++column) {
-      const int col = origin.col + pair_col + column;
-      u32 scale_inv = 0;
-      if (extents.holds(col, block_row)) {
-        const i64 index = row_offset(col, extents.blocks) + block_row;
-        float values[kBlock];
-#pragma unroll
-        for (int i = 0; i < kBlock; ++i) values[i] = pair.element(i, column);
-        float amax;
-        if constexpr (rht) {
-          const Packed16<bf16> y = rht16_bf16<sign_mask>(values);
-          amax = block_amax(y);
-          unpack(y, values);
-        } else if constexpr (block == Block::block_16x16) {
-          amax = tile_amax[band][pair_col / kBlock];
-        } else {
-          amax = pair.amax(column);
-        }
-        const EncodedBlock encoded = encode_block<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
-        store_codes(columnwise_data, index, encoded.codes);
-        scale_inv = encoded.scale_inv;
+      const int col = origin.col + role.col + column;
+      float values[kBlock];
+      pair.unpack(column, values);
+      float amax;
+      if constexpr (rht) {
+        const Packed16<bf16> y = rht16_bf16<sign_mask>(values);
+        amax = block_amax(y);
+        unpack(y, values);
+      } else if constexpr (block == Block::block_16x16) {
+        amax = tile_amax[role.band][role.col / kBlock];
+      } else {
+        amax = pair.amax(column);
       }
-      if (extents.allocated(col, block_row)) {
-        columnwise_scale_inv[scale_offset<scale_layout>(col, block_row, extents.padded_blocks)] = u8(scale_inv);
-      }
+      const i64 index = block_index(extents, col, block_row);
+      const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
+      store_block<scale_layout>(columnwise_data, columnwise_scale_inv, extents, col, block_row, encoded);
     }
   }
 }
@@ -369,8 +239,8 @@ __global__ void __launch_bounds__(kThreads) per_tensor_encode_tile(
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch per_tensor_amax_launch = {1, kAmaxStep * 8, kThreads, 8, Schedule::persistent};
+__constant__ Launch per_tensor_amax_launch = TensorAmax::kLaunch;
 __constant__ Launch per_tensor_amax_rht_launch = {kBlock, kThreads * kRhtCols, kThreads, 4, Schedule::persistent};
 __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch per_tensor_encode_tile_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch per_tensor_encode_tile_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};

@@ -1,6 +1,7 @@
 """dequantize: NVFP4 back to a float tensor. NUMERICS section 9, in float32, RN at every operation.
 
-  1. f = RN(RN(f32(scale_inv) * amax) * C), C = fp32(1/(6 * e4m3_max)), one f per 16-block; not reassociated.
+  1. f = RN(RN(f32(scale_inv) * amax) * C), C = fp32(1/(6 * e4m3_max)), one f per 16-block, from the amax of its
+     granule: the tensor, the row or the 1x64 window. Not reassociated.
   2. out = cast(RN(q * f)) to bf16, fp16 or fp32: nearest-even, overflow gives inf.
 A NaN scale byte (0x7F, 0xFF) makes its 16 elements NaN, zeros too, and so does an infinite amax beside a zero. Every
 NaN that is written is the one the hardware's conversions write: 0x7FFF in bf16 and fp16, 0x7FFFFFFF in fp32.
@@ -14,25 +15,36 @@ import numpy as np
 
 from harness.case import Case
 from harness.errors import ContractError
-from harness.oracles import layout, nvfp4, per_tensor
+from harness.oracles import four_over_six, layout, local_1x64, nvfp4, per_tensor, quantizer, row_scaled
+from harness.oracles.layout import ROWWISE
 from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch
 
 EXHAUSTIVE_AMAX = np.float32(np.pi)  # a full mantissa: no product of step 1 or 2 is exact
+GRANULARITIES = ("tensor", "row", "window")
 
 
 def refuse(case: Case) -> None:
     """Raise ContractError for a size, an amax granularity or an e4m3_max that dequantize does not define."""
     flags = case.flags
-    layout.require_whole_blocks(case)
-    if flags.granularity != "tensor":
-        raise ContractError(f"{case.recipe}: reads one amax per tensor, not one per {flags.granularity}")
+    layout.require_whole_blocks(case, nvfp4.WINDOW if flags.granularity == "window" else nvfp4.BLOCK)
+    if flags.granularity not in GRANULARITIES:
+        raise ContractError(
+            f"{case.recipe}: reads one amax per {', '.join(GRANULARITIES[:-1])} or {GRANULARITIES[-1]}, "
+            f"not one per {flags.granularity}"
+        )
     if flags.e4m3_max not in (nvfp4.E4M3_MAX, nvfp4.E4M3_MAX_REDUCED):
         raise ContractError(
             f"{case.recipe}: e4m3_max must be {nvfp4.E4M3_MAX} or {nvfp4.E4M3_MAX_REDUCED}, not {flags.e4m3_max}"
         )
+    if flags.granularity != "tensor":
+        quantizer.require(
+            case, "block", "block_1x16", f"no recipe has 16x16 blocks and one amax per {flags.granularity}"
+        )
+    if flags.granularity == "window":
+        quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "no recipe has windows and scales up to 256")
 
 
 def outputs(case: Case) -> dict[str, Field]:
@@ -42,17 +54,27 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """What the kernel reads: `data` (rows, cols/2) u8, `scale_inv` whole allocation u8, `amax` (1,) float32.
+    """What the kernel reads: `data` (rows, cols/2) u8, `scale_inv` whole allocation u8, `amax` float32 by granularity.
 
-    They are the per_tensor quantization of `x` as bf16; for the input named `exhaustive`, where `x` plays no part,
-    every scale byte meets every code: the 16 codes in order in each block, scale byte = number of the block mod 256.
+    They are `x` as bf16, quantized by the recipe that has this granularity and e4m3_max; for the input named
+    `exhaustive`, where `x` plays no part, every scale byte meets every code: the 16 codes in order in each block,
+    scale byte = number of the block mod 256, and another amax for every granule.
     """
     refuse(case)
+    tensors = _exhaustive(case) if case.input == "exhaustive" else _quantized(case, x)
+    if case.flags.scale_layout == "swizzled":
+        tensors["scale_inv"] = layout.swizzle(tensors["scale_inv"])
+    return tensors
+
+
+def _quantized(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     flags = case.flags
-    if case.input == "exhaustive":
-        return _exhaustive(case)
-    layouts = {"block": flags.block, "scale_layout": flags.scale_layout}
-    quantized = per_tensor.quantize_plain(case, x, flags.e4m3_max, **layouts)
+    if flags.e4m3_max == nvfp4.E4M3_MAX:
+        oracle = {"tensor": per_tensor, "row": row_scaled, "window": local_1x64}[flags.granularity]
+        quantized = quantizer.quantize_plain(case, x, oracle, block=flags.block)
+    else:
+        by = {"e4m3_max": flags.e4m3_max, "row_scaled": flags.granularity == "row", "block": flags.block}
+        quantized = quantizer.quantize_plain(case, x, four_over_six, **by)
     return {name.removeprefix("rowwise_"): array for name, array in quantized.items()}
 
 
@@ -62,20 +84,23 @@ def _exhaustive(case: Case) -> dict[str, np.ndarray]:
     tile_rows = nvfp4.BLOCK if case.flags.block == "block_16x16" else 1
     number = np.arange(case.rows // tile_rows * blocks).reshape(-1, blocks)
     scale_inv = np.repeat((number % 256).astype(np.uint8), tile_rows, axis=0)
-    amax = np.full(1, EXHAUSTIVE_AMAX)
-    return {"data": data, "scale_inv": layout.arrange(scale_inv, case.flags.scale_layout), "amax": amax}
+    granules = layout.amax_field(case.rows, case.cols, ROWWISE, case.flags.granularity).shape
+    amax = EXHAUSTIVE_AMAX * np.arange(1, np.prod(granules) + 1, dtype=np.float32).reshape(granules)
+    return {"data": data, "scale_inv": layout.arrange(scale_inv, "compact"), "amax": amax}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The elements of `output`, NaNs in their canonical encoding."""
+    """The elements of `output`, NaNs in their canonical encoding. Raises ContractError for an amax of another shape."""
     refuse(case)
     flags = case.flags
+    layout.require_amax(case, "amax", tensors["amax"].shape, ROWWISE, flags.granularity)
     valid = (case.rows, case.cols // nvfp4.BLOCK)
     scale_inv = layout.gather(tensors["scale_inv"], valid, flags.scale_layout)
     output = np.empty((case.rows, case.cols), nvfp4.DTYPES[flags.dtype])
     for part in layout.slabs(case.rows, case.cols):
         q = nvfp4.decode_e2m1(nvfp4.unpack(tensors["data"][part]))
-        f = nvfp4.decode_factor(scale_inv[part], tensors["amax"], flags.e4m3_max)  # 1
+        amax = layout.amax_of_blocks(tensors["amax"], part, flags.granularity)
+        f = nvfp4.decode_factor(scale_inv[part], amax, flags.e4m3_max)  # 1
         output[part] = nvfp4.convert(nvfp4.scaled(q, f), flags.dtype)  # 2
     return {"output": output}
 
@@ -85,4 +110,5 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     from harness.oracles import torch_oracle as blocks
 
     refuse(case)
+    layout.require_amax(case, "amax", tensors["amax"].shape, ROWWISE, case.flags.granularity)
     return blocks.dequantize(case, tensors)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.case import Case
 from harness.errors import ContractError
-from harness.oracles.nvfp4 import BLOCK, CODES_PER_BYTE
+from harness.oracles.nvfp4 import BLOCK, CODES_PER_BYTE, WINDOW
 from harness.tensor import Field, round_up
 
 TILE_ROWS, TILE_COLS = 128, 4  # scale bytes of one GEMM tile
@@ -33,11 +34,19 @@ class Direction:
         """(lines, length) of this output for a (rows, cols) input."""
         return (cols, rows) if self.transposed else (rows, cols)
 
-    def slabs(self, x: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """All of `x` in float32, a slab at a time: (which lines, those lines)."""
+    def slabs(self, x: np.ndarray) -> Iterator[Slab]:
+        """All of `x`, a slab at a time."""
         for part in slabs(*self.extents(*x.shape)):
-            lines = x[:, part].astype(np.float32).T if self.transposed else x[part].astype(np.float32)
-            yield part, np.ascontiguousarray(lines)
+            v = x[:, part].astype(np.float32).T if self.transposed else x[part].astype(np.float32)
+            yield Slab(self, part, np.ascontiguousarray(v))
+
+
+class Slab(NamedTuple):
+    """Consecutive lines of one output: whose, which, and their values, (lines, length) float32."""
+
+    direction: Direction
+    lines: slice
+    v: np.ndarray
 
 
 def slabs(lines: int, length: int) -> Iterator[slice]:
@@ -52,11 +61,11 @@ COLUMNWISE = Direction("columnwise", transposed=True, counter=1)
 DIRECTIONS = {d.name: d for d in (ROWWISE, COLUMNWISE)}
 
 
-def require_whole_blocks(case: Case) -> None:
-    """Raise ContractError unless both extents are positive multiples of 16."""
-    if case.rows % BLOCK or case.cols % BLOCK or case.rows < 1 or case.cols < 1:
+def require_whole_blocks(case: Case, block: int = BLOCK) -> None:
+    """Raise ContractError unless both extents are positive multiples of `block`."""
+    if case.rows % block or case.cols % block or case.rows < 1 or case.cols < 1:
         raise ContractError(
-            f"{case.recipe}: rows and cols must be positive multiples of {BLOCK}, not {case.rows}x{case.cols}"
+            f"{case.recipe}: rows and cols must be positive multiples of {block}, not {case.rows}x{case.cols}"
         )
 
 
@@ -78,6 +87,33 @@ def scale_field(rows: int, cols: int, direction: Direction, block: str, swizzled
         block=(BLOCK, BLOCK) if block == "block_16x16" else (1, BLOCK),
         transposed=direction.transposed,
     )
+
+
+def amax_field(rows: int, cols: int, direction: Direction, granularity: str) -> Field:
+    """Raw amaxes of a (rows, cols) input, float32: (1,), (lines,) or (lines, length/64) by granularity."""
+    lines, length = direction.extents(rows, cols)
+    shape, granule = {
+        "tensor": ((1,), (lines, length)),
+        "row": ((lines,), (1, length)),
+        "window": ((lines, length // WINDOW), (1, WINDOW)),
+    }[granularity]
+    return Field(shape, "float32", block=granule, transposed=direction.transposed)
+
+
+def require_amax(case: Case, name: str, shape: tuple[int, ...], direction: Direction, granularity: str) -> None:
+    """Raise ContractError unless an amax of this shape has one entry per granule: none is ever reinterpreted."""
+    expected = amax_field(case.rows, case.cols, direction, granularity).shape
+    if tuple(shape) != expected:
+        raise ContractError(
+            f"{case.recipe}: {name} must have the shape {expected}, one amax per {granularity}, not {tuple(shape)}"
+        )
+
+
+def amax_of_blocks(amax: np.ndarray, lines: slice, granularity: str) -> np.ndarray:
+    """The amax that every 16-block of some lines belongs to, broadcastable to (lines, length/16)."""
+    if granularity == "tensor":
+        return amax
+    return amax[lines, None] if granularity == "row" else np.repeat(amax[lines], WINDOW // BLOCK, axis=1)
 
 
 def padded_shape(lines: int, blocks: int) -> tuple[int, int]:

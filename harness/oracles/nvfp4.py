@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 BLOCK = 16  # elements that share one scale byte
+WINDOW = 64  # elements that share one amax in local_1x64
 CODES_PER_BYTE = 2
 E2M1_MAX = 6  # 1.5 * 2^2
 E4M3_MAX = 448  # 1.75 * 2^8
@@ -138,6 +139,23 @@ def block_amax(v: np.ndarray) -> np.ndarray:
     for i in range(BLOCK):  # sixteen long passes; a reduction over an axis of 16 takes three times as long
         np.fmax(largest, a[..., i], out=largest)
     return largest
+
+
+def tile_amax(v: np.ndarray) -> np.ndarray:
+    """2.2  `block_amax` of the 16x16 tile that a block is in: the same for the tile's 16 lines."""
+    blocks = block_amax(v)
+    tiles = amax(blocks.reshape(-1, BLOCK, blocks.shape[1]), axis=1)
+    return np.repeat(tiles, BLOCK, axis=0)
+
+
+def line_amax(v: np.ndarray) -> np.ndarray:
+    """2.2  (lines, length) → (lines,): amax of every line."""
+    return amax(v, axis=1)
+
+
+def window_amax(v: np.ndarray) -> np.ndarray:
+    """2.2  (lines, length) → (lines, length/64): amax of every 1x64 window."""
+    return amax(block_amax(v).reshape(len(v), -1, WINDOW // BLOCK), axis=2)
 
 
 def global_decode_scale(s_enc: np.ndarray) -> np.ndarray:

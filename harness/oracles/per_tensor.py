@@ -15,16 +15,14 @@ stage=amax ends after 1; stage=encode is given the amax and starts at 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case, Flags, FlagValue
+from harness.case import Case
 from harness.errors import ContractError
-from harness.oracles import layout, nvfp4
-from harness.oracles.layout import COLUMNWISE, ROWWISE, Direction
+from harness.oracles import layout, nvfp4, quantizer
+from harness.oracles.layout import COLUMNWISE, Slab
 from harness.tensor import Field
 
 if TYPE_CHECKING:
@@ -47,35 +45,21 @@ def refuse(case: Case) -> None:
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """The arrays this case writes: data, scale_inv and amax of each requested direction, as far as its stage goes."""
+    """The arrays this case writes; an amax has the shape (1,)."""
     refuse(case)
-    flags, fields = case.flags, {}
-    for direction in _directions(case):
-        if flags.stage != "amax":
-            swizzled = flags.scale_layout == "swizzled"
-            fields[f"{direction.name}_data"] = layout.data_field(case.rows, case.cols, direction)
-            fields[f"{direction.name}_scale_inv"] = layout.scale_field(
-                case.rows, case.cols, direction, flags.block, swizzled
-            )
-        if flags.stage != "encode":
-            whole = direction.extents(case.rows, case.cols)
-            fields[f"{direction.name}_amax"] = Field((1,), "float32", block=whole, transposed=direction.transposed)
-    return fields
+    return quantizer.outputs(case, "tensor")
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays the kernel reads: `input` (rows, cols), and for stage=encode the amaxes, (1,) float32."""
     refuse(case)
-    tensors = {"input": x}
-    if case.flags.stage == "encode":
-        for direction in _directions(case):
-            tensors[f"{direction.name}_amax"] = _amax(case, x, direction)
-    return tensors
+    return quantizer.inputs(case, x, "tensor", _values)
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The bytes of every field of `outputs(case)`."""
-    return quantize(case, tensors)
+    refuse(case)
+    return quantizer.quantize(case, tensors, "tensor", _encode, _values)
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -83,88 +67,28 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     from harness.oracles import torch_oracle as blocks
 
     refuse(case)
-    given = {name: tensor for name, tensor in tensors.items() if name != "input"}
+    given = quantizer.given_amaxes(case, tensors, "tensor")
     return blocks.quantize(case, tensors["input"], granularity="tensor", amax=given or None)
 
 
-def quantize(case: Case, tensors: dict[str, np.ndarray], e4m3_max: int = nvfp4.E4M3_MAX) -> dict[str, np.ndarray]:
-    """`numpy_oracle` with the 2688 of step 2 replaced by 6 * `e4m3_max`."""
-    refuse(case)
-    written = {}
-    for direction in _directions(case):
-        name = f"{direction.name}_amax"
-        amax = tensors[name] if case.flags.stage == "encode" else _amax(case, tensors["input"], direction)
-        written[name] = amax
-        if case.flags.stage != "amax":
-            data, scale_inv = _encode(case, tensors["input"], direction, amax, e4m3_max)
-            written[f"{direction.name}_data"] = data
-            written[f"{direction.name}_scale_inv"] = scale_inv
-    return {name: written[name] for name in outputs(case)}
+def _values(case: Case, slab: Slab) -> np.ndarray:
+    """Step 0."""
+    rotated = case.flags.rht and slab.direction is COLUMNWISE
+    return nvfp4.rht(slab.v, case.flags.sign_mask) if rotated else slab.v
 
 
-def quantize_plain(
-    case: Case, x: np.ndarray, e4m3_max: int = nvfp4.E4M3_MAX, **flags: FlagValue
-) -> dict[str, np.ndarray]:
-    """The tensor that a consumer's case reads: `x` as bf16, rowwise, nearest-even and compact but for `flags`."""
-    plain = {
-        "dtype": "bf16",
-        "block": "block_1x16",
-        "outputs": "rowwise",
-        "rht": False,
-        "rounding": "rne",
-        "scale_layout": "compact",
-        "fast_math": False,
-        "stage": "full",
-    }
-    quantized_case = replace(case, recipe="per_tensor", flags=Flags({**plain, **flags}))
-    return quantize(quantized_case, {"input": nvfp4.convert(x.astype(np.float32), "bf16")}, e4m3_max)
-
-
-def _directions(case: Case) -> tuple[Direction, ...]:
-    return {"both": (ROWWISE, COLUMNWISE), "rowwise": (ROWWISE,), "columnwise": (COLUMNWISE,)}[case.flags.outputs]
-
-
-def _lines(case: Case, x: np.ndarray, direction: Direction) -> Iterator[tuple[slice, np.ndarray]]:
-    """Slabs of lines in float32, after step 0."""
-    for part, v in direction.slabs(x):
-        rotated = case.flags.rht and direction is COLUMNWISE
-        yield part, nvfp4.rht(v, case.flags.sign_mask) if rotated else v
-
-
-def _amax(case: Case, x: np.ndarray, direction: Direction) -> np.ndarray:
-    """Step 1, (1,) float32."""
-    return nvfp4.amax(np.concatenate([nvfp4.amax(v) for _, v in _lines(case, x, direction)]))
-
-
-def _encode(
-    case: Case, x: np.ndarray, direction: Direction, amax: np.ndarray, e4m3_max: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Steps 2 to 6: (lines, length/2) data and the padded scale_inv allocation."""
+def _encode(case: Case, slab: Slab, amax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Steps 2 to 6."""
     flags = case.flags
-    lines, length = direction.extents(case.rows, case.cols)
-    blocks = length // nvfp4.BLOCK
-    data = np.empty((lines, length // nvfp4.CODES_PER_BYTE), np.uint8)
-    scale_inv = np.empty((lines, blocks), np.uint8)
-
-    s_enc = nvfp4.global_encode_scale(amax, e4m3_max)  # 2
+    s_enc = nvfp4.global_encode_scale(amax)  # 2
     s_dec = nvfp4.global_decode_scale(s_enc)  # 3
-    for part, v in _lines(case, x, direction):
-        block_amax = nvfp4.block_amax(v)  # 4
-        if flags.block == "block_16x16":
-            tiles = nvfp4.amax(block_amax.reshape(-1, nvfp4.BLOCK, blocks), axis=1)
-            block_amax = np.repeat(tiles, nvfp4.BLOCK, axis=0)
-        scale_inv[part] = nvfp4.scale_inv_multiply(block_amax, s_enc)
-        if flags.fast_math:  # 5
-            m = nvfp4.multiplier_fast(scale_inv[part], s_enc)
-        else:
-            m = nvfp4.multiplier_reciprocal(scale_inv[part], s_dec)
-        product = nvfp4.scaled(v, m)  # 6
-        if flags.rounding == "sr":
-            random = nvfp4.random_bytes(
-                part.start * blocks, m.size, direction.counter, case.philox_offset, case.seed
-            ).reshape(v.shape)
-            codes = nvfp4.e2m1_stochastic(product, random)
-        else:
-            codes = nvfp4.e2m1(product)
-        data[part] = nvfp4.pack(codes)
-    return data, layout.arrange(scale_inv, flags.scale_layout)
+    block_amax = nvfp4.tile_amax(slab.v) if flags.block == "block_16x16" else nvfp4.block_amax(slab.v)  # 4
+    scale_inv = nvfp4.scale_inv_multiply(block_amax, s_enc)
+    direct, reciprocal = nvfp4.multiplier_fast, nvfp4.multiplier_reciprocal
+    m = direct(scale_inv, s_enc) if flags.fast_math else reciprocal(scale_inv, s_dec)  # 5
+    product = nvfp4.scaled(slab.v, m)  # 6
+    if flags.rounding != "sr":
+        return scale_inv, nvfp4.e2m1(product)
+    first_block = slab.lines.start * scale_inv.shape[1]
+    random = nvfp4.random_bytes(first_block, scale_inv.size, slab.direction.counter, case.philox_offset, case.seed)
+    return scale_inv, nvfp4.e2m1_stochastic(product, random.reshape(product.shape))

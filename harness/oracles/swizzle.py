@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.case import Case
-from harness.oracles import layout, per_tensor
+from harness.oracles import layout, per_tensor, quantizer
 from harness.tensor import Field
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     """`scale_inv`: the compact padded scale bytes of the per_tensor quantization of `x` as bf16."""
     refuse(case)
     direction = case.flags.direction
-    quantized = per_tensor.quantize_plain(case, x, outputs=direction)
+    quantized = quantizer.quantize_plain(case, x, per_tensor, outputs=direction)
     return {"scale_inv": quantized[f"{direction}_scale_inv"]}
 
 

@@ -23,6 +23,7 @@ _BITS = {
 }
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_SIGNED_VALUES = (*_VALUES, *(-value for value in _VALUES))
 
 
 def _constant(value: float, like: torch.Tensor) -> torch.Tensor:
@@ -50,11 +51,11 @@ def magnitude_max(x: torch.Tensor, dim: int) -> torch.Tensor:
     return bits.masked_fill_(bits > infinity, 0).amax(dim).view(x.dtype).float()
 
 
-def global_encode_scale(amax: torch.Tensor, floor: float | None = None) -> torch.Tensor:
-    """2.1: S_enc of each granule; `floor` is the least amax the recipe divides by."""
+def global_encode_scale(amax: torch.Tensor, floor: float | None = None, e4m3_max: float = E4M3_MAX) -> torch.Tensor:
+    """2.1: S_enc of each granule; `floor` is the least amax the recipe divides by, `e4m3_max` is 448 or 256."""
     if floor is not None:
         amax = torch.fmax(amax, _constant(floor, amax))
-    scale = torch.fmin(torch.div(_constant(E4M3_MAX * E2M1_MAX, amax), amax), _constant(FLT_MAX, amax))
+    scale = torch.fmin(torch.div(_constant(e4m3_max * E2M1_MAX, amax), amax), _constant(FLT_MAX, amax))
     return scale.masked_fill((amax == 0) | (scale == 0), 1.0)
 
 
@@ -67,6 +68,16 @@ def block_scale_inv(block_amax: torch.Tensor, encode_scale: torch.Tensor, clamp:
     """2.4: the stored decode scale of each block, as torch.float8_e4m3fn; `clamp` False leaves the fmin out."""
     product = block_amax * (encode_scale * SIXTH)
     return e4m3(torch.fmin(product, _constant(FLT_MAX, product)) if clamp else product)
+
+
+def block_scale_base(block_amax: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:
+    """2.5: the scale that takes the block amax to 6, as float32, before four_over_six makes e4m3 of it."""
+    return torch.div(block_amax, _constant(E2M1_MAX, block_amax)) * encode_scale
+
+
+def capped_e4m3(value: torch.Tensor) -> torch.Tensor:
+    """fmin(value, 448) as torch.float8_e4m3fn; where `e4m3` keeps a NaN, this has 448."""
+    return e4m3(torch.fmin(value, _constant(E4M3_MAX, value)))
 
 
 def reciprocal_multiplier(scale_inv: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:
@@ -92,6 +103,11 @@ def nearest_codes(value: torch.Tensor) -> torch.Tensor:
     """2.8: e2m1 codes of float32 values by nearest-even, uint8; a NaN of either sign is 0x7."""
     limits = torch.tensor(_NEAREST_LIMITS, device=value.device)
     return _with_sign(torch.bucketize(value.abs(), limits, out_int32=True), value)
+
+
+def decoded(codes: torch.Tensor) -> torch.Tensor:
+    """The float32 values of uint8 codes 0 to 15; code 8 is -0.0."""
+    return torch.tensor(_SIGNED_VALUES, device=codes.device)[codes.int()]
 
 
 def stochastic_codes(value: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
@@ -132,5 +148,5 @@ def rotate(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
 
 def e2m1_pairs(device: torch.device) -> torch.Tensor:
     """(256, 2) float32: the values of the low and the high nibble of every byte; code 8 is -0.0."""
-    values = torch.tensor([*_VALUES, *(-v for v in _VALUES)], device=device)
+    values = torch.tensor(_SIGNED_VALUES, device=device)
     return torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)

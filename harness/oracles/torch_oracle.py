@@ -1,14 +1,12 @@
 """The torch oracle: one quantizer for every amax granularity, on the device of its input.
 
 It is the second witness of the bytes NUMERICS promises, derived apart from the NumPy oracle: codes are found by
-bisection of exact limits, maxima on integer bit patterns, stochastic rounding as truncation to the e2m1 values. The
-columnwise output is the same quantization of the transposed view, so there is one path. Work goes slab by slab, which
-bounds the temporaries to about 40 bytes an element of a slab and lets a tensor of more than 2^31 elements through.
+bisection of exact limits, maxima on integer bit patterns, stochastic rounding as truncation to the e2m1 values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -18,21 +16,15 @@ from harness.case import Case
 from harness.errors import ContractError
 from harness.oracles import torch_layout as layout
 from harness.oracles import torch_numerics as numerics
+from harness.oracles import torch_source as way
+from harness.oracles.torch_four_over_six import four_over_six
 from harness.oracles.torch_layout import swizzle
-from harness.oracles.torch_philox import element_bits
+from harness.oracles.torch_source import BLOCK, DTYPES, GRANULARITIES, SLAB_ELEMENTS, WINDOW, Slab, Source, divided
 
-__all__ = ["SLAB_ELEMENTS", "dequantize", "quantize", "swizzle"]
+__all__ = ["SLAB_ELEMENTS", "casts", "dequantize", "four_over_six", "quantize", "swizzle"]
 
-SLAB_ELEMENTS = 1 << 26
-BLOCK = 16
-WINDOW = 64
-
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _NAN_BITS = {"bf16": (torch.int16, 0x7FFF), "fp16": (torch.int16, 0x7FFF), "fp32": (torch.int32, 0x7FFFFFFF)}
 _MULTIPLIERS = {"reciprocal": numerics.reciprocal_multiplier, "direct": numerics.direct_multiplier}
-_GRANULARITIES = ("tensor", "row", "window")
-
-Slab = tuple[slice, slice]
 
 
 def quantize(
@@ -59,70 +51,8 @@ def quantize(
     raises ContractError for what NUMERICS refuses
     """
     _refuse(case, x, granularity, multiplier)
-    flags, tensors = case.flags, {}
-    stage = flags.get("stage", "full")
-    for direction, side in enumerate(("rowwise", "columnwise")):
-        if flags.get("outputs", "both") not in ("both", side):
-            continue
-        source = _Source(case, x.t() if direction else x, direction, granularity, slab_elements)
-        if stage == "encode":
-            if amax is None or f"{side}_amax" not in amax:
-                raise ContractError(f"{case.recipe}: stage=encode reads {side}_amax, and it was not given")
-            side_amax = amax[f"{side}_amax"]
-        else:
-            side_amax = source.amax()
-        if stage != "amax":
-            encoder = _Encoder(case, multiplier, amax_floor, clamp_scale)
-            tensors[f"{side}_data"], tensors[f"{side}_scale_inv"] = encoder.encode(source, side_amax)
-        if stage != "encode":
-            tensors[f"{side}_amax"] = side_amax
-    return tensors
-
-
-@dataclass(frozen=True)
-class _Source:
-    """The matrix of one output direction, read slab by slab.
-
-    matrix: (rows, cols) input; for the columnwise output its transposed view, so that blocks run along the last axis
-    direction: 0 rowwise, 1 columnwise, as Philox counts them
-    """
-
-    case: Case
-    matrix: torch.Tensor
-    direction: int
-    granularity: str
-    slab_elements: int
-
-    def slabs(self) -> Iterator[tuple[Slab, torch.Tensor]]:
-        """Pieces of the matrix and what is quantized there: the input, or its rotation in bf16."""
-        rotated = self.direction == 1 and self.case.flags.get("rht", False)
-        for slab in layout.slabs(*self.matrix.shape, self.slab_elements):
-            part = self.matrix[slab].contiguous()
-            yield slab, numerics.rotate(part, int(self.case.flags.get("sign_mask", 0xD7E8))) if rotated else part
-
-    def amax(self) -> torch.Tensor:
-        """2.2 over every granule: (1,), (rows,) or (rows, cols/64) float32."""
-        rows, cols = self.matrix.shape
-        shape = {"tensor": (1,), "row": (rows,), "window": (rows, cols // WINDOW)}[self.granularity]
-        amax = torch.zeros(shape, dtype=torch.float32, device=self.matrix.device)
-        for slab, part in self.slabs():
-            if self.granularity == "tensor":
-                seen, found = amax[0], numerics.magnitude_max(part.flatten(), 0)
-            elif self.granularity == "row":
-                seen, found = amax[slab[0]], numerics.magnitude_max(part, 1)
-            else:
-                seen = amax[slab[0], _divided(slab[1], WINDOW)]
-                found = numerics.magnitude_max(part.unflatten(1, (-1, WINDOW)), 2)
-            seen.copy_(torch.fmax(seen, found))
-        return amax
-
-    def random(self, slab: Slab) -> torch.Tensor:
-        """The random byte of every element of a slab, (rows, blocks, 16) uint8."""
-        device = self.matrix.device
-        row = torch.arange(slab[0].start, slab[0].stop, device=device)
-        block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=device)
-        index = row[:, None] * (self.matrix.shape[1] // BLOCK) + block
-        return element_bits(index, self.direction, self.case.seed, self.case.philox_offset)
+    encode = _Encoder(case, multiplier, amax_floor, clamp_scale)
+    return way.fields(case, way.sources(case, x, granularity, slab_elements), amax, encode)
 
 
 @dataclass(frozen=True)
@@ -134,31 +64,16 @@ class _Encoder:
     amax_floor: float | None
     clamp_scale: bool
 
-    def encode(self, source: _Source, amax: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Packed codes (rows, cols/2) and padded scale bytes of one direction, both uint8."""
-        rows, cols = source.matrix.shape
-        device = source.matrix.device
-        data = torch.empty((rows, cols // 2), dtype=torch.uint8, device=device)
-        scale_inv = torch.zeros(layout.padded_shape(rows, cols // BLOCK), dtype=torch.uint8, device=device)
-        for slab, part in source.slabs():
-            blocks = part.unflatten(1, (-1, BLOCK))
-            encode_scale = numerics.global_encode_scale(_per_block(amax, source.granularity, slab), self.amax_floor)
-            scale = numerics.block_scale_inv(self._block_amax(blocks), encode_scale, self.clamp_scale)
-            value = blocks.float() * self._multiplier(scale, encode_scale).unsqueeze(2)
-            if self.case.flags.get("rounding", "rne") == "sr":
-                codes = numerics.stochastic_codes(value, source.random(slab))
-            else:
-                codes = numerics.nearest_codes(value)
-            data[slab[0], _divided(slab[1], 2)] = layout.pack(codes.flatten(1))
-            scale_inv[slab[0], _divided(slab[1], BLOCK)] = scale.view(torch.uint8)
-        swizzled = self.case.flags.get("scale_layout", "compact") == "swizzled"
-        return data, swizzle(scale_inv) if swizzled else scale_inv
-
-    def _block_amax(self, blocks: torch.Tensor) -> torch.Tensor:
-        amax = numerics.magnitude_max(blocks, 2)
-        if self.case.flags.get("block", "block_1x16") == "block_16x16":
-            amax = amax.unflatten(0, (-1, BLOCK)).amax(1).repeat_interleave(BLOCK, dim=0)
-        return amax
+    def __call__(
+        self, source: Source, slab: Slab, blocks: torch.Tensor, amax: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Codes and scales of one slab, as `torch_source.Encode` wants them."""
+        encode_scale = numerics.global_encode_scale(amax, self.amax_floor)
+        scale = numerics.block_scale_inv(source.block_amax(blocks), encode_scale, self.clamp_scale)
+        value = blocks.float() * self._multiplier(scale, encode_scale).unsqueeze(2)
+        if self.case.flags.get("rounding", "rne") == "sr":
+            return numerics.stochastic_codes(value, source.random(slab)), scale
+        return numerics.nearest_codes(value), scale
 
     def _multiplier(self, scale: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:
         fast = self.case.flags.get("fast_math", False)
@@ -173,20 +88,24 @@ def dequantize(
     tensors: `data` (rows, cols/2) uint8, `scale_inv` padded (rows, cols/16) uint8 in the layout of the case, `amax`
         float32: (1,), (rows,) or (rows, cols/64) by the case's granularity
     returns: `output` (rows, cols) of the case's dtype; a NaN is stored with every bit below the sign set
+    raises ContractError for an amax of another granularity than the case says
     """
     data, scale_inv, amax = tensors["data"], tensors["scale_inv"], tensors["amax"]
     granularity, dtype = case.flags.get("granularity", "tensor"), case.flags.dtype
-    if granularity not in _GRANULARITIES:
+    if granularity not in GRANULARITIES:
         raise ContractError(f"{case.recipe}: no amax granularity {granularity!r}; it is tensor, row or window")
     rows, cols = data.shape[0], data.shape[1] * 2
+    if granularity == "window" and cols % WINDOW:
+        raise ContractError(f"{case.recipe}: a row of {cols} elements is not made of windows of {WINDOW}")
+    way.require_amax(case, "amax", amax, granularity, rows, cols)
     if case.flags.get("scale_layout", "compact") == "swizzled":
         scale_inv = layout.unswizzle(scale_inv)
     rescale = 1.0 / (numerics.E2M1_MAX * int(case.flags.get("e4m3_max", 448)))
-    output = torch.empty((rows, cols), dtype=_DTYPES[dtype], device=data.device)
+    output = torch.empty((rows, cols), dtype=DTYPES[dtype], device=data.device)
     for slab in layout.slabs(rows, cols, slab_elements):
-        scale = scale_inv[slab[0], _divided(slab[1], BLOCK)].view(torch.float8_e4m3fn).float()
-        factor = scale * _per_block(amax, granularity, slab) * rescale
-        values = embedding(data[slab[0], _divided(slab[1], 2)].int(), numerics.e2m1_pairs(data.device))
+        scale = scale_inv[slab[0], divided(slab[1], BLOCK)].view(torch.float8_e4m3fn).float()
+        factor = scale * way.per_block(amax, granularity, slab) * rescale
+        values = embedding(data[slab[0], divided(slab[1], 2)].int(), numerics.e2m1_pairs(data.device))
         value = values.flatten(1).unflatten(1, (-1, BLOCK)) * factor.unsqueeze(2)
         output[slab] = _stored(value.flatten(1), dtype)
     return {"output": output}
@@ -203,24 +122,10 @@ def casts(x: torch.Tensor) -> dict[str, torch.Tensor]:
     }
 
 
-def _divided(span: slice, count: int) -> slice:
-    """The same stretch of an axis whose entries each stand for `count` of the original."""
-    return slice(span.start // count, span.stop // count)
-
-
-def _per_block(amax: torch.Tensor, granularity: str, slab: Slab) -> torch.Tensor:
-    """The amax that governs each 16-block of a slab: (1, 1), (rows, 1) or (rows, blocks)."""
-    if granularity == "tensor":
-        return amax.view(1, 1)
-    if granularity == "row":
-        return amax[slab[0], None]
-    return amax[slab[0], _divided(slab[1], WINDOW)].repeat_interleave(WINDOW // BLOCK, dim=1)
-
-
 def _stored(value: torch.Tensor, dtype: str) -> torch.Tensor:
     """Cast float32 to an output dtype with the hardware's NaN, whatever bits torch's cast gives a NaN."""
     integer, nan = _NAN_BITS[dtype]
-    stored = value.to(_DTYPES[dtype])
+    stored = value.to(DTYPES[dtype])
     stored.view(integer).masked_fill_(value.isnan(), nan)
     return stored
 
@@ -228,16 +133,12 @@ def _stored(value: torch.Tensor, dtype: str) -> torch.Tensor:
 def _refuse(case: Case, x: torch.Tensor, granularity: str, multiplier: str) -> None:
     """Raise ContractError for a call outside NUMERICS sections 3 to 5."""
     flags, name = case.flags, case.recipe
-    if granularity not in _GRANULARITIES:
+    if granularity not in GRANULARITIES:
         raise ContractError(f"{name}: no amax granularity {granularity!r}; it is tensor, row or window")
     if multiplier not in _MULTIPLIERS:
         raise ContractError(f"{name}: no multiplier {multiplier!r}; it is reciprocal or direct")
+    way.require_input(case, x, WINDOW if granularity == "window" else BLOCK)
     dtype = flags.get("dtype", "bf16")
-    if x.dtype != _DTYPES[dtype]:
-        raise ContractError(f"{name}: the input is {x.dtype}, and the case says dtype={dtype}")
-    multiple = WINDOW if granularity == "window" else BLOCK
-    if x.ndim != 2 or x.shape[0] % multiple or x.shape[1] % multiple:
-        raise ContractError(f"{name}: shape {tuple(x.shape)} is not a matrix of multiples of {multiple} in both axes")
     square = flags.get("block", "block_1x16") == "block_16x16"
     if flags.get("rht", False) and (dtype != "bf16" or square):
         raise ContractError(f"{name}: rht takes bf16 and block_1x16 only, not {dtype} with {flags.get('block')}")

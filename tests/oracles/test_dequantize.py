@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from harness.errors import ContractError
-from harness.oracles import dequantize, layout, nvfp4
+from harness.oracles import dequantize, four_over_six, layout, local_1x64, nvfp4, per_tensor, row_scaled
 
 F32 = np.float32
 DTYPES = ["bf16", "fp16", "fp32"]
+LEGAL = [("tensor", 448), ("tensor", 256), ("row", 448), ("row", 256), ("window", 448)]
 
 
 def run(case, x):
@@ -18,22 +19,26 @@ def run(case, x):
 
 
 @pytest.mark.parametrize("scale_layout", ["compact", "swizzled"])
-@pytest.mark.parametrize("e4m3_max", [448, 256])
+@pytest.mark.parametrize(("granularity", "e4m3_max"), LEGAL)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_code_under_every_scale_byte(make_case, dtype, e4m3_max, scale_layout):
-    case = make_case("dequantize", 48, 144, "exhaustive", dtype=dtype, e4m3_max=e4m3_max, scale_layout=scale_layout)
-    tensors = dequantize.inputs(case, np.zeros((48, 144), ml_dtypes.bfloat16))
-    scale_inv = layout.gather(tensors["scale_inv"], (48, 9), scale_layout)
+def test_every_code_under_every_scale_byte(make_case, dtype, granularity, e4m3_max, scale_layout):
+    flags = {"granularity": granularity, "e4m3_max": e4m3_max, "scale_layout": scale_layout}
+    case = make_case("dequantize", 64, 192, "exhaustive", dtype=dtype, **flags)
+    tensors = dequantize.inputs(case, np.zeros((64, 192), ml_dtypes.bfloat16))
+    scale_inv = layout.gather(tensors["scale_inv"], (64, 12), scale_layout)
     assert set(scale_inv.ravel().tolist()) == set(range(256))
     given = dequantize.numpy_oracle(case, tensors)["output"]
     assert (given.shape, given.dtype) == (dequantize.outputs(case)["output"].shape, nvfp4.DTYPES[dtype])
 
-    scales = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(F32)
+    amax = tensors["amax"]
+    assert amax.shape == {"tensor": (1,), "row": (64,), "window": (64, 3)}[granularity]
+    assert np.unique(amax).size == amax.size
+    if granularity != "tensor":
+        amax = amax[:, None] if granularity == "row" else amax.repeat(4, axis=1)
+    scales = scale_inv.view(ml_dtypes.float8_e4m3fn).astype(F32)
     codes = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(F32)
-    c = F32(1) / F32(6 * e4m3_max)
-    f = (scales * tensors["amax"]) * c
-    table = nvfp4.convert(codes[None, :] * f[:, None], dtype)
-    expected = table[scale_inv].reshape(48, 144)
+    f = (scales * amax) * (F32(1) / F32(6 * e4m3_max))
+    expected = nvfp4.convert(codes * f[..., None], dtype).reshape(64, 192)
     unsigned = f"u{given.itemsize}"
     np.testing.assert_array_equal(given.view(unsigned), expected.view(unsigned))
     nan_blocks = np.repeat((scale_inv & 0x7F) == 0x7F, 16, axis=1)
@@ -48,12 +53,12 @@ def test_exhaustive_tiles_share_their_byte(make_case):
     assert set(scale_inv.ravel().tolist()) == set(range(256))
 
 
-@pytest.mark.parametrize("e4m3_max", [448, 256])
-@pytest.mark.parametrize("shape", [(48, 80), (304, 272), (16, 16)], ids=str)
-def test_comes_back_within_half_a_step(make_case, tensor, shape, e4m3_max):
+@pytest.mark.parametrize(("granularity", "e4m3_max"), LEGAL)
+@pytest.mark.parametrize("shape", [(64, 128), (320, 256), (64, 64)], ids=str)
+def test_comes_back_within_half_a_step(make_case, tensor, shape, granularity, e4m3_max):
     """A property, not a byte check: the largest element of a block is within an e4m3 half-step of its input."""
     x = tensor(*shape)
-    case = make_case("dequantize", *shape, dtype="fp32", e4m3_max=e4m3_max)
+    case = make_case("dequantize", *shape, dtype="fp32", granularity=granularity, e4m3_max=e4m3_max)
     blocks = x.astype(F32).reshape(-1, 16)
     at = np.abs(blocks).argmax(1)[:, None]
     largest = np.take_along_axis(blocks, at, 1)
@@ -66,7 +71,7 @@ def test_comes_back_within_half_a_step(make_case, tensor, shape, e4m3_max):
 def test_reduced_maximum_is_not_read_as_the_full_one(make_case, tensor):
     x = tensor(48, 80)
     tensors = dequantize.inputs(make_case("dequantize", 48, 80, dtype="fp32", e4m3_max=256), x)
-    assert nvfp4.decode_e4m3(tensors["scale_inv"]).max() == 256
+    assert nvfp4.decode_e4m3(tensors["scale_inv"]).max() in (256, 384)  # of the map to 6, or to 4
     right, wrong = (
         dequantize.numpy_oracle(make_case("dequantize", 48, 80, dtype="fp32", e4m3_max=m), tensors)["output"]
         for m in (256, 448)
@@ -78,6 +83,25 @@ def test_reads_the_tensor_of_the_block_it_is_asked_for(make_case, tensor):
     case = make_case("dequantize", 48, 80, block="block_16x16")
     scale_inv = dequantize.inputs(case, tensor(48, 80))["scale_inv"][:48, :5].reshape(3, 16, 5)
     assert (scale_inv == scale_inv[:, :1]).all()
+
+
+@pytest.mark.parametrize("scale_layout", ["compact", "swizzled"])
+@pytest.mark.parametrize(("granularity", "e4m3_max"), LEGAL)
+def test_reads_what_the_recipe_of_its_metadata_writes(make_case, tensor, granularity, e4m3_max, scale_layout):
+    x = tensor(64, 128)
+    flags = {"granularity": granularity, "e4m3_max": e4m3_max, "scale_layout": scale_layout}
+    given = dequantize.inputs(make_case("dequantize", 64, 128, **flags), x)
+    if e4m3_max == 256:
+        recipe, oracle, flags = "four_over_six", four_over_six, {"row_scaled": granularity == "row"}
+    else:
+        oracle = {"tensor": per_tensor, "row": row_scaled, "window": local_1x64}[granularity]
+        recipe, flags = oracle.__name__.rpartition(".")[2], {}
+    written = oracle.numpy_oracle(make_case(recipe, 64, 128, outputs="rowwise", **flags), {"input": x})
+    if scale_layout == "swizzled":
+        written["rowwise_scale_inv"] = layout.swizzle(written["rowwise_scale_inv"])
+    assert list(given) == [name.removeprefix("rowwise_") for name in written]
+    for name, array in given.items():
+        np.testing.assert_array_equal(array, written[f"rowwise_{name}"], err_msg=name)
 
 
 def test_an_input_of_another_dtype_is_quantized_as_bf16(make_case, tensor):
@@ -96,21 +120,37 @@ def test_infinite_amax_gives_inf_and_nan(make_case):
 
 
 @pytest.mark.parametrize(
-    ("flags", "word"),
-    [({"granularity": "row"}, "row"), ({"granularity": "window"}, "window"), ({"e4m3_max": 240}, "240")],
+    ("granularity", "shape"),
+    [("tensor", (64,)), ("row", (1,)), ("row", (64, 1)), ("row", (128,)), ("window", (64,)), ("window", (128, 1))],
+    ids=str,
 )
-def test_refuses(make_case, tensor, flags, word):
-    case = make_case("dequantize", 48, 80, **flags)
+def test_an_amax_of_another_granularity_is_refused(make_case, tensor, granularity, shape):
+    case = make_case("dequantize", 64, 128, granularity=granularity)
+    tensors = {**dequantize.inputs(case, tensor(64, 128)), "amax": np.ones(shape, F32)}
+    for oracle in (dequantize.numpy_oracle, dequantize.torch_oracle):
+        with pytest.raises(ContractError, match=f"amax must have the shape .* one amax per {granularity}"):
+            oracle(case, tensors)
+
+
+@pytest.mark.parametrize(
+    ("shape", "flags", "word"),
+    [
+        ((48, 80), {"granularity": "column"}, "tensor, row or window, not one per column"),
+        ((48, 80), {"e4m3_max": 240}, "240"),
+        ((48, 80), {"granularity": "row", "block": "block_16x16"}, "block must be block_1x16"),
+        ((64, 64), {"granularity": "window", "block": "block_16x16"}, "block must be block_1x16"),
+        ((64, 64), {"granularity": "window", "e4m3_max": 256}, "e4m3_max must be 448"),
+        ((64, 80), {"granularity": "window"}, "multiples of 64, not 64x80"),
+        ((48, 72), {}, "48x72"),
+    ],
+)
+def test_refuses(make_case, shape, flags, word):
+    case = make_case("dequantize", *shape, **flags)
     for call in (
         lambda: dequantize.outputs(case),
-        lambda: dequantize.inputs(case, tensor(48, 80)),
+        lambda: dequantize.inputs(case, np.zeros(shape, ml_dtypes.bfloat16)),
         lambda: dequantize.numpy_oracle(case, {}),
         lambda: dequantize.torch_oracle(case, {}),
     ):
         with pytest.raises(ContractError, match=word):
             call()
-
-
-def test_refuses_a_partial_block(make_case):
-    with pytest.raises(ContractError, match="48x72"):
-        dequantize.outputs(make_case("dequantize", 48, 72))

@@ -102,10 +102,10 @@ def test_one_direction_is_that_part_of_both(make_case, tensor, flags):
     case = make_case("per_tensor", 304, 272, **flags)
     both = run(case, x)
     for outputs in ("rowwise", "columnwise"):
-        tensors = per_tensor.quantize(_SameSeed.of(case, outputs=outputs), {"input": x})
+        tensors = per_tensor.numpy_oracle(_SameSeed.of(case, outputs=outputs), {"input": x})
         assert_same(tensors, {n: a for n, a in both.items() if n.startswith(outputs)})
-    amaxes = per_tensor.quantize(_SameSeed.of(case, stage="amax"), {"input": x})
-    encoded = per_tensor.quantize(_SameSeed.of(case, stage="encode"), {"input": x, **amaxes})
+    amaxes = per_tensor.numpy_oracle(_SameSeed.of(case, stage="amax"), {"input": x})
+    encoded = per_tensor.numpy_oracle(_SameSeed.of(case, stage="encode"), {"input": x, **amaxes})
     assert_same(amaxes | encoded, both)
 
 

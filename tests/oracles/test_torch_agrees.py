@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import ml_dtypes
@@ -11,24 +12,85 @@ import torch
 
 from harness.case import Case, Flags
 from harness.errors import ContractError
-from harness.oracles import dequantize, per_tensor, swizzle
+from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, row_scaled, swizzle
 from harness.suite import cover
 
-SHAPES = [(16, 16), (48, 80), (128, 128), (304, 272)]
-LARGEST = SHAPES[-1]  # slow: all flags on two inputs, a few on the others
+BLOCKS = [(16, 16), (48, 80), (128, 128), (304, 272)]
+WINDOWS = [(64, 64), (192, 320)]
+SHAPES = {  # the last of each is slow: all flags on two inputs, a few on the others
+    "per_tensor": BLOCKS,
+    "row_scaled": BLOCKS,
+    "local_1x64": WINDOWS,
+    "four_over_six": BLOCKS,
+    "dequantize": WINDOWS,
+    "swizzle": BLOCKS,
+}
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 NUMPY = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
+_DTYPE = ["bf16", "fp16", "fp32"]
+_BLOCK = ["block_1x16", "block_16x16"]
+_OUTPUTS = ["both", "rowwise", "columnwise"]
+_LAYOUT = ["compact", "swizzled"]
+_STAGE = ["full", "amax", "encode"]
+_UNROTATED = {"rht": [False], "rounding": ["rne"]}
 AXES = {
-    "dtype": ["bf16", "fp16", "fp32"],
-    "block": ["block_1x16", "block_16x16"],
-    "outputs": ["both", "rowwise", "columnwise"],
-    "rht": [False, True],
-    "rounding": ["rne", "sr"],
-    "scale_layout": ["compact", "swizzled"],
-    "fast_math": [False, True],
-    "stage": ["full", "amax", "encode"],
-    "sign_mask": [0xD7E8, 0x0000, 0x8001],
+    "per_tensor": {
+        "dtype": _DTYPE,
+        "block": _BLOCK,
+        "outputs": _OUTPUTS,
+        "rht": [False, True],
+        "rounding": ["rne", "sr"],
+        "scale_layout": _LAYOUT,
+        "fast_math": [False, True],
+        "stage": _STAGE,
+        "sign_mask": [0xD7E8, 0x0000, 0x8001],
+    },
+    "row_scaled": {
+        "dtype": _DTYPE,
+        "outputs": _OUTPUTS,
+        "scale_layout": _LAYOUT,
+        "stage": _STAGE,
+        "block": ["block_1x16"],
+        **_UNROTATED,
+    },
+    "local_1x64": {
+        "dtype": _DTYPE,
+        "outputs": _OUTPUTS,
+        "multiplier": ["direct", "reciprocal"],
+        "scale_layout": _LAYOUT,
+        "block": ["block_1x16"],
+        **_UNROTATED,
+    },
+    "four_over_six": {
+        "dtype": _DTYPE,
+        "outputs": _OUTPUTS,
+        "block": _BLOCK,
+        "error": ["mae", "mse"],
+        "e4m3_max": [256, 448],
+        "error_math": ["exact", "fp16"],
+        "row_scaled": [False, True],
+        "stage": _STAGE,
+        "scale_layout": ["compact"],
+        **_UNROTATED,
+    },
+    "dequantize": {
+        "dtype": _DTYPE,
+        "scale_layout": _LAYOUT,
+        "block": _BLOCK,
+        "granularity": ["tensor", "row", "window"],
+        "e4m3_max": [448, 256],
+    },
 }
+MODULES = {
+    "per_tensor": per_tensor,
+    "row_scaled": row_scaled,
+    "local_1x64": local_1x64,
+    "four_over_six": four_over_six,
+    "dequantize": dequantize,
+}
+RECIPES_AND_SHAPES = [
+    pytest.param(recipe, shape, id="{}-{}x{}".format(recipe, *shape)) for recipe in AXES for shape in SHAPES[recipe]
+]
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -67,7 +129,25 @@ def zeros(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return rng.choice([0.0, -0.0], shape)
 
 
-INPUTS = [normal, ties, specials, finite_extremes, tiny, nothing_but_nan, zeros]
+def equal_errors(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Blocks of few values, whose map-to-4 and map-to-6 errors differ by roundings or not at all."""
+    x = rng.choice([0, 0.75, -1, 4, 5, -5, 6], shape) * rng.choice([1, 1, 1, 0.5, 7 / 6], (shape[0], 1))
+    x[0, 0] = 6 * 256
+    return x * rng.choice([1, 1.3, 1.0625])
+
+
+def lost_errors(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """16x16 tiles whose map-to-4 and map-to-6 errors are both 1, but for errors that are lost or not by their place."""
+    rows, cols = shape
+    tiles = rng.choice([0, 3 * 2.0**-26], (rows // 16, cols // 16, 256), p=[0.8, 0.2])
+    hot = rng.permuted(np.tile(np.arange(256), (*tiles.shape[:2], 1)), axis=2)[..., :7]
+    np.put_along_axis(tiles, hot, np.array([6, 4, 4, 0.75, 0.75, 0.75, 0.75]), axis=2)
+    x = tiles.reshape(*tiles.shape[:2], 16, 16).swapaxes(1, 2).reshape(shape)
+    x[0, 0] = 6 * 256
+    return x
+
+
+INPUTS = [normal, ties, specials, finite_extremes, tiny, nothing_but_nan, zeros, equal_errors, lost_errors]
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
@@ -82,20 +162,27 @@ def to_torch(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def legal(flags: dict[str, object]) -> bool:
+def legal(recipe: str, flags: dict[str, object]) -> bool:
     try:
-        per_tensor.outputs(Case("per_tensor", Flags(flags), 16, 16))
+        MODULES[recipe].outputs(Case(recipe, Flags(flags), 64, 64))
     except ContractError:
         return False
     return True
 
 
-def pairwise_flags() -> list[Flags]:
-    def flags(row: tuple[int | None, ...]) -> dict[str, object]:
-        return {name: values[choice or 0] for (name, values), choice in zip(AXES.items(), row, strict=True)}
+@functools.cache
+def pairwise_flags(recipe: str) -> list[Flags]:
+    def flags(row: tuple[int, ...]) -> dict[str, object]:
+        return {name: values[choice] for (name, values), choice in zip(axes.items(), row, strict=True)}
 
-    rows = cover.pairwise([len(values) for values in AXES.values()], lambda row: not legal(flags(row)))
-    return [Flags(flags(row)) for row in rows]
+    def refused(row: tuple[int | None, ...]) -> bool:
+        chosen = [axis for axis, choice in enumerate(row) if choice is not None]
+        return not (rows[:, chosen] == [row[axis] for axis in chosen]).all(axis=1).any()
+
+    axes = AXES[recipe]
+    sizes = [len(values) for values in axes.values()]
+    rows = np.array([row for row in cover.product(sizes) if legal(recipe, flags(row))])
+    return [Flags(flags(row)) for row in cover.pairwise(sizes, refused)]
 
 
 def agree(module, case: Case, tensors: dict[str, np.ndarray], device: str = "cpu") -> None:
@@ -113,25 +200,15 @@ def agree(module, case: Case, tensors: dict[str, np.ndarray], device: str = "cpu
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("how", INPUTS, ids=lambda how: how.__name__)
-@pytest.mark.parametrize("shape", SHAPES, ids="{0[0]}x{0[1]}".format)
-def test_per_tensor(shape, how, device):
-    flags_of_cases = pairwise_flags() if shape != LARGEST or how in (normal, specials) else pairwise_flags()[:3]
+@pytest.mark.parametrize("recipe, shape", RECIPES_AND_SHAPES)
+def test_the_oracles_agree(recipe, shape, how, device):
+    flags_of_cases = pairwise_flags(recipe)
+    if shape == SHAPES[recipe][-1] and how not in (normal, specials):
+        flags_of_cases = flags_of_cases[:3]
     for flags in flags_of_cases:
-        case = Case("per_tensor", flags, *shape, how.__name__)
-        agree(per_tensor, case, per_tensor.inputs(case, draw(how, shape, flags.dtype)), device)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("how", INPUTS, ids=lambda how: how.__name__)
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
-def test_dequantize(dtype, how, device):
-    for block in ("block_1x16", "block_16x16"):
-        for scale_layout in ("compact", "swizzled"):
-            for e4m3_max in (448, 256):
-                flags = {"dtype": dtype, "scale_layout": scale_layout, "block": block}
-                flags = Flags({**flags, "granularity": "tensor", "e4m3_max": e4m3_max})
-                case = Case("dequantize", flags, 48, 80, how.__name__)
-                agree(dequantize, case, dequantize.inputs(case, draw(how, (48, 80), "bf16")), device)
+        case = Case(recipe, flags, *shape, how.__name__)
+        dtype = "bf16" if recipe == "dequantize" else flags.dtype
+        agree(MODULES[recipe], case, MODULES[recipe].inputs(case, draw(how, shape, dtype)), device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -145,7 +222,7 @@ def test_dequantize_of_every_scale_byte_and_every_code(dtype, amax, device):
 
 
 @pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
-@pytest.mark.parametrize("shape", SHAPES, ids="{0[0]}x{0[1]}".format)
+@pytest.mark.parametrize("shape", SHAPES["swizzle"], ids="{0[0]}x{0[1]}".format)
 def test_swizzle(shape, direction):
     case = Case("swizzle", Flags({"direction": direction}), *shape)
     agree(swizzle, case, swizzle.inputs(case, draw(normal, shape, "bf16")))
@@ -156,7 +233,7 @@ def test_more_elements_than_an_int32_counts_on_cuda():
     rows, cols = (1 << 17) + 128, 1 << 14
     amax = {"rowwise_amax": torch.tensor([5.3], device="cuda"), "columnwise_amax": torch.tensor([5.3], device="cuda")}
     x = torch.randn((rows, cols), dtype=torch.bfloat16, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
-    defaults = {name: values[0] for name, values in AXES.items()}
+    defaults = {name: values[0] for name, values in AXES["per_tensor"].items()}
     flags = Flags({**defaults, "stage": "encode"})
     whole = per_tensor.torch_oracle(Case("per_tensor", flags, rows, cols), {"input": x, **amax})
     tail = per_tensor.torch_oracle(Case("per_tensor", flags, 128, cols), {"input": x[-128:], **amax})
@@ -166,9 +243,10 @@ def test_more_elements_than_an_int32_counts_on_cuda():
     assert torch.equal(whole["columnwise_scale_inv"][:, -8:], tail["columnwise_scale_inv"])
 
 
-def test_the_pairs_reach_every_value_of_every_flag():
-    covered = pairwise_flags()
-    assert all({flags[name] for flags in covered} == set(values) for name, values in AXES.items())
+@pytest.mark.parametrize("recipe", AXES)
+def test_the_pairs_reach_every_value_of_every_flag(recipe):
+    covered = pairwise_flags(recipe)
+    assert all({flags[name] for flags in covered} == set(values) for name, values in AXES[recipe].items())
 
 
 def test_a_wrong_byte_is_seen(monkeypatch):

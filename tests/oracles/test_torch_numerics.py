@@ -81,6 +81,40 @@ def test_tiny_tensor_uses_the_largest_encode_scale():
     assert floored.item() == np.float32(2688) / np.float32(1e-12)
 
 
+def test_the_bound_of_the_block_scales_is_a_parameter_of_the_encode_scale():
+    amax = torch.tensor([3.0])
+    assert torch_numerics.global_encode_scale(amax, e4m3_max=256).item() == 512.0
+    assert torch_numerics.global_encode_scale(amax).item() == 896.0
+
+
+@pytest.mark.parametrize("amax, block_amax", [(8.125, 3.046875), (6.5, 2.4375)])
+def test_the_base_of_four_over_six_is_the_divide_form(amax, block_amax):
+    encode_scale = torch_numerics.global_encode_scale(torch.tensor([amax]))
+    base = torch_numerics.block_scale_base(torch.tensor([block_amax]), encode_scale)
+    assert torch_numerics.capped_e4m3(base).float().item() == 160.0
+    assert torch_numerics.block_scale_inv(torch.tensor([block_amax]), encode_scale).float().item() == 176.0
+
+
+def test_the_base_divides_before_it_multiplies():
+    rng = np.random.default_rng(0)
+    block_amax, scale = rng.uniform(1, 2, (2, 4096)).astype(np.float32)
+    expected = (block_amax / np.float32(6)) * scale
+    got = torch_numerics.block_scale_base(torch.from_numpy(block_amax), torch.from_numpy(scale)).numpy()
+    assert np.array_equal(got, expected)
+    assert (got != block_amax * scale / np.float32(6)).any()
+
+
+def test_the_cap_drops_a_nan_as_fmin_does():
+    value = torch.tensor([float("nan"), float("inf"), 449.0, 3.0])
+    assert torch_numerics.capped_e4m3(value).float().tolist() == [448.0, 448.0, 448.0, 3.0]
+
+
+def test_decoded_gives_every_code_its_value():
+    values = torch_numerics.decoded(torch.arange(16, dtype=torch.uint8))
+    assert [Fraction(v) for v in values[:8].tolist()] == VALUES
+    assert torch.equal(values[8:], -values[:8]) and values[8].signbit()
+
+
 def test_fast_math_multiplier_is_bf16_and_finite():
     scale = torch.tensor([0.0, 3.0, 448.0]).to(torch.float8_e4m3fn)
     got = torch_numerics.fast_multiplier(scale, torch.tensor(1000.0)).view(torch.int32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,7 +9,6 @@ from harness.case import Case, Flags
 from harness.errors import ContractError
 from harness.oracles import torch_layout, torch_numerics, torch_oracle
 
-VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 DEFAULTS = {
     "dtype": "bf16",
     "block": "block_1x16",
@@ -287,59 +285,24 @@ def test_refusals_name_what_would_be_right(flags, granularity, shape, word):
         torch_oracle.quantize(per_tensor(*shape, **flags), torch.zeros(shape, dtype=torch.bfloat16), granularity)
 
 
-def decoding(dtype: str, **flags) -> Case:
-    base = {"dtype": dtype, "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
-    return Case("dequantize", Flags({**base, **flags}), 0, 0)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("granularity", ["tensor", "row", "window"])
-@pytest.mark.parametrize("e4m3_max", [448, 256])
-def test_dequantize_rounds_after_every_product(dtype, granularity, e4m3_max):
-    generator = torch.Generator().manual_seed(7)
-    data = torch.randint(0, 256, (64, 64), generator=generator).to(torch.uint8)
-    scale_inv = torch.randint(0, 127, (128, 8), generator=generator).to(torch.uint8)
-    amax = torch.rand({"tensor": (1,), "row": (64,), "window": (64, 2)}[granularity], generator=generator) * 1e3
-    case = decoding(dtype, granularity=granularity, e4m3_max=e4m3_max)
-    tensors = {"data": data, "scale_inv": scale_inv, "amax": amax}
-    output = torch_oracle.dequantize(case, tensors)["output"]
-    assert output.shape == (64, 128) and output.dtype == DTYPES[dtype]
-    rescale = {448: np.uint32(0x39C30C31), 256: np.uint32(0x3A2AAAAB)}[e4m3_max].view(np.float32)
-    scales = scale_inv.view(torch.float8_e4m3fn).float().numpy()
-    for r, c in [(0, 0), (1, 17), (63, 127), (40, 64), (12, 63), (33, 98)]:
-        granule = amax.reshape(-1, 1 if granularity != "window" else 2).numpy()
-        a = granule[0 if granularity == "tensor" else r, c // 64 if granularity == "window" else 0]
-        code = int(data[r, c // 2]) >> 4 * (c % 2) & 15
-        q = np.float32(VALUES[code & 7] * (-1 if code & 8 else 1))
-        expected = torch.tensor(q * ((scales[r, c // 16] * a) * rescale)).to(DTYPES[dtype])
-        assert output[r, c] == expected
-    tiled = decoding(dtype, granularity=granularity, e4m3_max=e4m3_max, scale_layout="swizzled")
-    swizzled = {**tensors, "scale_inv": torch_oracle.swizzle(scale_inv)}
-    same(
-        torch_oracle.dequantize(tiled, swizzled),
-        {"output": output},
-    )
-    same(torch_oracle.dequantize(case, tensors, slab_elements=1), {"output": output})
+def test_encode_refuses_an_amax_of_another_granularity(granularity):
+    given = {"rowwise_amax": torch.ones(3)}
+    with pytest.raises(ContractError, match=rf"rowwise_amax is \(3,\), and one amax per {granularity}"):
+        torch_oracle.quantize(per_tensor(64, 64, stage="encode", outputs="rowwise"), ragged(64, 64), granularity, given)
 
 
-@pytest.mark.parametrize("dtype, bits", [("fp32", 0x7FFFFFFF), ("bf16", 0x7FFF), ("fp16", 0x7FFF)])
-def test_dequantize_stores_the_hardware_nan_and_keeps_signed_zero(dtype, bits):
-    tensors = {
-        "data": torch.full((1, 8), 0xF8, dtype=torch.uint8),
-        "scale_inv": torch.full((128, 4), 0x38, dtype=torch.uint8),
-        "amax": torch.tensor([float("inf")]),
-    }
-    output = torch_oracle.dequantize(decoding(dtype), tensors)["output"]
-    integer = torch.int32 if dtype == "fp32" else torch.int16
-    assert output.view(integer)[0, 0] == bits and output[0, 1] == -float("inf")
-    tensors["amax"] = torch.tensor([1.0])
-    output = torch_oracle.dequantize(decoding(dtype), tensors)["output"]
-    assert output[0, 0] == 0 and output[0, 0].signbit()
+def test_the_amax_fields_stay_raw_under_a_floor():
+    x = torch.full((64, 64), 2.0**-60, dtype=torch.bfloat16)
+    out = torch_oracle.quantize(per_tensor(64, 64), x, "window", multiplier="direct", amax_floor=1e-12)
+    assert (out["rowwise_amax"] == 2.0**-60).all() and (out["columnwise_amax"] == 2.0**-60).all()
+    # S_enc = 2688/1e-12, so the block scale is 448 * 2^-60/1e-12 = 3.9e-4, less than half of the least e4m3 value.
+    assert not out["rowwise_scale_inv"].any() and not out["rowwise_data"].any()
 
 
-def test_dequantize_refuses_an_unknown_granularity():
-    with pytest.raises(ContractError, match="granularity"):
-        torch_oracle.dequantize(
-            decoding("bf16", granularity="column"),
-            {"data": torch.zeros(1, 8, dtype=torch.uint8), "scale_inv": None, "amax": None},
-        )
+def test_the_largest_window_amax_is_the_per_tensor_amax():
+    x = ragged(192, 128)
+    windows = torch_oracle.quantize(per_tensor(192, 128, stage="amax"), x, "window")
+    tensor = torch_oracle.quantize(per_tensor(192, 128, stage="amax"), x)
+    for side, amax in tensor.items():
+        assert windows[side].max() == amax[0]

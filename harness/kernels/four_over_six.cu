@@ -1,0 +1,226 @@
+// four_over_six: two scales are tried for every block, one that maps its amax to 6 and one that maps it to 4, and the
+// one with the smaller error is kept.
+//
+// Contract (NUMERICS 6), rounding of each step to nearest-even in fp32, E = e4m3_max:
+//   1. amax       = max |x| over the tensor (row_scaled: over a row), NaN dropped
+//      S_enc      = min(6 E / amax, FLT_MAX), 1 if amax is 0 or inf;   S_dec = 1 / S_enc
+//   2. base       = (block_amax / 6) * S_enc                            block: 1x16, or a 16x16 tile
+//   3. scale_inv  = e4m3(base) for 6, e4m3(base * 1.5) for 4, at most 448 whatever E
+//   4. multiplier = min(1 / (scale_inv * S_dec), FLT_MAX)
+//   5. code       = e2m1(x * multiplier), nearest-even
+//   6. error      = sum of |d| (mae) or d * d (mse), element 0 to 15 in this order
+//                   exact: d = code * scale_inv * amax / (6 E) - x       fp16: d = code * scale_inv - x * S_enc
+//   7. 16x16: the errors of the tile's sixteen lines (rows; columnwise: columns) add up as a tree: lines 8 apart first,
+//      then 4, 2, 1
+//   8. the codes mapped to 4 if their error is smaller, else those mapped to 6; so a tie or a NaN chooses 6
+// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448.
+// rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; it chooses for itself.
+//
+// Run it: make verify R=four_over_six          Time it: make bench R=four_over_six
+#include "candidates.cuh"
+#include "layout.cuh"
+#include "nvfp4.cuh"
+#include "tile.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+constexpr int kThreads = Turn::kThreads;
+constexpr int kWarps = kThreads / 32;
+
+// What registers allow without spilling.
+template <typename Dtype>
+constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
+constexpr int kTileBlocksPerSm = 2;
+
+// amax_rows: a warp takes a row, a lane keeps this many blocks of 16 in flight.
+constexpr int kAmaxUnroll = 2;
+constexpr int kWholeRow = 1 << 30;
+
+// rowwise: the bands of a tile lie side by side, so that a block of threads stores 32 neighbouring scale bytes.
+constexpr int kRowwiseTileRows = kBlock;
+constexpr int kRowwiseTileCols = kWarps * Turn::kCols;
+
+// =====================================================================================================================
+// Helpers
+// =====================================================================================================================
+
+// Step 7, the error of a tile. A thread holds two lines: 8 apart in a RowRole, 1 apart in a ColumnRole of square tiles.
+// The other distances lie 16, 8 and 4 lanes apart, the largest first.
+template <Outputs direction>
+__device__ __forceinline__ void sum_lines(float& first, float& second) {
+  if constexpr (direction == Outputs::rowwise) first = __fadd_rn(first, second);
+#pragma unroll
+  for (int offset = 16; offset >= 4; offset /= 2) {
+    first = __fadd_rn(first, __shfl_xor_sync(~0u, first, offset));
+    if constexpr (direction == Outputs::columnwise) second = __fadd_rn(second, __shfl_xor_sync(~0u, second, offset));
+  }
+  if constexpr (direction == Outputs::columnwise) first = __fadd_rn(first, second);
+  second = first;
+}
+
+// Steps 1 to 8 for the blocks of a thread's two lines. values(i, x): the sixteen elements of line i
+template <
+    typename Dtype, Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled,
+    typename Values>
+__device__ __forceinline__ void encode_lines(
+    Values values, const float (&block_amax)[2], const float* __restrict__ amax, const ScaleExtents& extents,
+    const int (&line)[2], int block_in_line, u8* __restrict__ data, u8* __restrict__ scale_inv) {
+  Candidates tried[2];
+  GlobalScale global;
+  float granule_amax;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (row_scaled || i == 0) {
+      granule_amax = __ldg(row_scaled ? amax + min(line[i], extents.rows - 1) : amax);
+      global = global_scale(granule_amax, float(e4m3_max));
+    }
+    float x[kBlock];
+    values(i, x);
+    tried[i] = candidates<Dtype, error, error_math, e4m3_max>(x, block_amax[i], granule_amax, global);
+    if constexpr (block == Block::block_1x16) {
+      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].better());
+    }
+  }
+  if constexpr (block == Block::block_16x16) {
+    sum_lines<direction>(tried[0].four.error, tried[1].four.error);
+    sum_lines<direction>(tried[0].six.error, tried[1].six.error);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].better());
+    }
+  }
+}
+
+// =====================================================================================================================
+// amax (step 1)
+// =====================================================================================================================
+
+template <typename Dtype>
+__global__ void __launch_bounds__(TensorAmax::kThreads) four_over_six_amax(
+    const Dtype* __restrict__ input,      // (rows, cols)
+    float* __restrict__ rowwise_amax,     // (1,), or null
+    float* __restrict__ columnwise_amax,  // (1,), or null
+    GridMax* __restrict__ amax_state,     // (1,) zero before and after
+    int rows, int cols) {
+  tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
+}
+
+template <typename Dtype>
+__global__ void __launch_bounds__(kThreads) four_over_six_amax_rows(
+    const Dtype* __restrict__ input,   // (rows, cols)
+    float* __restrict__ rowwise_amax,  // (rows,)
+    int rows, int cols) {
+  const int row = tile_origin(kWarps, kWholeRow).row + threadIdx.x / 32;
+  if (row >= rows) return;
+  const ScaleExtents extents(rows, u32(cols) / kBlock);
+  u32 running = 0;
+  for (int first = threadIdx.x % 32; first < extents.blocks; first += 32 * kAmaxUnroll) {
+    Packed16<Dtype> x[kAmaxUnroll];
+#pragma unroll
+    for (int i = 0; i < kAmaxUnroll; ++i) x[i] = load_block(input, extents, row, first + 32 * i);
+#pragma unroll
+    for (int i = 0; i < kAmaxUnroll; ++i) running = max2(running, absmax<Dtype>(x[i].word), Dtype{});
+  }
+  const u32 bits = __reduce_max_sync(~0u, __float_as_uint(amax_of_word<Dtype>(running)));
+  if (threadIdx.x % 32 == 0) rowwise_amax[row] = __uint_as_float(bits);
+}
+
+// =====================================================================================================================
+// encode (steps 1 to 8)
+// =====================================================================================================================
+
+// 2 bytes of bf16 in, 0.5625 out.
+template <typename Dtype, Block block, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled>
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_over_six_encode_rowwise(
+    const Dtype* __restrict__ input,         // (rows, cols)
+    const float* __restrict__ rowwise_amax,  // (1,), or (rows,) with row_scaled
+    u8* __restrict__ rowwise_data,           // (rows, cols/2) e2m1 pairs
+    u8* __restrict__ rowwise_scale_inv,      // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
+    int rows, int cols) {
+  static_assert(!row_scaled || block == Block::block_1x16, "the rows of a 16x16 tile have amaxes of their own");
+  const TileOrigin origin = tile_origin(kRowwiseTileRows, kRowwiseTileCols);
+  const RowRole role;
+  const ScaleExtents extents(rows, u32(cols) / kBlock);
+  const int block_col = u32(origin.col) / kBlock + role.band * Turn::kBlocks + role.block;
+  const int row[2] = {origin.row + role.row_in_band(0), origin.row + role.row_in_band(1)};
+  Packed16<Dtype> x[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, row[i], block_col);
+  float amax[2] = {block_amax(x[0]), block_amax(x[1])};
+  if constexpr (block == Block::block_16x16) amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
+  encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, row_scaled>(
+      [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, extents, row, block_col,
+      rowwise_data, rowwise_scale_inv);
+}
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
+template <typename Dtype, Block block, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math>
+__global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_encode_tile(
+    const Dtype* __restrict__ input,            // (rows, cols)
+    const float* __restrict__ rowwise_amax,     // (1,), or null
+    const float* __restrict__ columnwise_amax,  // (1,)
+    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+    u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
+    u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+    int rows, int cols) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use four_over_six_encode_rowwise");
+  __shared__ SharedTile<Dtype> tile;
+  __shared__ float tile_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
+  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
+
+  // Rowwise: from registers, on the way into shared memory.
+  {
+    const RowRole role;
+    const int block_col = u32(origin.col) / kBlock + role.block;
+    const ScaleExtents extents(rows, u32(cols) / kBlock);
+    const int row[2] = {origin.row + role.row(0), origin.row + role.row(1)};
+    Packed16<Dtype> x[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, row[i], block_col);
+    float amax[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      amax[i] = block_amax(x[i]);
+      tile.store(role, i, x[i]);
+    }
+    if constexpr (block == Block::block_16x16) {
+      amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
+      if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
+    }
+    if constexpr (outputs == Outputs::both) {
+      encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, false>(
+          [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, extents, row, block_col,
+          rowwise_data, rowwise_scale_inv);
+    }
+  }
+  __syncthreads();
+  // Columnwise: the same of the transpose.
+  {
+    const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_square_tiles() : ColumnRole();
+    const int block_row = u32(origin.row) / kBlock + role.band;
+    const ScaleExtents extents(cols, u32(rows) / kBlock);
+    const int col[2] = {origin.col + role.col, origin.col + role.col + 1};
+    const ColumnPair<Dtype> pair = tile.column_pair(role);
+    float amax[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      amax[i] = block == Block::block_16x16 ? tile_amax[role.band][role.col / kBlock] : pair.amax(i);
+    }
+    encode_lines<Dtype, block, Outputs::columnwise, error, e4m3_max, error_math, false>(
+        [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, columnwise_amax, extents, col, block_row,
+        columnwise_data, columnwise_scale_inv);
+  }
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch four_over_six_amax_launch = TensorAmax::kLaunch;
+__constant__ Launch four_over_six_amax_rows_launch = {kWarps, kWholeRow, kThreads, 0, Schedule::tiles};
+__constant__ Launch four_over_six_encode_rowwise_launch = {
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch four_over_six_encode_tile_launch = {Turn::kRows, Turn::kCols, kThreads, 0, Schedule::tiles};

@@ -1,0 +1,130 @@
+// local_1x64: one amax for each window of 64 elements. One pass over the input makes both directions.
+//
+// Contract (NUMERICS 5), rounding of each step to nearest-even in fp32:
+//   1. amax       = max |x| over a 1x64 window, NaN dropped; stored as it is
+//   2. S_enc      = min(2688 / max(amax, 1e-12), FLT_MAX), 1 if amax is inf
+//   3. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))            of each of the window's four 1x16 blocks
+//   4. multiplier = S_enc / scale_inv, 0 if scale_inv is 0         reciprocal: min(1 / (scale_inv * (1/S_enc)), FLT_MAX)
+//   5. code       = e2m1(x * multiplier), nearest-even
+// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. direct: a block whose scale underflows to 0
+// encodes as zeros of their signs; reciprocal: its non-zero elements as +-6.
+// rowwise: windows along cols. columnwise: the same of the transpose, stored transposed.
+//
+// Run it: make verify R=local_1x64          Time it: make bench R=local_1x64
+#include "layout.cuh"
+#include "nvfp4.cuh"
+#include "tile.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+constexpr int kWindowBlocks = kWindow / kBlock;
+static_assert(kWindow == Turn::kCols, "a tile holds one window of each of its rows, and two of each of its columns");
+
+// =====================================================================================================================
+// Helpers
+// =====================================================================================================================
+
+// The windows of the two lines of a RowRole or ColumnRole, each in four neighbouring lanes. Even lanes reduce the first
+// window and odd lanes the second, so that a thread divides once for both.
+struct WindowPair {
+  float own_amax;
+  GlobalScale scale[2];
+
+  template <Multiplier multiplier>
+  __device__ static WindowPair reduce(const float (&block_amax)[2]) {
+    const bool odd = threadIdx.x % 2 != 0;
+    const float passed_on = odd ? block_amax[0] : block_amax[1];
+    float amax = fmaxf(odd ? block_amax[1] : block_amax[0], __shfl_xor_sync(~0u, passed_on, 1));
+    amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 2));
+    const GlobalScale own = window_scale(amax);
+    float encode[2], decode[2] = {};
+    share_pair(own.encode, encode);
+    if constexpr (multiplier == Multiplier::reciprocal) share_pair(own.decode, decode);
+    return {amax, {{encode[0], decode[0]}, {encode[1], decode[1]}}};
+  }
+
+  // lines: of the windows; the first two lanes of the four store one window each
+  __device__ void store_amax(float* __restrict__ amax, int line, int block, int lines, int windows_per_line) const {
+    const int lane = threadIdx.x % kWindowBlocks;
+    const int window = u32(block) / kWindowBlocks;
+    if (lane < 2 && line < lines && window < windows_per_line)
+      amax[row_offset(line, windows_per_line) + window] = own_amax;
+  }
+};
+
+// =====================================================================================================================
+// Kernel
+// =====================================================================================================================
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
+template <typename Dtype, Outputs outputs, Multiplier multiplier, ScaleLayout scale_layout>
+__global__ void __launch_bounds__(Turn::kThreads) local_1x64_quantize(
+    const Dtype* __restrict__ input,        // (rows, cols)
+    float* __restrict__ rowwise_amax,       // (rows, cols/64), or null
+    u8* __restrict__ rowwise_data,          // (rows, cols/2) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+    float* __restrict__ columnwise_amax,    // (cols, rows/64), or null
+    u8* __restrict__ columnwise_data,       // (cols, rows/2) e2m1 pairs, or null
+    u8* __restrict__ columnwise_scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) e4m3, or null
+    int rows, int cols) {
+  static_assert(multiplier != Multiplier::fast, "windows have no fast_math");
+  __shared__ SharedTile<Dtype> tile;
+  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
+
+  // Rowwise: from registers, on the way into shared memory.
+  {
+    const RowRole role;
+    const int block_col = u32(origin.col) / kBlock + role.block;
+    const ScaleExtents extents(rows, u32(cols) / kBlock);
+    Packed16<Dtype> x[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, origin.row + role.row(i), block_col);
+    if constexpr (outputs != Outputs::rowwise) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) tile.store(role, i, x[i]);
+    }
+    if constexpr (outputs != Outputs::columnwise) {
+      const float amax[2] = {block_amax(x[0]), block_amax(x[1])};
+      const WindowPair windows = WindowPair::reduce<multiplier>(amax);
+      windows.store_amax(
+          rowwise_amax, origin.row + role.row(threadIdx.x % 2), block_col, rows, u32(extents.blocks) / kWindowBlocks);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = origin.row + role.row(i);
+        float values[kBlock];
+        unpack(x[i], values);
+        const EncodedBlock encoded = encode_block<multiplier>(values, amax[i], windows.scale[i]);
+        store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
+      }
+    }
+  }
+  if constexpr (outputs == Outputs::rowwise) return;
+  __syncthreads();
+  // Columnwise: the same of the transpose.
+  {
+    const ColumnRole role;
+    const int block_row = u32(origin.row) / kBlock + role.band;
+    const ScaleExtents extents(cols, u32(rows) / kBlock);
+    const ColumnPair<Dtype> pair = tile.column_pair(role);
+    const float amax[2] = {pair.amax(0), pair.amax(1)};
+    const WindowPair windows = WindowPair::reduce<multiplier>(amax);
+    windows.store_amax(
+        columnwise_amax, origin.col + role.col + threadIdx.x % 2, block_row, cols, u32(extents.blocks) / kWindowBlocks);
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      const int col = origin.col + role.col + column;
+      float values[kBlock];
+      pair.unpack(column, values);
+      const EncodedBlock encoded = encode_block<multiplier>(values, amax[column], windows.scale[column]);
+      store_block<scale_layout>(columnwise_data, columnwise_scale_inv, extents, col, block_row, encoded);
+    }
+  }
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch local_1x64_quantize_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};

@@ -1,0 +1,133 @@
+"""Around the steps of every quantizing recipe: which outputs, how far, from which amax, one slab of lines at a time.
+
+A recipe brings the granularity of its amax and `encode`, its numbered steps from that amax to bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from harness.case import Case, Flags, FlagValue
+from harness.errors import ContractError
+from harness.oracles import layout, nvfp4
+from harness.oracles.layout import COLUMNWISE, ROWWISE, Direction, Slab
+from harness.tensor import Field
+
+Encode = Callable[[Case, Slab, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""(case, slab, amax of every block) → scale bytes (lines, length/16) and codes (lines, length), uint8."""
+Prepare = Callable[[Case, Slab], np.ndarray]
+"""What is quantized instead of the slab's own values, float32."""
+
+
+def require(case: Case, flag: str, value: FlagValue, because: str) -> None:
+    """Raise ContractError with the reason unless a flag has the one value the recipe defines."""
+    if case.flags[flag] != value:
+        given, right = (str(v).lower() if isinstance(v, bool) else v for v in (case.flags[flag], value))
+        raise ContractError(f"{case.recipe}: {flag} must be {right}, not {given}: {because}")
+
+
+def directions(case: Case) -> tuple[Direction, ...]:
+    """The outputs that are asked for."""
+    return {"both": (ROWWISE, COLUMNWISE), "rowwise": (ROWWISE,), "columnwise": (COLUMNWISE,)}[case.flags.outputs]
+
+
+def outputs(case: Case, granularity: str) -> dict[str, Field]:
+    """The arrays a case writes: data, scale_inv and amax of each requested direction, as far as its stage goes."""
+    flags, fields = case.flags, {}
+    swizzled = flags.scale_layout == "swizzled"
+    for direction in directions(case):
+        name, of = direction.name, (case.rows, case.cols, direction)
+        if _stage(case) != "amax":
+            fields[f"{name}_data"] = layout.data_field(*of)
+            fields[f"{name}_scale_inv"] = layout.scale_field(*of, flags.block, swizzled)
+        if _stage(case) != "encode":
+            fields[f"{name}_amax"] = layout.amax_field(*of, granularity)
+    return fields
+
+
+def inputs(case: Case, x: np.ndarray, granularity: str, prepare: Prepare | None = None) -> dict[str, np.ndarray]:
+    """The arrays the kernel reads: `input` (rows, cols), and for stage=encode the amaxes, float32."""
+    tensors = {"input": x}
+    if _stage(case) == "encode":
+        for direction in directions(case):
+            tensors[f"{direction.name}_amax"] = _amax(case, x, direction, granularity, prepare)
+    return tensors
+
+
+def given_amaxes(case: Case, tensors: Mapping[str, Any], granularity: str) -> dict[str, Any]:
+    """The amax fields that stage=encode reads, arrays of either library; ContractError for another granularity."""
+    given = {}
+    if _stage(case) == "encode":
+        for direction in directions(case):
+            name = f"{direction.name}_amax"
+            given[name] = tensors[name]
+            layout.require_amax(case, name, tensors[name].shape, direction, granularity)
+    return given
+
+
+def quantize(
+    case: Case, tensors: dict[str, np.ndarray], granularity: str, encode: Encode, prepare: Prepare | None = None
+) -> dict[str, np.ndarray]:
+    """Every field of `outputs(case, granularity)`."""
+    given, written = given_amaxes(case, tensors, granularity), {}
+    for direction in directions(case):
+        name = f"{direction.name}_amax"
+        if name in given:
+            written[name] = given[name]
+        else:
+            written[name] = _amax(case, tensors["input"], direction, granularity, prepare)
+        if _stage(case) == "amax":
+            continue
+        lines, length = direction.extents(case.rows, case.cols)
+        data = np.empty((lines, length // nvfp4.CODES_PER_BYTE), np.uint8)
+        scale_inv = np.empty((lines, length // nvfp4.BLOCK), np.uint8)
+        for slab in _slabs(case, tensors["input"], direction, prepare):
+            amax = layout.amax_of_blocks(written[name], slab.lines, granularity)
+            scale_inv[slab.lines], codes = encode(case, slab, amax)
+            data[slab.lines] = nvfp4.pack(codes)
+        written[f"{direction.name}_data"] = data
+        written[f"{direction.name}_scale_inv"] = layout.arrange(scale_inv, case.flags.scale_layout)
+    return {name: written[name] for name in outputs(case, granularity)}
+
+
+def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagValue) -> dict[str, np.ndarray]:
+    """The tensor that a consumer's case reads, by a recipe's NumPy oracle: all plain and simple but for `flags`.
+
+    `x` as bf16; rowwise, 1x16, nearest-even, compact, in one stage.
+    """
+    plain = {
+        "block": "block_1x16",
+        "outputs": "rowwise",
+        "rht": False,
+        "rounding": "rne",
+        "scale_layout": "compact",
+        "fast_math": False,
+        "stage": "full",
+        "multiplier": "direct",
+        "error": "mae",
+        "error_math": "exact",
+    }
+    recipe = oracle.__name__.rpartition(".")[2]
+    quantized_case = replace(case, recipe=recipe, flags=Flags({**plain, **flags, "dtype": "bf16"}))
+    return oracle.numpy_oracle(quantized_case, {"input": nvfp4.convert(x.astype(np.float32), "bf16")})
+
+
+def _stage(case: Case) -> FlagValue:
+    return case.flags.get("stage", "full")
+
+
+def _slabs(case: Case, x: np.ndarray, direction: Direction, prepare: Prepare | None) -> Iterator[Slab]:
+    for slab in direction.slabs(x):
+        yield slab._replace(v=prepare(case, slab)) if prepare else slab
+
+
+def _amax(case: Case, x: np.ndarray, direction: Direction, granularity: str, prepare: Prepare | None) -> np.ndarray:
+    """2.2  The raw amax of every granule, in the shape of its field."""
+    amax = {"tensor": nvfp4.amax, "row": nvfp4.line_amax, "window": nvfp4.window_amax}[granularity]
+    found = np.concatenate([amax(slab.v) for slab in _slabs(case, x, direction, prepare)])
+    return nvfp4.amax(found) if granularity == "tensor" else found

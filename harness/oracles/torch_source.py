@@ -1,0 +1,182 @@
+"""The way through a tensor that every torch quantizer takes: both directions, slab by slab, under its granules' amax.
+
+The columnwise output is the quantization of the transposed view, so there is one path. Work goes slab by slab, which
+bounds the temporaries to some tens of bytes an element of a slab and lets a tensor of more than 2^31 elements through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from harness.case import Case
+from harness.errors import ContractError
+from harness.oracles import torch_layout as layout
+from harness.oracles import torch_numerics as numerics
+from harness.oracles.torch_philox import element_bits
+
+SLAB_ELEMENTS = 1 << 26
+BLOCK = 16
+WINDOW = 64
+GRANULARITIES = ("tensor", "row", "window")
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+Slab = tuple[slice, slice]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The matrix of one output direction, read slab by slab.
+
+    matrix: (rows, cols) input; for the columnwise output its transposed view, so that blocks run along the last axis
+    direction: 0 rowwise, 1 columnwise, as Philox counts them
+    granularity: what one amax covers: `tensor`, `row` or `window` of 64 elements
+    slab_elements: elements that are in float32 at one time
+    """
+
+    case: Case
+    matrix: torch.Tensor
+    direction: int
+    granularity: str
+    slab_elements: int
+
+    def slabs(self) -> Iterator[tuple[Slab, torch.Tensor]]:
+        """Pieces of the matrix and what is quantized there: the input, or its rotation in bf16."""
+        rotated = self.direction == 1 and self.case.flags.get("rht", False)
+        for slab in layout.slabs(*self.matrix.shape, self.slab_elements):
+            part = self.matrix[slab].contiguous()
+            yield slab, numerics.rotate(part, int(self.case.flags.get("sign_mask", 0xD7E8))) if rotated else part
+
+    def amax(self) -> torch.Tensor:
+        """2.2 over every granule, float32 of `amax_shape`."""
+        amax = torch.zeros(
+            amax_shape(self.granularity, *self.matrix.shape), dtype=torch.float32, device=self.matrix.device
+        )
+        for slab, part in self.slabs():
+            if self.granularity == "tensor":
+                seen, found = amax[0], numerics.magnitude_max(part.flatten(), 0)
+            elif self.granularity == "row":
+                seen, found = amax[slab[0]], numerics.magnitude_max(part, 1)
+            else:
+                seen = amax[slab[0], divided(slab[1], WINDOW)]
+                found = numerics.magnitude_max(part.unflatten(1, (-1, WINDOW)), 2)
+            seen.copy_(torch.fmax(seen, found))
+        return amax
+
+    def block_amax(self, blocks: torch.Tensor) -> torch.Tensor:
+        """The amax that each block's scale is made of, of (rows, blocks, 16): its own, or that of its 16x16 tile."""
+        amax = numerics.magnitude_max(blocks, 2)
+        if self.case.flags.get("block", "block_1x16") == "block_16x16":
+            amax = amax.unflatten(0, (-1, BLOCK)).amax(1).repeat_interleave(BLOCK, dim=0)
+        return amax
+
+    def random(self, slab: Slab) -> torch.Tensor:
+        """The random byte of every element of a slab, (rows, blocks, 16) uint8."""
+        device = self.matrix.device
+        row = torch.arange(slab[0].start, slab[0].stop, device=device)
+        block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=device)
+        index = row[:, None] * (self.matrix.shape[1] // BLOCK) + block
+        return element_bits(index, self.direction, self.case.seed, self.case.philox_offset)
+
+    def blocks(self, amax: torch.Tensor) -> Iterator[tuple[Slab, torch.Tensor, torch.Tensor]]:
+        """Each slab with its elements, (rows, blocks, 16), and the amax that governs each block, as `per_block`."""
+        for slab, part in self.slabs():
+            yield slab, part.unflatten(1, (-1, BLOCK)), per_block(amax, self.granularity, slab)
+
+
+# (source, slab, its elements (rows, blocks, 16), amax of each block) → uint8 codes of the elements, float8 block scales
+Encode = Callable[[Source, Slab, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def sources(case: Case, x: torch.Tensor, granularity: str, slab_elements: int) -> dict[str, Source]:
+    """The directions that the case asks for, by the prefix of their fields, rowwise first."""
+    matrices = {"rowwise": x, "columnwise": x.t()}
+    return {
+        side: Source(case, matrix, direction, granularity, slab_elements)
+        for direction, (side, matrix) in enumerate(matrices.items())
+        if case.flags.get("outputs", "both") in ("both", side)
+    }
+
+
+def fields(
+    case: Case, sides: Mapping[str, Source], given: Mapping[str, torch.Tensor] | None, encode: Encode
+) -> dict[str, torch.Tensor]:
+    """The fields of each direction in the order of NUMERICS section 1, as far as the stage of the case goes.
+
+    given: the amax fields that stage=encode reads; not written again
+    raises ContractError if one is missing or of another granularity
+    """
+    stage, tensors = case.flags.get("stage", "full"), {}
+    for side, source in sides.items():
+        amax = side_amax(case, side, source, given)
+        if stage != "amax":
+            tensors[f"{side}_data"], tensors[f"{side}_scale_inv"] = _encoded(source, amax, encode)
+        if stage != "encode":
+            tensors[f"{side}_amax"] = amax
+    return tensors
+
+
+def side_amax(case: Case, side: str, source: Source, given: Mapping[str, torch.Tensor] | None) -> torch.Tensor:
+    """The amax of one direction: the given field for stage=encode, otherwise that of the elements."""
+    if case.flags.get("stage", "full") != "encode":
+        return source.amax()
+    name = f"{side}_amax"
+    if given is None or name not in given:
+        raise ContractError(f"{case.recipe}: stage=encode reads {name}, and it was not given")
+    require_amax(case, name, given[name], source.granularity, *source.matrix.shape)
+    return given[name]
+
+
+def _encoded(source: Source, amax: torch.Tensor, encode: Encode) -> tuple[torch.Tensor, torch.Tensor]:
+    """Packed codes (rows, cols/2) and padded scale bytes of one direction, both uint8."""
+    rows, cols = source.matrix.shape
+    device = source.matrix.device
+    data = torch.empty((rows, cols // 2), dtype=torch.uint8, device=device)
+    scale_inv = torch.zeros(layout.padded_shape(rows, cols // BLOCK), dtype=torch.uint8, device=device)
+    for slab, blocks, block_granule in source.blocks(amax):
+        codes, scale = encode(source, slab, blocks, block_granule)
+        data[slab[0], divided(slab[1], 2)] = layout.pack(codes.flatten(1))
+        scale_inv[slab[0], divided(slab[1], BLOCK)] = scale.view(torch.uint8)
+    swizzled = source.case.flags.get("scale_layout", "compact") == "swizzled"
+    return data, layout.swizzle(scale_inv) if swizzled else scale_inv
+
+
+def divided(span: slice, count: int) -> slice:
+    """The same stretch of an axis whose entries each stand for `count` of the original."""
+    return slice(span.start // count, span.stop // count)
+
+
+def per_block(amax: torch.Tensor, granularity: str, slab: Slab) -> torch.Tensor:
+    """The amax that governs each 16-block of a slab: (1, 1), (rows, 1) or (rows, blocks)."""
+    if granularity == "tensor":
+        return amax.view(1, 1)
+    if granularity == "row":
+        return amax[slab[0], None]
+    return amax[slab[0], divided(slab[1], WINDOW)].repeat_interleave(WINDOW // BLOCK, dim=1)
+
+
+def amax_shape(granularity: str, rows: int, cols: int) -> tuple[int, ...]:
+    """Shape of the amax of a (rows, cols) matrix: (1,), (rows,) or (rows, cols/64)."""
+    return {"tensor": (1,), "row": (rows,), "window": (rows, cols // WINDOW)}[granularity]
+
+
+def require_amax(case: Case, name: str, amax: torch.Tensor, granularity: str, rows: int, cols: int) -> None:
+    """Raise ContractError unless an amax has the shape of the granularity it is read with."""
+    shape = amax_shape(granularity, rows, cols)
+    if tuple(amax.shape) != shape:
+        raise ContractError(
+            f"{case.recipe}: {name} is {tuple(amax.shape)}, and one amax per {granularity} of {rows}x{cols} is {shape}"
+        )
+
+
+def require_input(case: Case, x: torch.Tensor, multiple: int) -> None:
+    """Raise ContractError unless the input is a matrix of the case's dtype in whole multiples of `multiple`."""
+    dtype = case.flags.get("dtype", "bf16")
+    if x.dtype != DTYPES[dtype]:
+        raise ContractError(f"{case.recipe}: the input is {x.dtype}, and the case says dtype={dtype}")
+    if x.ndim != 2 or x.shape[0] % multiple or x.shape[1] % multiple:
+        raise ContractError(
+            f"{case.recipe}: shape {tuple(x.shape)} is not a matrix of multiples of {multiple} in both axes"
+        )

@@ -1,0 +1,120 @@
+"""What is claimed of the recipes where they were published, measured on the oracles' own bytes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from harness import inputs
+from harness.oracles import dequantize, four_over_six, local_1x64, nvfp4, per_tensor, row_scaled
+
+F32 = np.float32
+ROWS, COLS = 256, 512
+
+
+@pytest.fixture
+def error(make_case):
+    """`error(x, granularity)`: x minus what dequantize makes of its quantization, float64."""
+
+    def of(x, granularity="tensor"):
+        case = make_case("dequantize", *x.shape, dtype="fp32", granularity=granularity)
+        back = dequantize.numpy_oracle(case, dequantize.inputs(case, x))["output"]
+        return x.astype(np.float64) - back
+
+    return of
+
+
+def rmse(error, axis=None):
+    return np.sqrt(np.mean(error**2, axis=axis))
+
+
+class TestLocal1x64:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_is_as_good_as_per_tensor_on_gaussian_data(self, error, seed):
+        x = inputs.make("normal", ROWS, COLS, "bf16", seed)
+        assert rmse(error(x, "window")) <= 1.05 * rmse(error(x))
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_is_better_with_outliers_of_1e6(self, error, seed):
+        x = inputs.make("spike_1e6", ROWS, COLS, "bf16", seed)
+        ordinary = np.abs(x.astype(F32)) < 1e5
+        window, tensor = error(x, "window"), error(x)
+        assert rmse(window) < rmse(tensor)
+        assert rmse(window[ordinary]) < rmse(tensor[ordinary]) / 2
+
+    @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+    @pytest.mark.parametrize("name", ["normal", "heavy_tail", "specials_inf", "specials_nan", "zeros"])
+    def test_the_largest_window_amax_is_the_amax_of_the_tensor(self, make_case, name, dtype):
+        x = inputs.make(name, 128, 192, dtype, 3)
+        windows = local_1x64.numpy_oracle(make_case("local_1x64", 128, 192, dtype=dtype), {"input": x})
+        whole = per_tensor.numpy_oracle(make_case("per_tensor", 128, 192, dtype=dtype, stage="amax"), {"input": x})
+        for name, amax in whole.items():
+            np.testing.assert_array_equal(windows[name].max(), amax[0])
+
+
+class TestRowScaled:
+    """Rows scaled by powers of two from 2^-20 to 2^20."""
+
+    @pytest.fixture
+    def rows(self):
+        base = inputs.make("normal", ROWS, COLS, "bf16", 1)
+        exponents = np.random.default_rng(2).permutation(np.linspace(-20, 20, ROWS).astype(int))[:, None]
+        return base, np.ldexp(base.astype(F32), exponents).astype(base.dtype), exponents
+
+    def test_loses_nothing(self, make_case, error, rows):
+        """The bytes are those of the unscaled rows, the amaxes theirs times the powers, so every row keeps its SNR."""
+        base, scaled, exponents = rows
+        case = make_case("row_scaled", ROWS, COLS)
+        reference, given = (row_scaled.numpy_oracle(case, {"input": x}) for x in (base, scaled))
+        np.testing.assert_array_equal(given["rowwise_data"], reference["rowwise_data"])
+        np.testing.assert_array_equal(given["rowwise_scale_inv"], reference["rowwise_scale_inv"])
+        np.testing.assert_array_equal(given["rowwise_amax"], np.ldexp(reference["rowwise_amax"], exponents[:, 0]))
+        np.testing.assert_array_equal(error(scaled, "row"), np.ldexp(error(base, "row"), exponents))
+
+    def test_per_tensor_collapses(self, error, rows):
+        """Below 2^-20 of the amax, one amax for all leaves nothing: the error of half of the rows is the row itself."""
+        base, scaled, exponents = rows
+        relative = rmse(error(scaled), axis=1) / rmse(scaled.astype(np.float64), axis=1)
+        unscaled = rmse(error(base), axis=1) / rmse(base.astype(np.float64), axis=1)
+        assert (relative[exponents[:, 0] < 0] == 1).all()
+        assert relative.max() > 5 * unscaled.max()
+
+
+class TestFourOverSix:
+    @pytest.mark.parametrize("name", ["normal", "heavy_tail", "scale_edges", "outliers_cols", "four_over_six_ties"])
+    @pytest.mark.parametrize(
+        ("error", "e4m3_max", "error_math"), list(itertools.product(("mae", "mse"), (256, 448), ("exact", "fp16")))
+    )
+    @pytest.mark.parametrize("block", ["block_1x16", "block_16x16"])
+    def test_the_chosen_error_is_never_larger_than_that_of_the_map_to_6(
+        self, make_case, name, block, error, e4m3_max, error_math
+    ):
+        """In its own measure, taken of the bytes: those it wrote, and those of a quantizer that maps to 6 only."""
+        flags = {"error": error, "e4m3_max": e4m3_max, "error_math": error_math, "block": block}
+        case = make_case("four_over_six", 128, 192, outputs="rowwise", **flags)
+        x = inputs.make(name, 128, 192, "bf16", 5)
+        given = four_over_six.numpy_oracle(case, {"input": x})
+        v, amax = x.astype(F32), given["rowwise_amax"]
+        s_enc = F32(6 * e4m3_max) / amax
+
+        def measure(scale_inv, codes):
+            q, sf = nvfp4.decode_e2m1(codes).reshape(128, 12, 16), nvfp4.decode_e4m3(scale_inv)[..., None]
+            original = v.reshape(q.shape)
+            d = q * sf * amax / F32(6 * e4m3_max) - original if error_math == "exact" else q * sf - original * s_enc
+            total = F32(0)
+            for term in np.moveaxis(np.abs(d) if error == "mae" else d * d, -1, 0):
+                total = total + term
+            if block == "block_16x16":
+                total = total.reshape(8, 16, 12)
+                while total.shape[1] > 1:
+                    total = total[:, : total.shape[1] // 2] + total[:, total.shape[1] // 2 :]
+            return total
+
+        block_amax = nvfp4.tile_amax(v) if block == "block_16x16" else nvfp4.block_amax(v)
+        to_six = nvfp4.e4m3(np.minimum(block_amax / F32(6) * s_enc, F32(448)))
+        six = measure(to_six, nvfp4.e2m1(nvfp4.scaled(v, nvfp4.multiplier_reciprocal(to_six, F32(1) / s_enc))))
+        chosen = measure(given["rowwise_scale_inv"][:128, :12], nvfp4.unpack(given["rowwise_data"]))
+        assert (chosen <= six).all()
+        assert (chosen < six).any() or block == "block_16x16"  # a tile has fewer chances

@@ -1,0 +1,37 @@
+"""A refusal is said twice, as a row of the suite and as an error of the oracle, and the two must not part."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from harness.case import Case, Flags
+from harness.errors import ContractError
+from harness.suite import cover, load_suites
+
+SUITES = [suite for suite in load_suites() if suite.file.exclude]
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.recipe)
+def test_what_an_oracle_refuses_its_suite_excludes(suite):
+    oracle = importlib.import_module(f"harness.oracles.{suite.recipe}")
+    axes = suite.file.axes
+    refused = 0
+    for row in cover.product([len(values) for values in axes.values()]):
+        flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
+        try:
+            oracle.refuse(Case(suite.recipe, Flags(flags), 64, 64))
+        except ContractError as refusal:
+            refused += 1
+            assert suite.refusal(flags) is not None, refusal
+    assert refused
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.recipe)
+def test_no_set_asks_an_oracle_for_what_it_refuses(suite):
+    """Sizes, too: an exclusion speaks of flags only."""
+    oracle = importlib.import_module(f"harness.oracles.{suite.recipe}")
+    for name in suite.sets:
+        for case in suite.cases(name):
+            oracle.outputs(case)
