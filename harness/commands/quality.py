@@ -1,0 +1,111 @@
+"""`harness quality`"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from harness.errors import UsageError
+from harness.inputs import DTYPES
+from harness.quality import measure, pictures, tables, tensors, variants
+from harness.quality.compare import Comparison
+from harness.quality.scope import SCOPES
+from harness.quality.tables import Results
+from harness.quality.tensors import Tensor
+from harness.suite import ROOT
+
+LOG_WIDTH = 160
+
+
+@click.command()
+@click.argument("path", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
+@click.option("--tensor", "-t", "patterns", multiple=True, metavar="NAME", help="only this tensor of FILE, or 'NA*ME'")
+@click.option("--input", "-i", "names", multiple=True, metavar="NAME", help="this distribution, as suites name it")
+@click.option("--recipe", "-R", "specs", multiple=True, metavar="R[/K=V,...]", help="only this recipe, or variant")
+@click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), help="which of FILE take four_over_six")
+@click.option("--dtype", type=click.Choice(tuple(DTYPES)), default="bf16", help="what recipes are given (bf16)")
+@click.option("--shape", default="256x256", metavar="RxC", help="shape of the distributions (256x256)")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="(results/runs/<UTC>)")
+@click.option("--pictures/--no-pictures", "drawn", default=True, help="draw, or write tables only")
+def command(
+    path: Path | None,
+    patterns: Sequence[str],
+    names: Sequence[str],
+    specs: Sequence[str],
+    scopes: Sequence[str],
+    dtype: str,
+    shape: str,
+    out: Path | None,
+    drawn: bool,
+) -> None:
+    """Show what each recipe loses, on real tensors and on distributions.
+
+    FILE is a .safetensors or .npy of yours. Without it and without --input, the tensors are the committed real ones
+    and a few distributions. --scope sums up the tensors of FILE, some of them under four_over_six: none, the weights,
+    the activations or all; the others are under per_tensor.
+    """
+    measure.require()
+    if drawn:
+        pictures.require()
+    chosen, undefined = variants.parse(specs, dtype)
+    comparison = Comparison(chosen)
+    stored, unfit = _stored(path, patterns, names, dtype)
+    made = _made(names or (() if path or patterns else tensors.DISTRIBUTIONS), dtype, shape)
+    if scopes and not stored:
+        raise UsageError("--scope sums up the tensors of a file, and --input alone names none")
+    with Progress(transient=True, disable=not sys.stdout.isatty()) as bar:
+        for tensor in bar.track([*stored, *made], description="tensors"):
+            comparison.add(tensor)
+    if not comparison.measured:
+        raise UsageError(f"no recipe takes any of these tensors: {comparison.left_out[0]}")
+    results = Results(
+        command=_spelled(path, patterns, names, specs, scopes, dtype, shape, out),
+        measured=comparison.measured,
+        totals=[comparison.total(name, stored) for name in scopes],
+        notes=[f"{tensor.name} is {tensor.note}" for tensor in stored if tensor.note],
+        left_out=[f"left out: {sentence}" for sentence in (*undefined, *unfit, *comparison.left_out)],
+    )
+    # A log has no width, and a variant that is cut off is no variant.
+    tables.show(results, Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH))
+    folder = out or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    drawings = []
+    if drawn:
+        drawings = pictures.draw(tables.frame(results.measured), *comparison.maps(stored or made), folder)
+    for written in (*tables.write(results, folder, drawings), *drawings):
+        click.echo(written)
+
+
+def _stored(
+    path: Path | None, patterns: Sequence[str], names: Sequence[str], dtype: str
+) -> tuple[list[Tensor], list[str]]:
+    """The tensors of a file: the user's, or, if nothing was asked for, the committed one."""
+    if path is None and names:
+        if patterns:
+            raise UsageError(f"--tensor {patterns[0]} is part of a file, and no file was named")
+        return [], []
+    return tensors.stored(path or tensors.SAMPLE, patterns, dtype)
+
+
+def _made(names: Sequence[str], dtype: str, shape: str) -> list[Tensor]:
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
+    if match is None:
+        raise UsageError(f"--shape '{shape}' is not a shape; one reads ROWSxCOLS, as in 256x192")
+    return [tensors.named(name, int(match[1]), int(match[2]), dtype) for name in dict.fromkeys(names)]
+
+
+def _spelled(path, patterns, names, specs, scopes, dtype, shape, out) -> str:
+    """The command line that gives the same numbers again."""
+    words = ["harness", "quality", *([str(path)] if path else [])]
+    lists = {"--tensor": patterns, "--input": names, "--recipe": specs, "--scope": scopes}
+    words += [word for option, values in lists.items() for value in values for word in (option, value)]
+    words += [] if dtype == "bf16" else ["--dtype", dtype]
+    words += [] if shape == "256x256" else ["--shape", shape]
+    return shlex.join(words + (["--out", str(out)] if out else []))

@@ -1,0 +1,202 @@
+"""What is lost between a tensor and its decoded bytes.
+
+The bytes come from the torch oracle, which is byte-equal to the kernels, and are decoded as NUMERICS section 9 says,
+into float32. Everything after that is float64: what is measured is the recipe, not the way it is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.case import Case, Flags
+from harness.errors import UsageError
+from harness.expectation import oracle_of
+from harness.quality.variants import label, side
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK = 16
+# Up to so many elements one thread is faster than several that wait for each other: 0.26 s instead of 1.4 s for ten
+# variants of 256x256 on two busy cores (2026-11-21). It also makes the last digit of a sum the same on any machine.
+FEW_ELEMENTS = 1 << 20
+# An element that lands on 6 may land a hair above: its multiplier carries a few roundings of 2^-24.
+ROUNDINGS = 1 + 2.0**-20
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One variant on one tensor. Errors are in the tensor's own unit, shares are of all elements.
+
+    snr_db: signal over error, of the whole tensor; block_snr_db: the same of the median block that is not zero. Both
+        are inf without any error, and NaN without any signal
+    max_error, mean_error: of |decoded - x|
+    saturated: elements that the largest code does not reach
+    zeroed: elements that are not zero and decode to zero, their codes or the scale of their block being zero
+    map4: blocks that four_over_six maps to 4; None for other recipes
+    """
+
+    variant: str
+    tensor: str
+    rows: int
+    cols: int
+    snr_db: float
+    block_snr_db: float
+    max_error: float
+    mean_error: float
+    saturated: float
+    zeroed: float
+    map4: float | None
+
+
+def require() -> None:
+    """Raise UsageError without torch."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise UsageError("quality is computed with torch, which is not installed: pip install -e '.[torch]'") from None
+
+
+def measure(case: Case, x: np.ndarray) -> Quality:
+    """Quantize and decode `x`, (case.rows, case.cols) of the case's dtype, on a GPU if there is one.
+
+    Elements that are NaN or infinite count in no error; one that decodes to NaN or infinity is infinitely wrong.
+    """
+    with _threads(x.size):
+        return _measured(case, _decode(case, x))
+
+
+def block_snr(case: Case, x: np.ndarray) -> np.ndarray:
+    """SNR in dB of each block where it lies in the tensor: (rows, cols/16), or (rows/16, cols) columnwise."""
+    with _threads(x.size):
+        found = _decode(case, x)
+        blocks = _decibel(*_energies(found.x, *_error(found))).cpu().numpy()
+    return blocks.T if side(case) == "columnwise" else blocks
+
+
+def _measured(case: Case, found: _Decoded) -> Quality:
+    error, finite = _error(found)
+    signal, noise = _energies(found.x, error, finite)
+    blocks = _decibel(signal, noise)
+    blocks = blocks[~blocks.isnan()]
+    count = max(int(finite.sum()), 1)
+    short = (found.codes == 7) & (found.decoded != 0) & (found.seen.abs() > found.decoded.abs() * ROUNDINGS)
+    return Quality(
+        variant=label(case),
+        tensor=case.input,
+        rows=case.rows,
+        cols=case.cols,
+        snr_db=_decibel(signal.sum(), noise.sum()).item(),
+        block_snr_db=blocks.median().item() if blocks.numel() else math.nan,
+        max_error=error.max().item(),
+        mean_error=error.sum().item() / count,
+        saturated=short.double().mean().item(),
+        zeroed=((found.seen != 0) & (found.decoded == 0)).double().mean().item(),
+        map4=None if found.map4 is None else found.map4.double().mean().item(),
+    )
+
+
+@contextmanager
+def _threads(elements: int) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if elements <= FEW_ELEMENTS else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """One output beside what it stands for; all (lines, length) in the orientation of that output, float64.
+
+    x: the tensor; seen: what the quantizer read, which the rotation of rht made of it; decoded: what is left of that
+    codes: magnitudes of the e2m1 codes, 0 to 7, uint8
+    restored: `decoded`, rotated back
+    map4: (lines, blocks) bool, or None
+    """
+
+    x: torch.Tensor
+    seen: torch.Tensor
+    decoded: torch.Tensor
+    codes: torch.Tensor
+    restored: torch.Tensor
+    map4: torch.Tensor | None
+
+
+def _decode(case: Case, x: np.ndarray) -> _Decoded:
+    import torch
+
+    from harness.oracles import torch_four_over_six, torch_numerics, torch_oracle
+
+    source = _to_torch(x).to("cuda" if torch.cuda.is_available() else "cpu")
+    output = side(case)
+    written = oracle_of(case.recipe).torch_oracle(case, {"input": source})
+    fields = {name: written[f"{output}_{name}"] for name in ("data", "scale_inv", "amax")}
+    decoded = torch_oracle.dequantize(_decoder(case, tuple(fields["amax"].shape)), fields)["output"].double()
+    lines = source if output == "rowwise" else source.t().contiguous()
+    seen, restored = lines, decoded
+    if output == "columnwise" and case.flags.get("rht", False):
+        seen = torch_numerics.rotate(lines, int(case.flags.sign_mask))
+        restored = _rotated_back(decoded, int(case.flags.sign_mask))
+    data = fields["data"]
+    codes = torch.stack((data & 7, data >> 4 & 7), dim=2).flatten(1)
+    chosen = torch_four_over_six.map4(case, source)[output] if case.recipe == "four_over_six" else None
+    return _Decoded(lines.double(), seen.double(), decoded, codes, restored, chosen)
+
+
+def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
+    """The dequantize case that reads what `case` writes; a row is never alone, so one amax is the tensor's."""
+    flags = {
+        "dtype": "fp32",
+        "scale_layout": case.flags.get("scale_layout", "compact"),
+        "granularity": "window" if len(amax_shape) == 2 else "tensor" if amax_shape == (1,) else "row",
+        "e4m3_max": case.flags.get("e4m3_max", 448),
+    }
+    return Case("dequantize", Flags(flags), case.rows, case.cols)
+
+
+def _rotated_back(rotated: torch.Tensor, sign_mask: int) -> torch.Tensor:
+    """Undo the rotation of 16 consecutive elements: Hadamard over 4 is its own inverse, and so are the signs."""
+    import torch
+
+    index = torch.arange(BLOCK)
+    ones = sum((index[:, None] & index) >> bit & 1 for bit in range(4))
+    hadamard = (1.0 - 2.0 * (ones % 2)).double() / 4
+    signs = 1.0 - 2.0 * (sign_mask >> index & 1).double()
+    back = (hadamard * signs).to(rotated.device)
+    return (rotated.unflatten(1, (-1, BLOCK)) @ back).flatten(1)
+
+
+def _error(found: _Decoded) -> tuple[torch.Tensor, torch.Tensor]:
+    """|restored - x|, 0 where x is not finite, and where it is."""
+    finite = found.x.isfinite()
+    error = (found.restored - found.x).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    return error.masked_fill(~finite, 0), finite
+
+
+def _energies(x: torch.Tensor, error: torch.Tensor, finite: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums of squares of each block, (lines, blocks): of x where it is finite, and of its error."""
+    signal = x.masked_fill(~finite, 0).square().unflatten(1, (-1, BLOCK)).sum(2)
+    return signal, error.square().unflatten(1, (-1, BLOCK)).sum(2)
+
+
+def _decibel(signal: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """10 log10(signal/noise); NaN where there is neither."""
+    return 10 * (signal / noise).log10()
+
+
+def _to_torch(x: np.ndarray) -> torch.Tensor:
+    import torch
+
+    if x.dtype.name == "bfloat16":  # torch reads no ml_dtypes array
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)

@@ -1,0 +1,112 @@
+"""The tensors that are measured: named distributions, and whatever matrices a user's file holds."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from harness import inputs
+from harness.errors import InputError
+from harness.suite import ROOT
+from harness.suite.schema import nearest
+
+SAMPLE = ROOT / "suites" / "data" / "minilm_sample.safetensors"
+DISTRIBUTIONS = ("normal", "heavy_tail", "outliers_cols", "outliers_rows", "row_scales", "spike_1e6")
+_SPELLINGS = {"bf16": ("BF16", "bfloat16"), "fp16": ("F16", "float16"), "fp32": ("F32", "float32")}
+_READABLE = {kind for kinds in _SPELLINGS.values() for kind in kinds}
+_BLOCK, _WINDOW = 16, 64
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One matrix, (rows, cols) in bf16, fp16 or fp32; `note` says in what it is not the tensor it is named after."""
+
+    name: str
+    values: np.ndarray
+    note: str = ""
+
+
+def named(name: str, rows: int, cols: int, dtype: str) -> Tensor:
+    """A distribution of `harness.inputs`; the same name, shape and dtype give the same bytes."""
+    seed = int.from_bytes(hashlib.sha256(f"{name}/{rows}x{cols}".encode()).digest()[:8], "little")
+    return Tensor(name, inputs.make(name, rows, cols, dtype, seed))
+
+
+def stored(path: Path, patterns: Sequence[str], dtype: str) -> tuple[list[Tensor], list[str]]:
+    """The matrices of a .safetensors or .npy file, in order of name, and a sentence for each tensor left out.
+
+    patterns: names, or patterns like `*.weight`; none for every tensor
+    raises InputError if the file cannot be read, or a pattern names nothing
+    """
+    if not path.is_file():
+        beside = sorted(str(other) for other in path.parent.glob("*") if other.suffix in (".safetensors", ".npy"))
+        raise InputError(f"there is no file {path}{nearest(path, beside)}")
+    if path.suffix == ".safetensors":
+        found = _from_safetensors(path, patterns)
+    elif path.suffix == ".npy":
+        found = _from_npy(path, patterns)
+    else:
+        raise InputError(f"{path}: a tensor file ends in .safetensors or .npy, not {path.suffix or 'nothing'!r}")
+    tensors, left_out = [], []
+    for name, array, kind in found:
+        matrix = _matrix(name, array, kind, dtype)
+        (tensors if isinstance(matrix, Tensor) else left_out).append(matrix)
+    if not tensors:
+        raise InputError(f"{path}: nothing in it can be measured: {'; '.join(left_out) or 'it is empty'}")
+    return tensors, left_out
+
+
+def _from_safetensors(path: Path, patterns: Sequence[str]) -> Iterator[tuple[str, np.ndarray | None, str]]:
+    """Name, values unless they are of another dtype, and dtype of every tensor that is asked for."""
+    try:
+        with safe_open(path, framework="np") as file:
+            there = sorted(file.keys())
+            for pattern in patterns:
+                if not any(fnmatch.fnmatchcase(name, pattern) for name in there):
+                    raise InputError(f"{path}: there is no tensor '{pattern}'{nearest(pattern, there)}")
+            for name in there:
+                if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+                    kind = file.get_slice(name).get_dtype()
+                    yield name, file.get_tensor(name) if kind in _READABLE else None, kind
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: it is not a readable .safetensors file: {error}") from None
+
+
+def _from_npy(path: Path, patterns: Sequence[str]) -> Iterator[tuple[str, np.ndarray, str]]:
+    if patterns:
+        raise InputError(f"{path}: a .npy file holds one array without a name; leave out --tensor {patterns[0]}")
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path}: it is not a readable .npy file: {error}") from None
+    yield path.stem, array, array.dtype.name
+
+
+def _matrix(name: str, array: np.ndarray | None, kind: str, dtype: str) -> Tensor | str:
+    """The tensor as a matrix of whole blocks, or why it is none.
+
+    Leading axes become rows, as tokens of a batch do. Only whole 64x64 squares are kept, so that every recipe is asked
+    about the same elements; from a matrix that has no such square, whole 16x16 ones.
+    """
+    if array is None or kind not in _READABLE:
+        return f"{name} is {kind}, not bf16, fp16 or fp32"
+    if array.ndim < 2 or 0 in array.shape:
+        return f"{name} is {_spelled(array.shape)}, not a matrix"
+    flat = array.reshape(-1, array.shape[-1])
+    multiple = _WINDOW if min(flat.shape) >= _WINDOW else _BLOCK
+    rows, cols = (extent // multiple * multiple for extent in flat.shape)
+    if not (rows and cols):
+        return f"{name} is {_spelled(array.shape)}, smaller than one 16x16 block"
+    notes = [f"{rows}x{cols} of {_spelled(array.shape)}"] if (rows, cols) != array.shape else []
+    notes += [f"{kind.lower()} rounded to {dtype}"] if kind not in _SPELLINGS[dtype] else []
+    return Tensor(name, inputs.rounded(flat[:rows, :cols], dtype), ", ".join(notes))
+
+
+def _spelled(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"

@@ -1,0 +1,95 @@
+"""What `harness quality` compares: a recipe with flags, spelled as in a case id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness.case import Case
+from harness.errors import UsageError
+from harness.suite import find_case, suite_of
+from harness.suite.check import shape_problem
+from harness.suite.schema import spell
+
+DEFAULTS = (
+    "per_tensor",
+    "per_tensor/block=block_16x16",
+    "per_tensor/outputs=columnwise,rht=true",
+    "per_tensor/rounding=sr",
+    "row_scaled",
+    "local_1x64",
+    "four_over_six",
+    "four_over_six/error=mse",
+    "four_over_six/e4m3_max=448",
+    "four_over_six/error=mse,e4m3_max=448",
+)
+
+
+def parse(specs: Sequence[str], dtype: str) -> tuple[list[Case], list[str]]:
+    """One case for each variant, of the smallest shape the recipe takes; `place` gives it a tensor.
+
+    specs: `recipe/flag=value,...`, or a recipe alone for all of its variants in `DEFAULTS`; none for all of `DEFAULTS`
+    returns: the cases, and a sentence for each variant in `DEFAULTS` that is not defined for this dtype
+    raises UsageError for what does not exist, is excluded, or writes no quantized tensor
+    """
+    cases: dict[str, Case] = {}
+    left_out = []
+    for spec in specs or dict.fromkeys(variant.partition("/")[0] for variant in DEFAULTS):
+        expanded = [variant for variant in DEFAULTS if variant.partition("/")[0] == spec]
+        for variant in expanded or [spec]:
+            try:
+                case = find(variant, dtype)
+            except UsageError as error:
+                if variant not in expanded:
+                    raise
+                left_out.append(str(error))
+            else:
+                cases.setdefault(label(case), case)
+    if not cases:
+        raise UsageError(left_out[0])
+    return list(cases.values()), left_out
+
+
+def find(spec: str, dtype: str) -> Case:
+    """One variant, `recipe` or `recipe/flag=value,...`; errors as in `parse`."""
+    recipe, _, text = spec.partition("/")
+    suite = suite_of(recipe)
+    if "outputs" not in suite.file.axes:
+        raise UsageError(f"{recipe} quantizes no matrix, so it has no quality; choose a recipe with the flag 'outputs'")
+    given = [part for part in text.split(",") if part not in ("", "default")]
+    names = {part.partition("=")[0] for part in given}
+    if "dtype" in names:
+        raise UsageError(f"{spec}: all variants read the same tensor, so its dtype is chosen by --dtype")
+    given += [f"dtype={dtype}", *([] if "outputs" in names else ["outputs=rowwise"])]
+    extent = suite.file.multiple_of
+    case_id = f"{recipe}/{','.join(given)}/{extent}x{extent}/normal/eager"
+    try:
+        case = find_case(case_id)
+    except UsageError as error:
+        raise UsageError(f"{spec}: {str(error).removeprefix(case_id + ': ')}") from None
+    if case.flags.get("stage", "full") != "full":
+        raise UsageError(f"{spec}: stage={case.flags.stage} writes no whole tensor, and quality needs one")
+    return case
+
+
+def place(variant: Case, rows: int, cols: int, input_name: str) -> Case:
+    """The variant on one tensor. Raises UsageError if the recipe takes no tensor of that shape."""
+    problem = shape_problem((rows, cols), suite_of(variant.recipe).file.multiple_of)
+    if problem:
+        raise UsageError(f"{variant.recipe}: {problem}")
+    return replace(variant, rows=rows, cols=cols, input=input_name)
+
+
+def label(case: Case) -> str:
+    """The variant as a table calls it: what every variant has in common, dtype and the rowwise output, is left out."""
+    changed = [
+        f"{name}={spell(value)}"
+        for name, value in case.flags.items()
+        if value != case.defaults[name] and name != "dtype" and (name, value) != ("outputs", "rowwise")
+    ]
+    return "/".join([case.recipe, *([",".join(changed)] if changed else [])])
+
+
+def side(case: Case) -> str:
+    """The output that is measured: columnwise if the variant asks for nothing else."""
+    return "columnwise" if case.flags.outputs == "columnwise" else "rowwise"
