@@ -120,11 +120,13 @@ def _rotated(case: Case, slab: Slab) -> np.ndarray:
     return nvfp4.hadamard(slab.v, case.flags.sign_mask) if _rotates(case, slab) else slab.v
 
 
+@nvfp4.ieee
 def _quartered(case: Case, slab: Slab) -> np.ndarray:
     """RN(h * r), which is not what is encoded."""
     return _rotated(case, slab) * (nvfp4.RHT_NORM if _rotates(case, slab) else nvfp4.ONE)
 
 
+@nvfp4.ieee
 def _encode(case: Case, _shared: Case, slab: Slab, amax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Steps 2 to 5 of a slab of r."""
     if case.flags.weight_2d:
