@@ -39,8 +39,8 @@ Values = Annotated[
     WithJsonSchema({"oneOf": [_VALUE_SCHEMA, {"type": "array", "items": _VALUE_SCHEMA, "minItems": 1}]}),
 ]
 Extent = Annotated[int, Field(strict=True, ge=1)]
-Shape = tuple[Extent, Extent] | str
 Size = Extent | str
+Shape = tuple[Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
