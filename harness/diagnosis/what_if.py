@@ -68,6 +68,10 @@ CHANGES = (
         lambda steps, case: [{"seed": s} for s in (_halves_swapped(steps.seed), steps.seed & 0xFFFFFFFF, 0)],
     ),
     Change(
+        Cause("sr bits of the first tensor", "the Philox offset lacks the number of the tensor in its group"),
+        lambda steps, case: [{"offset": 0}] if steps.offset else [],
+    ),
+    Change(
         Cause("rht skipped", "the unrotated columns give these bytes"),
         lambda steps, case: [{"rotation": None}],
     ),
