@@ -11,19 +11,18 @@
 // stand anywhere. At most 64 tensors.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
+#include "chunk.cuh"
 #include "grouped.cuh"
-#include "layout.cuh"
-#include "nvfp4.cuh"
+#include "per_token.cuh"
 #include "rht.cuh"
 #include "source.cuh"
-#include "tile.cuh"
 
 // =====================================================================================================================
 // Config
 // =====================================================================================================================
 
 constexpr int kThreads = 256;
-constexpr int kSignMask = 0xD7E8;  // of per_tensor's rht
+constexpr int kPerTensorSigns = 0xD7E8, kPerTokenSigns = 0xACE1;  // of rht
 
 // amax without rht: a block takes this many 16-byte vectors at a time.
 constexpr int kUnroll = 4;
@@ -32,9 +31,6 @@ constexpr int kVectors = kThreads * kUnroll;
 // amax with rht: a thread rotates this many columns of 16 rows.
 constexpr int kRhtCols = 4;
 
-// amax of what is computed: a thread walks down a pair of columns.
-using ChunkTiles = Tiles<kChunkRows, kThreads * 2>;
-
 // encode rowwise: a warp covers 32 blocks of one row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowwiseRepeat = 4;
@@ -42,6 +38,7 @@ constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
 constexpr int kRowwiseTileCols = 32 * kBlock;
 using RowwiseTiles = Tiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TurnTiles = Tiles<Turn::kRows, Turn::kCols>;
+using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 
 // What registers allow without spilling.
 template <typename Dtype, Activation activation>
@@ -172,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
         const u32 pair = column < 2 ? row[i].x : row[i].y;
         x[i] = column % 2 ? high_to_float(pair, Dtype{}) : low_to_float(pair, Dtype{});
       }
-      running_rotated = max2(running_rotated, absmax<bf16>(rht16_bf16<kSignMask>(x).word), Dtype{});
+      running_rotated = max2(running_rotated, absmax<bf16>(rht16_bf16<kPerTensorSigns>(x).word), Dtype{});
     }
   });
   maxima.merge(current, {amax_of_word<Dtype>(running), amax_of_word<Dtype>(running_rotated)});
@@ -204,39 +201,23 @@ __global__ void __launch_bounds__(kThreads, 3) grouped_amax_dbias(
   __shared__ Group group;
   __shared__ BlockMaxima<kValues> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
-    return ChunkTiles::count(rows, cols);
-  });
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, ChunkTiles::count);
   for_each_item(group, [&](int index, const Member& tensor, u32 item) {
     const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
-    const int col = origin.col + int(threadIdx.x) * 2;
     float amax[kValues] = {};
-    if (col < tensor.cols) {
-      float2 sum = {0.0f, 0.0f};
-      for (int band = origin.row; band < min(origin.row + kChunkRows, tensor.rows); band += kBlock) {
-        ColumnPair<Dtype> pair;
+    const float2 sum = walk_chunk(source, tensor.rows, tensor.cols, origin, [&](int, const ColumnPair<Dtype>& pair) {
 #pragma unroll
-        for (int i = 0; i < kBlock; ++i) {
-          const float2 v = source.pair(row_offset(band + i, tensor.cols) + col);
-          sum = {__fadd_rn(sum.x, v.x), __fadd_rn(sum.y, v.y)};
-          pair.rows[i] = pack_row<Dtype>(v);
-        }
-#pragma unroll
-        for (int column = 0; column < 2; ++column) {
-          amax[0] = fmaxf(amax[0], pair.amax(column));
-          if constexpr (rht) {
-            float x[kBlock];
-            pair.unpack(column, x);
-            amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kSignMask>(x)));
-          }
+      for (int column = 0; column < 2; ++column) {
+        amax[0] = fmaxf(amax[0], pair.amax(column));
+        if constexpr (rht) {
+          float x[kBlock];
+          pair.unpack(column, x);
+          amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kPerTensorSigns>(x)));
         }
       }
-      if (dbias_partials != nullptr) {
-        float* partial = dbias_partials + row_offset(tensor.chunk + origin.row / kChunkRows, tensor.cols) + col;
-        *reinterpret_cast<float2*>(partial) = sum;
-      }
-    }
+    });
+    store_sums(dbias_partials, tensor, origin, sum);
     maxima.merge(index, amax);
   });
   maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[kValues]) {
@@ -385,7 +366,7 @@ __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activa
         pair.unpack(column, values);
         float amax;
         if constexpr (rht) {
-          const Packed16<bf16> y = rht16_bf16<kSignMask>(values);
+          const Packed16<bf16> y = rht16_bf16<kPerTensorSigns>(values);
           amax = block_amax(y);
           unpack(y, values);
         } else {
@@ -402,13 +383,150 @@ __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activa
 }
 
 // =====================================================================================================================
+// per_token
+// =====================================================================================================================
+
+// How a tensor is shared out among blocks: into strips of columns, and each strip's chunks of rows among teams of equal
+// work. An empty tensor has one share, too: its amaxes, if it has any, are 0.
+template <bool rht>
+struct Shares {
+  using Strip = AmaxStrip<rht>;
+  int chunks_per_team;
+
+  // Every lane of a warp calls this. At most one team a strip is more than the grid has blocks for.
+  __device__ Shares(const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets, int num_tensors) {
+    u32 strips = 0;
+    for (int i = threadIdx.x % 32; i < num_tensors; i += 32) strips += strips_of(int(__ldg(last_dims + i)));
+    const u32 blocks = max(int(gridDim.x - __reduce_add_sync(~0u, strips)), int(gridDim.x + 3) / 4);
+    const u64 chunks = u64(__ldg(tensor_offsets + num_tensors)) / (Strip::kRows * Strip::kCols) + 1;
+    chunks_per_team = int((chunks + blocks - 1) / blocks);
+  }
+  __device__ static int strips_of(int cols) { return max(1, (cols + Strip::kCols - 1) / Strip::kCols); }
+  __device__ int teams_of(int rows) const {
+    return max(1, (rows / Strip::kRows + chunks_per_team - 1) / chunks_per_team);
+  }
+};
+
+// The states of a tensor's lines start at its part of the input: with lines of at least 128 elements, maxima and
+// tickets of one tensor never reach those of the next.
+__device__ __forceinline__ LineMerge
+line_merge(float* amax, int line, u32* state, i64 elements, const Member& tensor, int ticket, int arrivals, int per) {
+  u32* tickets = state + elements / 128 + tensor.element / per + ticket;
+  return {amax + line, state + tensor.element / 128, tickets, u32(arrivals)};
+}
+
+// Reads the input once. A state is u32: maxima, then tickets.
+template <Outputs outputs, bool rht>
+__global__ void __launch_bounds__(kThreads, 3) grouped_per_token_amax(
+    const bf16* __restrict__ input,          // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (rows of all,), or null
+    float* __restrict__ columnwise_amax,     // (cols of all,), or null
+    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
+    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    int num_tensors) {
+  using Strip = AmaxStrip<rht>;
+  __shared__ Group group;
+  __shared__ Strip shared;
+  const Shares<rht> shares(last_dims, tensor_offsets, num_tensors);
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int cols) {
+    return u32(shares.strips_of(cols) * shares.teams_of(rows));
+  });
+  const i64 elements = __ldg(tensor_offsets + num_tensors);
+  for_each_item(group, [&](int, const Member& tensor, u32 item) {
+    const int strips = shares.strips_of(tensor.cols), teams = shares.teams_of(tensor.rows);
+    const int strip = int(item) % strips, team = int(item) / strips;
+    __syncthreads();
+    per_token_amax_share<outputs, rht, kPerTokenSigns>(
+        shared, input + tensor.element, tensor.rows, tensor.cols,
+        {team, teams, tensor.rows / Strip::kRows, strip * Strip::kCols},
+        line_merge(rowwise_amax, tensor.row, rowwise_state, elements, tensor, team, strips, 1024),
+        line_merge(columnwise_amax, tensor.col, columnwise_state, elements, tensor, strip, teams, 16384));
+  });
+}
+
+// Steps 1 to 3, an item being a chunk of rows
+template <Outputs outputs, bool rht, Activation activation>
+__global__ void __launch_bounds__(kThreads, 3) grouped_per_token_amax_dbias(
+    const bf16* __restrict__ input,          // (elements,)
+    const bf16* __restrict__ act_input,      // (elements,), or null
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (rows of all,), or null
+    float* __restrict__ columnwise_amax,     // (cols of all,), or null
+    float* __restrict__ dbias_partials,      // (chunks, cols), or null
+    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
+    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    int num_tensors) {
+  __shared__ Group group;
+  __shared__ u32 row_max[kChunkRows];
+  // An empty tensor has columns, whose amaxes are 0.
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+    return ChunkTiles::count(max(rows, 1), cols);
+  });
+  const i64 elements = __ldg(tensor_offsets + num_tensors);
+  for_each_item(group, [&](int, const Member& tensor, u32 item) {
+    const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+    const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
+    const int strips = ChunkTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
+    const int strip = origin.col / Chunk::kCols, chunk = origin.row / kChunkRows;
+    __syncthreads();
+    const float2 sum = per_token_amax_chunk<outputs, rht, kPerTokenSigns>(
+        row_max, source, tensor.rows, tensor.cols, origin,
+        line_merge(rowwise_amax, tensor.row, rowwise_state, elements, tensor, chunk, strips, 1024),
+        line_merge(columnwise_amax, tensor.col, columnwise_state, elements, tensor, strip, chunks, 16384));
+    store_sums(dbias_partials, tensor, origin, sum);
+  });
+}
+
+// Reads the input once: 2 bytes in, 0.5625 out for each direction.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+__global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<bf16, activation>) grouped_per_token_encode(
+    const bf16* __restrict__ input,             // (elements,)
+    const bf16* __restrict__ act_input,         // (elements,), or null
+    const i64* __restrict__ first_dims,         // (num_tensors,)
+    const i64* __restrict__ last_dims,          // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+    const float* __restrict__ rowwise_amax,     // (rows of all,), or null
+    const float* __restrict__ columnwise_amax,  // (cols of all,), or null
+    u8* __restrict__ rowwise_data,              // (elements/2,) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,         // (elements/16,) e4m3, or null
+    u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
+    u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
+    int num_tensors, u64 seed, u32 offset) {
+  __shared__ Group group;
+  __shared__ EncodeTile tiles[2];  // the next tile is stored while slower warps still read this one
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
+  int turn = 0;
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+    per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
+        tiles[turn], source, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
+        rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv,
+        columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows,
+        tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
+    turn ^= 1;
+  });
+}
+
+// =====================================================================================================================
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch grouped_amax_launch = {1, kVectors * 8, kThreads, 5, Schedule::persistent};
-__constant__ Launch grouped_amax_rht_launch = {kBlock, kThreads * kRhtCols, kThreads, 4, Schedule::persistent};
-__constant__ Launch grouped_amax_dbias_launch = {kBlock, kThreads * 2, kThreads, 3, Schedule::persistent};
-__constant__ Launch grouped_dbias_launch = {kChunkRows, kThreads, kThreads, 8, Schedule::persistent};
+// The grid is as large as there are tiles of these extents, which is what an item covers of a tensor without edges.
+__constant__ Launch grouped_amax_launch = {128, kVectors * 8 / 128, kThreads, 5, Schedule::persistent};
+__constant__ Launch grouped_amax_rht_launch = {
+    128, kBlock * kThreads * kRhtCols / 128, kThreads, 4, Schedule::persistent};
+__constant__ Launch grouped_amax_dbias_launch = {kChunkRows, Chunk::kCols, kThreads, 3, Schedule::persistent};
+__constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 3, Schedule::persistent};
 __constant__ Launch grouped_encode_tile_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 4, Schedule::persistent};
+__constant__ Launch grouped_per_token_amax_launch = {128, kAmaxChunk / 128, kThreads, 3, Schedule::persistent};
+__constant__ Launch grouped_per_token_amax_dbias_launch = {
+    kChunkRows, Chunk::kCols, kThreads, 3, Schedule::persistent};
+__constant__ Launch grouped_per_token_encode_launch = {
+    Turn::kRows, Turn::kCols, Turn::kThreads, 4, Schedule::persistent};

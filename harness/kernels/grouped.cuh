@@ -1,8 +1,8 @@
 // Many tensors in one launch: from the extents of a group's tensors to work items; no numerics.
 //
-// A persistent grid takes the items in turn: block b of G takes b, b + G, b + 2G, ... What an item is, and so every
-// byte, depends on the extents alone; the grid only decides who takes it. All four shape representations come down to
-// the same arrays of extents, so nothing here asks which one it is.
+// A persistent grid shares the items out: block b of G takes b, b + G, b + 2G, ... Whoever takes an item, the bytes are
+// the same. All four shape representations come down to the same arrays of extents, so nothing here asks which one it
+// is.
 #pragma once
 
 #include "layout.cuh"
@@ -102,11 +102,10 @@ __device__ __forceinline__ void read_group(
 template <typename Work>
 __device__ __forceinline__ void for_each_item(const Group& group, Work work) {
   const int lane = threadIdx.x % 32;
-  const u32 even = group.items_to[2 * lane], odd = group.items_to[2 * lane + 1];
-  const u32 total = group.items_to[kMaxTensors - 1];
-  for (u32 item = blockIdx.x; item < total; item += gridDim.x) {
+  for (u32 item = blockIdx.x; item < group.items_to[kMaxTensors - 1]; item += gridDim.x) {
     // Every tensor that ends at or before the item lies before it, so an empty one is passed over wherever it stands.
-    const int index = __popc(__ballot_sync(~0u, even <= item)) + __popc(__ballot_sync(~0u, odd <= item));
+    const bool even = group.items_to[2 * lane] <= item, odd = group.items_to[2 * lane + 1] <= item;
+    const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
     const Member& tensor = group.member[index];
     work(index, tensor, item - tensor.item);
   }

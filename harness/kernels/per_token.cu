@@ -87,8 +87,9 @@ __global__ void __launch_bounds__(Turn::kThreads) per_token_encode(
   if (origin.row >= rows) return;
   // From the bottom up: what the amax read last is still in the L2.
   origin.row = rows - Turn::kRows - origin.row;
+  const Source<bf16, Activation::none> source = {input, nullptr};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
-      shared, input, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
+      shared, source, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
       columnwise_scale_inv, rows, cols, origin, seed, offset);
 }
 

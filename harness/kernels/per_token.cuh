@@ -5,6 +5,7 @@
 #include "layout.cuh"
 #include "nvfp4.cuh"
 #include "rht.cuh"
+#include "source.cuh"
 #include "tile.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -212,9 +213,11 @@ __device__ __forceinline__ void store_inner_block(
 
 // The tile of Turn::kRows x Turn::kCols at `origin`. Called by all Turn::kThreads threads; shared memory may be used
 // again after the next barrier.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
+template <
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
+    Activation activation>
 __device__ __forceinline__ void per_token_encode_tile(
-    EncodeTile& shared, const bf16* __restrict__ input, const float* __restrict__ rowwise_amax,
+    EncodeTile& shared, const Source<bf16, activation>& source, const float* __restrict__ rowwise_amax,
     const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {
@@ -228,7 +231,7 @@ __device__ __forceinline__ void per_token_encode_tile(
     Packed16<bf16> x[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      x[i] = load16(input + row_offset(origin.row + role.row(i), cols) + block_col * kBlock);
+      x[i] = source.block(row_offset(origin.row + role.row(i), cols) + block_col * kBlock);
     }
     float amax[2];
 #pragma unroll

@@ -60,28 +60,34 @@ struct Source {
   const Dtype* __restrict__ input;      // (rows, cols)
   const Dtype* __restrict__ act_input;  // (rows, cols), or null
 
-  // Sixteen v of a block, rounded; zeros outside the matrix
-  __device__ Packed16<Dtype> block(const ScaleExtents& extents, int line, int block) const {
-    const Packed16<Dtype> grad = load_block(input, extents, line, block);
+  // Of sixteen elements from `first` on, rounded
+  __device__ Packed16<Dtype> block(i64 first) const {
+    const Packed16<Dtype> grad = load16(input + first);
     if constexpr (activation == Activation::none) {
       return grad;
     } else {
       float v[kBlock], x[kBlock];
       unpack(grad, v);
-      unpack(load_block(act_input, extents, line, block), x);
+      unpack(load16(act_input + first), x);
 #pragma unroll
       for (int i = 0; i < kBlock; ++i) v[i] = activated<activation>(v[i], x[i]);
       return pack<Dtype>(v);
     }
   }
 
-  // v of two neighbouring columns, in fp32
-  __device__ float2 pair(i64 index) const {
-    const float2 grad = load_pair(input + index);
+  // Of a block of a line; zeros outside the matrix
+  __device__ Packed16<Dtype> block(const ScaleExtents& extents, int line, int block) const {
+    if (!extents.holds(line, block)) return {};
+    return this->block(block_index(extents, line, block) * kBlock);
+  }
+
+  // Of two neighbouring columns, in fp32
+  __device__ float2 pair(i64 first) const {
+    const float2 grad = load_pair(input + first);
     if constexpr (activation == Activation::none) {
       return grad;
     } else {
-      const float2 x = load_pair(act_input + index);
+      const float2 x = load_pair(act_input + first);
       return {activated<activation>(grad.x, x.x), activated<activation>(grad.y, x.y)};
     }
   }
