@@ -2,7 +2,7 @@
 that know of each other.
 
 What a draw is made of is known exactly: a value f of the way from one code to the next goes up for floor(256 f) of the
-256 random bytes, so the mean is step/512 too small, and a test can ask for that. What each test can see is said beside
+256 random bytes, so the mean falls short by step/512, and a test can ask for it. What each test can see is said beside
 it, in steps between codes or in standard errors of its own sample. Draws differ by their seed or their offset.
 """
 
