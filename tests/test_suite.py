@@ -10,6 +10,7 @@ import pytest
 
 from harness.case import Case
 from harness.errors import SuiteError, UsageError
+from harness.grouped import GroupedShape
 from harness.suite import SUITES, Suite, cover, find_case, load_suite, load_suites, suite_of
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, json_schema
@@ -101,12 +102,13 @@ def _missing_pairs(suite: Suite, block: Block, cases: list[Case]) -> set[frozens
         for values in itertools.product(*axes.values())
         if suite.refusal(dict(zip(axes, values, strict=True))) is None
     ]
-    problems = [{"shape": tuple(shape), "input": name} for shape, name in itertools.product(block.shapes, block.inputs)]
+    spelled = [str(GroupedShape.parse(s)) if isinstance(s, str) else f"{s[0]}x{s[1]}" for s in block.shapes]
+    problems = [{"shape": shape, "input": name} for shape, name in itertools.product(spelled, block.inputs)]
     # Exclusions speak of flags only, so a pair with a shape or an input is legal if its flag value is.
     wanted = {pair for flags in legal for pair in _pairs(flags)}
     wanted |= {pair for flags in legal for problem in problems for pair in _crossed(flags, problem)}
     wanted |= {pair for problem in problems for pair in _pairs(problem)}
-    made = [{**case.flags, "shape": (case.rows, case.cols), "input": case.input} for case in cases]
+    made = [{**case.flags, "shape": case.shape, "input": case.input} for case in cases]
     return wanted - {pair for case in made for pair in _pairs(case)}
 
 
