@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,14 +35,20 @@ class Launch:
     schedule: int
 
     def grid(self, case: Case, multiprocessors: int) -> tuple[int, int, int]:
-        """Blocks of threads along x, y and z for a tensor of the case's extents."""
+        """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements."""
         if self.blocks_per_sm:
-            tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
+            if case.tensors:
+                tiles = sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors if 0 not in tensor)
+            else:
+                tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
             return max(1, min(tiles, self.blocks_per_sm * multiprocessors)), 1, 1
-        across = -(-round_up(case.cols, PADDED_TO) // self.tile_cols)
-        down = -(-round_up(case.rows, PADDED_TO) // self.tile_rows)
+        down, across = (max(1, count) for count in self._tiles(case.rows, case.cols))
         layers = -(-down // LARGEST_Y)
         return across, -(-down // layers), layers
+
+    def _tiles(self, rows: int, cols: int) -> tuple[int, int]:
+        """How many tiles, down and across, cover a matrix and the padding of its scales."""
+        return -(-round_up(rows, PADDED_TO) // self.tile_rows), -(-round_up(cols, PADDED_TO) // self.tile_cols)
 
 
 def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
@@ -108,11 +115,15 @@ def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def numbers(case: Case) -> dict[str, int]:
-    """Every number a kernel may ask for by name: extents, random seed, and the case's integer flags."""
+    """Every number a kernel may ask for by name: extents, random seed, and the case's integer flags.
+
+    rows and cols of a group are those of its tensors as one matrix; `num_tensors` is there for a group only.
+    """
     flags = {
         name: value for name, value in case.flags.items() if isinstance(value, int) and not isinstance(value, bool)
     }
-    return {"rows": case.rows, "cols": case.cols, "seed": case.seed, "offset": case.philox_offset, **flags}
+    group = {"num_tensors": len(case.tensors)} if case.tensors else {}
+    return {"rows": case.rows, "cols": case.cols, **group, "seed": case.seed, "offset": case.philox_offset, **flags}
 
 
 def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | None]]:

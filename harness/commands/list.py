@@ -45,7 +45,7 @@ def command(
         for case in suite.cases(set_name)
         if wanted(suite, case)
         and input_name in (None, case.input)
-        and shape in (None, f"{case.rows}x{case.cols}")
+        and shape in (None, case.shape)
         and (part is None or part in case.id)
     ]
     if ids:
@@ -77,7 +77,7 @@ def _flag_filter(suites: Sequence[Suite], flags: Sequence[str]) -> Callable[[Sui
 def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:
     table = Table("recipe", Column("flags", overflow="fold"), "shape", Column("input", overflow="fold"), "mode")
     for case in cases:
-        table.add_row(case.recipe, case.variant, f"{case.rows}x{case.cols}", case.input, case.mode)
+        table.add_row(case.recipe, case.variant, case.shape, case.input, case.mode)
     Console().print(table)
     click.echo(f"{len(cases):,} cases of set {set_name}; {sum(refused.values()):,} combinations excluded")
     for reason, count in refused.most_common():

@@ -74,7 +74,7 @@ class CudaDevice:
         import cupy
 
         free, _ = cupy.cuda.runtime.memGetInfo()
-        needed = 16 * case.rows * case.cols
+        needed = 16 * case.elements
         if needed > free + cupy.get_default_memory_pool().free_bytes():
             raise NotCapable(f"capability: needs about {needed >> 30} GiB of GPU memory, {free >> 30} GiB are free")
 
@@ -257,6 +257,8 @@ def load(kernel: Compiled):
 def _scalar(kind: str, value: int):
     try:
         return _SCALARS[kind](value)
+    except OverflowError:
+        raise LaunchError(f"{value} does not fit a parameter of type {kind!r}; take it as i64") from None
     except KeyError:
         raise LaunchError(f"no way to pass a parameter of type {kind!r}; use one of {', '.join(_SCALARS)}") from None
 

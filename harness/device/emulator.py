@@ -43,7 +43,7 @@ class EmulatorDevice:
         """Graphs and large tensors need a GPU."""
         if case.mode not in self.modes:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
-        if case.rows * case.cols > LARGEST:
+        if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
 
     def prepare(

@@ -51,7 +51,7 @@ def trace(
 
         inputs = expect(case).inputs
     witnesses = {
-        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.rows * case.cols <= _NUMPY_LARGEST else None,
+        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.elements <= _NUMPY_LARGEST else None,
         "torch": _ask_torch(oracle, case, inputs),
         "kernel": kernel,
     }

@@ -19,9 +19,10 @@ from harness.oracles import torch_numerics as numerics
 from harness.oracles import torch_source as way
 from harness.oracles.torch_four_over_six import four_over_six
 from harness.oracles.torch_layout import swizzle
+from harness.oracles.torch_per_token import per_token
 from harness.oracles.torch_source import BLOCK, DTYPES, GRANULARITIES, SLAB_ELEMENTS, WINDOW, Slab, Source, divided
 
-__all__ = ["SLAB_ELEMENTS", "casts", "dequantize", "four_over_six", "quantize", "swizzle"]
+__all__ = ["SLAB_ELEMENTS", "casts", "dequantize", "four_over_six", "per_token", "quantize", "swizzle"]
 
 _NAN_BITS = {"bf16": (torch.int16, 0x7FFF), "fp16": (torch.int16, 0x7FFF), "fp32": (torch.int32, 0x7FFFFFFF)}
 _MULTIPLIERS = {"reciprocal": numerics.reciprocal_multiplier, "direct": numerics.direct_multiplier}

@@ -40,6 +40,7 @@ Values = Annotated[
 ]
 Extent = Annotated[int, Field(strict=True, ge=1)]
 Size = Extent | str
+Shape = tuple[Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
@@ -80,8 +81,9 @@ class Block(_Part):
     axes: Literal["default"] | dict[Name, Values] = {}
     """Flag → the values to use; a flag that is absent takes all of its values, or only its default after
     `others: default`. `axes: default` keeps every flag at its default."""
-    shapes: list[tuple[Extent, Extent]] = Field(min_length=1)
-    """[rows, cols] of the high-precision tensor, elements."""
+    shapes: list[Shape] = Field(min_length=1)
+    """[rows, cols] of the high-precision tensor, elements; the tensors of a group if the recipe has the flag
+    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C."""
     inputs: list[str] = Field(min_length=1)
     """Names of distributions, or `file:<path>#<tensor>`."""
     modes: list[Mode] = Field(default=["eager"], min_length=1)

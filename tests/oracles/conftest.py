@@ -53,6 +53,16 @@ DEFAULTS = {
         "rht": False,
         "rounding": "rne",
     },
+    "per_token": {
+        "dtype": "bf16",
+        "outputs": "both",
+        "rht": False,
+        "rounding": "rne",
+        "scale_layout": "compact",
+        "weight_2d": False,
+        "stage": "full",
+        "sign_mask": 0xACE1,
+    },
     "dequantize": {
         "dtype": "bf16",
         "scale_layout": "compact",

@@ -21,7 +21,7 @@ def test_what_an_oracle_refuses_its_suite_excludes(suite):
     for row in cover.product([len(values) for values in axes.values()]):
         flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
         try:
-            oracle.refuse(Case(suite.recipe, Flags(flags), 64, 64))
+            oracle.refuse(Case(suite.recipe, Flags(flags), 128, 128))
         except ContractError as refusal:
             refused += 1
             assert suite.refusal(flags) is not None, refusal
