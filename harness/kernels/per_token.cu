@@ -20,34 +20,60 @@
 // Config
 // =====================================================================================================================
 
-constexpr int kAmaxThreads = AmaxStrip<false>::kThreads;
-constexpr int kAmaxBlocksPerSm = 4;  // 64 registers a thread, half of them input in flight
+// What registers allow: half of them hold input in flight, and a rotation takes sixteen more.
+constexpr int kAmaxBlocksPerSm = 4;
+constexpr int kAmaxRhtBlocksPerSm = 3;
+
+// =====================================================================================================================
+// Helpers
+// =====================================================================================================================
+
+// Step 1 by a persistent grid. Every strip of columns has a team of blocks, which share its rows; the blocks of the
+// same number in all teams have the same rows.
+template <Outputs outputs, bool rht, int sign_mask>
+__device__ __forceinline__ void amax_by_teams(
+    const bf16* __restrict__ input, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
+    u32* __restrict__ rowwise_state, u32* __restrict__ columnwise_state, int rows, int cols) {
+  using Strip = AmaxStrip<rht>;
+  __shared__ Strip shared;
+  const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
+  const int team = max(1, min(int(gridDim.x) / strips, chunks));
+  for (int item = blockIdx.x; item < strips * team; item += gridDim.x) {
+    if (item != int(blockIdx.x)) __syncthreads();
+    const int strip = item % strips, member = item / strips;
+    const LineMerge by_row = {rowwise_amax, rowwise_state, rowwise_state + rows + member, u32(strips)};
+    const LineMerge by_col = {columnwise_amax, columnwise_state, columnwise_state + cols + strip, u32(team)};
+    per_token_amax_share<outputs, rht, sign_mask>(
+        shared, input, rows, cols, {member, team, chunks, strip * Strip::kCols}, by_row, by_col);
+  }
+}
 
 // =====================================================================================================================
 // amax (step 1)
 // =====================================================================================================================
 
-// Reads the input once. A state is u32: a maximum for each line, then tickets.
-template <Outputs outputs, bool rht, int sign_mask>
-__global__ void __launch_bounds__(kAmaxThreads, kAmaxBlocksPerSm) per_token_amax(
+// Both read the input once. A state is u32: a maximum for each line, then tickets.
+template <Outputs outputs>
+__global__ void __launch_bounds__(AmaxStrip<false>::kThreads, kAmaxBlocksPerSm) per_token_amax(
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,), or null
     u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
     u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
     int rows, int cols) {
-  using Strip = AmaxStrip<rht>;
-  __shared__ Strip shared;
-  const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
-  const int teams = max(1, min(int(gridDim.x) / strips, chunks));
-  for (int item = blockIdx.x; item < strips * teams; item += gridDim.x) {
-    if (item != int(blockIdx.x)) __syncthreads();
-    const int strip = item % strips, team = item / strips;
-    const LineMerge by_row = {rowwise_amax, rowwise_state, rowwise_state + rows + team, u32(strips)};
-    const LineMerge by_col = {columnwise_amax, columnwise_state, columnwise_state + cols + strip, u32(teams)};
-    per_token_amax_share<outputs, rht, sign_mask>(
-        shared, input, rows, cols, {team, teams, chunks, strip * Strip::kCols}, by_row, by_col);
-  }
+  amax_by_teams<outputs, false, 0>(input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+}
+
+template <Outputs outputs, int sign_mask>
+__global__ void __launch_bounds__(AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm) per_token_amax_rht(
+    const bf16* __restrict__ input,       // (rows, cols)
+    float* __restrict__ rowwise_amax,     // (rows,), or null
+    float* __restrict__ columnwise_amax,  // (cols,)
+    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    int rows, int cols) {
+  amax_by_teams<outputs, true, sign_mask>(
+      input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
 }
 
 __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
@@ -97,6 +123,11 @@ __global__ void __launch_bounds__(Turn::kThreads) per_token_encode(
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch per_token_amax_launch = {1, kAmaxChunk, kAmaxThreads, kAmaxBlocksPerSm, Schedule::persistent};
+__constant__ Launch per_token_amax_launch = {
+    AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, AmaxStrip<false>::kThreads, kAmaxBlocksPerSm,
+    Schedule::persistent};
+__constant__ Launch per_token_amax_rht_launch = {
+    AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm,
+    Schedule::persistent};
 __constant__ Launch per_token_amax_2d_launch = TensorAmax::kLaunch;
 __constant__ Launch per_token_encode_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};

@@ -28,15 +28,29 @@ struct AmaxStrip {
 
   alignas(16) u16 rows[kHold][kWarps];  // bf16
   float cols[kWarps][kWarpCols];
-};
-constexpr int kAmaxChunk = AmaxStrip<false>::kRows * AmaxStrip<false>::kCols;
-static_assert(kAmaxChunk == AmaxStrip<true>::kRows * AmaxStrip<true>::kCols, "one geometry launches both");
 
+  // A lane's columns of a row.
+  __device__ static void load(const bf16* __restrict__ source, u32 (&word)[kWords]) {
+    if constexpr (rht) {
+      const uint2 v = __ldg(reinterpret_cast<const uint2*>(source));
+      word[0] = v.x, word[1] = v.y;
+    } else {
+      load_words(source, word);
+    }
+  }
+};
 // Chunks `first`, `first + step`, ... before `end` of the strip whose first column is `col`. Chunks rather than bands:
 // blocks that run together read neighbouring memory.
 struct AmaxShare {
   int first, step, end;
   int col;
+
+  // Row `r` of the chunks from `chunk` on.
+  template <bool rht>
+  __device__ int row(int chunk, int r) const {
+    constexpr int kRows = AmaxStrip<rht>::kRows;
+    return (chunk + r / kRows * step) * kRows + r % kRows;
+  }
 };
 
 // Where the maxima of lines go to which `arrivals` blocks contribute.
@@ -66,67 +80,60 @@ __device__ __forceinline__ void per_token_amax_share(
     const LineMerge& by_row, const LineMerge& by_col) {
   using Strip = AmaxStrip<rht>;
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
-  constexpr int kHeldChunks = Strip::kHold / Strip::kRows;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_col = share.col + warp * Strip::kWarpCols;
   const int lane_col = warp_col + lane * Strip::kLaneCols;
-  const bool inside = lane_col < cols;
 
   u32 column_words[Strip::kWords] = {};
   float column_max[Strip::kLaneCols] = {};
-  for (int held = share.first; held < share.end; held += kHeldChunks * share.step) {
-    const int count = min(kHeldChunks, (share.end - held + share.step - 1) / share.step);
-    for (int i = 0; i < count; ++i) {
-      const bf16* corner = input + row_offset((held + i * share.step) * Strip::kRows, cols) + lane_col;
-      u32 word[Strip::kRows][Strip::kWords] = {};
-      if (inside) {
+  int held = 0;  // rows
+  for (int chunk = share.first; chunk < share.end; chunk += share.step) {
+    const bf16* corner = input + row_offset(chunk * Strip::kRows, cols) + lane_col;
+    u32 word[Strip::kRows][Strip::kWords] = {};
+    if (lane_col < cols) {
 #pragma unroll
-        for (int r = 0; r < Strip::kRows; ++r) {
-          if constexpr (rht) {
-            const uint2 v = __ldg(reinterpret_cast<const uint2*>(corner + i64(r) * cols));
-            word[r][0] = v.x, word[r][1] = v.y;
-          } else {
-            load_words(corner + i64(r) * cols, word[r]);
-          }
-        }
+      for (int r = 0; r < Strip::kRows; ++r) Strip::load(corner + i64(r) * cols, word[r]);
+    }
+    if constexpr (kByRow) {
+      float own = 0.0f;
+#pragma unroll
+      for (int r = 0; r < Strip::kRows; ++r) {
+        const u32 bits = __float_as_uint(amax_of_word<bf16>(absmax<bf16>(word[r])));
+        const u32 largest = __reduce_max_sync(~0u, bits);
+        if (lane == r) own = __uint_as_float(largest);
       }
-      if constexpr (kByRow) {
-        float own = 0.0f;
+      if (lane < Strip::kRows) shared.rows[held + lane][warp] = u16(__float_as_uint(own) >> 16);
+    }
+    if constexpr (kByCol && rht) {
 #pragma unroll
-        for (int r = 0; r < Strip::kRows; ++r) {
-          const u32 bits = __float_as_uint(amax_of_word<bf16>(absmax<bf16>(word[r])));
-          const u32 largest = __reduce_max_sync(~0u, bits);
-          if (lane == r) own = __uint_as_float(largest);
-        }
-        if (lane < Strip::kRows) shared.rows[i * Strip::kRows + lane][warp] = u16(__float_as_uint(own) >> 16);
+      for (int c = 0; c < Strip::kLaneCols; ++c) {
+        float x[kBlock];
+#pragma unroll
+        for (int r = 0; r < kBlock; ++r) x[r] = element_of_word<bf16>(word[r][c / 2], c % 2);
+        column_max[c] = fmaxf(column_max[c], rht16_absmax<sign_mask>(x));
       }
-      if constexpr (kByCol && rht) {
+    } else if constexpr (kByCol) {
 #pragma unroll
-        for (int c = 0; c < Strip::kLaneCols; ++c) {
-          float x[kBlock];
+      for (int r = 0; r < Strip::kRows; ++r) {
 #pragma unroll
-          for (int r = 0; r < kBlock; ++r) x[r] = element_of_word<bf16>(word[r][c / 2], c % 2);
-          column_max[c] = fmaxf(column_max[c], rht16_absmax<sign_mask>(x));
-        }
-      } else if constexpr (kByCol) {
-#pragma unroll
-        for (int r = 0; r < Strip::kRows; ++r) {
-#pragma unroll
-          for (int w = 0; w < Strip::kWords; ++w) {
-            column_words[w] = max2(column_words[w], abs2(word[r][w], bf16{}), bf16{});
-          }
+        for (int w = 0; w < Strip::kWords; ++w) {
+          column_words[w] = max2(column_words[w], abs2(word[r][w], bf16{}), bf16{});
         }
       }
     }
     if constexpr (kByRow) {
+      held += Strip::kRows;
+      const bool last = chunk + share.step >= share.end;
+      if (held < Strip::kHold && !last) continue;
       __syncthreads();
-      for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads) {
+      const int first_held = chunk - (held / Strip::kRows - 1) * share.step;
+      for (int r = threadIdx.x; r < held; r += Strip::kThreads) {
         const uint4 v = *reinterpret_cast<const uint4*>(shared.rows[r]);
-        const u32 warps[4] = {v.x, v.y, v.z, v.w};
-        const int chunk = held + r / Strip::kRows * share.step;
-        by_row.add(chunk * Strip::kRows + r % Strip::kRows, amax_of_word<bf16>(absmax<bf16>(warps)));
+        const u32 warps[] = {v.x, v.y, v.z, v.w};
+        by_row.add(share.row<rht>(first_held, r), amax_of_word<bf16>(absmax<bf16>(warps)));
       }
-      if (held + kHeldChunks * share.step < share.end) __syncthreads();
+      if (!last) __syncthreads();
+      held = 0;
     }
   }
   if constexpr (kByCol) {
@@ -154,9 +161,8 @@ __device__ __forceinline__ void per_token_amax_share(
   __syncthreads();
   if (kByRow && last[0]) {
     const int count = (share.end - share.first + share.step - 1) / share.step;
-    for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads) {
-      by_row.take((share.first + r / Strip::kRows * share.step) * Strip::kRows + r % Strip::kRows);
-    }
+    for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads)
+      by_row.take(share.row<rht>(share.first, r));
   }
   if (kByCol && last[1]) {
     for (int col = share.col + threadIdx.x; col < min(cols, share.col + Strip::kCols); col += Strip::kThreads) {
