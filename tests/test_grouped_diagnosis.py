@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from grouped_toy import Toy
 
-from harness.case import Case
+from harness.case import Case, Flags
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.expectation import Expectation, expect
 from harness.oracles import per_tensor
+from harness.oracles.grouped import quantized
 
-SHAPE = "128+0+256+128x512"
+SHAPE = "128+0+256+128x128"
 POISONS = (0xA5, 0x5A)
 Edit = Callable[[dict[str, np.ndarray], int], None]
 
@@ -56,9 +57,9 @@ def test_a_wrong_code_is_told_as_that_of_its_tensor(toy: Toy, side: str, flags: 
 
     text = told(case, edit)
     at = "42,33" if side == "columnwise" else "33,42"
-    assert f"{side}_data uint8 ({512 * 512 // 2},): 1 of {512 * 512 // 2} entries differ" in text
-    assert "tensor    2 of 4, 256x512; the first is 0\nfirst     [33, 21], from input [" in text
-    x = expected.inputs["input"][128 * 512 : 384 * 512].reshape(256, 512)
+    assert f"{side}_data uint8 ({512 * 128 // 2},): 1 of {512 * 128 // 2} entries differ" in text
+    assert "tensor    2 of 4, 256x128; the first is 0\nfirst     [33, 21], from input [" in text
+    x = expected.inputs["input"][128 * 128 : 384 * 128].reshape(256, 128)
     sixteen = x[32:48, 33] if side == "columnwise" else x[33, 32:48]
     assert all(f"{float(value):.5g}" in text for value in sixteen)
     assert "cause     one code off" in text or flags == {"rounding": "sr"}
@@ -76,7 +77,7 @@ def test_of_several_wrong_tensors_the_first_of_the_earliest_field_is_told(toy: T
 
     text = told(case, edit)
     assert "field     rowwise_scale_inv" in text and "also      rowwise_data" in text
-    assert "tensor    3 of 4, 128x512" in text and "[5, 6], from input [5, 96]" in text
+    assert "tensor    3 of 4, 128x128" in text and "[5, 6], from input [5, 96]" in text
     assert "1-ulp scale" in text
 
 
@@ -99,7 +100,7 @@ def test_the_amax_of_an_empty_tensor(toy: Toy):
         run["rowwise_amax"][1] = 3
 
     text = told(case, edit)
-    assert "tensor    1 of 4, 0x512" in text and "written   0x40400000 = 3" in text
+    assert "tensor    1 of 4, 0x128" in text and "written   0x40400000 = 3" in text
     assert "empty tensor: without elements it has amaxes of 0" in text
     assert "harness trace" not in text
 
@@ -134,7 +135,7 @@ def test_a_trace_shows_one_tensor(toy: Toy, flags: dict[str, str], tensor: int):
     expected, (run, _) = written(case, lambda run, poison: None)
     text = trace(case, "columnwise_data", (37, 65), run, expected.inputs, tensor)
     rows = case.tensors[tensor][0]
-    assert f"tensor {tensor} of 4, {rows}x512: columnwise_data: block 2 of line 65, from input [37, 65]" in text
+    assert f"tensor {tensor} of 4, {rows}x128: columnwise_data: block 2 of line 65, from input [37, 65]" in text
     assert "all agree on this block" in text
     expected.fields["columnwise_data"].part(run["columnwise_data"], tensor)[65, 18] ^= 1
     assert "first difference from the steps: kernel at 4" in trace(
@@ -145,10 +146,10 @@ def test_a_trace_shows_one_tensor(toy: Toy, flags: dict[str, str], tensor: int):
 @pytest.mark.parametrize(
     ("tensor", "at", "sentence"),
     [
-        (1, (0, 0), "tensor 1 of 4, 0x512, of toy_group/.* has no elements"),
+        (1, (0, 0), "tensor 1 of 4, 0x128, of toy_group/.* has no elements"),
         (4, (0, 0), "has no tensor 4; its 4 tensors count from 0"),
         (-1, (0, 0), "has no tensor -1"),
-        (0, (128, 0), "element 128,0 is outside the 128x512 tensor of"),
+        (0, (128, 0), "element 128,0 is outside the 128x128 tensor of"),
     ],
 )
 def test_a_place_that_no_tensor_has(toy: Toy, tensor: int, at: tuple[int, int], sentence: str):
@@ -159,3 +160,35 @@ def test_a_place_that_no_tensor_has(toy: Toy, tensor: int, at: tuple[int, int], 
 def test_a_dense_case_has_one_tensor(toy: Toy):
     with pytest.raises(UsageError, match="has one tensor; tensor 1 is one of a group"):
         trace(toy.case(SHAPE).dense(0), tensor=1)
+
+
+def test_what_came_out_of_an_activation_is_what_is_replayed():
+    """By the real recipe, because the toy knows no activations."""
+    flags = {
+        "recipe": "per_tensor",
+        "dtype": "bf16",
+        "shape_representation": "varying_first_dim",
+        "outputs": "both",
+        "rht": False,
+        "rounding": "rne",
+        "scale_layout": "compact",
+        "stage": "full",
+        "activation": "dsilu",
+        "dbias": True,
+    }
+    case = Case("grouped", Flags(flags), 384, 64, tensors=((128, 64), (0, 64), (256, 64)))
+    expected = expect(case)
+    x = quantized(case, expected.inputs)[128 * 64 :].reshape(256, 64)
+    assert not (x == expected.inputs["input"][128 * 64 :].reshape(256, 64)).all()
+
+    def edit(run, poison):
+        expected.fields["rowwise_data"].part(run["rowwise_data"], 2)[33, 3] ^= 1
+
+    text = told(case, edit)
+    assert all(f"{float(value):.5g}" in text for value in x[33, :16])
+    assert "all agree" in trace(case, "columnwise_data", (200, 9), None, expected.inputs, 2)
+
+    text = told(case, lambda run, poison: run["dbias"].reshape(3, 64)[2].put(5, 1))
+    assert "tensor    2 of 3, 256x64" in text and "first     [5], from input [0, 5]" in text
+    assert "--field dbias --at 0,5" in text
+    assert "all agree" in trace(case, "dbias", (0, 5), None, expected.inputs, 2)

@@ -47,7 +47,7 @@ def cut(fields: Mapping[str, Field], arrays: Arrays, number: int) -> dict[str, n
 
 def inputs(case: Case, tensors: Arrays, number: int) -> dict[str, np.ndarray]:
     """What the dense recipe would have read: `input` (rows, cols) and the tensor's own amaxes, if any are given."""
-    # With an activation the recipe quantizes what came out of it, and an oracle that knows activations tells it.
+    # An oracle that knows activations tells what the recipe is given after one.
     quantized = getattr(oracle_of(case.recipe), "quantized", None)
     flat = quantized(case, tensors) if quantized else tensors["input"]
     offsets = case.grouped.tensor_offsets

@@ -98,6 +98,10 @@ CHANGES = (
         lambda steps, case: [{"rotation_rounded": False}],
     ),
     Change(
+        Cause("rht rounded to bf16", "the rotated values must stay float32"),
+        lambda steps, case: [{"rotation_rounded": True}] if steps.rotation is not None else [],
+    ),
+    Change(
         Cause("amax without abs", "negative values were left out of an amax"),
         lambda steps, case: [{"amax_of": "values"}],
     ),

@@ -92,6 +92,14 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
     return tensors
 
 
+def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(elements,): what step 3 sees of all tensors, for a diagnosis of one that knows its recipe alone."""
+    if case.flags.activation == "none":
+        return tensors["input"]
+    v = activations.activated(case.flags.activation, tensors["input"], tensors["act_input"])
+    return nvfp4.convert(v, case.flags.dtype)
+
+
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The bytes of every field of `outputs(case)`."""
     _require_arrays(case, tensors)
