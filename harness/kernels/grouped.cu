@@ -15,6 +15,7 @@
 #include "grouped.cuh"
 #include "per_token.cuh"
 #include "rht.cuh"
+#include "shares.cuh"
 #include "source.cuh"
 
 // =====================================================================================================================
@@ -44,7 +45,11 @@ using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : 4;
 template <typename Dtype, Activation activation>
-constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : 3;
+constexpr int kRowwiseBlocksPerSm = activation == Activation::none ? sizeof(Dtype) == 4 ? 2 : 3 : sizeof(Dtype) == 4 ? 1 : 2;
+template <Outputs outputs, Activation activation>
+constexpr int kTokenBlocksPerSm = activation != Activation::none ? 2 : outputs == Outputs::columnwise ? 3 : 4;
+constexpr int kTokenAmaxBlocksPerSm = 4;
+constexpr int kTokenAmaxRhtBlocksPerSm = 3;
 
 // =====================================================================================================================
 // Helpers
@@ -311,20 +316,15 @@ __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activa
     int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   static_assert(!rht || sizeof(Dtype) == 2, "rht is defined on bf16");
-  // The next tile is stored while slower warps still read this one; two fp32 tiles are more than a block may have.
-  constexpr int kBuffers = sizeof(Dtype) == 4 ? 1 : 2;
-  __shared__ SharedTile<Dtype> tiles[kBuffers];
+  __shared__ SharedTile<Dtype> tile;
   __shared__ Group group;
   __shared__ GroupScales scales;
   scales.read(rowwise_amax, columnwise_amax, num_tensors);
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
-  int turn = 0;
   for_each_item(group, [&](int index, const Member& tensor, u32 item) {
     const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = TurnTiles::origin(tensor.cols, item);
-    SharedTile<Dtype>& tile = tiles[turn];
-    if constexpr (kBuffers == 1) __syncthreads();
-    turn = (turn + 1) % kBuffers;
+    __syncthreads();
 
     // Rowwise: from registers, on the way into shared memory.
     {
@@ -386,38 +386,9 @@ __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activa
 // per_token
 // =====================================================================================================================
 
-// How a tensor is shared out among blocks: into strips of columns, and each strip's chunks of rows among teams of equal
-// work. An empty tensor has one share, too: its amaxes, if it has any, are 0.
-template <bool rht>
-struct Shares {
-  using Strip = AmaxStrip<rht>;
-  int chunks_per_team;
-
-  // Every lane of a warp calls this. At most one team a strip is more than the grid has blocks for.
-  __device__ Shares(const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets, int num_tensors) {
-    u32 strips = 0;
-    for (int i = threadIdx.x % 32; i < num_tensors; i += 32) strips += strips_of(int(__ldg(last_dims + i)));
-    const u32 blocks = max(int(gridDim.x - __reduce_add_sync(~0u, strips)), int(gridDim.x + 3) / 4);
-    const u64 chunks = u64(__ldg(tensor_offsets + num_tensors)) / (Strip::kRows * Strip::kCols) + 1;
-    chunks_per_team = int((chunks + blocks - 1) / blocks);
-  }
-  __device__ static int strips_of(int cols) { return max(1, (cols + Strip::kCols - 1) / Strip::kCols); }
-  __device__ int teams_of(int rows) const {
-    return max(1, (rows / Strip::kRows + chunks_per_team - 1) / chunks_per_team);
-  }
-};
-
-// The states of a tensor's lines start at its part of the input: with lines of at least 128 elements, maxima and
-// tickets of one tensor never reach those of the next.
-__device__ __forceinline__ LineMerge
-line_merge(float* amax, int line, u32* state, i64 elements, const Member& tensor, int ticket, int arrivals, int per) {
-  u32* tickets = state + elements / 128 + tensor.element / per + ticket;
-  return {amax + line, state + tensor.element / 128, tickets, u32(arrivals)};
-}
-
-// Reads the input once. A state is u32: maxima, then tickets.
-template <Outputs outputs, bool rht>
-__global__ void __launch_bounds__(kThreads, 3) grouped_per_token_amax(
+// Both read the input once. A state is u32: maxima, then tickets.
+template <Outputs outputs>
+__global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_token_amax(
     const bf16* __restrict__ input,          // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
@@ -427,24 +398,25 @@ __global__ void __launch_bounds__(kThreads, 3) grouped_per_token_amax(
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
-  using Strip = AmaxStrip<rht>;
-  __shared__ Group group;
-  __shared__ Strip shared;
-  const Shares<rht> shares(last_dims, tensor_offsets, num_tensors);
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int cols) {
-    return u32(shares.strips_of(cols) * shares.teams_of(rows));
-  });
-  const i64 elements = __ldg(tensor_offsets + num_tensors);
-  for_each_item(group, [&](int, const Member& tensor, u32 item) {
-    const int strips = shares.strips_of(tensor.cols), teams = shares.teams_of(tensor.rows);
-    const int strip = int(item) % strips, team = int(item) / strips;
-    __syncthreads();
-    per_token_amax_share<outputs, rht, kPerTokenSigns>(
-        shared, input + tensor.element, tensor.rows, tensor.cols,
-        {team, teams, tensor.rows / Strip::kRows, strip * Strip::kCols},
-        line_merge(rowwise_amax, tensor.row, rowwise_state, elements, tensor, team, strips, 1024),
-        line_merge(columnwise_amax, tensor.col, columnwise_state, elements, tensor, strip, teams, 16384));
-  });
+  amax_by_shares<outputs, false, 0>(
+      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
+      num_tensors);
+}
+
+template <Outputs outputs>
+__global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_per_token_amax_rht(
+    const bf16* __restrict__ input,          // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (rows of all,), or null
+    float* __restrict__ columnwise_amax,     // (cols of all,)
+    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
+    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    int num_tensors) {
+  amax_by_shares<outputs, true, kPerTokenSigns>(
+      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
+      num_tensors);
 }
 
 // Steps 1 to 3, an item being a chunk of rows
@@ -467,8 +439,8 @@ __global__ void __launch_bounds__(kThreads, 3) grouped_per_token_amax_dbias(
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
     return ChunkTiles::count(max(rows, 1), cols);
   });
-  const i64 elements = __ldg(tensor_offsets + num_tensors);
   for_each_item(group, [&](int, const Member& tensor, u32 item) {
+    const i64 elements = __ldg(tensor_offsets + num_tensors);
     const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
     const int strips = ChunkTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
@@ -476,15 +448,15 @@ __global__ void __launch_bounds__(kThreads, 3) grouped_per_token_amax_dbias(
     __syncthreads();
     const float2 sum = per_token_amax_chunk<outputs, rht, kPerTokenSigns>(
         row_max, source, tensor.rows, tensor.cols, origin,
-        line_merge(rowwise_amax, tensor.row, rowwise_state, elements, tensor, chunk, strips, 1024),
-        line_merge(columnwise_amax, tensor.col, columnwise_state, elements, tensor, strip, chunks, 16384));
+        group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, strips),
+        group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
     store_sums(dbias_partials, tensor, origin, sum);
   });
 }
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<bf16, activation>) grouped_per_token_encode(
+__global__ void __launch_bounds__(Turn::kThreads, kTokenBlocksPerSm<outputs, activation>) grouped_per_token_encode(
     const bf16* __restrict__ input,             // (elements,)
     const bf16* __restrict__ act_input,         // (elements,), or null
     const i64* __restrict__ first_dims,         // (num_tensors,)
@@ -498,17 +470,15 @@ __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<bf16, activat
     u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
     int num_tensors, u64 seed, u32 offset) {
   __shared__ Group group;
-  __shared__ EncodeTile tiles[2];  // the next tile is stored while slower warps still read this one
+  __shared__ EncodeTile tile;
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
-  int turn = 0;
   for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    __syncthreads();
     const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
     per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
-        tiles[turn], source, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
-        rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv,
-        columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows,
-        tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
-    turn ^= 1;
+        tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
+        rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock,
+        columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
   });
 }
 
@@ -525,7 +495,10 @@ __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Sche
 __constant__ Launch grouped_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 3, Schedule::persistent};
 __constant__ Launch grouped_encode_tile_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 4, Schedule::persistent};
-__constant__ Launch grouped_per_token_amax_launch = {128, kAmaxChunk / 128, kThreads, 3, Schedule::persistent};
+__constant__ Launch grouped_per_token_amax_launch = {
+    AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_per_token_amax_rht_launch = {
+    AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, 3, Schedule::persistent};
 __constant__ Launch grouped_per_token_encode_launch = {
