@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -69,10 +69,12 @@ class Step:
     """One kernel launch of a case.
 
     scratch: parameter name to bytes, zero before the first launch and after the last
+    workspace: parameter name to bytes, with any contents before the first launch and after the last
     """
 
     signature: Signature
     scratch: Mapping[str, int] = field(default_factory=dict)
+    workspace: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan(case: Case, kernels: Path = KERNELS) -> tuple[Step, ...]:
@@ -90,8 +92,26 @@ def plan(case: Case, kernels: Path = KERNELS) -> tuple[Step, ...]:
                 f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; "
                 f"it has {', '.join(signatures)}"
             )
-        steps.append(Step(signatures[launch.kernel], dict(launch.scratch)))
+        steps.append(Step(signatures[launch.kernel], _sizes(launch.scratch, case), _sizes(launch.workspace, case)))
     return tuple(steps)
+
+
+def _sizes(sizes: Mapping[str, int | str], case: Case) -> dict[str, int]:
+    from harness.suite.sizes import size_of
+
+    # A dense case is one tensor; what is a number of its own in the case counts.
+    extents = {"elements": case.rows * case.cols, "num_tensors": 1, **numbers(case)}
+    return {name: size_of(size, extents) for name, size in sizes.items()}
+
+
+def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
+    """Scratch and workspace of a case, name to bytes. Launches that use a name share it, at the largest size."""
+    scratch: dict[str, int] = {}
+    workspace: dict[str, int] = {}
+    for step in steps:
+        for whole, part in ((scratch, step.scratch), (workspace, step.workspace)):
+            whole |= {name: max(size, whole.get(name, 0)) for name, size in part.items()}
+    return scratch, workspace
 
 
 def numbers(case: Case) -> dict[str, int]:

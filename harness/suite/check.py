@@ -11,7 +11,8 @@ from pathlib import Path
 from harness.case import FlagValue
 from harness.errors import SuiteError
 from harness.suite import shapes
-from harness.suite.schema import Block, SuiteFile, nearest, spell
+from harness.suite.schema import Block, Launch, SuiteFile, nearest, spell
+from harness.suite.sizes import size_problem
 from harness.suite.yaml_lines import Document, Route
 
 REQUIRED_SETS = ("smoke", "full", "bench")
@@ -52,6 +53,7 @@ def _problems(file: SuiteFile, stem: str, root: Path) -> Iterator[tuple[Route, s
         yield from _values_problems(file, ("exclude", index, "when"), exclusion.when)
     for index, launch in enumerate(file.launches):
         yield from _values_problems(file, ("launches", index, "when"), launch.when)
+        yield from _memory_problems(("launches", index), launch)
     for name in REQUIRED_SETS:
         if name not in file.sets:
             yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
@@ -66,6 +68,17 @@ def _axis_problems(flag: str, values: Sequence[FlagValue]) -> Iterator[tuple[Rou
     for index, value in enumerate(values):
         if _position(value, values[:index]) is not None:
             yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"
+
+
+def _memory_problems(route: Route, launch: Launch) -> Iterator[tuple[Route, str | None]]:
+    for kind, sizes in (("scratch", launch.scratch), ("workspace", launch.workspace)):
+        for name, size in sizes.items():
+            yield (*route, kind, name), size_problem(size)
+    for name in launch.workspace.keys() & launch.scratch.keys():
+        yield (
+            (*route, "workspace", name),
+            f"'{name}' is scratch of {launch.kernel} already; a workspace is never zeroed",
+        )
 
 
 def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> Iterator[tuple[Route, str | None]]:

@@ -39,6 +39,7 @@ Values = Annotated[
     WithJsonSchema({"oneOf": [_VALUE_SCHEMA, {"type": "array", "items": _VALUE_SCHEMA, "minItems": 1}]}),
 ]
 Extent = Annotated[int, Field(strict=True, ge=1)]
+Size = Extent | str
 Shape = tuple[Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
@@ -63,8 +64,12 @@ class Launch(_Part):
     """Name of the `__global__` function in the recipe's `.cu`."""
     when: dict[Name, Values] = {}
     """The flags for which it is launched; always, if absent."""
-    scratch: dict[Name, Extent] = {}
-    """Memory the kernel needs: parameter name → bytes. All zero before the first launch, and again after the last."""
+    scratch: dict[Name, Size] = {}
+    """Memory the kernel needs: parameter name → bytes. All zero before the first launch, and again after the last.
+    Bytes are an integer or an expression of `+`, `*`, `//`, brackets, integers and `rows`, `cols`, `elements`,
+    `num_tensors`: `4 * cols`."""
+    workspace: dict[Name, Size] = {}
+    """As `scratch`, but with any contents before the first launch and after the last."""
 
 
 class Block(_Part):
