@@ -38,7 +38,7 @@ class Launch:
         """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements."""
         if self.blocks_per_sm:
             if case.tensors:
-                tiles = sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors if 0 not in tensor)
+                tiles = sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors)
             else:
                 tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
             return max(1, min(tiles, self.blocks_per_sm * multiprocessors)), 1, 1

@@ -12,6 +12,7 @@ from grouped_toy import Toy
 
 from harness.case import Case, Flags
 from harness.diagnosis.mismatch import render
+from harness.diagnosis.one_tensor import inputs
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.expectation import Expectation, expect
@@ -160,6 +161,16 @@ def test_a_place_that_no_tensor_has(toy: Toy, tensor: int, at: tuple[int, int], 
 def test_a_dense_case_has_one_tensor(toy: Toy):
     with pytest.raises(UsageError, match="has one tensor; tensor 1 is one of a group"):
         trace(toy.case(SHAPE).dense(0), tensor=1)
+
+
+def test_amaxes_that_are_given_are_those_of_the_tensor(toy: Toy):
+    case = toy.case("128+0+256x384", stage="encode")
+    given = {"input": np.zeros(case.elements, np.float32)}
+    lines = given | {"rowwise_amax": np.arange(384), "columnwise_amax": np.arange(3 * 384)}
+    assert inputs(case, lines, 2)["rowwise_amax"].tolist() == list(range(128, 384))
+    assert inputs(case, lines, 2)["columnwise_amax"].tolist() == list(range(2 * 384, 3 * 384))
+    whole = inputs(case, given | {"rowwise_amax": np.arange(3)}, 2)
+    assert whole["rowwise_amax"].tolist() == [2] and whole["input"].shape == (256, 384)
 
 
 def test_what_came_out_of_an_activation_is_what_is_replayed():

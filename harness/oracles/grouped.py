@@ -3,7 +3,7 @@
 The tensors of the input and of every output lie back to back, each with the padding it has alone. For each tensor g:
   1. v = f32(grad); with an activation v = RN(f32(grad) * dact(f32(act_input))), see `activations`.
   2. dbias, of each column: v summed from 0 down every 128 rows, these sums summed from 0 in order, then rounded to the
-     dtype. The read that finds the amaxes makes it, so it is there for stage=full and stage=amax.
+     dtype. The read that finds the amaxes makes it, so stage=encode has none.
   3. Everything else is what the recipe named by `recipe` makes of v rounded to the dtype, amax included. Random bits
      are drawn with the group's seed and the offset plus g.
 An empty tensor has no bytes; its amaxes, as many as its recipe has for its extents, and its dbias are 0.
@@ -50,6 +50,8 @@ def refuse(case: Case) -> None:
         because = "with a varying last dim the tensors share no columns to sum or to derive"
         quantizer.require(case, "dbias", False, because)
         quantizer.require(case, "activation", "none", because)
+    if flags.stage == "encode":
+        quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
     module, _, multiple = RECIPES[flags.recipe]
     module.refuse(replace(case, tensors=((layout.TILE_ROWS, layout.TILE_ROWS),)).dense(0))
     try:
@@ -63,7 +65,7 @@ def outputs(case: Case) -> dict[str, Field]:
     refuse(case)
     of_tensors = [_fields(case, g) for g in range(len(case.tensors))]
     fields = {name: Field.joined([fields[name] for fields in of_tensors]) for name in of_tensors[0]}
-    if _has_dbias(case):
+    if case.flags.dbias:
         dtype = nvfp4.DTYPES[case.flags.dtype].name
         parts = [Field((cols,), dtype, block=(1, rows), transposed=True) for rows, cols in case.tensors]
         fields["dbias"] = Field.joined(parts, (len(parts), case.cols))
@@ -126,7 +128,7 @@ def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str,
     act_input = tensors["act_input"][here] if flags.activation != "none" else None
     v = activations.activated(flags.activation, tensors["input"][here], act_input).reshape(case.tensors[g])  # 1
     part = {}
-    if _has_dbias(case):
+    if case.flags.dbias:
         part["dbias"] = nvfp4.convert(activations.bias_gradient(v), flags.dtype)  # 2
     if not v.size:
         return part | {name: np.zeros(field.shape, field.dtype) for name, field in _fields(case, g).items()}
@@ -142,10 +144,6 @@ def _fields(case: Case, g: int) -> dict[str, Field]:
     if dense.elements:
         return module.outputs(dense)
     return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), granularity)
-
-
-def _has_dbias(case: Case) -> bool:
-    return case.flags.dbias and case.flags.stage != "encode"
 
 
 def _amax_case(case: Case) -> Case:

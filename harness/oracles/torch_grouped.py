@@ -29,7 +29,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> dict[str, torch
     tensors: `input` (elements,) of the case's dtype; `act_input` alike if there is an activation; for stage=encode the
         amax fields of all tensors back to back, float32
     dense: the torch oracle of the recipe that every tensor is quantized by
-    returns: flat fields, and `dbias` (num_tensors, cols) unless the stage is encode
+    returns: flat fields, and `dbias` (num_tensors, cols) if asked for
     """
     flags = case.flags
     sizes = [rows * cols for rows, cols in case.tensors]
@@ -39,7 +39,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> dict[str, torch
     written: list[dict[str, torch.Tensor]] = []
     for g, extents in enumerate(case.tensors):
         value = dact(flags.activation, grads[g], inputs[g]).view(extents)
-        parts = {"dbias": stored(column_sums(value), flags.dtype)} if flags.dbias and flags.stage != "encode" else {}
+        parts = {"dbias": stored(column_sums(value), flags.dtype)} if flags.dbias else {}
         if value.numel():
             one = {"input": value.to(grads[g].dtype), **given[g]}
             written.append(dense(case.dense(g), one) | parts)

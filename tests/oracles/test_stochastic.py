@@ -36,18 +36,13 @@ SIDES = ["rowwise", "columnwise"]
 
 @dataclass(frozen=True)
 class Draw(Case):
-    """A case whose random bits are chosen, not hashed."""
+    """A case whose seed is chosen, not hashed."""
 
     key: int = 0
-    offset: int = 0
 
     @property
     def seed(self):
         return self.key
-
-    @property
-    def philox_offset(self):
-        return self.offset
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def quantize(make_case):
     def run(recipe, x, key=None, offset=0, **flags):
         flags = {"rounding": "rne" if key is None else "sr", **flags}
         case = make_case(recipe, *x.shape, **flags)
-        draw = Draw(recipe, Flags(case.flags), *x.shape, key=key or 0, offset=offset)
+        draw = Draw(recipe, Flags(case.flags), *x.shape, key=key or 0, philox_offset=offset)
         return MODULES[recipe].numpy_oracle(draw, {"input": x})
 
     return run

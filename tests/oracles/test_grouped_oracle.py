@@ -200,6 +200,7 @@ class TestRefusals:
             ("128x128", {"activation": "gelu"}, "activation must be none, dgelu, .* not gelu"),
             ("128x128", {"shape_representation": "varying_last_dim", "dbias": True}, "dbias must be false, not true"),
             ("128x128", {"shape_representation": "varying_both_dims", "dbias": True}, "dbias must be false"),
+            ("128x128", {"stage": "encode", "dbias": True}, "dbias must be false, not true: the read that finds"),
             ("128x128", {"shape_representation": "varying_last_dim", "activation": "drelu"}, "activation must be none"),
         ],
     )
