@@ -19,9 +19,9 @@ from harness.verify import verify
     "case_id",
     [
         # Fewer blocks than strips of columns; more rows for a block than it holds; teams of unequal shares.
-        "per_token/rht=true,stage=amax/128x5248/row_scales/eager",
-        "per_token/stage=amax/4608x128/row_scales/eager",
-        "per_token/rht=true,stage=amax/384x2176/row_scales/eager",
+        "per_token/rht=true,stage=amax/128x1408/row_scales/eager",
+        "per_token/stage=amax/4864x128/row_scales/eager",
+        "per_token/rht=true,stage=amax/384x640/row_scales/eager",
         "per_token/stage=amax,weight_2d=true/256x384/row_scales/eager",
     ],
 )
@@ -34,14 +34,14 @@ WRONG = {
     "an accumulator that is left": (
         "__uint_as_float(atomicExch(maxima + line, 0u))",
         "__uint_as_float(atomicMax(maxima + line, 0u))",
-        "stage=amax/128x2176/row_scales",
+        "stage=amax/128x640/row_scales",
         Verdict.OUT_OF_BOUNDS,
         "_state' is not zero after the last launch",
     ),
     "held rows overwritten before all warps have read them": (
         "if (!last) __syncthreads();",
         "",
-        "stage=amax/4608x128/row_scales",
+        "stage=amax/4864x128/row_scales",
         Verdict.NONDETERMINISTIC,
         "race at",
     ),
