@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(AmaxStrip<false>::kThreads, kAmaxBlocksPerSm) 
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,), or null
-    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    u32* __restrict__ rowwise_state,      // (rows + rows/32,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, false, 0>(input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
 }
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,)
-    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    u32* __restrict__ rowwise_state,      // (rows + rows/32,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, true, sign_mask>(
       input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
