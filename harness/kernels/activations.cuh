@@ -32,8 +32,8 @@ __device__ __forceinline__ ExpParts exp_parts(double x) {
   const double k = __dsub_rn(shifted, kToInteger);
   const double r = __dsub_rn(__dsub_rn(x, __dmul_rn(k, kLn2High)), __dmul_rn(k, kLn2Low));
   constexpr double kInverseFactorial[] = {
-      1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,        1.0 / 5040,
-      1.0 / 40320,  1.0 / 362880,  1.0 / 3628800,  1.0 / 39916800,  1.0 / 479001600,  1.0 / 6227020800,
+      1.0 / 2,     1.0 / 6,      1.0 / 24,      1.0 / 120,      1.0 / 720,       1.0 / 5040,
+      1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800,
   };
   double series = kInverseFactorial[11];
 #pragma unroll
@@ -96,6 +96,8 @@ __device__ __forceinline__ float derivative(float x) {
 // v: what is summed in fp32, and rounded before it is quantized
 template <Activation activation>
 __device__ __forceinline__ float activated(float grad, float act_input) {
-  if constexpr (activation == Activation::none) return grad;
-  else return __fmul_rn(grad, derivative<activation>(act_input));
+  if constexpr (activation == Activation::none)
+    return grad;
+  else
+    return __fmul_rn(grad, derivative<activation>(act_input));
 }

@@ -14,8 +14,8 @@ struct Chunk {
 // Sums of v down a pair of columns, from 0. The whole block calls this; for every 16 rows it calls band(the first of
 // them, the rounded v of the pair), zeros beyond the last column.
 template <typename Dtype, Activation activation, typename Band>
-__device__ __forceinline__ float2 walk_chunk(
-    const Source<Dtype, activation>& source, int rows, int cols, const TileOrigin& origin, Band band) {
+__device__ __forceinline__ float2
+walk_chunk(const Source<Dtype, activation>& source, int rows, int cols, const TileOrigin& origin, Band band) {
   const int col = origin.col + int(threadIdx.x) * 2;
   float2 sum = {0.0f, 0.0f};
   for (int row = origin.row; row < min(origin.row + kChunkRows, rows); row += kBlock) {

@@ -45,11 +45,16 @@ using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : 4;
 template <typename Dtype, Activation activation>
-constexpr int kRowwiseBlocksPerSm = activation == Activation::none ? sizeof(Dtype) == 4 ? 2 : 3 : sizeof(Dtype) == 4 ? 1 : 2;
+constexpr int kRowwiseBlocksPerSm = activation == Activation::none ? sizeof(Dtype) == 4 ? 2 : 3
+                                    : sizeof(Dtype) == 4           ? 1
+                                                                   : 2;
 template <Outputs outputs, Activation activation>
-constexpr int kTokenBlocksPerSm = activation != Activation::none ? 2 : outputs == Outputs::columnwise ? 3 : 4;
-constexpr int kTokenAmaxBlocksPerSm = 4;
-constexpr int kTokenAmaxRhtBlocksPerSm = 3;
+constexpr int kTokenBlocksPerSm = activation != Activation::none   ? 2
+                                  : outputs == Outputs::columnwise ? 3
+                                                                   : 4;
+constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
+constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
+constexpr int kDbiasBlocksPerSm = 2;
 
 // =====================================================================================================================
 // Helpers
@@ -156,8 +161,8 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     const u32 units_across = u32(tensor.cols) / kRhtCols;
     const u32 unit = item * kThreads + threadIdx.x;
     if (unit >= u32(tensor.rows) / kBlock * units_across) return;
-    const Dtype* corner = input + tensor.element + row_offset(unit / units_across * kBlock, tensor.cols) +
-                         unit % units_across * kRhtCols;
+    const Dtype* corner =
+        input + tensor.element + row_offset(unit / units_across * kBlock, tensor.cols) + unit % units_across * kRhtCols;
     uint2 row[kBlock];
 #pragma unroll
     for (int i = 0; i < kBlock; ++i) row[i] = __ldg(reinterpret_cast<const uint2*>(corner + i64(i) * tensor.cols));
@@ -190,7 +195,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
 
 // An item is a chunk of rows; a thread sums a pair of its columns.
 template <typename Dtype, Activation activation, bool rht>
-__global__ void __launch_bounds__(kThreads, 3) grouped_amax_dbias(
+__global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbias(
     const Dtype* __restrict__ input,         // (elements,)
     const Dtype* __restrict__ act_input,     // (elements,), or null
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -299,8 +304,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, activatio
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
-template <
-    typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
 __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activation>) grouped_encode_tile(
     const Dtype* __restrict__ input,            // (elements,)
     const Dtype* __restrict__ act_input,        // (elements,), or null
@@ -372,8 +376,8 @@ __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activa
         } else {
           amax = pair.amax(column);
         }
-        const EncodedBlock encoded = encode<rounding>(
-            values, amax, global, seed, block_index(extents, col, block_row), 1, offset + index);
+        const EncodedBlock encoded =
+            encode<rounding>(values, amax, global, seed, block_index(extents, col, block_row), 1, offset + index);
         store_block<scale_layout>(
             columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv, extents, col,
             block_row, encoded);
@@ -421,7 +425,7 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
 
 // Steps 1 to 3, an item being a chunk of rows
 template <Outputs outputs, bool rht, Activation activation>
-__global__ void __launch_bounds__(kThreads, 3) grouped_per_token_amax_dbias(
+__global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
     const bf16* __restrict__ input,          // (elements,)
     const bf16* __restrict__ act_input,      // (elements,), or null
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -476,9 +480,10 @@ __global__ void __launch_bounds__(Turn::kThreads, kTokenBlocksPerSm<outputs, act
     __syncthreads();
     const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
     per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
-        tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
-        rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock,
-        columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
+        tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
+        rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
+        columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, item),
+        seed, offset + index);
   });
 }
 
@@ -490,7 +495,8 @@ __global__ void __launch_bounds__(Turn::kThreads, kTokenBlocksPerSm<outputs, act
 __constant__ Launch grouped_amax_launch = {128, kVectors * 8 / 128, kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
     128, kBlock * kThreads * kRhtCols / 128, kThreads, 4, Schedule::persistent};
-__constant__ Launch grouped_amax_dbias_launch = {kChunkRows, Chunk::kCols, kThreads, 3, Schedule::persistent};
+__constant__ Launch grouped_amax_dbias_launch = {
+    kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 3, Schedule::persistent};
@@ -500,6 +506,6 @@ __constant__ Launch grouped_per_token_amax_launch = {
 __constant__ Launch grouped_per_token_amax_rht_launch = {
     AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
-    kChunkRows, Chunk::kCols, kThreads, 3, Schedule::persistent};
+    kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_encode_launch = {
     Turn::kRows, Turn::kCols, Turn::kThreads, 4, Schedule::persistent};

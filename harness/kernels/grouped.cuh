@@ -85,9 +85,8 @@ __device__ __forceinline__ void read_group(
     sum_before(items, item);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      group.member[2 * threadIdx.x + i] = {element[i], rowwise_before[i], columnwise_before[i],
-                                           row[i],     col[i],            chunk[i],
-                                           rows[i],    cols[i],           item[i]};
+      group.member[2 * threadIdx.x + i] = {
+          element[i], rowwise_before[i], columnwise_before[i], row[i], col[i], chunk[i], rows[i], cols[i], item[i]};
       group.items_to[2 * threadIdx.x + i] = item[i] + items[i];
     }
   }

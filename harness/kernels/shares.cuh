@@ -4,25 +4,36 @@
 #include "grouped.cuh"
 #include "per_token.cuh"
 
-// A tensor is cut into strips of columns, and a strip's chunks of rows go to a team of blocks with equal work. An empty
+// A tensor is cut into strips of columns, and a strip's chunks of rows go to a team of shares with equal work. An empty
 // tensor is one share: its amaxes, if it has any, are 0.
 template <bool rht>
 struct Shares {
   using Strip = AmaxStrip<rht>;
-  int chunks_per_block;
+  int chunks_per_share;
 
-  // Every lane of a warp calls this. A team's last block may have little to do; with a block a strip kept back for that,
-  // the grid does all shares at once.
-  __device__ Shares(const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets, int num_tensors) {
-    int strips = 0;
-    for (int i = threadIdx.x % 32; i < num_tensors; i += 32) strips += strips_of(int(__ldg(last_dims + i)));
-    const int blocks = gridDim.x, ready = blocks - int(__reduce_add_sync(~0u, u32(strips)));
-    const u64 chunks = u64(__ldg(tensor_offsets + num_tensors)) / (Strip::kRows * Strip::kCols) + 1;
-    chunks_per_block = int((chunks - 1) / u32(max(ready, (blocks + 3) / 4))) + 1;
+  // Every lane of a warp calls this. The lanes try sizes from 1/16 to twice the work of a block, and the one with which
+  // the grid is done first is taken; the end of a share costs as much as half a chunk.
+  __device__ Shares(
+      const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
+      int num_tensors)
+      : chunks_per_share(1) {
+    const u32 lane = threadIdx.x % 32;
+    const u64 chunks = u64(__ldg(tensor_offsets + num_tensors)) / (Strip::kRows * Strip::kCols);
+    if (chunks <= gridDim.x) return;
+    chunks_per_share = max(1, int(chunks * (lane + 1) / 16 / gridDim.x));
+    u32 shares = 0, longest = 0;
+    for (int i = 0; i < num_tensors; ++i) {
+      const u32 rows = u32(__ldg(first_dims + i)) / Strip::kRows, team = team_of(int(__ldg(first_dims + i)));
+      shares += strips_of(int(__ldg(last_dims + i))) * team;
+      longest = max(longest, (rows + team - 1) / team);
+    }
+    const u32 cost = (shares + gridDim.x - 1) / gridDim.x * (2 * longest + 1);
+    const u32 best = __reduce_min_sync(~0u, min(cost, ~0u >> 5) << 5 | lane) % 32;
+    chunks_per_share = __shfl_sync(~0u, chunks_per_share, best);
   }
   __device__ static int strips_of(int cols) { return max(1, (cols + Strip::kCols - 1) / Strip::kCols); }
   __device__ int team_of(int rows) const {
-    return max(1, (rows / Strip::kRows + chunks_per_block - 1) / chunks_per_block);
+    return max(1, (rows / Strip::kRows + chunks_per_share - 1) / chunks_per_share);
   }
 };
 
@@ -52,7 +63,7 @@ __device__ __forceinline__ void amax_by_shares(
   using Strip = AmaxStrip<rht>;
   __shared__ Group group;
   __shared__ Strip shared;
-  const Shares<rht> shares(last_dims, tensor_offsets, num_tensors);
+  const Shares<rht> shares(first_dims, last_dims, tensor_offsets, num_tensors);
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int cols) {
     return u32(shares.strips_of(cols) * shares.team_of(rows));
   });
