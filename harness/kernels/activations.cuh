@@ -1,5 +1,5 @@
-// Derivatives of activations, in fp32 with one rounding per written operation; exp and tanh are the fp32 numbers nearest
-// to what float64 gives.
+// Derivatives of activations, in fp32 with one rounding per written operation; exp and tanh are the fp32 numbers
+// nearest to what float64 gives.
 //
 // They are written out here because CUDA's own exp and tanh take approximate instructions whose bits are specified
 // nowhere, so that neither an oracle nor an emulator could follow them. No fma: an oracle in float64 has none.

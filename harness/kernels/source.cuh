@@ -1,5 +1,5 @@
-// What is quantized: the elements of a tensor, or their products with the derivative of an activation, which are computed
-// again wherever they are loaded and never stored.
+// What is quantized: the elements of a tensor, or their products with the derivative of an activation, which are
+// computed again wherever they are loaded and never stored.
 #pragma once
 
 #include "activations.cuh"

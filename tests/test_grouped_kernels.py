@@ -1,0 +1,48 @@
+"""Groups on the emulator: whatever the grid, the same bytes; and what reviewers of grouped kernels asked for is caught."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.device.emulator import EmulatorDevice
+from harness.signature import KERNELS
+from harness.suite import find_case
+from harness.verdict import Verdict
+from harness.verify import verify
+
+ROWS_VARY = "grouped/rht=true,rounding=sr/0+128+0+0+256x80/normal/eager"
+LINES = "grouped/recipe=per_token,rht=true,rounding=sr/0+128+0+0+256x384/outliers_cols/eager"
+SUMS = "grouped/dtype=fp32,shape_representation=same_both_dims,dbias=true/2*272x16/heavy_tail/eager"
+EDGES = "grouped/shape_representation=same_both_dims/3*16x48/normal/eager"
+
+WRONG = {
+    "an empty tensor has an item": ("grouped.cuh", "items_to[2 * lane + 1] <= item", "items_to[2 * lane + 1] < item", ROWS_VARY),
+    "tensors share their random bits": ("grouped.cu", "block_row), 1, offset + index)", "block_row), 1, offset)", ROWS_VARY),
+    "chunks of 256 rows": ("grouped.cuh", "kChunkRows = 128;", "kChunkRows = 256;", SUMS),
+    "chunks are summed from the last": ("grouped.cu", "sum = __fadd_rn(sum, *partial)", "sum = *partial", SUMS),
+    "no row or column ends a tile": ("source.cuh", "if (!extents.holds(line, block)) return {};", "", EDGES),
+    "maxima stay in the scratch": ("grouped.cuh", "atomicExch(&state->bits[v][index], 0u)", "state->bits[v][index]", EDGES),
+    "every tensor's first columns": ("grouped.cu", "columnwise_amax + tensor.col, rowwise_data", "columnwise_amax, rowwise_data", LINES),
+    "one ticket for all tensors": ("shares.cuh", "tickets + ticket, u32(arrivals)}", "state + elements / 128, u32(arrivals)}", LINES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2, 7])
+@pytest.mark.parametrize("case", [ROWS_VARY, LINES, SUMS, EDGES])
+def test_the_grid_changes_no_byte(case: str, multiprocessors: int):
+    assert verify(find_case(case), EmulatorDevice(multiprocessors=multiprocessors)).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_one_wrong_line_is_caught(name: str, tmp_path: Path):
+    file, right, wrong, case = WRONG[name]
+    kernels = tmp_path / "kernels"
+    shutil.copytree(KERNELS, kernels)
+    text = (kernels / file).read_text()
+    assert text.count(right) == 1
+    (kernels / file).write_text(text.replace(right, wrong))
+    verdict = verify(find_case(case), EmulatorDevice(kernels, multiprocessors=1)).verdict
+    assert verdict not in (Verdict.PASS, Verdict.COMPILE_ERROR)
