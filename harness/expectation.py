@@ -46,12 +46,22 @@ def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LAR
     return _expect(replace(case, mode="eager"), torch_device, numpy_largest)
 
 
+def make_inputs(case: Case) -> dict[str, np.ndarray]:
+    """The arrays that the case's kernels read, by parameter; kept for `expect` to find."""
+    return _inputs(replace(case, mode="eager"))
+
+
+@lru_cache(maxsize=1)
+def _inputs(case: Case) -> dict[str, np.ndarray]:
+    x = make(case.input, case.rows, case.cols, str(case.flags.get("dtype", "bf16")), case.seed)
+    return oracle_of(case.recipe).inputs(case, x)
+
+
 @lru_cache(maxsize=1)
 def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
     oracle = oracle_of(case.recipe)
     fields = oracle.outputs(case)
-    x = make(case.input, case.rows, case.cols, str(case.flags.get("dtype", "bf16")), case.seed)
-    inputs = oracle.inputs(case, x)
+    inputs = _inputs(case)
     answers = {}
     if case.rows * case.cols <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)

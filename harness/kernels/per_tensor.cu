@@ -16,6 +16,7 @@
 #include "nvfp4.cuh"
 #include "rht.cuh"
 #include "tile.cuh"
+#include "turn.cuh"
 
 // =====================================================================================================================
 // Config
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(Turn::kThreads) per_tensor_encode_tile(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) per_tensor_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (1,), or null
     const float* __restrict__ columnwise_amax,  // (1,)
@@ -170,68 +171,81 @@ __global__ void __launch_bounds__(Turn::kThreads) per_tensor_encode_tile(
     int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
+  using Turn = ::Turn<Dtype>;
   __shared__ SharedTile<Dtype> tile;
   __shared__ float tile_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
-  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
+  const TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  // Rowwise: from registers, on the way into shared memory.
-  {
-    const RowRole role;
-    const int block_col = origin.col / kBlock + role.block;
-    const ScaleExtents extents(rows, cols / kBlock);
-    Packed16<Dtype> x[2];
+  for (int turn = 0; turn < Turn::kTurns; ++turn) {
+    const int first_col = origin.col + turn * Turn::kCols;
+    // Rowwise: from registers, on the way into shared memory.
+    {
+      const typename Turn::Role role;
+      const int block_col = u32(first_col) / kBlock + role.block;
+      Packed16<Dtype> x[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, origin.row + role.row(i), block_col);
-    float amax[2];
+      for (int i = 0; i < Turn::kLines; ++i) {
+        x[i] = load_block(input, rowwise_extents, origin.row + role.row(i), block_col);
+      }
+      float amax[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      amax[i] = block_amax(x[i]);
-      tile.store(role, i, x[i]);
-    }
-    if constexpr (block == Block::block_16x16) {
-      amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
-      if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
-    }
-    if constexpr (outputs == Outputs::both) {
-      const GlobalScale global = global_scale(*rowwise_amax, kE4m3Max);
+      for (int i = 0; i < Turn::kLines; ++i) {
+        amax[i] = block_amax(x[i]);
+        tile.store(role, i, x[i]);
+      }
+      if constexpr (block == Block::block_16x16) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = origin.row + role.row(i);
-        const i64 index = block_index(extents, row, block_col);
-        float values[kBlock];
-        unpack(x[i], values);
-        const EncodedBlock encoded = encode<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
-        store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
+        for (int i = 1; i < Turn::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
+        amax[0] = band_max<Turn::kBlocks>(amax[0]);
+#pragma unroll
+        for (int i = 1; i < Turn::kLines; ++i) amax[i] = amax[0];
+        if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
+      }
+      if constexpr (outputs == Outputs::both) {
+        const GlobalScale global = global_scale(*rowwise_amax, kE4m3Max);
+#pragma unroll
+        for (int i = 0; i < Turn::kLines; ++i) {
+          const int row = origin.row + role.row(i);
+          const i64 index = block_index(rowwise_extents, row, block_col);
+          float values[kBlock];
+          unpack(x[i], values);
+          const EncodedBlock encoded = encode<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
+          store_block<scale_layout>(rowwise_data, rowwise_scale_inv, rowwise_extents, row, block_col, encoded);
+        }
       }
     }
-  }
-  __syncthreads();
-  // Columnwise: the same of the transpose.
-  {
-    const ColumnRole role;
-    const int block_row = origin.row / kBlock + role.band;
-    const ScaleExtents extents(cols, rows / kBlock);
-    const GlobalScale global = global_scale(*columnwise_amax, kE4m3Max);
-    const ColumnPair<Dtype> pair = tile.column_pair(role);
+    __syncthreads();
+    // Columnwise: the same of the transpose.
+    {
+      const ColumnRole role;
+      const int block_row = u32(origin.row) / kBlock + role.band;
+      const GlobalScale global = global_scale(*columnwise_amax, kE4m3Max);
 #pragma unroll
-    for (int column = 0; column < 2; ++column) {
-      const int col = origin.col + role.col + column;
-      float values[kBlock];
-      pair.unpack(column, values);
-      float amax;
-      if constexpr (rht) {
-        const Packed16<bf16> y = rht16_bf16<sign_mask>(values);
-        amax = block_amax(y);
-        unpack(y, values);
-      } else if constexpr (block == Block::block_16x16) {
-        amax = tile_amax[role.band][role.col / kBlock];
-      } else {
-        amax = pair.amax(column);
+      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+        const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+          const int col_in_tile = role.pair_col(pair_index) + column, col = first_col + col_in_tile;
+          float values[kBlock];
+          pair.unpack(column, values);
+          float amax;
+          if constexpr (rht) {
+            const Packed16<bf16> y = rht16_bf16<sign_mask>(values);
+            amax = block_amax(y);
+            unpack(y, values);
+          } else if constexpr (block == Block::block_16x16) {
+            amax = tile_amax[role.band][col_in_tile / kBlock];
+          } else {
+            amax = pair.amax(column);
+          }
+          const i64 index = block_index(columnwise_extents, col, block_row);
+          const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
+          store_block<scale_layout>(columnwise_data, columnwise_scale_inv, columnwise_extents, col, block_row, encoded);
+        }
       }
-      const i64 index = block_index(extents, col, block_row);
-      const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
-      store_block<scale_layout>(columnwise_data, columnwise_scale_inv, extents, col, block_row, encoded);
     }
+    if (Turn::kTurns > 1) __syncthreads();
   }
 }
 
@@ -243,4 +257,4 @@ __constant__ Launch per_tensor_amax_launch = TensorAmax::kLaunch;
 __constant__ Launch per_tensor_amax_rht_launch = {kBlock, kThreads * kRhtCols, kThreads, 4, Schedule::persistent};
 __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch per_tensor_encode_tile_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};
+__constant__ Launch per_tensor_encode_tile_launch = kTurnLaunch;
