@@ -166,15 +166,20 @@ class Bench:
 
 
 def baseline_of(case: Case) -> Case:
-    """What every ratio is taken against: the production training recipe on the same shape and input, launched alike."""
+    """What every ratio is taken against: the production training recipe on the same shape and input, launched alike.
+
+    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike.
+    """
+    rows, cols = case.grouped.matrix if case.tensors else (case.rows, case.cols)
     defaults = suite_of("per_tensor").defaults
     flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
-    return Case("per_tensor", flags, case.rows, case.cols, case.input, case.mode, defaults, case.where)
+    return Case("per_tensor", flags, rows, cols, case.input, case.mode, defaults, case.where)
 
 
 def baseline_first(case: Case) -> tuple[int, int, int, bool]:
     """Sort key that puts the cases of a shape together, and before them the baseline they are compared with."""
-    return case.rows * case.cols, case.rows, case.cols, case.id != baseline_of(case).id
+    baseline = baseline_of(case)
+    return baseline.elements, baseline.rows, baseline.cols, case.id != baseline.id
 
 
 def _digest(program: Any) -> str:

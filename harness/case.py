@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from harness.grouped import GroupedShape
+
 FlagValue = str | bool | int
 
 
@@ -57,10 +59,14 @@ class Case:
     recipe: the stem of its three files
     flags: every axis of the suite, resolved
     defaults: the flags a case has when its id names none
-    rows, cols: extents of the high-precision tensor, elements
+    rows, cols: extents of the high-precision tensor, elements; of a group, those of all its tensors as one matrix,
+        (1, elements) if both differ from tensor to tensor
     input: name of a distribution, or `file:<path>#<tensor>`
     mode: `eager` or `graph`
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
+    tensors: (rows, cols) of every tensor of a group, which lie back to back; empty for a dense case
+    philox_offset: the last Philox counter word; tensor g of a group has g
+    seed_of: the problem whose seed this case shares, if not its own
     """
 
     recipe: str
@@ -71,6 +77,24 @@ class Case:
     mode: str = "eager"
     defaults: Flags = field(default_factory=lambda: Flags({}), compare=False, repr=False)
     where: str = field(default="", compare=False, repr=False)
+    tensors: tuple[tuple[int, int], ...] = ()
+    philox_offset: int = 0
+    seed_of: str = ""
+
+    @property
+    def grouped(self) -> GroupedShape:
+        """The shapes of a group's tensors; none for a dense case."""
+        return GroupedShape(self.tensors)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensor, or of all tensors of the group."""
+        return self.rows * self.cols
+
+    @cached_property
+    def shape(self) -> str:
+        """The extents as an id spells them: `256x192`, or `128+0+256x512` for a group."""
+        return str(self.grouped) if self.tensors else f"{self.rows}x{self.cols}"
 
     @cached_property
     def variant(self) -> str:
@@ -81,7 +105,7 @@ class Case:
     @cached_property
     def problem(self) -> str:
         """The id without the mode: everything that decides the bytes."""
-        return f"{self.recipe}/{self.variant}/{self.rows}x{self.cols}/{self.input}"
+        return f"{self.recipe}/{self.variant}/{self.shape}/{self.input}"
 
     @cached_property
     def id(self) -> str:
@@ -91,12 +115,30 @@ class Case:
     @cached_property
     def seed(self) -> int:
         """64 bits that depend on `problem` alone, so that eager and graph see the same input and the same bytes."""
-        return int.from_bytes(hashlib.sha256(self.problem.encode()).digest()[:8], "little")
+        return int.from_bytes(hashlib.sha256((self.seed_of or self.problem).encode()).digest()[:8], "little")
 
-    @property
-    def philox_offset(self) -> int:
-        """The last Philox counter word of a dense tensor; group g of a grouped one uses this plus g."""
-        return 0
+    def dense(self, g: int) -> Case:
+        """Tensor g of a group as a case of the group's recipe, whose bytes the group must have in its place.
+
+        It shares the flags that the recipe has, the input, and the seed, which is the Philox key of the whole group.
+        """
+        # Imported here because suites are made of cases.
+        from harness.suite import suite_of
+
+        recipe = str(self.flags.recipe)
+        defaults = suite_of(recipe).defaults
+        flags = defaults.replace(**{name: value for name, value in self.flags.items() if name in defaults})
+        return Case(
+            recipe,
+            flags,
+            *self.tensors[g],
+            self.input,
+            self.mode,
+            defaults,
+            self.where,
+            philox_offset=self.philox_offset + g,
+            seed_of=self.seed_of or self.problem,
+        )
 
 
 def _spell(value: FlagValue) -> str:

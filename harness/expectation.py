@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -10,8 +11,9 @@ import ml_dtypes
 import numpy as np
 
 from harness.case import Case
-from harness.errors import NotCapable
-from harness.inputs import make
+from harness.errors import ContractError, NotCapable
+from harness.grouped import MOST_TENSORS
+from harness.inputs import DTYPES, make
 from harness.tensor import Field
 
 NUMPY_LARGEST = 1 << 26  # elements; beyond, the NumPy oracle takes minutes and torch alone is asked
@@ -53,17 +55,52 @@ def make_inputs(case: Case) -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=1)
 def _inputs(case: Case) -> dict[str, np.ndarray]:
-    x = make(case.input, case.rows, case.cols, str(case.flags.get("dtype", "bf16")), case.seed)
-    return oracle_of(case.recipe).inputs(case, x)
+    return oracle_of(case.recipe).inputs(case, **high_precision(case))
+
+
+def high_precision(case: Case) -> dict[str, np.ndarray]:
+    """What the case quantizes, by the names an oracle's `inputs` takes it.
+
+    x: (rows, cols); of a group (elements,), every tensor drawn with its own extents and the seed plus its number
+    act_input: in the same shape, only of a case with an activation: what went into it
+    """
+    made = {"x": _draw(case, case.seed)}
+    if case.flags.get("activation", "none") != "none":
+        # Beyond the seeds of the tensors themselves, so that no gradient is its own activation's input.
+        made["act_input"] = _draw(case, case.seed + MOST_TENSORS)
+    return made
+
+
+def _draw(case: Case, seed: int) -> np.ndarray:
+    dtype = str(case.flags.get("dtype", "bf16"))
+    if not case.tensors:
+        return make(case.input, case.rows, case.cols, dtype, seed)
+    flat = np.empty(case.elements, DTYPES[dtype])
+    offsets = case.grouped.tensor_offsets
+    for number, (rows, cols) in enumerate(case.tensors):
+        if rows and cols:
+            part = make(case.input, rows, cols, dtype, seed + number)
+            flat[offsets[number] : offsets[number + 1]] = part.reshape(-1)
+    return flat
+
+
+def _require_parts(case: Case, fields: Mapping[str, Field]) -> None:
+    for name, field in fields.items():
+        if len(field.parts) != len(case.tensors):
+            raise ContractError(
+                f"{case.recipe}: field {name} has {len(field.parts)} parts; must be one for each of the "
+                f"{len(case.tensors)} tensors of a group"
+            )
 
 
 @lru_cache(maxsize=1)
 def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
     oracle = oracle_of(case.recipe)
     fields = oracle.outputs(case)
+    _require_parts(case, fields)
     inputs = _inputs(case)
     answers = {}
-    if case.rows * case.cols <= numpy_largest:
+    if case.elements <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)
     answers["torch"] = _ask_torch(oracle, case, inputs, torch_device)
     values = answers.get("numpy", answers["torch"])

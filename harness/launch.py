@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -34,14 +35,20 @@ class Launch:
     schedule: int
 
     def grid(self, case: Case, multiprocessors: int) -> tuple[int, int, int]:
-        """Blocks of threads along x, y and z for a tensor of the case's extents."""
+        """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements."""
         if self.blocks_per_sm:
-            tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
+            if case.tensors:
+                tiles = sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors)
+            else:
+                tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
             return max(1, min(tiles, self.blocks_per_sm * multiprocessors)), 1, 1
-        across = -(-round_up(case.cols, PADDED_TO) // self.tile_cols)
-        down = -(-round_up(case.rows, PADDED_TO) // self.tile_rows)
+        down, across = (max(1, count) for count in self._tiles(case.rows, case.cols))
         layers = -(-down // LARGEST_Y)
         return across, -(-down // layers), layers
+
+    def _tiles(self, rows: int, cols: int) -> tuple[int, int]:
+        """How many tiles, down and across, cover a matrix and the padding of its scales."""
+        return -(-round_up(rows, PADDED_TO) // self.tile_rows), -(-round_up(cols, PADDED_TO) // self.tile_cols)
 
 
 def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
@@ -62,10 +69,12 @@ class Step:
     """One kernel launch of a case.
 
     scratch: parameter name to bytes, zero before the first launch and after the last
+    workspace: parameter name to bytes, with any contents before the first launch and after the last
     """
 
     signature: Signature
     scratch: Mapping[str, int] = field(default_factory=dict)
+    workspace: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan(case: Case, kernels: Path = KERNELS) -> tuple[Step, ...]:
@@ -83,16 +92,38 @@ def plan(case: Case, kernels: Path = KERNELS) -> tuple[Step, ...]:
                 f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; "
                 f"it has {', '.join(signatures)}"
             )
-        steps.append(Step(signatures[launch.kernel], dict(launch.scratch)))
+        steps.append(Step(signatures[launch.kernel], _sizes(launch.scratch, case), _sizes(launch.workspace, case)))
     return tuple(steps)
 
 
+def _sizes(sizes: Mapping[str, int | str], case: Case) -> dict[str, int]:
+    from harness.suite.sizes import size_of
+
+    # A dense case is one tensor; what is a number of its own in the case counts.
+    extents = {"elements": case.rows * case.cols, "num_tensors": 1, **numbers(case)}
+    return {name: size_of(size, extents) for name, size in sizes.items()}
+
+
+def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
+    """Scratch and workspace of a case, name to bytes. Launches that use a name share it, at the largest size."""
+    scratch: dict[str, int] = {}
+    workspace: dict[str, int] = {}
+    for step in steps:
+        for whole, part in ((scratch, step.scratch), (workspace, step.workspace)):
+            whole |= {name: max(size, whole.get(name, 0)) for name, size in part.items()}
+    return scratch, workspace
+
+
 def numbers(case: Case) -> dict[str, int]:
-    """Every number a kernel may ask for by name: extents, random seed, and the case's integer flags."""
+    """Every number a kernel may ask for by name: extents, random seed, and the case's integer flags.
+
+    rows and cols of a group are those of its tensors as one matrix; `num_tensors` is there for a group only.
+    """
     flags = {
         name: value for name, value in case.flags.items() if isinstance(value, int) and not isinstance(value, bool)
     }
-    return {"rows": case.rows, "cols": case.cols, "seed": case.seed, "offset": case.philox_offset, **flags}
+    group = {"num_tensors": len(case.tensors)} if case.tensors else {}
+    return {"rows": case.rows, "cols": case.cols, **group, "seed": case.seed, "offset": case.philox_offset, **flags}
 
 
 def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | None]]:

@@ -143,7 +143,8 @@ def facts_of(header: Header) -> dict[str, str]:
         "commit": f"{header['commit']}{edited}; sources {header['sources']}",
         "command": header["command"],
         "columns": "MB: read + written; us: median time; difference: eager - graph; %: of the copy roofline; x: times "
-        "as fast as the baseline, per_tensor rht=true,rounding=sr on the same shape, input and mode in this run",
+        "as fast as the baseline, per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of "
+        "its size), input and mode in this run",
     }
 
 
@@ -173,7 +174,9 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
 
 
 def _plain(value: object) -> str:
-    return " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+    return (
+        " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
+    )
 
 
 def _indented(text: str) -> str:

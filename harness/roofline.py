@@ -19,8 +19,8 @@ WARM_UP = 3
 
 
 @dataclass(frozen=True)
-class _Scratch:
-    """Memory of a kernel's own, which is no traffic a case must make."""
+class _Own:
+    """Scratch or a workspace of a kernel's own, which is no traffic a case must make."""
 
     nbytes: int = 0
 
@@ -28,13 +28,14 @@ class _Scratch:
 def bytes_moved(
     case: Case, steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
 ) -> int:
-    """Bytes read plus bytes written: each launch moves each array its pointers are bound to once, scratch excepted.
+    """Bytes read plus bytes written: each launch moves each array its pointers are bound to once, its own memory
+    excepted.
 
     `per_tensor`, both outputs, bf16: 2 for the amax, then 2 + 1.125 for the encode, so 5.125 an element.
     """
     total = 0
     for step in steps:
-        arrays = {**inputs, **fields, **dict.fromkeys(step.scratch, _Scratch())}
+        arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], _Own())}
         total += sum(getattr(value, "nbytes", 0) for _, value in bind(step, case, arrays))
     return total
 

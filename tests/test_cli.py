@@ -72,6 +72,12 @@ def test_filters_narrow_the_list(harness):
     assert cases
 
 
+def test_a_shape_is_matched_however_it_is_spelled(harness):
+    cases = harness("list", "per_tensor", "--set", "full", "--shape", "0320x256", "--ids").out.splitlines()
+    assert cases and all("/320x256/" in case for case in cases)
+    assert "'320by256' is not a grouped shape" in harness("list", "--shape", "320by256").err
+
+
 def test_the_table_ends_with_counts_and_the_reasons_of_exclusions(harness):
     out = harness("list", "per_tensor").out
     suite = suite_of("per_tensor")

@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from harness import report
@@ -109,6 +110,11 @@ def test_markdown_has_the_story_and_no_cell_breaks_its_table(verified: dict[str,
     assert "    the <b>story</b>\n    of a mismatch" in text
     assert text.endswith("## Excluded\n\n| because | cases |\n| --- | --- |\n| no graphs \\| here | 2 |\n")
     assert "| PASS | 2 |" in text
+
+
+def test_the_star_of_a_groups_shape_is_no_emphasis():
+    table = report.markdown(pd.DataFrame([["8*128x64 *"]], columns=["shape"]))
+    assert table.splitlines()[-1] == "| 8\\*128x64 \\* |"
 
 
 def test_csv_holds_every_case(verified: dict[str, str]):

@@ -10,6 +10,7 @@ import pytest
 
 from harness.case import Case
 from harness.errors import SuiteError, UsageError
+from harness.grouped import GroupedShape
 from harness.suite import SUITES, Suite, cover, find_case, load_suite, load_suites, suite_of
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, json_schema
@@ -101,12 +102,13 @@ def _missing_pairs(suite: Suite, block: Block, cases: list[Case]) -> set[frozens
         for values in itertools.product(*axes.values())
         if suite.refusal(dict(zip(axes, values, strict=True))) is None
     ]
-    problems = [{"shape": tuple(shape), "input": name} for shape, name in itertools.product(block.shapes, block.inputs)]
+    spelled = [str(GroupedShape.parse(s)) if isinstance(s, str) else f"{s[0]}x{s[1]}" for s in block.shapes]
+    problems = [{"shape": shape, "input": name} for shape, name in itertools.product(spelled, block.inputs)]
     # Exclusions speak of flags only, so a pair with a shape or an input is legal if its flag value is.
     wanted = {pair for flags in legal for pair in _pairs(flags)}
     wanted |= {pair for flags in legal for problem in problems for pair in _crossed(flags, problem)}
     wanted |= {pair for problem in problems for pair in _pairs(problem)}
-    made = [{**case.flags, "shape": (case.rows, case.cols), "input": case.input} for case in cases]
+    made = [{**case.flags, "shape": case.shape, "input": case.input} for case in cases]
     return wanted - {pair for case in made for pair in _pairs(case)}
 
 
@@ -135,7 +137,7 @@ def test_pairwise_backs_out_of_a_dead_end():
 def test_sets_stay_as_small_as_promised():
     """Smoke runs on a laptop's CPU in about two minutes, full on one GPU in about ten."""
     suites = {suite.recipe: suite for suite in load_suites()}
-    assert sum(len(suite.cases("smoke")) for suite in suites.values()) <= 300
+    assert sum(len(suite.cases("smoke")) for suite in suites.values()) <= 400
     assert len(suites["per_tensor"].cases("full")) <= 2500
 
 
@@ -175,6 +177,22 @@ MISTAKES = {
     "unknown flag in exclude": ("{rht: true, dtype: fp16}", "{rth: true}", 12, "no flag 'rth'; did you mean 'rht'?"),
     "unknown flag in launches": ("{rounding: rne}", "{roundin: rne}", 22, "did you mean 'rounding'?"),
     "unknown flag in a set": ("{rht: true, others", "{rth: true, others", 36, "toy has no flag 'rth'"),
+    "unknown name in a size": ("{state: 16}", "{state: 4 * col}", 20, "a size knows no 'col'; did you mean 'cols'?"),
+    "unknown operator in a size": ("{state: 16}", "{state: rows - 1}", 20, "no operator as in 'rows - 1'; choose +, *"),
+    "true division in a size": ("{state: 16}", "{state: rows / 2}", 20, "no operator as in 'rows / 2'; choose +"),
+    "a size divided by a name": ("{state: 16}", "{state: 16 // rows}", 20, "a size divides by 'rows'; only a positive"),
+    "a size divided by zero": ("{state: 16}", "{state: rows // 0}", 20, "a size divides by '0'; only a positive"),
+    "a call in a size": ("{state: 16}", "{state: \"max(rows, cols)\"}", 20, "a size has no 'max(rows, cols)'"),
+    "a fraction in a size": ("{state: 16}", "{state: 0.5 * rows}", 20, "made of integers, and 0.5 is none"),
+    "words as a size": ("{state: 16}", "{state: four rows}", 20, "'four rows' is not a size; one reads `4 * cols`"),
+    "a negative size": ("{state: 16}", "{state: -16}", 20, "'-16' where a positive integer belongs"),
+    "an unknown name in a workspace": ("scratch: {state: 16}", "workspace: {state: row}", 20, "a size knows no 'row'"),
+    "scratch that is a workspace": (
+        "    scratch: {state: 16}",
+        "    scratch: {state: 16}\n    workspace: {state: 16}",
+        21,
+        "'state' is scratch of toy_amax already",
+    ),
     "value not on its axis": ("dtype: fp16}", "dtype: fp61}", 12, "dtype has no value 'fp61'; did you mean 'fp16'?"),
     "1 is not true": ("{rht: true, others", "{rht: 1, others", 36, "flag rht has no value '1'; choose false or true"),
     "value of a wrong kind": ("[rne, sr]", "[rne, 0.5]", 8, "a flag's value is a word, true, false or an integer"),

@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from harness.case import Case
 from harness.errors import UsageError
+from harness.grouped import GroupedShape
 from harness.suite import Suite, load_suite, load_suites, suite_of
 from harness.suite.schema import nearest
 
@@ -21,7 +22,7 @@ from harness.suite.schema import nearest
 @click.option("--set", "set_name", default="smoke", metavar="NAME", help="set of cases (smoke)")
 @click.option("--flag", "flags", multiple=True, metavar="K=V", help="only cases with this flag")
 @click.option("--input", "input_name", metavar="NAME", help="only cases with this input")
-@click.option("--shape", metavar="RxC", help="only cases of this shape")
+@click.option("--shape", metavar="RxC", help="only cases of this shape, as in 48x80 or 8*1024x2048")
 @click.option("-k", "part", metavar="TEXT", help="only cases whose id contains this")
 @click.option("--ids", is_flag=True, help="print ids and nothing else")
 def command(
@@ -39,13 +40,14 @@ def command(
     if not holders:
         raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].sets)}")
     wanted = _flag_filter(suites, flags)
+    spelled = shape and str(GroupedShape.parse(shape))  # groups have several spellings, and ids one
     cases = [
         case
         for suite in holders
         for case in suite.cases(set_name)
         if wanted(suite, case)
         and input_name in (None, case.input)
-        and shape in (None, f"{case.rows}x{case.cols}")
+        and spelled in (None, case.shape)
         and (part is None or part in case.id)
     ]
     if ids:
@@ -75,9 +77,15 @@ def _flag_filter(suites: Sequence[Suite], flags: Sequence[str]) -> Callable[[Sui
 
 
 def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:
-    table = Table("recipe", Column("flags", overflow="fold"), "shape", Column("input", overflow="fold"), "mode")
+    table = Table(
+        "recipe",
+        Column("flags", overflow="fold"),
+        Column("shape", overflow="fold"),
+        Column("input", overflow="fold"),
+        "mode",
+    )
     for case in cases:
-        table.add_row(case.recipe, case.variant, f"{case.rows}x{case.cols}", case.input, case.mode)
+        table.add_row(case.recipe, case.variant, case.shape, case.input, case.mode)
     Console().print(table)
     click.echo(f"{len(cases):,} cases of set {set_name}; {sum(refused.values()):,} combinations excluded")
     for reason, count in refused.most_common():

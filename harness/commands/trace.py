@@ -24,9 +24,10 @@ POISON = 0xA5
 @click.argument("case_id", metavar="ID")
 @click.option("--field", metavar="F", help="an output of the case, as in columnwise_data (the first)")
 @click.option("--at", "element", default="0,0", metavar="R,C", help="an element of the tensor (0,0)")
+@click.option("--tensor", default=0, metavar="G", help="a tensor of a group; the first is 0 (0)")
 @click.option("--device", "device_name", default="auto", metavar="NAME", help="where the kernel runs (auto)")
 @click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
-def command(case_id: str, field: str | None, element: str, device_name: str, target: str | None) -> None:
+def command(case_id: str, field: str | None, element: str, tensor: int, device_name: str, target: str | None) -> None:
     """Show one 16-value block of a case step by step, kernel beside oracles."""
     case = find_case(case_id)
     match = re.fullmatch(r"(\d+),(\d+)", element)
@@ -38,7 +39,7 @@ def command(case_id: str, field: str | None, element: str, device_name: str, tar
     case = replace(case, mode="eager")  # bytes do not depend on the mode, and eager runs everywhere
     expected = expect(case, "cuda" if chosen.name == "cuda" else "cpu")
     kernel = _run(case, chosen, target or chosen.targets[0], expected)
-    click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, expected.inputs))
+    click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, expected.inputs, tensor))
 
 
 def _run(case: Case, chosen: device.Device, target: str, expected: Expectation) -> Mapping[str, np.ndarray] | None:

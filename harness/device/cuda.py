@@ -15,7 +15,7 @@ from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
 from harness.device import Outcome
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
-from harness.launch import Step, bind, plan
+from harness.launch import Step, bind, own_memory, plan
 from harness.signature import KERNELS
 from harness.tensor import Field
 
@@ -124,7 +124,7 @@ class CudaDevice:
 
 def needed(case: Case) -> int:
     """Bytes of GPU memory that a case and its oracle take at most, about."""
-    return BYTES_PER_ELEMENT * case.rows * case.cols
+    return BYTES_PER_ELEMENT * case.elements
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def native_target(major: int, minor: int) -> str:
 
 
 class Guarded:
-    """One output between two guard bands, which nothing may touch."""
+    """One output or workspace between two guard bands, which nothing may touch."""
 
     def __init__(self, field: Field):
         import cupy
@@ -189,9 +189,9 @@ class CudaProgram:
         self.pristine = {name: _upload(value) for name, value in inputs.items()}
         self.inputs = {name: value.copy() for name, value in self.pristine.items()}
         self.outputs = {name: Guarded(field) for name, field in fields.items()}
-        self.scratch = {
-            name: cupy.zeros(size, cupy.uint8) for step in self.steps for name, size in step.scratch.items()
-        }
+        scratch, workspace = own_memory(self.steps)
+        self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
+        self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
         self.arguments = tuple(self._arguments(step) for step in self.steps)
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self.graph = None
@@ -221,9 +221,9 @@ class CudaProgram:
         return self.outcome(poison)
 
     def poison(self, byte: int) -> None:
-        """Fill every output and its guard bands on the current stream."""
-        for output in self.outputs.values():
-            output.poison(byte)
+        """Fill every output and workspace and its guard bands on the current stream."""
+        for memory in (*self.outputs.values(), *self.workspace.values()):
+            memory.poison(byte)
 
     def enqueue(self) -> None:
         """Launch, or replay the graph that the first call captures, on the current stream; nothing here waits."""
@@ -254,17 +254,19 @@ class CudaProgram:
             return self.side_stream.end_capture()
 
     def _arguments(self, step: Step) -> tuple:
-        arrays = {**self.inputs, **{name: output.payload for name, output in self.outputs.items()}, **self.scratch}
+        guarded = {**self.outputs, **self.workspace}
+        arrays = {**self.inputs, **{name: memory.payload for name, memory in guarded.items()}, **self.scratch}
         return tuple(
             np.uint64(0) if value is None else value if not isinstance(value, int) else _scalar(kind, value)
             for kind, value in bind(step, self.case, arrays)
         )
 
     def _trespass(self, poison: int) -> str:
-        for name, output in self.outputs.items():
-            sentence = output.trespass(poison)
-            if sentence:
-                return f"output {name!r}: {sentence}"
+        for kind, guarded in (("output", self.outputs), ("workspace", self.workspace)):
+            for name, memory in guarded.items():
+                sentence = memory.trespass(poison)
+                if sentence:
+                    return f"{kind} {name!r}: {sentence}"
         for name, value in self.inputs.items():
             if not bool((value == self.pristine[name]).all()):
                 return f"input {name!r} was changed by the kernel"
@@ -289,6 +291,8 @@ def load(kernel: Compiled):
 def _scalar(kind: str, value: int):
     try:
         return _SCALARS[kind](value)
+    except OverflowError:
+        raise LaunchError(f"{value} does not fit a parameter of type {kind!r}; take it as i64") from None
     except KeyError:
         raise LaunchError(f"no way to pass a parameter of type {kind!r}; use one of {', '.join(_SCALARS)}") from None
 

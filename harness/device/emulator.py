@@ -15,7 +15,7 @@ from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
 from harness.device import Outcome
 from harness.errors import AccessError, NotCapable
-from harness.launch import Step, bind, plan
+from harness.launch import Step, bind, own_memory, plan
 from harness.signature import KERNELS
 from harness.tensor import Field
 
@@ -44,7 +44,7 @@ class EmulatorDevice:
         """Graphs and large tensors need a GPU."""
         if case.mode not in self.modes:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
-        if case.rows * case.cols > LARGEST:
+        if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
 
     def turn(self, case: Case) -> AbstractContextManager[None]:
@@ -89,8 +89,11 @@ class EmulatedProgram:
         }
         outputs = {name: np.full(field.nbytes, poison, np.uint8) for name, field in self.fields.items()}
         arrays |= {name: emulator.Buffer(name, memory, initialised=False) for name, memory in outputs.items()}
-        scratch = {name: np.zeros(size, np.uint8) for step in self.steps for name, size in step.scratch.items()}
+        scratch_sizes, workspace_sizes = own_memory(self.steps)
+        scratch = {name: np.zeros(size, np.uint8) for name, size in scratch_sizes.items()}
         arrays |= {name: emulator.Buffer(name, memory) for name, memory in scratch.items()}
+        workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
+        arrays |= {name: emulator.Buffer(name, memory, initialised=False) for name, memory in workspace.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
             self._launch(step, compiled, arrays)
         left = [name for name, memory in scratch.items() if memory.any()]

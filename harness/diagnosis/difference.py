@@ -84,6 +84,8 @@ def wrong_entries(name: str, expected: np.ndarray, actual: np.ndarray) -> np.nda
 
 def owned(field: Field) -> np.ndarray:
     """Mask, in the array's own order, of entries that hold a value and not padding."""
+    if field.parts:
+        return np.concatenate([owned(part).reshape(-1) for part in field.parts]).reshape(field.shape)
     if field.valid is None:
         return np.ones(field.shape, bool)
     mask = np.zeros(field.shape, bool)

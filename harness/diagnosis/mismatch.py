@@ -12,6 +12,7 @@ from harness.diagnosis.classify import cause_of
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import Difference, compare, first_input
 from harness.diagnosis.evidence import Evidence
+from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
 
 if TYPE_CHECKING:
@@ -51,16 +52,26 @@ def render(
     if not evidence.differences:
         return f"no byte differs in {case.id} on {target}"
     lines = [f"{verdict}  {case.id}  on {target}", *_fields(evidence)]
-    at = None
-    if evidence.comparable:
-        found = evidence.differences[evidence.root]
+    tensor = ""
+    if case.tensors and evidence.comparable:
+        number = holder(evidence.field, _memory_order(evidence))
+        lines.append(_labelled("tensor", f"{spelled(case, number)}; the first is 0"))
+        evidence, tensor = _of_tensor(evidence, number), f" --tensor {number}"
+    found = evidence.differences[evidence.root]
+    if 0 in (evidence.case.rows, evidence.case.cols):
+        lines += _place(evidence, found)
+        lines.append(_labelled("cause", "empty tensor: without elements it has amaxes of 0 and nothing else"))
+    elif evidence.comparable:
         at = element_of(evidence, found)
         lines += _place(evidence, found, at)
         if found.kind == "bytes":
             lines += _block(evidence, found)
-    lines.append(_labelled("cause", str(cause_of(evidence))))
-    where = f" --field {evidence.root} --at {at[0]},{at[1]}" if at else f" --field {evidence.root}"
-    lines.append(_labelled("trace", f"harness trace '{case.id}'{where}"))
+        lines.append(_labelled("cause", str(cause_of(evidence))))
+        where = f"{tensor} --field {evidence.root} --at {at[0]},{at[1]}"
+        lines.append(_labelled("trace", f"harness trace '{case.id}'{where}"))
+    else:
+        lines.append(_labelled("cause", str(cause_of(evidence))))
+        lines.append(_labelled("trace", f"harness trace '{case.id}' --field {evidence.root}"))
     lines.append(_labelled("reproduce", f"make verify CASE='{case.id}'"))
     return "\n".join(lines)
 
@@ -89,6 +100,23 @@ def _differs(expected: Expectation, run: Mapping[str, np.ndarray]) -> bool:
     return any(compare(name, field, expected.values[name], run[name]) for name, field in expected.fields.items())
 
 
+def _memory_order(e: Evidence) -> int:
+    """The first wrong entry of the root, counted through its whole allocation."""
+    return int(np.ravel_multi_index(e.differences[e.root].index, e.field.shape))
+
+
+def _of_tensor(e: Evidence, number: int) -> Evidence:
+    """The evidence about one tensor of a group, as that of the dense case whose bytes it must have."""
+    return Evidence(
+        e.case.dense(number),
+        inputs(e.case, e.tensors, number),
+        parts(e.fields, number),
+        cut(e.fields, e.expected, number),
+        tuple(cut(e.fields, run, number) for run in e.runs),
+        e.poisons,
+    )
+
+
 def _fields(e: Evidence) -> list[str]:
     lines = []
     for label, (name, found) in zip(["field", *["also"] * _OTHERS], e.differences.items(), strict=False):
@@ -104,10 +132,10 @@ def _fields(e: Evidence) -> list[str]:
     return lines
 
 
-def _place(e: Evidence, found: Difference, at: tuple[int, int]) -> list[str]:
+def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) -> list[str]:
     array = list(found.index)
     place = f"{array}" if found.index == found.compact else f"{array} of the array, {list(found.compact)} compact"
-    if found.kind == "bytes":
+    if found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"
     return [
         _labelled("first", place),

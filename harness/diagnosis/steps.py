@@ -17,6 +17,7 @@ from harness.case import Case
 BLOCK = 16
 WINDOW = 64
 
+_GRANULARITIES = {"per_tensor": "tensor", "row_scaled": "row", "local_1x64": "window", "per_token": "row"}
 _CHUNK = 1 << 22  # elements of float32 held at one time while an amax is looked for
 _FLT_MAX = np.finfo(np.float32).max
 _BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
@@ -93,20 +94,24 @@ class Steps:
     @classmethod
     def of(cls, case: Case, side: str) -> Steps | None:
         """The contract's steps for `rowwise` or `columnwise`; None for a recipe they do not describe."""
-        granularity = {"per_tensor": "tensor", "row_scaled": "row", "local_1x64": "window"}.get(case.recipe)
+        granularity = _GRANULARITIES.get(case.recipe)
         if granularity is None:
             return None
-        flags, local = case.flags, granularity == "window"
+        flags, of_tokens = case.flags, case.recipe == "per_token"
+        if flags.get("weight_2d", False):
+            granularity, of_tokens = "tensor", False
+        floored = of_tokens or granularity == "window"
         rotated = side == "columnwise" and flags.get("rht", False)
-        multiplier = flags.get("multiplier", "direct" if local else "reciprocal")
+        multiplier = flags.get("multiplier", "direct" if floored else "reciprocal")
         return cls(
             direction=int(side == "columnwise"),
             seed=case.seed,
             offset=case.philox_offset,
             granularity=granularity,
-            amax_floor=1e-12 if local else 0.0,
-            square=flags.get("block") == "block_16x16",
-            rotation=int(flags.get("sign_mask", 0xD7E8)) if rotated else None,
+            amax_floor=1e-12 if floored else 0.0,
+            square=flags.get("block") == "block_16x16" or flags.get("weight_2d", False),
+            rotation=int(flags.get("sign_mask", 0xACE1 if of_tokens else 0xD7E8)) if rotated else None,
+            rotation_rounded=not of_tokens,
             multiplier="fast" if flags.get("fast_math", False) else str(multiplier),
             rounding=str(flags.get("rounding", "rne")),
         )
@@ -185,7 +190,7 @@ class Steps:
 
     def _encode_scale(self, amax: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if self.granularity == "tensor":
-            granules = amax.reshape(1, 1)
+            granules = amax.reshape(-1)[:1].reshape(1, 1)  # weight_2d stores it once for every line
         elif self.granularity == "row":
             granules = amax[numbers, None]
         else:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.case import Case
+from harness.diagnosis import one_tensor
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
@@ -30,41 +31,55 @@ def trace(
     at: tuple[int, int] = (0, 0),
     kernel: Mapping[str, np.ndarray] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    tensor: int = 0,
 ) -> str:
     """The block that holds one element, as text.
 
     field: an output of the case, which decides the direction; the first if None
     at: (row, col) of an element of the high-precision tensor
+    tensor: which tensor of a group, the first being 0
     kernel: what a kernel wrote, by field; its column is empty without
     inputs: what the kernel read, by parameter; made from the case if None
-    raises UsageError for a field or an element the case does not have
+    raises UsageError for a field, a tensor or an element the case does not have
     """
     oracle = import_module(f"harness.oracles.{case.recipe}")
     fields = oracle.outputs(case)
     name = next(iter(fields)) if field is None else field
     if name not in fields:
         raise UsageError(f"{case.id} has no output {name!r}; it has {', '.join(fields)}")
-    if not (0 <= at[0] < case.rows and 0 <= at[1] < case.cols):
-        raise UsageError(f"element {at[0]},{at[1]} is outside the {case.rows}x{case.cols} tensor of {case.id}")
+    if case.tensors:
+        one_tensor.require_elements(case, tensor)
+    elif tensor:
+        raise UsageError(f"{case.id} has one tensor; tensor {tensor} is one of a group")
+    rows, cols = case.tensors[tensor] if case.tensors else (case.rows, case.cols)
+    if not (0 <= at[0] < rows and 0 <= at[1] < cols):
+        raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} tensor of {case.id}")
     if inputs is None:
         from harness.expectation import expect
 
         inputs = expect(case).inputs
     witnesses = {
-        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.rows * case.cols <= _NUMPY_LARGEST else None,
+        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.elements <= _NUMPY_LARGEST else None,
         "torch": _ask_torch(oracle, case, inputs),
         "kernel": kernel,
     }
-    spot = _Spot(fields, name, at, {who: said for who, said in witnesses.items() if said is not None})
+    asked = {who: said for who, said in witnesses.items() if said is not None}
+    alone = case
+    if case.tensors:
+        alone = case.dense(tensor)
+        inputs = one_tensor.inputs(case, inputs, tensor)
+        asked = {who: one_tensor.cut(fields, said, tensor) for who, said in asked.items()}
+        fields = one_tensor.parts(fields, tensor)
+    spot = _Spot(fields, name, at, asked)
     side = name.split("_")[0]
-    steps = DecodeSteps.of(case) if case.recipe == "dequantize" else Steps.of(case, side)
+    steps = DecodeSteps.of(alone) if alone.recipe == "dequantize" else Steps.of(alone, side)
     if isinstance(steps, DecodeSteps):
         tables = _decoding(spot, steps, inputs)
     elif steps is not None and side in ("rowwise", "columnwise"):
         tables = _encoding(spot, steps, side, inputs)
     else:
         tables = _entries(spot)
-    return _text(case, spot, tables)
+    return _text(case, f"tensor {one_tensor.spelled(case, tensor)}: " if case.tensors else "", spot, tables)
 
 
 @dataclass(frozen=True)
@@ -206,11 +221,11 @@ def _entries(spot: _Spot) -> list[_Section]:
     return [_Section(("entry", "compact index"), [_Row((spot.name, str(list(index))), first, said)])]
 
 
-def _text(case: Case, spot: _Spot, sections: Iterable[_Section]) -> str:
+def _text(case: Case, where: str, spot: _Spot, sections: Iterable[_Section]) -> str:
     console = Console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
     console.print(f"{case.id}", highlight=False, soft_wrap=True)
     console.print(
-        f"{spot.name}: block {spot.block} of line {spot.line}, from input {list(spot.at)}",
+        f"{where}{spot.name}: block {spot.block} of line {spot.line}, from input {list(spot.at)}",
         highlight=False,
         soft_wrap=True,
     )

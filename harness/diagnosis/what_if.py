@@ -68,6 +68,10 @@ CHANGES = (
         lambda steps, case: [{"seed": s} for s in (_halves_swapped(steps.seed), steps.seed & 0xFFFFFFFF, 0)],
     ),
     Change(
+        Cause("sr bits of the first tensor", "the Philox offset lacks the number of the tensor in its group"),
+        lambda steps, case: [{"offset": 0}] if steps.offset else [],
+    ),
+    Change(
         Cause("rht skipped", "the unrotated columns give these bytes"),
         lambda steps, case: [{"rotation": None}],
     ),
@@ -92,6 +96,10 @@ CHANGES = (
     Change(
         Cause("rht kept in float32", "the rotated values were not rounded to bf16"),
         lambda steps, case: [{"rotation_rounded": False}],
+    ),
+    Change(
+        Cause("rht rounded to bf16", "the rotated values must stay float32"),
+        lambda steps, case: [{"rotation_rounded": True}] if steps.rotation is not None else [],
     ),
     Change(
         Cause("amax without abs", "negative values were left out of an amax"),

@@ -3,14 +3,15 @@
 
 #include "nvfp4.cuh"
 
-template <int sign_mask>
+// Ends before the stage of stride `end`.
+template <int sign_mask, int end = kBlock>
 __device__ __forceinline__ void rht16(float (&x)[kBlock]) {
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
     if ((sign_mask >> i) & 1) x[i] = -x[i];
   }
 #pragma unroll
-  for (int stride = 1; stride < kBlock; stride *= 2) {
+  for (int stride = 1; stride < end; stride *= 2) {
 #pragma unroll
     for (int i = 0; i < kBlock; ++i) {
       if (i & stride) continue;
@@ -19,6 +20,17 @@ __device__ __forceinline__ void rht16(float (&x)[kBlock]) {
       x[i + stride] = __fsub_rn(a, b);
     }
   }
+}
+
+// max |r| over the sixteen rotated values, NaN dropped. Of RN(a + b) and RN(a - b) the larger magnitude is
+// RN(|a| + |b|), so the last stage makes one value of two.
+template <int sign_mask>
+__device__ __forceinline__ float rht16_absmax(float (&x)[kBlock]) {
+  rht16<sign_mask, kBlock / 2>(x);
+  float m = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kBlock / 2; ++i) m = fmaxf(m, __fadd_rn(fabsf(x[i]), fabsf(x[i + kBlock / 2])));
+  return m;
 }
 
 // per_tensor's rotated value: normalised and rounded to bf16, as amax and quantization both see it

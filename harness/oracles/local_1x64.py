@@ -24,8 +24,6 @@ from harness.tensor import Field
 if TYPE_CHECKING:
     import torch
 
-AMAX_FLOOR = 1e-12
-
 
 def refuse(case: Case) -> None:
     """Raise ContractError for a size or combination of flags that local_1x64 does not define."""
@@ -55,6 +53,7 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same fields from the independent torch oracle, on the device the tensors are on."""
+    from harness.oracles import torch_numerics
     from harness.oracles import torch_oracle as blocks
 
     refuse(case)
@@ -63,14 +62,14 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
         tensors["input"],
         granularity="window",
         multiplier=case.flags.multiplier,
-        amax_floor=AMAX_FLOOR,
+        amax_floor=torch_numerics.AMAX_FLOOR,
         clamp_scale=False,
     )
 
 
 def _encode(case: Case, slab: Slab, amax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Steps 2 to 5."""
-    s_enc = nvfp4.global_encode_scale(np.fmax(amax, np.float32(AMAX_FLOOR)))  # 2
+    s_enc = nvfp4.global_encode_scale(np.fmax(amax, nvfp4.AMAX_FLOOR))  # 2
     scale_inv = nvfp4.scale_inv_multiply(nvfp4.block_amax(slab.v), s_enc)  # 3
     if case.flags.multiplier == "direct":  # 4
         m = nvfp4.multiplier_direct(scale_inv, s_enc)

@@ -22,6 +22,8 @@ BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 ONE = np.float32(1)
 ONE_SIXTH = ONE / np.float32(E2M1_MAX)
 RHT_SIGN_MASK = 0xD7E8
+RHT_NORM = np.float32(0.25)  # 1/sqrt(16)
+AMAX_FLOOR = np.float32(1e-12)  # the least amax that local_1x64 and per_token divide by
 
 DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
 _CANONICAL_NAN = {"bf16": np.uint16(0x7FFF), "fp16": np.uint16(0x7FFF), "fp32": np.uint32(0x7FFFFFFF)}
@@ -265,7 +267,7 @@ def hadamard(v: np.ndarray, sign_mask: int) -> np.ndarray:
 @ieee
 def rht(v: np.ndarray, sign_mask: int) -> np.ndarray:
     """2.10, per_tensor: the rotation normalised by 1/4 and rounded to bf16 (values in float32)."""
-    return bf16(hadamard(v, sign_mask) * np.float32(0.25))
+    return bf16(hadamard(v, sign_mask) * RHT_NORM)
 
 
 @ieee

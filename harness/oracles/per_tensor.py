@@ -86,9 +86,4 @@ def _encode(case: Case, slab: Slab, amax: np.ndarray) -> tuple[np.ndarray, np.nd
     scale_inv = nvfp4.scale_inv_multiply(block_amax, s_enc)
     direct, reciprocal = nvfp4.multiplier_fast, nvfp4.multiplier_reciprocal
     m = direct(scale_inv, s_enc) if flags.fast_math else reciprocal(scale_inv, s_dec)  # 5
-    product = nvfp4.scaled(slab.v, m)  # 6
-    if flags.rounding != "sr":
-        return scale_inv, nvfp4.e2m1(product)
-    first_block = slab.lines.start * scale_inv.shape[1]
-    random = nvfp4.random_bytes(first_block, scale_inv.size, slab.direction.counter, case.philox_offset, case.seed)
-    return scale_inv, nvfp4.e2m1_stochastic(product, random.reshape(product.shape))
+    return scale_inv, quantizer.cast(case, slab, nvfp4.scaled(slab.v, m))  # 6

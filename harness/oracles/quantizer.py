@@ -95,6 +95,16 @@ def quantize(
     return {name: written[name] for name in outputs(case, granularity)}
 
 
+def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
+    """2.8 or 2.9  The codes of a slab's products, (lines, length), rounded as the case says."""
+    if case.flags.rounding != "sr":
+        return nvfp4.e2m1(product)
+    blocks = product.shape[1] // nvfp4.BLOCK
+    index = slab.lines.start * blocks, len(product) * blocks
+    random = nvfp4.random_bytes(*index, slab.direction.counter, case.philox_offset, case.seed)
+    return nvfp4.e2m1_stochastic(product, random.reshape(product.shape))
+
+
 def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagValue) -> dict[str, np.ndarray]:
     """The tensor that a consumer's case reads, by a recipe's NumPy oracle: all plain and simple but for `flags`.
 

@@ -14,6 +14,7 @@ BF16_MAX = float.fromhex("0x1.fep+127")
 SIXTH = float.fromhex("0x1.555556p-3")  # RN(1/6) = 0x3E2AAAAB
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
+AMAX_FLOOR = 1e-12  # sections 5 and 7 divide by no smaller amax
 
 # (integer type of the same width, bits of +inf)
 _BITS = {
@@ -131,19 +132,24 @@ def _with_sign(codes: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return codes.to(torch.uint8).masked_fill_(nan, 7).bitwise_or_(sign)
 
 
-def rotate(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
-    """2.10, per_tensor form: the randomised Hadamard transform of every 16 consecutive elements of the last axis.
+def hadamard(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
+    """2.10 up to its length: every 16 consecutive elements of the last axis rotated, and four times too long.
 
     x: (..., n) bf16, n a multiple of 16
     sign_mask: 16 bits, bit i set flips element i before the transform
-    returns: (..., n) bf16
+    returns: (..., n) float32
     """
     signs = torch.tensor([-1.0 if sign_mask >> i & 1 else 1.0 for i in range(16)], device=x.device)
     r = x.float().unflatten(-1, (-1, 16)) * signs
     for stride in (1, 2, 4, 8):
         a, b = r.unflatten(-1, (-1, 2, stride)).unbind(-2)
         r = torch.stack((a + b, a - b), dim=-2).flatten(-3)
-    return (r * 0.25).flatten(-2).bfloat16()
+    return r.flatten(-2)
+
+
+def rotate(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
+    """2.10, per_tensor form: the rotation at its right length, rounded to bf16. Parameters as in `hadamard`."""
+    return (hadamard(x, sign_mask) * 0.25).bfloat16()
 
 
 def e2m1_pairs(device: torch.device) -> torch.Tensor:

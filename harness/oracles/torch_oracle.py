@@ -19,9 +19,10 @@ from harness.oracles import torch_numerics as numerics
 from harness.oracles import torch_source as way
 from harness.oracles.torch_four_over_six import four_over_six
 from harness.oracles.torch_layout import swizzle
+from harness.oracles.torch_per_token import per_token
 from harness.oracles.torch_source import BLOCK, DTYPES, GRANULARITIES, SLAB_ELEMENTS, WINDOW, Slab, Source, divided
 
-__all__ = ["SLAB_ELEMENTS", "casts", "dequantize", "four_over_six", "quantize", "swizzle"]
+__all__ = ["SLAB_ELEMENTS", "casts", "dequantize", "four_over_six", "per_token", "quantize", "stored", "swizzle"]
 
 _NAN_BITS = {"bf16": (torch.int16, 0x7FFF), "fp16": (torch.int16, 0x7FFF), "fp32": (torch.int32, 0x7FFFFFFF)}
 _MULTIPLIERS = {"reciprocal": numerics.reciprocal_multiplier, "direct": numerics.direct_multiplier}
@@ -107,7 +108,7 @@ def dequantize(
         factor = scale * way.per_block(amax, granularity, slab) * rescale
         values = embedding(data[slab[0], divided(slab[1], 2)].int(), numerics.e2m1_pairs(data.device))
         value = values.flatten(1).unflatten(1, (-1, BLOCK)) * factor.unsqueeze(2)
-        output[slab] = _stored(value.flatten(1), dtype)
+        output[slab] = stored(value.flatten(1), dtype)
     return {"output": output}
 
 
@@ -122,12 +123,12 @@ def casts(x: torch.Tensor) -> dict[str, torch.Tensor]:
     }
 
 
-def _stored(value: torch.Tensor, dtype: str) -> torch.Tensor:
+def stored(value: torch.Tensor, dtype: str) -> torch.Tensor:
     """Cast float32 to an output dtype with the hardware's NaN, whatever bits torch's cast gives a NaN."""
     integer, nan = _NAN_BITS[dtype]
-    stored = value.to(DTYPES[dtype])
-    stored.view(integer).masked_fill_(value.isnan(), nan)
-    return stored
+    out = value.to(DTYPES[dtype])
+    out.view(integer).masked_fill_(value.isnan(), nan)
+    return out
 
 
 def _refuse(case: Case, x: torch.Tensor, granularity: str, multiplier: str) -> None:

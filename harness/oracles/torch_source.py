@@ -42,12 +42,30 @@ class Source:
     granularity: str
     slab_elements: int
 
+    @property
+    def rotated(self) -> bool:
+        """Whether the elements pass through the RHT."""
+        return self.direction == 1 and bool(self.case.flags.get("rht", False))
+
+    @property
+    def square(self) -> bool:
+        """Whether a block's scale is that of its 16x16 tile."""
+        return self.case.flags.get("block", "block_1x16") == "block_16x16"
+
+    @property
+    def swizzled(self) -> bool:
+        """Whether the scale bytes are stored in GEMM tiles."""
+        return self.case.flags.get("scale_layout", "compact") == "swizzled"
+
+    def rotation(self, part: torch.Tensor) -> torch.Tensor:
+        """The RHT as this recipe keeps it: bf16 here."""
+        return numerics.rotate(part, int(self.case.flags.get("sign_mask", 0xD7E8)))
+
     def slabs(self) -> Iterator[tuple[Slab, torch.Tensor]]:
-        """Pieces of the matrix and what is quantized there: the input, or its rotation in bf16."""
-        rotated = self.direction == 1 and self.case.flags.get("rht", False)
+        """Pieces of the matrix and what is quantized there: the input, or its rotation."""
         for slab in layout.slabs(*self.matrix.shape, self.slab_elements):
             part = self.matrix[slab].contiguous()
-            yield slab, numerics.rotate(part, int(self.case.flags.get("sign_mask", 0xD7E8))) if rotated else part
+            yield slab, self.rotation(part) if self.rotated else part
 
     def amax(self) -> torch.Tensor:
         """2.2 over every granule, float32 of `amax_shape`."""
@@ -68,7 +86,7 @@ class Source:
     def block_amax(self, blocks: torch.Tensor) -> torch.Tensor:
         """The amax that each block's scale is made of, of (rows, blocks, 16): its own, or that of its 16x16 tile."""
         amax = numerics.magnitude_max(blocks, 2)
-        if self.case.flags.get("block", "block_1x16") == "block_16x16":
+        if self.square:
             amax = amax.unflatten(0, (-1, BLOCK)).amax(1).repeat_interleave(BLOCK, dim=0)
         return amax
 
@@ -90,11 +108,13 @@ class Source:
 Encode = Callable[[Source, Slab, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
-def sources(case: Case, x: torch.Tensor, granularity: str, slab_elements: int) -> dict[str, Source]:
+def sources(
+    case: Case, x: torch.Tensor, granularity: str, slab_elements: int, kind: type[Source] = Source
+) -> dict[str, Source]:
     """The directions that the case asks for, by the prefix of their fields, rowwise first."""
     matrices = {"rowwise": x, "columnwise": x.t()}
     return {
-        side: Source(case, matrix, direction, granularity, slab_elements)
+        side: kind(case, matrix, direction, granularity, slab_elements)
         for direction, (side, matrix) in enumerate(matrices.items())
         if case.flags.get("outputs", "both") in ("both", side)
     }
@@ -139,8 +159,7 @@ def _encoded(source: Source, amax: torch.Tensor, encode: Encode) -> tuple[torch.
         codes, scale = encode(source, slab, blocks, block_granule)
         data[slab[0], divided(slab[1], 2)] = layout.pack(codes.flatten(1))
         scale_inv[slab[0], divided(slab[1], BLOCK)] = scale.view(torch.uint8)
-    swizzled = source.case.flags.get("scale_layout", "compact") == "swizzled"
-    return data, layout.swizzle(scale_inv) if swizzled else scale_inv
+    return data, layout.swizzle(scale_inv) if source.swizzled else scale_inv
 
 
 def divided(span: slice, count: int) -> slice:

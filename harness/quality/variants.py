@@ -8,8 +8,8 @@ from dataclasses import replace
 from harness.case import Case
 from harness.errors import UsageError
 from harness.suite import find_case, suite_of
-from harness.suite.check import shape_problem
 from harness.suite.schema import spell
+from harness.suite.shapes import is_grouped, shape_problem
 
 DEFAULTS = (
     "per_tensor",
@@ -56,6 +56,8 @@ def find(spec: str, dtype: str) -> Case:
     suite = suite_of(recipe)
     if "outputs" not in suite.file.axes:
         raise UsageError(f"{recipe} quantizes no matrix, so it has no quality; choose a recipe with the flag 'outputs'")
+    if is_grouped(suite.file):
+        raise UsageError(f"{recipe} quantizes many tensors, each as a dense recipe does; choose that one")
     given = [part for part in text.split(",") if part not in ("", "default")]
     names = {part.partition("=")[0] for part in given}
     if "dtype" in names:

@@ -131,7 +131,7 @@ def recorder(item: pytest.Item, clock: Clock) -> Any:
     from _pytest.fixtures import TopRequest
 
     case = item.case
-    item.add_marker(pytest.mark.benchmark(timer=clock, group=f"{case.rows}x{case.cols}", disable_gc=True))
+    item.add_marker(pytest.mark.benchmark(timer=clock, group=case.shape, disable_gc=True))
     item._fixtureinfo = item.session._fixturemanager.getfixtureinfo(node=item, func=None, cls=None)
     item.fixturenames, item.funcargs = item._fixtureinfo.names_closure, {}
     fixture = TopRequest(item, _ispytest=True).getfixturevalue("benchmark")

@@ -12,8 +12,8 @@ from typing import get_args
 from harness.case import Case, Flags, FlagValue
 from harness.errors import SuiteError, UsageError
 from harness.suite import check as suite_check
-from harness.suite import cover
-from harness.suite.schema import Block, Launch, Mode, SuiteFile, nearest, parse, spell
+from harness.suite import cover, shapes
+from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest, parse, spell
 from harness.suite.yaml_lines import Document, read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,10 +50,7 @@ class Suite:
 
     def refusal(self, flags: Mapping[str, FlagValue]) -> str | None:
         """Why these flags are excluded, or None if they are legal; flags may be missing."""
-        for exclusion in self.file.exclude:
-            if suite_check.holds(exclusion.when, flags):
-                return exclusion.because
-        return None
+        return suite_check.refusal(self.file, flags)
 
     def launches(self, case: Case) -> tuple[Launch, ...]:
         """The kernels of a case, in launch order."""
@@ -85,7 +82,7 @@ class Suite:
                 if case.id in made:
                     raise SuiteError(where, f"{case.id} is already a case of this set, by {made[case.id].where}")
                 made[case.id] = case
-        return tuple(sorted(made.values(), key=lambda case: (case.rows * case.cols, case.id))), excluded
+        return tuple(sorted(made.values(), key=lambda case: (case.elements, case.id))), excluded
 
     def _block_cases(self, block: Block, where: str, excluded: Counter[str]) -> list[Case]:
         axes: dict[str, list[FlagValue]] = suite_check.block_axes(self.file, block)
@@ -109,18 +106,24 @@ class Suite:
                 else:
                     excluded[reason] += len(block.shapes) * len(block.inputs) * len(block.modes)
         return [
-            self._case(flags(row), *block.shapes[row[-2]], block.inputs[row[-1]], mode, where)
+            self._case(flags(row), block.shapes[row[-2]], block.inputs[row[-1]], mode, where)
             for mode in block.modes
             for row in rows
         ]
 
-    def _case(
-        self, flags: Mapping[str, FlagValue], rows: int, cols: int, input_name: str, mode: str, where: str = ""
-    ) -> Case:
-        case = Case(self.recipe, Flags(flags), rows, cols, input_name, mode, self.defaults, where)
+    def _case(self, flags: Mapping[str, FlagValue], shape: Shape, input_name: str, mode: str, where: str = "") -> Case:
+        case = Case(
+            recipe=self.recipe,
+            flags=Flags(flags),
+            **shapes.extents(self.file, shape, flags),
+            input=input_name,
+            mode=mode,
+            defaults=self.defaults,
+            where=where,
+        )
         if not self.launches(case):
             raise SuiteError(where or self.name, f"no launch of this recipe applies to {case.id}")
-        problem = suite_check.tensor_problem(input_name, rows, cols)
+        problem = shapes.tensor_problem(input_name, case.tensors or ((case.rows, case.cols),))
         if problem:
             raise SuiteError(where or self.name, problem)
         return case
@@ -129,9 +132,8 @@ class Suite:
         """The case an id stands for, whether or not a set holds it. Raises UsageError with the nearest choice."""
         _, variant, shape, input_name, mode = _split(case_id)
         flags = self._flags(case_id, variant)
-        rows, cols = _extents(case_id, shape)
         for problem in (
-            suite_check.shape_problem((rows, cols), self.file.multiple_of),
+            shapes.case_problem(self.file, shape, flags),
             suite_check.input_problem(input_name, ROOT),
             None if mode in get_args(Mode) else f"there is no mode '{mode}'{nearest(mode, get_args(Mode))}",
         ):
@@ -140,7 +142,7 @@ class Suite:
         reason = self.refusal(flags)
         if reason is not None:
             raise UsageError(f"{case_id}: {self.recipe} excludes this combination: {reason}")
-        return self._case(flags, rows, cols, input_name, mode)
+        return self._case(flags, shape, input_name, mode)
 
     def flag(self, name: str, text: str) -> FlagValue:
         """A flag's value from the way ids and command lines spell it; UsageError if there is none."""
@@ -213,13 +215,6 @@ def _split(case_id: str) -> tuple[str, str, str, str, str]:
         )
     recipe, variant, shape, input_name = parts
     return recipe, variant, shape, input_name, mode
-
-
-def _extents(case_id: str, shape: str) -> tuple[int, int]:
-    rows, _, cols = shape.partition("x")
-    if not (rows.isascii() and rows.isdigit() and cols.isascii() and cols.isdigit()):
-        raise UsageError(f"{case_id}: '{shape}' is not a shape; one reads ROWSxCOLS, as in 256x192")
-    return int(rows), int(cols)
 
 
 def _integer(text: str) -> int | None:

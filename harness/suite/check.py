@@ -6,12 +6,13 @@ A `…_problem` function gives the sentence to show, or None.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 from harness.case import FlagValue
-from harness.errors import InputError, SuiteError
-from harness.suite.schema import Block, SuiteFile, nearest, spell
+from harness.errors import SuiteError
+from harness.suite import shapes
+from harness.suite.schema import Block, Launch, SuiteFile, nearest, spell
+from harness.suite.sizes import size_problem
 from harness.suite.yaml_lines import Document, Route
 
 REQUIRED_SETS = ("smoke", "full", "bench")
@@ -30,6 +31,11 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
     return {flag: chosen.get(flag, values[:1] if only_defaults else values) for flag, values in file.axes.items()}
 
 
+def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
+    """Why these flags are excluded, or None if they are legal; flags may be missing."""
+    return next((exclusion.because for exclusion in file.exclude if holds(exclusion.when, flags)), None)
+
+
 def check(file: SuiteFile, document: Document, stem: str, root: Path) -> None:
     """Raise SuiteError, with its line, for the first thing that is wrong."""
     for route, problem in _problems(file, stem, root):
@@ -42,10 +48,12 @@ def _problems(file: SuiteFile, stem: str, root: Path) -> Iterator[tuple[Route, s
         yield ("recipe",), f"recipe is '{file.recipe}' in a file named {stem}.yaml; both must be the recipe's stem"
     for flag, values in file.axes.items():
         yield from _axis_problems(flag, values)
+    yield ("axes",), shapes.axes_problem(file)
     for index, exclusion in enumerate(file.exclude):
         yield from _values_problems(file, ("exclude", index, "when"), exclusion.when)
     for index, launch in enumerate(file.launches):
         yield from _values_problems(file, ("launches", index, "when"), launch.when)
+        yield from _memory_problems(("launches", index), launch)
     for name in REQUIRED_SETS:
         if name not in file.sets:
             yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
@@ -62,6 +70,17 @@ def _axis_problems(flag: str, values: Sequence[FlagValue]) -> Iterator[tuple[Rou
             yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"
 
 
+def _memory_problems(route: Route, launch: Launch) -> Iterator[tuple[Route, str | None]]:
+    for kind, sizes in (("scratch", launch.scratch), ("workspace", launch.workspace)):
+        for name, size in sizes.items():
+            yield (*route, kind, name), size_problem(size)
+    for name in launch.workspace.keys() & launch.scratch.keys():
+        yield (
+            (*route, "workspace", name),
+            f"'{name}' is scratch of {launch.kernel} already; a workspace is never zeroed",
+        )
+
+
 def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> Iterator[tuple[Route, str | None]]:
     if isinstance(block.axes, dict):
         others = block.axes.get(OTHERS, ["default"])
@@ -70,7 +89,8 @@ def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> 
         named = {flag: values for flag, values in block.axes.items() if flag != OTHERS}
         yield from _values_problems(file, (*route, "axes"), named)
     for index, shape in enumerate(block.shapes):
-        yield (*route, "shapes", index), shape_problem(shape, file.multiple_of)
+        problem = shapes.block_problem(file, block_axes(file, block), lambda flags: refusal(file, flags), shape)
+        yield (*route, "shapes", index), problem
     for index, name in enumerate(block.inputs):
         yield (*route, "inputs", index), input_problem(name, root)
 
@@ -96,15 +116,6 @@ def value_problem(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
     return f"flag {flag} has no value '{spell(value)}'{nearest(value, file.axes[flag])}"
 
 
-def shape_problem(shape: tuple[int, int], multiple_of: int) -> str | None:
-    """Unless both extents are positive multiples."""
-    for axis, extent in zip(("rows", "cols"), shape, strict=True):
-        if extent < 1 or extent % multiple_of:
-            fit = max(round(extent / multiple_of), 1) * multiple_of
-            return f"{axis} = {extent} is not a positive multiple of {multiple_of}; the nearest is {fit}"
-    return None
-
-
 def input_problem(name: str, root: Path) -> str | None:
     """Unless the input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
     # Imported here because it loads NumPy, which `harness --help` does without.
@@ -118,19 +129,6 @@ def input_problem(name: str, root: Path) -> str | None:
     if not path.is_file():
         others = sorted(str(other.relative_to(root)) for other in path.parent.glob("*") if other.is_file())
         return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"
-    return None
-
-
-@cache
-def tensor_problem(name: str, rows: int, cols: int) -> str | None:
-    """Unless the input is a distribution, or a tensor of a file that has at least these extents."""
-    from harness import tensor_file
-
-    if name.startswith(tensor_file.PREFIX):
-        try:
-            tensor_file.load(name, rows, cols)
-        except InputError as error:
-            return str(error)
     return None
 
 

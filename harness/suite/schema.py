@@ -39,6 +39,8 @@ Values = Annotated[
     WithJsonSchema({"oneOf": [_VALUE_SCHEMA, {"type": "array", "items": _VALUE_SCHEMA, "minItems": 1}]}),
 ]
 Extent = Annotated[int, Field(strict=True, ge=1)]
+Size = Extent | str
+Shape = tuple[Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
@@ -62,8 +64,12 @@ class Launch(_Part):
     """Name of the `__global__` function in the recipe's `.cu`."""
     when: dict[Name, Values] = {}
     """The flags for which it is launched; always, if absent."""
-    scratch: dict[Name, Extent] = {}
-    """Memory the kernel needs: parameter name → bytes. All zero before the first launch, and again after the last."""
+    scratch: dict[Name, Size] = {}
+    """Memory the kernel needs: parameter name → bytes. All zero before the first launch, and again after the last.
+    Bytes are an integer or an expression of `+`, `*`, `//`, brackets, integers and `rows`, `cols`, `elements`,
+    `num_tensors`: `4 * cols`."""
+    workspace: dict[Name, Size] = {}
+    """As `scratch`, but with any contents before the first launch and after the last."""
 
 
 class Block(_Part):
@@ -75,8 +81,9 @@ class Block(_Part):
     axes: Literal["default"] | dict[Name, Values] = {}
     """Flag → the values to use; a flag that is absent takes all of its values, or only its default after
     `others: default`. `axes: default` keeps every flag at its default."""
-    shapes: list[tuple[Extent, Extent]] = Field(min_length=1)
-    """[rows, cols] of the high-precision tensor, elements."""
+    shapes: list[Shape] = Field(min_length=1)
+    """[rows, cols] of the high-precision tensor, elements; the tensors of a group if the recipe has the flag
+    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C."""
     inputs: list[str] = Field(min_length=1)
     """Names of distributions, or `file:<path>#<tensor>`."""
     modes: list[Mode] = Field(default=["eager"], min_length=1)

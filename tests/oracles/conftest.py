@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.case import Case, Flags
+from harness.grouped import GroupedShape
 from harness.oracles import nvfp4
 
 DEFAULTS = {
@@ -53,12 +54,34 @@ DEFAULTS = {
         "rht": False,
         "rounding": "rne",
     },
+    "per_token": {
+        "dtype": "bf16",
+        "outputs": "both",
+        "rht": False,
+        "rounding": "rne",
+        "scale_layout": "compact",
+        "weight_2d": False,
+        "stage": "full",
+        "sign_mask": 0xACE1,
+    },
     "dequantize": {
         "dtype": "bf16",
         "scale_layout": "compact",
         "block": "block_1x16",
         "granularity": "tensor",
         "e4m3_max": 448,
+    },
+    "grouped": {
+        "recipe": "per_tensor",
+        "dtype": "bf16",
+        "shape_representation": "varying_first_dim",
+        "outputs": "both",
+        "rht": False,
+        "rounding": "rne",
+        "scale_layout": "compact",
+        "stage": "full",
+        "activation": "none",
+        "dbias": False,
     },
     "swizzle": {"direction": "rowwise"},
 }
@@ -73,6 +96,20 @@ def make_case() -> MakeCase:
     def make(recipe: str, rows: int, cols: int, input: str = "normal", **flags: object) -> Case:
         defaults = Flags(DEFAULTS[recipe])
         return Case(recipe, defaults.replace(**flags), rows, cols, input, defaults=defaults)
+
+    return make
+
+
+@pytest.fixture
+def make_group() -> MakeCase:
+    """`make_group("128+0+256x512", input="normal", **flags)`: a grouped case, by default of varying_first_dim."""
+
+    def make(shape: str, input: str = "normal", **flags: object) -> Case:
+        defaults = Flags(DEFAULTS["grouped"])
+        flags = defaults.replace(**flags)
+        group = GroupedShape.parse(shape)
+        logical = group.logical(flags.shape_representation)
+        return Case("grouped", flags, *logical, input, defaults=defaults, tensors=group.tensors)
 
     return make
 

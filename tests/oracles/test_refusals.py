@@ -8,7 +8,7 @@ import pytest
 
 from harness.case import Case, Flags
 from harness.errors import ContractError
-from harness.suite import cover, load_suites
+from harness.suite import cover, load_suites, shapes
 
 SUITES = [suite for suite in load_suites() if suite.file.exclude]
 
@@ -21,7 +21,7 @@ def test_what_an_oracle_refuses_its_suite_excludes(suite):
     for row in cover.product([len(values) for values in axes.values()]):
         flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
         try:
-            oracle.refuse(Case(suite.recipe, Flags(flags), 64, 64))
+            oracle.refuse(Case(suite.recipe, Flags(flags), **shapes.extents(suite.file, "128x128", flags)))
         except ContractError as refusal:
             refused += 1
             assert suite.refusal(flags) is not None, refusal

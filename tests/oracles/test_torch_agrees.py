@@ -12,16 +12,18 @@ import torch
 
 from harness.case import Case, Flags
 from harness.errors import ContractError
-from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, row_scaled, swizzle
+from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, per_token, row_scaled, swizzle
 from harness.suite import cover
 
 BLOCKS = [(16, 16), (48, 80), (128, 128), (304, 272)]
 WINDOWS = [(64, 64), (192, 320)]
+TILES = [(128, 128), (384, 256)]
 SHAPES = {  # the last of each is slow: all flags on two inputs, a few on the others
     "per_tensor": BLOCKS,
     "row_scaled": BLOCKS,
     "local_1x64": WINDOWS,
     "four_over_six": BLOCKS,
+    "per_token": TILES,
     "dequantize": WINDOWS,
     "swizzle": BLOCKS,
 }
@@ -73,6 +75,16 @@ AXES = {
         "scale_layout": ["compact"],
         **_UNROTATED,
     },
+    "per_token": {
+        "dtype": ["bf16"],
+        "outputs": _OUTPUTS,
+        "rht": [False, True],
+        "rounding": ["rne", "sr"],
+        "scale_layout": _LAYOUT,
+        "weight_2d": [False, True],
+        "stage": _STAGE,
+        "sign_mask": [0xACE1, 0xFFFF],
+    },
     "dequantize": {
         "dtype": _DTYPE,
         "scale_layout": _LAYOUT,
@@ -86,6 +98,7 @@ MODULES = {
     "row_scaled": row_scaled,
     "local_1x64": local_1x64,
     "four_over_six": four_over_six,
+    "per_token": per_token,
     "dequantize": dequantize,
 }
 RECIPES_AND_SHAPES = [
@@ -164,7 +177,7 @@ def to_torch(array: np.ndarray) -> torch.Tensor:
 
 def legal(recipe: str, flags: dict[str, object]) -> bool:
     try:
-        MODULES[recipe].outputs(Case(recipe, Flags(flags), 64, 64))
+        MODULES[recipe].outputs(Case(recipe, Flags(flags), 128, 128))
     except ContractError:
         return False
     return True

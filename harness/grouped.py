@@ -1,0 +1,275 @@
+"""Grouped tensors: up to 64 matrices that lie back to back, how their shapes are written, and which are legal.
+
+A shape is written `128+0+256x512` (three tensors, 512 columns each), `256x128+384`, `128+256x512+128` or `8*1024x2048`
+(eight tensors alike). Its representation says which extents may differ from tensor to tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate, pairwise
+from math import gcd
+from operator import index
+from typing import TYPE_CHECKING
+
+from harness.errors import ContractError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_TENSORS = 64
+VARYING_MULTIPLE_OF = 128
+
+_ROWS, _COLS = 0, 1
+_SIDES = ("rows", "cols")
+
+
+class ShapeRepresentation(StrEnum):
+    """Which extents may differ from tensor to tensor; an extent that may differ may also be zero."""
+
+    SAME_BOTH_DIMS = "same_both_dims"
+    VARYING_FIRST_DIM = "varying_first_dim"
+    VARYING_LAST_DIM = "varying_last_dim"
+    VARYING_BOTH_DIMS = "varying_both_dims"
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise ContractError(f"there is no shape representation '{value}'; choose {', '.join(cls)}")
+
+    def varies(self, side: int) -> bool:
+        """Whether rows (0) or cols (1) may differ."""
+        other = ShapeRepresentation.VARYING_LAST_DIM if side == _ROWS else ShapeRepresentation.VARYING_FIRST_DIM
+        return self not in (ShapeRepresentation.SAME_BOTH_DIMS, other)
+
+
+@dataclass(frozen=True)
+class GroupedShape:
+    """tensors: (rows, cols) of every tensor, in order."""
+
+    tensors: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> GroupedShape:
+        """The shape a text stands for, each side `N`, `n*N` or `A+B+C`; ContractError if it is none."""
+        sides = text.split("x")
+        if len(sides) != 2 or not all(re.fullmatch(r"\d+|\d+\*\d+|\d+(\+\d+)+", side, re.ASCII) for side in sides):
+            raise ContractError(
+                f"'{text}' is not a grouped shape; one reads ROWSxCOLS with each side N for all tensors, n*N or A+B+C, "
+                "as in 128+0+256x512 or 8*1024x2048"
+            )
+        rows, cols = map(_extents, sides)
+        count = max(len(rows), len(cols))
+        if 1 < len(rows) != len(cols) > 1:
+            raise ContractError(f"'{text}' has {len(rows)} rows extents and {len(cols)} cols extents; give one of each")
+        for side, extents in zip(sides, (rows, cols), strict=True):
+            if not extents:
+                raise ContractError(f"'{text}' has no tensor: {side} is none of them; a group has at least one")
+        rows, cols = (extents * count if len(extents) == 1 else extents for extents in (rows, cols))
+        return cls(tuple(zip(rows, cols, strict=True)))
+
+    def __str__(self) -> str:
+        """The one canonical spelling, which a case id holds."""
+        rows, cols = self.side(_ROWS), self.side(_COLS)
+        if len(set(self.tensors)) == 1:
+            return f"{f'{len(self)}*' if len(self) > 1 else ''}{rows[0]}x{cols[0]}"
+        return "x".join(str(s[0]) if len(set(s)) == 1 else "+".join(map(str, s)) for s in (rows, cols))
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def side(self, side: int) -> tuple[int, ...]:
+        """The rows (0) or cols (1) of every tensor."""
+        return tuple(extents[side] for extents in self.tensors)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of every tensor."""
+        return tuple(rows * cols for rows, cols in self.tensors)
+
+    @property
+    def elements(self) -> int:
+        """Elements of all tensors."""
+        return sum(self.sizes)
+
+    @property
+    def tensor_offsets(self) -> np.ndarray:
+        """Where each tensor starts and the last ends, int64 (num_tensors + 1,), elements."""
+        return _int64((0, *accumulate(self.sizes)))
+
+    @property
+    def first_dims(self) -> np.ndarray:
+        """Rows of each tensor, int64 (num_tensors,)."""
+        return _int64(self.side(_ROWS))
+
+    @property
+    def last_dims(self) -> np.ndarray:
+        """Cols of each tensor, int64 (num_tensors,)."""
+        return _int64(self.side(_COLS))
+
+    def logical(self, representation: str) -> tuple[int, int]:
+        """(rows, cols) of the group as one matrix: extents that may differ are summed, or (1, elements)."""
+        kind = ShapeRepresentation(representation)
+        rows, cols = self.side(_ROWS), self.side(_COLS)
+        if kind is ShapeRepresentation.VARYING_BOTH_DIMS:
+            return 1, self.elements
+        if kind is ShapeRepresentation.VARYING_LAST_DIM:
+            return rows[0], sum(cols)
+        return sum(rows), cols[0]
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        """(rows, cols) of a dense tensor with as many elements, and the cols of the group's if those are all alike."""
+        cols = gcd(*self.side(_COLS)) or 1
+        return self.elements // cols, cols
+
+    def require(self, representation: str, multiple_of: int = 16) -> None:
+        """Raise ContractError, with the index of the tensor, for what a representation does not allow.
+
+        multiple_of: of which extents that may not differ are multiples
+        """
+        kind = ShapeRepresentation(representation)
+        require_count(len(self))
+        for side, name in enumerate(_SIDES):
+            multiple = max(VARYING_MULTIPLE_OF, multiple_of) if kind.varies(side) else multiple_of
+            for number, extent in enumerate(self.side(side)):
+                _require_extent(number, name, extent, multiple, kind.varies(side))
+            for number, extent in enumerate(self.side(side)):
+                if extent != self.side(side)[0] and not kind.varies(side):
+                    raise ContractError(
+                        f"tensor {number} has {name} = {extent} where tensor 0 has {self.side(side)[0]}; "
+                        f"in {kind} all tensors have the same {name}"
+                    )
+
+
+def from_arrays(
+    representation: str,
+    num_tensors: int,
+    logical: tuple[int, int],
+    first_dims: Iterable[int] | None = None,
+    last_dims: Iterable[int] | None = None,
+    tensor_offsets: Iterable[int] | None = None,
+    multiple_of: int = 16,
+) -> GroupedShape:
+    """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
+
+    logical: (rows, cols) of the group as one matrix, (1, elements) for varying_both_dims
+    first_dims, last_dims: (num_tensors,) integers; None only for an extent that may not differ
+    tensor_offsets: (num_tensors + 1,) integers, elements; None if the tensors lie back to back without being told
+    """
+    kind = ShapeRepresentation(representation)
+    require_count(num_tensors)
+    dims = [_dims(kind, side, num_tensors, logical, given) for side, given in enumerate((first_dims, last_dims))]
+    shape = GroupedShape(tuple(zip(*dims, strict=True)))
+    shape.require(kind, multiple_of)
+    _require_logical(shape, kind, logical)
+    if tensor_offsets is not None:
+        _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))
+    return shape
+
+
+def require_count(num_tensors: int) -> None:
+    """Raise ContractError unless a group may have so many tensors."""
+    if num_tensors < 1:
+        raise ContractError(f"a group of {num_tensors} tensors; it has 1 to {MOST_TENSORS}")
+    if num_tensors > MOST_TENSORS:
+        raise ContractError(f"tensor {MOST_TENSORS} is one too many: {num_tensors} tensors; at most {MOST_TENSORS}")
+
+
+def _extents(side: str) -> tuple[int, ...]:
+    if "*" in side:
+        count, _, extent = side.partition("*")
+        # One more than are allowed is refused all the same, and cannot fill the memory.
+        return (int(extent),) * min(int(count), MOST_TENSORS + 1)
+    return tuple(map(int, side.split("+")))
+
+
+def _int64(values: Sequence[int]) -> np.ndarray:
+    # Imported here because case ids are read, and `harness --help` answers, without NumPy.
+    import numpy as np
+
+    return np.array(values, np.int64)
+
+
+def _require_extent(number: int, name: str, extent: int, multiple: int, varies: bool) -> None:
+    least = 0 if varies else multiple
+    if extent >= least and extent % multiple == 0:
+        return
+    what = "a varying extent is 0 or a multiple of" if varies else f"{name} is a positive multiple of"
+    nearest = max(round(extent / multiple) * multiple, least)
+    raise ContractError(f"tensor {number} has {name} = {extent}; {what} {multiple}, the nearest is {nearest}")
+
+
+def _dims(
+    kind: ShapeRepresentation, side: int, count: int, logical: tuple[int, int], given: Iterable[int] | None
+) -> tuple[int, ...]:
+    """One side's extents: the caller's, or what the logical shape makes them."""
+    name, total = f"{('first', 'last')[side]}_dims", logical[side]
+    if given is not None:
+        return _integers(name, count, given)
+    if kind.varies(side):
+        raise ContractError(f"{kind} needs {name}, the {_SIDES[side]} of each of the {count} tensors")
+    if kind is not ShapeRepresentation.SAME_BOTH_DIMS or side == _COLS:
+        return (total,) * count
+    _require_divisible(total, count)
+    return (total // count,) * count
+
+
+def _require_divisible(total: int, count: int) -> None:
+    whole = total // count * count
+    if whole != total:
+        raise ContractError(
+            f"tensor {count - 1} would end at row {whole} of {total}: the logical rows must be divisible by {count} "
+            f"tensors; the nearest are {whole} and {whole + count}"
+        )
+
+
+def _integers(name: str, count: int, given: Iterable[int]) -> tuple[int, ...]:
+    given = list(given)
+    if len(given) != count:
+        raise ContractError(
+            f"{name} has {len(given)} entries and must have {count}; entry {min(len(given), count)} is "
+            f"{'missing' if len(given) < count else 'one too many'}"
+        )
+    values = []
+    for position, value in enumerate(given):
+        try:
+            values.append(index(value))
+        except TypeError:
+            raise ContractError(f"{name}[{position}] is {value!r}; it must be an integer") from None
+    return tuple(values)
+
+
+def _require_logical(shape: GroupedShape, kind: ShapeRepresentation, logical: tuple[int, int]) -> None:
+    if kind is ShapeRepresentation.SAME_BOTH_DIMS:
+        _require_divisible(logical[_ROWS], len(shape))
+    found = shape.logical(kind)
+    for side, name in enumerate(_SIDES):
+        if logical[side] == found[side]:
+            continue
+        if kind is ShapeRepresentation.VARYING_BOTH_DIMS and side == _ROWS:
+            raise ContractError(f"the logical rows are {logical[_ROWS]}; in {kind} they are 1, and cols the elements")
+        parts = shape.sizes if kind is ShapeRepresentation.VARYING_BOTH_DIMS else shape.side(side)
+        ends = list(accumulate(parts)) if found[side] == sum(parts) else [found[side]]
+        number = next((number for number, end in enumerate(ends) if end > logical[side]), len(ends) - 1)
+        raise ContractError(f"tensor {number} ends at {name} = {ends[number]}; the logical {name} are {logical[side]}")
+
+
+def _require_offsets(shape: GroupedShape, offsets: Sequence[int]) -> None:
+    if offsets[0] != 0:
+        raise ContractError(f"tensor 0 starts at element {offsets[0]}; must be 0")
+    for number, ((start, end), size) in enumerate(zip(pairwise(offsets), shape.sizes, strict=True)):
+        if end - start == size:
+            continue
+        rows, cols = shape.tensors[number]
+        if end < start:
+            wrong = f"which is negative or before its start at {start}"
+        elif end - start < size:
+            wrong = "so that the next one overlaps it"
+        else:
+            wrong = "so that a gap follows"
+        raise ContractError(
+            f"tensor {number} ends at element {end}, {wrong}; {rows}x{cols} elements from {start} end at {start + size}"
+        )

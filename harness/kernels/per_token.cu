@@ -1,0 +1,132 @@
+// per_token: one amax for each row and one for each column, both directions direct and, columnwise, rotated at will.
+//
+// Contract (NUMERICS 7), rounding of each step to nearest-even in fp32:
+//   1. amax       = max |x| over a row (columnwise: over a column), NaN dropped; with rht, the columnwise amax is
+//                   0.25 * max |r| over the unnormalised rotation r of 16 rows, in fp32
+//   2. S_enc      = min(2688 / max(amax, 1e-12), FLT_MAX), 1 if amax is inf
+//   3. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))            block: 1x16
+//   4. multiplier = S_enc / scale_inv, 0 if scale_inv is 0
+//   5. code       = e2m1(x * multiplier), with rht e2m1(r * (multiplier * 0.25)); nearest-even or stochastic
+// The stored amax is that of step 1. -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448; a block whose
+// scale underflows to 0 encodes its finite elements as +-0.
+// weight_2d: per_tensor in 16x16 blocks (NUMERICS 3), its one amax written for every row and column.
+// rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; only it is rotated by rht.
+// rows and cols are multiples of 128.
+//
+// Run it: make verify R=per_token          Time it: make bench R=per_token
+#include "per_token.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+// What registers allow: half of them hold input in flight, and a rotation takes sixteen more.
+constexpr int kAmaxBlocksPerSm = 4;
+constexpr int kAmaxRhtBlocksPerSm = 3;
+
+// =====================================================================================================================
+// Helpers
+// =====================================================================================================================
+
+// Step 1 by a persistent grid. Every strip of columns has a team of blocks, which share its rows; the blocks of the
+// same number in all teams have the same rows.
+template <Outputs outputs, bool rht, int sign_mask>
+__device__ __forceinline__ void amax_by_teams(
+    const bf16* __restrict__ input, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
+    u32* __restrict__ rowwise_state, u32* __restrict__ columnwise_state, int rows, int cols) {
+  using Strip = AmaxStrip<rht>;
+  __shared__ Strip shared;
+  const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
+  const int team = max(1, min(int(gridDim.x) / strips, chunks));
+  for (int item = blockIdx.x; item < strips * team; item += gridDim.x) {
+    if (item != int(blockIdx.x)) __syncthreads();
+    const int strip = item % strips, member = item / strips;
+    const LineMerge by_row = {rowwise_amax, rowwise_state, rowwise_state + rows + member, u32(strips)};
+    const LineMerge by_col = {columnwise_amax, columnwise_state, columnwise_state + cols + strip, u32(team)};
+    per_token_amax_share<outputs, rht, sign_mask>(
+        shared, input, rows, cols, {member, team, chunks, strip * Strip::kCols}, by_row, by_col);
+  }
+}
+
+// =====================================================================================================================
+// amax (step 1)
+// =====================================================================================================================
+
+// Both read the input once. A state is u32: a maximum for each line, then tickets.
+template <Outputs outputs>
+__global__ void __launch_bounds__(AmaxStrip<false>::kThreads, kAmaxBlocksPerSm) per_token_amax(
+    const bf16* __restrict__ input,       // (rows, cols)
+    float* __restrict__ rowwise_amax,     // (rows,), or null
+    float* __restrict__ columnwise_amax,  // (cols,), or null
+    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    int rows, int cols) {
+  amax_by_teams<outputs, false, 0>(input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+}
+
+template <Outputs outputs, int sign_mask>
+__global__ void __launch_bounds__(AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm) per_token_amax_rht(
+    const bf16* __restrict__ input,       // (rows, cols)
+    float* __restrict__ rowwise_amax,     // (rows,), or null
+    float* __restrict__ columnwise_amax,  // (cols,)
+    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    int rows, int cols) {
+  amax_by_teams<outputs, true, sign_mask>(
+      input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+}
+
+__global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
+    const bf16* __restrict__ input,       // (rows, cols)
+    float* __restrict__ rowwise_amax,     // (rows,), or null
+    float* __restrict__ columnwise_amax,  // (cols,), or null
+    GridMax* __restrict__ amax_state,     // (1,) zero before and after
+    int rows, int cols) {
+  __shared__ float amax;  // stays negative in all blocks but the last
+  if (threadIdx.x == 0) amax = -1.0f;
+  tensor_amax(input, rows, cols, amax_state, &amax, static_cast<float*>(nullptr));
+  __syncthreads();
+  if (amax < 0.0f) return;
+  for (int i = threadIdx.x; i < max(rows, cols); i += TensorAmax::kThreads) {
+    if (rowwise_amax != nullptr && i < rows) rowwise_amax[i] = amax;
+    if (columnwise_amax != nullptr && i < cols) columnwise_amax[i] = amax;
+  }
+}
+
+// =====================================================================================================================
+// encode (steps 2 to 5)
+// =====================================================================================================================
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) per_token_encode(
+    const bf16* __restrict__ input,             // (rows, cols)
+    const float* __restrict__ rowwise_amax,     // (rows,), or null
+    const float* __restrict__ columnwise_amax,  // (cols,), or null
+    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,         // (rows, cols/16) e4m3, or null
+    u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs, or null
+    u8* __restrict__ columnwise_scale_inv,      // (cols, rows/16) e4m3, or null
+    int rows, int cols, u64 seed, u32 offset) {
+  __shared__ EncodeTile shared;
+  TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  if (origin.row >= rows) return;
+  // From the bottom up: what the amax read last is still in the L2.
+  origin.row = rows - kTurnLaunch.tile_rows - origin.row;
+  per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
+      shared, input, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
+      columnwise_scale_inv, rows, cols, origin, seed, offset);
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch per_token_amax_launch = {
+    AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, AmaxStrip<false>::kThreads, kAmaxBlocksPerSm,
+    Schedule::persistent};
+__constant__ Launch per_token_amax_rht_launch = {
+    AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm,
+    Schedule::persistent};
+__constant__ Launch per_token_amax_2d_launch = TensorAmax::kLaunch;
+__constant__ Launch per_token_encode_launch = kTurnLaunch;

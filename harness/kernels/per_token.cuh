@@ -1,0 +1,306 @@
+// per_token for a matrix at a pointer: the amax of a share of it, and the encoding of a tile. Rows and cols are
+// multiples of 128, so no line has padding and no tile an edge.
+#pragma once
+
+#include "layout.cuh"
+#include "nvfp4.cuh"
+#include "rht.cuh"
+#include "tile.cuh"
+#include "turn.cuh"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// amax: the largest magnitude of every row and of every column, in one read
+// ---------------------------------------------------------------------------------------------------------------------
+
+// A block of threads takes chunks of rows, one below the other, of a strip of columns: a warp 32 neighbouring pieces of
+// it, a lane `kLaneCols` columns of a piece. Column maxima stay in registers to the end; row maxima, which the warps
+// have shares of, in shared memory.
+template <bool rht>
+struct AmaxStrip {
+  static constexpr int kThreads = 256;
+  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kLaneCols = rht ? 4 : 8;
+  static constexpr int kWords = kLaneCols / 2;
+  static constexpr int kWarpCols = 32 * kLaneCols;
+  static constexpr int kCols = kWarps * kWarpCols;
+  static constexpr int kRows = rht ? kBlock : 8;  // of a chunk: what a lane has in flight, and with rht what it rotates
+  static constexpr int kHold = 512;               // rows whose maxima are held until all warps have theirs
+
+  alignas(16) u16 rows[kHold][kWarps];  // bf16
+  float cols[kWarps][kWarpCols];
+
+  // A lane's columns of a row.
+  __device__ static void load(const bf16* __restrict__ source, u32 (&word)[kWords]) {
+    if constexpr (rht) {
+      const uint2 v = __ldg(reinterpret_cast<const uint2*>(source));
+      word[0] = v.x, word[1] = v.y;
+    } else {
+      load_words(source, word);
+    }
+  }
+};
+// Chunks `first`, `first + step`, ... before `end` of the strip whose first column is `col`. Chunks rather than bands:
+// blocks that run together read neighbouring memory.
+struct AmaxShare {
+  int first, step, end;
+  int col;
+
+  // Row `r` of the chunks from `chunk` on.
+  template <bool rht>
+  __device__ int row(int chunk, int r) const {
+    constexpr int kRows = AmaxStrip<rht>::kRows;
+    return (chunk + r / kRows * step) * kRows + r % kRows;
+  }
+};
+
+// Where the maxima of lines go to which `arrivals` blocks contribute.
+struct LineMerge {
+  float* amax;  // of line 0: the result
+  u32* maxima;  // of line 0; zero before and after
+  u32* ticket;  // one; zero before and after
+  u32 arrivals;
+
+  __device__ void add(int line, float value) const {
+    if (arrivals == 1)
+      amax[line] = value;
+    else
+      atomicMax(maxima + line, __float_as_uint(value));
+  }
+  // Called by one thread of every block once all its maxima are added. True in the block that arrives last.
+  __device__ bool arrive() const { return arrivals != 1 && atomicInc(ticket, arrivals - 1) == arrivals - 1; }
+  // By the last block: the result of a line.
+  __device__ void take(int line) const { amax[line] = __uint_as_float(atomicExch(maxima + line, 0u)); }
+};
+
+// The share's row maxima to `by_row`, its column maxima to `by_col`; the last block of either moves the results out.
+// Called by all threads; shared memory may be used again after the next barrier.
+template <Outputs outputs, bool rht, int sign_mask>
+__device__ __forceinline__ void per_token_amax_share(
+    AmaxStrip<rht>& shared, const bf16* __restrict__ input, int rows, int cols, const AmaxShare& share,
+    const LineMerge& by_row, const LineMerge& by_col) {
+  using Strip = AmaxStrip<rht>;
+  constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_col = share.col + warp * Strip::kWarpCols;
+  const int lane_col = warp_col + lane * Strip::kLaneCols;
+
+  u32 column_words[Strip::kWords] = {};
+  float column_max[Strip::kLaneCols] = {};
+  int held = 0;  // rows
+  for (int chunk = share.first; chunk < share.end; chunk += share.step) {
+    const bf16* corner = input + row_offset(chunk * Strip::kRows, cols) + lane_col;
+    u32 word[Strip::kRows][Strip::kWords] = {};
+    if (lane_col < cols) {
+#pragma unroll
+      for (int r = 0; r < Strip::kRows; ++r) Strip::load(corner + i64(r) * cols, word[r]);
+    }
+    if constexpr (kByRow) {
+      float own = 0.0f;
+#pragma unroll
+      for (int r = 0; r < Strip::kRows; ++r) {
+        const u32 bits = __float_as_uint(amax_of_word<bf16>(absmax<bf16>(word[r])));
+        const u32 largest = __reduce_max_sync(~0u, bits);
+        if (lane == r) own = __uint_as_float(largest);
+      }
+      if (lane < Strip::kRows) shared.rows[held + lane][warp] = u16(__float_as_uint(own) >> 16);
+    }
+    if constexpr (kByCol && rht) {
+#pragma unroll
+      for (int c = 0; c < Strip::kLaneCols; ++c) {
+        float x[kBlock];
+#pragma unroll
+        for (int r = 0; r < kBlock; ++r) x[r] = element_of_word<bf16>(word[r][c / 2], c % 2);
+        column_max[c] = fmaxf(column_max[c], rht16_absmax<sign_mask>(x));
+      }
+    } else if constexpr (kByCol) {
+#pragma unroll
+      for (int r = 0; r < Strip::kRows; ++r) {
+#pragma unroll
+        for (int w = 0; w < Strip::kWords; ++w) {
+          column_words[w] = max2(column_words[w], abs2(word[r][w], bf16{}), bf16{});
+        }
+      }
+    }
+    if constexpr (kByRow) {
+      held += Strip::kRows;
+      const bool last = chunk + share.step >= share.end;
+      if (held < Strip::kHold && !last) continue;
+      __syncthreads();
+      const int first_held = chunk - (held / Strip::kRows - 1) * share.step;
+      for (int r = threadIdx.x; r < held; r += Strip::kThreads) {
+        const uint4 v = *reinterpret_cast<const uint4*>(shared.rows[r]);
+        const u32 warps[] = {v.x, v.y, v.z, v.w};
+        by_row.add(share.row<rht>(first_held, r), amax_of_word<bf16>(absmax<bf16>(warps)));
+      }
+      if (!last) __syncthreads();
+      held = 0;
+    }
+  }
+  if constexpr (kByCol) {
+#pragma unroll
+    for (int c = 0; c < Strip::kLaneCols; ++c) {
+      shared.cols[warp][lane * Strip::kLaneCols + c] =
+          rht ? __fmul_rn(column_max[c], kRhtNorm) : element_of_word<bf16>(column_words[c / 2], c % 2);
+    }
+    __syncwarp();
+    // Neighbouring lanes add neighbouring columns: the L2 merges a sector at a time.
+#pragma unroll
+    for (int c = lane; c < Strip::kWarpCols; c += 32) {
+      if (warp_col + c < cols) by_col.add(warp_col + c, shared.cols[warp][c]);
+    }
+  }
+
+  __shared__ bool last[2];
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last[0] = kByRow && by_row.arrive();
+    last[1] = kByCol && by_col.arrive();
+    __threadfence();
+  }
+  __syncthreads();
+  if (kByRow && last[0]) {
+    const int count = (share.end - share.first + share.step - 1) / share.step;
+    for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads)
+      by_row.take(share.row<rht>(share.first, r));
+  }
+  if (kByCol && last[1]) {
+    for (int col = share.col + threadIdx.x; col < min(cols, share.col + Strip::kCols); col += Strip::kThreads) {
+      by_col.take(col);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// encode: a tile in both directions, in one read
+// ---------------------------------------------------------------------------------------------------------------------
+
+struct EncodeTile {
+  SharedTile<bf16> tile;
+  float square_amax[Turn<bf16>::kBands][Turn<bf16>::kBlocks];  // of 16x16 tiles
+};
+
+// Global scales of the two lines of a RowRole or ColumnRole. A thread divides for one of them.
+template <bool weight_2d>
+struct ScalePair {
+  GlobalScale scale[2];
+
+  // amax: of the first line for even lanes, of the second for odd ones
+  __device__ explicit ScalePair(float amax) {
+    // The floor of the amax is that of a window; the one amax of a weight has none.
+    const GlobalScale own = weight_2d ? global_scale(amax, kE4m3Max) : window_scale(amax);
+    float encode[2], decode[2] = {};
+    share_pair(own.encode, encode);
+    if constexpr (weight_2d) share_pair(own.decode, decode);
+    scale[0] = {encode[0], decode[0]};
+    scale[1] = {encode[1], decode[1]};
+  }
+};
+
+// Sixteen values, with rht unnormalised ones, whose scale covers `amax`.
+template <bool rht, Rounding rounding, bool weight_2d>
+__device__ __forceinline__ EncodedBlock per_token_encode_block(
+    const float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
+  const E4m3 scale_inv = block_scale_inv(amax, global);
+  float multiplier =
+      block_encode_scale<weight_2d ? Multiplier::reciprocal : Multiplier::direct>(scale_inv.value, global);
+  if constexpr (rht) multiplier = __fmul_rn(multiplier, kRhtNorm);
+  if constexpr (rounding == Rounding::rne) return {scale_inv.code, encode16_nearest(x, multiplier)};
+  return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
+}
+
+// Block `block` of line `line`, of `blocks`.
+template <ScaleLayout layout>
+__device__ __forceinline__ void store_inner_block(
+    u8* __restrict__ data, u8* __restrict__ scale_inv, int line, int block, int blocks, const EncodedBlock& encoded) {
+  store_codes(data, row_offset(line, blocks) + block, encoded.codes);
+  scale_inv[scale_offset<layout>(line, block, blocks)] = u8(encoded.scale_inv);
+}
+
+// The tile of kTurnLaunch at `origin`. Called by all its threads; shared memory may be used again after the next
+// barrier.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
+__device__ __forceinline__ void per_token_encode_tile(
+    EncodeTile& shared, const bf16* __restrict__ input, const float* __restrict__ rowwise_amax,
+    const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
+    u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
+    const TileOrigin& origin, u64 seed, u32 offset) {
+  static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
+  using Turn = ::Turn<bf16>;
+  const bool odd = threadIdx.x % 2 != 0;
+
+  // Rowwise: from registers, on the way into shared memory.
+  {
+    const typename Turn::Role role;
+    const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
+    Packed16<bf16> x[Turn::kLines];
+#pragma unroll
+    for (int i = 0; i < Turn::kLines; ++i) {
+      x[i] = load16(input + row_offset(origin.row + role.row(i), cols) + block_col * kBlock);
+    }
+    float amax[Turn::kLines];
+#pragma unroll
+    for (int i = 0; i < Turn::kLines; ++i) {
+      amax[i] = block_amax(x[i]);
+      if constexpr (outputs != Outputs::rowwise) shared.tile.store(role, i, x[i]);
+    }
+    if constexpr (weight_2d) {
+#pragma unroll
+      for (int i = 1; i < Turn::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
+      amax[0] = band_max<Turn::kBlocks>(amax[0]);
+#pragma unroll
+      for (int i = 1; i < Turn::kLines; ++i) amax[i] = amax[0];
+      if (role.first == 0) shared.square_amax[role.band][role.block] = amax[0];
+    }
+    if constexpr (outputs != Outputs::columnwise) {
+#pragma unroll
+      for (int i = 0; i < Turn::kLines; i += 2) {
+        const ScalePair<weight_2d> lines(__ldg(rowwise_amax + origin.row + role.row(i + odd)));
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int row = origin.row + role.row(i + k);
+          const i64 index = row_offset(row, blocks) + block_col;
+          float values[kBlock];
+          unpack(x[i + k], values);
+          const EncodedBlock encoded = per_token_encode_block<false, rounding, weight_2d>(
+              values, amax[i + k], lines.scale[k], seed, index, 0, offset);
+          store_inner_block<scale_layout>(rowwise_data, rowwise_scale_inv, row, block_col, blocks, encoded);
+        }
+      }
+    }
+  }
+  // Columnwise: the same of the transpose.
+  if constexpr (outputs != Outputs::rowwise) {
+    __syncthreads();
+    const ColumnRole role;
+    const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
+#pragma unroll
+    for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+      const int col_in_tile = role.pair_col(pair_index);
+      const ScalePair<weight_2d> lines(__ldg(columnwise_amax + origin.col + col_in_tile + odd));
+      const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
+#pragma unroll
+      for (int column = 0; column < 2; ++column) {
+        const int col = origin.col + col_in_tile + column;
+        const i64 index = row_offset(col, blocks) + block_row;
+        float values[kBlock];
+        pair.unpack(column, values);
+        float amax;
+        if constexpr (rht) {
+          rht16<sign_mask>(values);
+          amax = 0.0f;
+#pragma unroll
+          for (int i = 0; i < kBlock; ++i) amax = fmaxf(amax, fabsf(values[i]));
+          amax = __fmul_rn(amax, kRhtNorm);
+        } else if constexpr (weight_2d) {
+          amax = shared.square_amax[role.band][col_in_tile / kBlock];
+        } else {
+          amax = pair.amax(column);
+        }
+        const EncodedBlock encoded =
+            per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
+        store_inner_block<ScaleLayout::compact>(columnwise_data, columnwise_scale_inv, col, block_row, blocks, encoded);
+      }
+    }
+  }
+}

@@ -1,0 +1,86 @@
+"""Derivatives of activations, and the bias gradient that is summed beside them: NUMERICS section 8, in NumPy.
+
+Float32, RN at every written operation. exp and tanh are the float32 numbers nearest to the true ones: float64, rounded
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from harness.oracles.nvfp4 import ONE, ieee
+
+CHUNK_ROWS = 128  # rows that are summed before chunks are
+HALF = np.float32(0.5)
+SQRT_2_OVER_PI = np.float32(0.79788456)
+GELU_CUBIC = np.float32(0.044715)
+GELU_CUBIC_SLOPE = np.float32(0.1070322243)  # 3 * 0.044715 * sqrt(2/pi)
+QUICK_GELU_SLOPE = np.float32(1.702)
+
+
+def _exp(x: np.ndarray) -> np.ndarray:
+    return np.exp(x.astype(np.float64)).astype(np.float32)
+
+
+def _tanh(x: np.ndarray) -> np.ndarray:
+    return np.tanh(x.astype(np.float64)).astype(np.float32)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return ONE / (ONE + _exp(-x))
+
+
+def _dgelu(x: np.ndarray) -> np.ndarray:
+    """The tanh form."""
+    t = _tanh((SQRT_2_OVER_PI * x) * (ONE + (GELU_CUBIC * x) * x))
+    slope = SQRT_2_OVER_PI + (GELU_CUBIC_SLOPE * x) * x
+    return (HALF * x) * ((ONE - t * t) * slope) + HALF * (ONE + t)
+
+
+def _dsilu(x: np.ndarray) -> np.ndarray:
+    s = _sigmoid(x)
+    return (x * s) * (ONE - s) + s
+
+
+def _dqgelu(x: np.ndarray) -> np.ndarray:
+    """x * sigmoid(1.702 x)."""
+    return _dsilu(QUICK_GELU_SLOPE * x)
+
+
+def _drelu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, ONE, np.float32(0))
+
+
+def _dsrelu(x: np.ndarray) -> np.ndarray:
+    """The square of relu; like drelu 0 for a NaN, which is not greater than 0."""
+    return np.where(x > 0, np.float32(2) * x, np.float32(0))
+
+
+DERIVATIVES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "dgelu": _dgelu,
+    "dsilu": _dsilu,
+    "drelu": _drelu,
+    "dqgelu": _dqgelu,
+    "dsrelu": _dsrelu,
+}
+
+
+@ieee
+def activated(activation: str, grad: np.ndarray, act_input: np.ndarray | None) -> np.ndarray:
+    """v = f32(grad), or RN(f32(grad) * dact(f32(act_input))) with an activation; float32, shape of `grad`."""
+    v = grad.astype(np.float32)
+    return v if activation == "none" else v * DERIVATIVES[activation](act_input.astype(np.float32))
+
+
+@ieee
+def bias_gradient(v: np.ndarray) -> np.ndarray:
+    """(rows, cols) float32 → (cols,) float32: from 0 down each 128 rows, and from 0 over these sums in order."""
+    total = np.zeros(v.shape[1], np.float32)
+    for first in range(0, len(v), CHUNK_ROWS):
+        chunk = np.zeros_like(total)
+        for row in v[first : first + CHUNK_ROWS]:
+            chunk += row
+        total += chunk
+    return total

@@ -1,0 +1,184 @@
+"""grouped: every tensor of a group as if it were alone. NUMERICS section 8, in float32, RN at every operation.
+
+The tensors of the input and of every output lie back to back, each with the padding it has alone. For each tensor g:
+  1. v = f32(grad); with an activation v = RN(f32(grad) * dact(f32(act_input))), see `activations`.
+  2. dbias, of each column: v summed from 0 down every 128 rows, these sums summed from 0 in order, then rounded to the
+     dtype. The read that finds the amaxes makes it, so stage=encode has none.
+  3. Everything else is what the recipe named by `recipe` makes of v rounded to the dtype, amax included. Random bits
+     are drawn with the group's seed and the offset plus g.
+An empty tensor has no bytes; its amaxes, as many as its recipe has for its extents, and its dbias are 0.
+stage=encode is given the amaxes of all tensors, back to back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.case import Case
+from harness.errors import ContractError
+from harness.grouped import ShapeRepresentation, from_arrays
+from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, quantizer
+from harness.tensor import Field
+
+if TYPE_CHECKING:
+    import torch
+
+RECIPES: dict[
+    str, tuple[ModuleType, str, int]
+] = {  # module, granularity of its amax, what its extents are multiples of
+    "per_tensor": (per_tensor, "tensor", nvfp4.BLOCK),
+    "per_token": (per_token, "row", layout.TILE_ROWS),
+}
+ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
+
+
+def refuse(case: Case) -> None:
+    """Raise ContractError, with the number of the tensor if it is one, for what grouped does not define."""
+    flags = case.flags
+    if flags.recipe not in RECIPES:
+        raise ContractError(f"{case.recipe}: recipe must be {' or '.join(RECIPES)}, not {flags.recipe}")
+    if flags.activation != "none" and flags.activation not in activations.DERIVATIVES:
+        raise ContractError(
+            f"{case.recipe}: activation must be none, {', '.join(activations.DERIVATIVES)}, not {flags.activation}"
+        )
+    if flags.shape_representation not in ROWS_STAY_APART:
+        because = "with a varying last dim the tensors share no columns to sum or to derive"
+        quantizer.require(case, "dbias", False, because)
+        quantizer.require(case, "activation", "none", because)
+    if flags.stage == "encode":
+        quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
+    module, _, multiple = RECIPES[flags.recipe]
+    module.refuse(replace(case, tensors=((layout.TILE_ROWS, layout.TILE_ROWS),)).dense(0))
+    try:
+        case.grouped.require(flags.shape_representation, multiple)
+    except ContractError as error:
+        raise ContractError(f"{case.recipe}: {error}") from None
+
+
+def outputs(case: Case) -> dict[str, Field]:
+    """The arrays this case writes, each flat and with its tensors as parts; `dbias` is (num_tensors, cols)."""
+    refuse(case)
+    of_tensors = [_fields(case, g) for g in range(len(case.tensors))]
+    fields = {name: Field.joined([fields[name] for fields in of_tensors]) for name in of_tensors[0]}
+    if case.flags.dbias:
+        dtype = nvfp4.DTYPES[case.flags.dtype].name
+        parts = [Field((cols,), dtype, block=(1, rows), transposed=True) for rows, cols in case.tensors]
+        fields["dbias"] = Field.joined(parts, (len(parts), case.cols))
+    return fields
+
+
+def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """The arrays the kernel reads.
+
+    x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation
+    returns: `input` and `act_input` (elements,), `tensor_offsets` (num_tensors + 1,), `first_dims` and `last_dims`
+        (num_tensors,) int64, and for stage=encode the amaxes, float32, flat
+    """
+    refuse(case)
+    shape = case.grouped
+    tensors = {
+        "input": x,
+        "tensor_offsets": shape.tensor_offsets,
+        "first_dims": shape.first_dims,
+        "last_dims": shape.last_dims,
+    }
+    if case.flags.activation != "none":
+        tensors["act_input"] = act_input
+    if case.flags.stage == "encode":
+        tensors |= numpy_oracle(_amax_case(case), tensors)
+    return tensors
+
+
+def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """(elements,): what step 3 sees of all tensors, for a diagnosis of one that knows its recipe alone."""
+    if case.flags.activation == "none":
+        return tensors["input"]
+    v = activations.activated(case.flags.activation, tensors["input"], tensors["act_input"])
+    return nvfp4.convert(v, case.flags.dtype)
+
+
+def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The bytes of every field of `outputs(case)`."""
+    _require_arrays(case, tensors)
+    fields = outputs(case)
+    parts = [_numpy_part(case, g, tensors) for g in range(len(case.tensors))]
+    return {
+        name: np.concatenate([part[name].reshape(-1) for part in parts]).reshape(field.shape)
+        for name, field in fields.items()
+    }
+
+
+def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same fields from the independent torch oracle, on the device the tensors are on."""
+    from harness.oracles import torch_grouped
+
+    _require_arrays(case, tensors)
+    return torch_grouped.grouped(case, tensors, RECIPES[case.flags.recipe][0].torch_oracle)
+
+
+def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Steps 1 to 3 of tensor g."""
+    flags, offsets = case.flags, case.grouped.tensor_offsets
+    here = slice(offsets[g], offsets[g + 1])
+    act_input = tensors["act_input"][here] if flags.activation != "none" else None
+    v = activations.activated(flags.activation, tensors["input"][here], act_input).reshape(case.tensors[g])  # 1
+    part = {}
+    if case.flags.dbias:
+        part["dbias"] = nvfp4.convert(activations.bias_gradient(v), flags.dtype)  # 2
+    if not v.size:
+        return part | {name: np.zeros(field.shape, field.dtype) for name, field in _fields(case, g).items()}
+    given = {name: field.part(tensors[name], g) for name, field in _given_fields(case).items()}
+    module = RECIPES[flags.recipe][0]
+    return part | module.numpy_oracle(case.dense(g), {"input": nvfp4.convert(v, flags.dtype), **given})  # 3
+
+
+def _fields(case: Case, g: int) -> dict[str, Field]:
+    """What the recipe of a tensor writes for it; for an empty one, what it would if it took empty tensors."""
+    module, granularity, _ = RECIPES[case.flags.recipe]
+    dense = case.dense(g)
+    if dense.elements:
+        return module.outputs(dense)
+    return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), granularity)
+
+
+def _amax_case(case: Case) -> Case:
+    return replace(case, flags=case.flags.replace(stage="amax", dbias=False))
+
+
+def _given_fields(case: Case) -> dict[str, Field]:
+    """The amax fields that stage=encode reads."""
+    return outputs(_amax_case(case)) if case.flags.stage == "encode" else {}
+
+
+def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
+    """Raise ContractError for arrays, of either library, that are not what the case says."""
+    refuse(case)
+    shape, flags = case.grouped, case.flags
+    lengths = {"input": (shape.elements,)}
+    if flags.activation != "none":
+        lengths["act_input"] = (shape.elements,)
+    lengths |= {name: field.shape for name, field in _given_fields(case).items()}
+    for name, right in lengths.items():
+        if tensors.get(name) is None:
+            raise ContractError(f"{case.recipe}: {name} is missing; this case reads it")
+        if tuple(tensors[name].shape) != right:
+            raise ContractError(
+                f"{case.recipe}: {name} must have the shape {right}, its tensors back to back, "
+                f"not {tuple(tensors[name].shape)}"
+            )
+    dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
+    logical = shape.logical(flags.shape_representation)
+    _, _, multiple = RECIPES[flags.recipe]
+    told = from_arrays(flags.shape_representation, len(shape), logical, *dims, multiple)
+    wrong = next(
+        (g for g, both in enumerate(zip(told.tensors, shape.tensors, strict=True)) if both[0] != both[1]), None
+    )
+    if wrong is not None:
+        rows, cols = told.tensors[wrong]
+        right = "x".join(map(str, shape.tensors[wrong]))
+        raise ContractError(f"{case.recipe}: the dims say tensor {wrong} is {rows}x{cols}, and the case says {right}")

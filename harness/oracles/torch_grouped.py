@@ -1,0 +1,126 @@
+"""The torch side of grouped tensors: d-activations, bias gradients, and the cutting of a group into its tensors.
+
+Derived from NUMERICS section 8 alone; what happens to one tensor is the business of its own recipe's torch oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch.nn.functional import pad
+
+from harness.case import Case
+from harness.oracles.torch_oracle import stored
+
+_CHUNK = 128
+_GELU_SLOPE = 0.79788456
+_GELU_CUBE = 0.044715
+_GELU_CUBE_SLOPE = 0.1070322243
+_QUICK_GELU = 1.702
+
+Tensors = Mapping[str, torch.Tensor]
+DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor]]
+
+
+def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> dict[str, torch.Tensor]:
+    """Every tensor of a group by itself, and each field of all of them back to back.
+
+    tensors: `input` (elements,) of the case's dtype; `act_input` alike if there is an activation; for stage=encode the
+        amax fields of all tensors back to back, float32
+    dense: the torch oracle of the recipe that every tensor is quantized by
+    returns: flat fields, and `dbias` (num_tensors, cols) if asked for
+    """
+    flags = case.flags
+    sizes = [rows * cols for rows, cols in case.tensors]
+    grads = tensors["input"].split(sizes)
+    inputs = tensors["act_input"].split(sizes) if flags.activation != "none" else [None] * len(sizes)
+    given = [_amaxes_of(case, g, tensors) for g in range(len(sizes))]
+    written: list[dict[str, torch.Tensor]] = []
+    for g, extents in enumerate(case.tensors):
+        value = dact(flags.activation, grads[g], inputs[g]).view(extents)
+        parts = {"dbias": stored(column_sums(value), flags.dtype)} if flags.dbias else {}
+        if value.numel():
+            one = {"input": value.to(grads[g].dtype), **given[g]}
+            written.append(dense(case.dense(g), one) | parts)
+        else:
+            written.append(_of_nothing(case, g, value.device) | parts)
+    joined = {name: torch.cat([parts[name].flatten() for parts in written]) for name in written[0]}
+    if "dbias" in joined:
+        joined["dbias"] = joined["dbias"].view(len(sizes), -1)
+    return joined
+
+
+def dact(activation: str, grad: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:
+    """The gradient in float32, times the derivative of the activation at `x` if there is one."""
+    return grad.float() if x is None else grad.float() * _SLOPES[activation](x.float())
+
+
+def column_sums(value: torch.Tensor) -> torch.Tensor:
+    """(rows, cols) float32 to (cols,): rows one after the other within each 128, then those sums one after the other.
+
+    All chunks go down together; zeros complete the last one, and change no sum, since none is -0 that began at 0.
+    """
+    rows, cols = value.shape
+    chunks = pad(value, (0, 0, 0, -rows % _CHUNK)).unflatten(0, (-1, _CHUNK)) if rows else value.new_zeros((0, 0, cols))
+    total = torch.zeros(cols, device=value.device)
+    sums = torch.zeros((len(chunks), cols), device=value.device)
+    for line in chunks.unbind(1):
+        sums = sums + line
+    for partial in sums:
+        total = total + partial
+    return total
+
+
+def _logistic(x: torch.Tensor) -> torch.Tensor:
+    decay = torch.exp(x.double().neg()).float()
+    return torch.div(torch.ones_like(x), decay + 1.0)
+
+
+def _gelu_slope(x: torch.Tensor) -> torch.Tensor:
+    bent = (x * _GELU_CUBE).mul_(x).add_(1.0).mul_(x * _GELU_SLOPE)
+    t = torch.tanh(bent.double()).float()
+    inner = (x * _GELU_CUBE_SLOPE).mul_(x).add_(_GELU_SLOPE)
+    return (1.0 - t * t).mul_(inner).mul_(x * 0.5).add_((t + 1.0).mul_(0.5))
+
+
+def _silu_slope(y: torch.Tensor) -> torch.Tensor:
+    s = _logistic(y)
+    return (y * s).mul_(1.0 - s).add_(s)
+
+
+# A comparison with NaN is false, so that the two of relu give 0 there.
+_SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dgelu": _gelu_slope,
+    "dsilu": _silu_slope,
+    "dqgelu": lambda x: _silu_slope(x * _QUICK_GELU),
+    "drelu": lambda x: (x > 0).float(),
+    "dsrelu": lambda x: (x + x).masked_fill(~(x > 0), 0.0),
+}
+
+
+def _amaxes_of(case: Case, g: int, tensors: Tensors) -> dict[str, torch.Tensor]:
+    """The part of each given amax field that is tensor g's."""
+    if case.flags.stage != "encode":
+        return {}
+    parts = {}
+    for axis, side in enumerate(("rowwise", "columnwise")):
+        if case.flags.outputs in ("both", side):
+            entries = [extents[axis] if case.flags.recipe == "per_token" else 1 for extents in case.tensors]
+            parts[f"{side}_amax"] = tensors[f"{side}_amax"].split(entries)[g]
+    return parts
+
+
+def _of_nothing(case: Case, g: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """The fields of an empty tensor: no bytes, but for the amax 0 of every granule that is there all the same."""
+    parts = {}
+    for axis, side in enumerate(("rowwise", "columnwise")):
+        if case.flags.outputs not in ("both", side):
+            continue
+        if case.flags.stage != "amax":
+            parts[f"{side}_data"] = torch.empty(0, dtype=torch.uint8, device=device)
+            parts[f"{side}_scale_inv"] = torch.empty(0, dtype=torch.uint8, device=device)
+        if case.flags.stage != "encode":
+            entries = case.tensors[g][axis] if case.flags.recipe == "per_token" else 1
+            parts[f"{side}_amax"] = torch.zeros(entries, device=device)
+    return parts

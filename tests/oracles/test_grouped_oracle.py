@@ -1,0 +1,246 @@
+"""grouped: every tensor is the dense recipe on it alone, wherever the empty ones stand; sr by offset + g; refusals."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from harness import inputs
+from harness.case import Flags
+from harness.errors import ContractError
+from harness.expectation import high_precision
+from harness.oracles import grouped, nvfp4, per_tensor, per_token
+
+F32 = np.float32
+BF16 = nvfp4.DTYPES["bf16"]
+MODULES = {"per_tensor": per_tensor, "per_token": per_token}
+SHAPES = {
+    "same_both_dims": ["3*128x256", "1*256x128"],
+    "varying_first_dim": ["128+0+256x128", "0+128x256", "256+128+0x128", "0+0x128", "384x128"],
+    "varying_last_dim": ["128x256+0+128", "256x0+128", "128x128+0"],
+    "varying_both_dims": ["128+256x256+128", "0+128+128x128+256+0", "0+0x128+0"],
+}
+SHAPED = [(kind, shape) for kind, shapes in SHAPES.items() for shape in shapes]
+FLAGS = [
+    {},
+    {"outputs": "rowwise", "scale_layout": "swizzled"},
+    {"outputs": "columnwise", "rht": True, "rounding": "sr"},
+    {"stage": "amax", "rht": True},
+    {"stage": "encode", "rounding": "sr", "scale_layout": "swizzled"},
+]
+
+
+def run(case):
+    return grouped.numpy_oracle(case, grouped.inputs(case, **high_precision(case)))
+
+
+def as_torch(array):
+    if array.dtype == BF16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def from_torch(tensor):
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(BF16)
+    return tensor.numpy()
+
+
+def agree(case, made=None):
+    """Both oracles; returns the fields they agree on."""
+    tensors = grouped.inputs(case, **(made or high_precision(case)))
+    expected = grouped.numpy_oracle(case, tensors)
+    given = grouped.torch_oracle(case, {name: as_torch(array) for name, array in tensors.items()})
+    assert list(given) == list(expected) == list(grouped.outputs(case))
+    for name, array in expected.items():
+        assert given[name].is_contiguous()
+        other = from_torch(given[name])
+        assert (other.dtype, other.shape, other.tobytes()) == (array.dtype, array.shape, array.tobytes()), name
+    return expected
+
+
+@pytest.mark.parametrize("recipe", MODULES)
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+@pytest.mark.parametrize("kind, shape", SHAPED)
+def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, recipe):
+    """The dense case is made here by hand: the flags of the group, its seed, and an offset of g."""
+    case = make_group(shape, shape_representation=kind, recipe=recipe, **flags)
+    given, fields = agree(case), grouped.outputs(case)
+    assert {name: (array.shape, array.dtype) for name, array in given.items()} == {
+        name: (field.shape, np.dtype(field.dtype)) for name, field in fields.items()
+    }
+    x, start = high_precision(case)["x"], 0
+    ends = dict.fromkeys(given, 0)
+    for g, (rows, cols) in enumerate(case.tensors):
+        alone = x[start : start + rows * cols].reshape(rows, cols)
+        start += rows * cols
+        if not alone.size:
+            expected = {name: np.zeros(_entries_of_nothing(name, recipe, rows, cols), F32) for name in given}
+        else:
+            of_one = {"fast_math": False, "block": "block_1x16", "weight_2d": False}
+            of_one["sign_mask"] = {"per_tensor": 0xD7E8, "per_token": 0xACE1}[recipe]
+            dense = replace(
+                case, recipe=recipe, flags=Flags({**case.flags, **of_one}), rows=rows, cols=cols, tensors=()
+            )
+            dense = replace(dense, philox_offset=g, seed_of=case.problem)
+            expected = MODULES[recipe].numpy_oracle(dense, MODULES[recipe].inputs(dense, alone))
+        for name, array in expected.items():
+            part = given[name][ends[name] : ends[name] + array.size]
+            np.testing.assert_array_equal(part, array.ravel(), err_msg=f"{name} of tensor {g}")
+            np.testing.assert_array_equal(fields[name].part(given[name], g).ravel(), part)
+            ends[name] += array.size
+    assert ends == {name: array.size for name, array in given.items()}
+
+
+def _entries_of_nothing(name, recipe, rows, cols):
+    if not name.endswith("amax"):
+        return 0
+    return 1 if recipe == "per_tensor" else rows if name.startswith("rowwise") else cols
+
+
+@pytest.mark.parametrize("recipe", MODULES)
+def test_an_empty_tensor_moves_only_the_offsets_of_those_behind_it(make_group, recipe):
+    flags = {"recipe": recipe, "shape_representation": "varying_first_dim"}
+    two, three = make_group("128+256x128", **flags), make_group("128+0+256x128", **flags)
+    x = high_precision(two)
+    assert_same_bytes(data_of(agree(three, x)), data_of(agree(two, x)))
+    sr = [replace(case, flags=case.flags.replace(rounding="sr"), seed_of="one seed") for case in (two, three)]
+    two, three = (grouped.numpy_oracle(case, grouped.inputs(case, **x)) for case in sr)
+    assert (two["rowwise_data"] != three["rowwise_data"]).any()
+    np.testing.assert_array_equal(two["rowwise_data"][: 64 * 128], three["rowwise_data"][: 64 * 128])
+
+
+def data_of(fields):
+    return {name: array for name, array in fields.items() if not name.endswith("amax")}
+
+
+def assert_same_bytes(given, expected):
+    assert given.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(given[name], array, err_msg=name)
+
+
+def test_sr_draws_every_tensor_from_its_own_offset(make_group):
+    """Three equal tensors: other bytes in each, those of a dense tensor with the seed of the group and offset g."""
+    case = make_group("3*128x128", shape_representation="same_both_dims", rounding="sr")
+    x = np.tile(inputs.make("normal", 128, 128, "bf16", 1).ravel(), 3)
+    parts = agree(case, {"x": x})["rowwise_data"].reshape(3, -1)
+    assert all((parts[a] != parts[b]).any() for a, b in itertools.combinations(range(3), 2))
+    later = agree(replace(case, philox_offset=1, seed_of=case.problem), {"x": x})["rowwise_data"].reshape(3, -1)
+    np.testing.assert_array_equal(later[:2], parts[1:])
+    assert case.dense(2).seed == case.seed
+
+
+@pytest.mark.parametrize("recipe", MODULES)
+def test_fields_are_flat_with_dense_parts(make_group, recipe):
+    case = make_group("128+0+256x384", recipe=recipe, scale_layout="swizzled", dbias=True)
+    fields = grouped.outputs(case)
+    for name, field in fields.items():
+        assert len(field.parts) == 3
+        assert field.shape == ((3, 384) if name == "dbias" else (field.size,))
+    swizzled = {name for name, field in fields.items() if field.parts[2].swizzled}
+    both = {"rowwise_scale_inv", "columnwise_scale_inv"}
+    assert swizzled == (both if recipe == "per_tensor" else {"rowwise_scale_inv"})
+    amaxes = {name: [part.shape for part in fields[name].parts] for name in ("rowwise_amax", "columnwise_amax")}
+    if recipe == "per_tensor":
+        assert amaxes == dict.fromkeys(amaxes, [(1,)] * 3)
+    else:
+        assert amaxes == {"rowwise_amax": [(128,), (0,), (256,)], "columnwise_amax": [(384,)] * 3}
+
+
+@pytest.mark.parametrize("recipe, dtype", [("per_tensor", "bf16"), ("per_tensor", "fp16"), ("per_tensor", "fp32")])
+@pytest.mark.parametrize("name", [name for name, _ in inputs.names()])
+def test_the_oracles_agree_on_every_distribution(make_group, name, recipe, dtype):
+    activations = ["none", "dgelu", "dsilu", "drelu", "dqgelu", "dsrelu"]
+    for number, activation in enumerate(activations):
+        flags = {"recipe": recipe, "dtype": dtype, "activation": activation, "dbias": True}
+        flags |= {"rounding": ("rne", "sr")[number % 2], "rht": dtype == "bf16" and number % 3 == 0}
+        agree(make_group("128+0+256x128", name, **flags))
+        if dtype == "bf16":
+            agree(make_group("2*128x128", name, **flags | {"recipe": "per_token"}))
+
+
+def test_many_tensors(make_group):
+    shape = "+".join(str(128 * (g % 3)) for g in range(64)) + "x128"
+    for recipe in MODULES:
+        agree(make_group(shape, recipe=recipe, rounding="sr"))
+
+
+def test_encode_takes_the_amaxes_it_is_given(make_group):
+    case = make_group("128+0+256x128", stage="encode", outputs="rowwise")
+    tensors = grouped.inputs(case, **high_precision(case))
+    assert [name for name in tensors if name.endswith("amax")] == ["rowwise_amax"]
+    assert tensors["rowwise_amax"].tolist()[1] == 0
+    reference = grouped.numpy_oracle(case, tensors)["rowwise_scale_inv"]
+    tensors["rowwise_amax"] = tensors["rowwise_amax"] * F32([1, 1, 2])
+    differs = grouped.numpy_oracle(case, tensors)["rowwise_scale_inv"] != reference
+    field = grouped.outputs(case)["rowwise_scale_inv"]
+    assert not field.part(differs, 0).any() and field.part(differs, 2).any()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("shape", "flags", "word"),
+        [
+            ("128+96x128", {}, r"tensor 1 has rows = 96; .* multiple of 128"),
+            ("128x128+96", {"shape_representation": "varying_last_dim"}, "tensor 1 has cols = 96"),
+            ("128+128x128+136", {"shape_representation": "varying_both_dims"}, "tensor 1 has cols = 136"),
+            ("128+256x128", {"shape_representation": "same_both_dims"}, "tensor 1 has rows = 256"),
+            ("65*128x128", {}, "tensor 64 is one too many"),
+            ("2*128x72", {}, "tensor 0 has cols = 72"),
+            ("2*128x144", {"recipe": "per_token"}, "tensor 0 has cols = 144"),
+            ("2*128x0", {}, "tensor 0 has cols = 0"),
+            ("128x128", {"recipe": "row_scaled"}, "recipe must be per_tensor or per_token, not row_scaled"),
+            ("128x128", {"recipe": "per_token", "dtype": "fp16"}, "dtype must be bf16, not fp16"),
+            ("128x128", {"rht": True, "dtype": "fp32"}, "rht rotates bf16 inputs only, not fp32"),
+            ("128x128", {"activation": "gelu"}, "activation must be none, dgelu, .* not gelu"),
+            ("128x128", {"shape_representation": "varying_last_dim", "dbias": True}, "dbias must be false, not true"),
+            ("128x128", {"shape_representation": "varying_both_dims", "dbias": True}, "dbias must be false"),
+            ("128x128", {"stage": "encode", "dbias": True}, "dbias must be false, not true: the read that finds"),
+            ("128x128", {"shape_representation": "varying_last_dim", "activation": "drelu"}, "activation must be none"),
+        ],
+    )
+    def test_a_sentence_names_what_is_wrong(self, make_group, shape, flags, word):
+        case = make_group(shape, **flags)
+        for call in (
+            lambda: grouped.outputs(case),
+            lambda: grouped.inputs(case, np.zeros(case.grouped.elements, BF16)),
+            lambda: grouped.numpy_oracle(case, {}),
+            lambda: grouped.torch_oracle(case, {}),
+        ):
+            with pytest.raises(ContractError, match=word):
+                call()
+
+    def test_a_group_of_no_tensor(self, make_group):
+        case = replace(make_group("128x128"), tensors=())
+        with pytest.raises(ContractError, match="grouped: a group of 0 tensors"):
+            grouped.outputs(case)
+
+    @pytest.mark.parametrize("oracle", [grouped.numpy_oracle, grouped.torch_oracle])
+    @pytest.mark.parametrize(
+        ("wrong", "word"),
+        [
+            ({"input": np.zeros((384, 128), BF16)}, r"input must have the shape \(49152,\)"),
+            ({"act_input": None}, "act_input is missing"),
+            ({"act_input": np.zeros(128, BF16)}, r"act_input must have the shape \(49152,\)"),
+            ({"rowwise_amax": np.zeros(2, F32)}, r"rowwise_amax must have the shape \(3,\)"),
+            ({"tensor_offsets": np.array([0, 16384, 16000, 49152])}, "tensor 1 ends at element 16000"),
+            ({"first_dims": np.array([128, 128, 128])}, "tensor 1 ends at element 16384"),
+            (
+                {"first_dims": np.array([256, 0, 128]), "tensor_offsets": np.array([0, 32768, 32768, 49152])},
+                "dims say tensor 0 is 256x128, and the case says 128x128",
+            ),
+        ],
+        ids=str,
+    )
+    def test_arrays_that_are_not_what_the_case_says(self, make_group, oracle, wrong, word):
+        case = make_group("128+0+256x128", stage="encode", outputs="rowwise", activation="drelu")
+        tensors = grouped.inputs(case, **high_precision(case)) | wrong
+        if oracle is grouped.torch_oracle:
+            tensors = {name: as_torch(array) for name, array in tensors.items() if array is not None}
+        with pytest.raises(ContractError, match=word):
+            oracle(case, tensors)
