@@ -48,6 +48,16 @@ def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LAR
     return _expect(replace(case, mode="eager"), torch_device, numpy_largest)
 
 
+def make_inputs(case: Case) -> dict[str, np.ndarray]:
+    """The arrays that the case's kernels read, by parameter; kept for `expect` to find."""
+    return _inputs(replace(case, mode="eager"))
+
+
+@lru_cache(maxsize=1)
+def _inputs(case: Case) -> dict[str, np.ndarray]:
+    return oracle_of(case.recipe).inputs(case, **high_precision(case))
+
+
 def high_precision(case: Case) -> dict[str, np.ndarray]:
     """What the case quantizes, by the names an oracle's `inputs` takes it.
 
@@ -88,7 +98,7 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
     oracle = oracle_of(case.recipe)
     fields = oracle.outputs(case)
     _require_parts(case, fields)
-    inputs = oracle.inputs(case, **high_precision(case))
+    inputs = _inputs(case)
     answers = {}
     if case.elements <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)

@@ -10,7 +10,7 @@ import numpy as np
 from harness.case import Case
 from harness.device import Device, Outcome, Program
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
-from harness.expectation import NUMPY_LARGEST, Expectation, expect
+from harness.expectation import NUMPY_LARGEST, Expectation, expect, make_inputs
 from harness.verdict import Result, Verdict
 
 # Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
@@ -34,7 +34,9 @@ def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Re
     blank = Result(case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets)
     try:
         device.admit(case)
-        result = _verify(case, device, blank, numpy_largest)
+        make_inputs(case)  # before the turn, because the largest take a minute
+        with device.turn(case):
+            result = _verify(case, device, blank, numpy_largest)
     except NotCapable as reason:
         result = replace(blank, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:

@@ -51,11 +51,11 @@ WRONG = [
     Wrong(
         "missing __syncthreads",
         "per_tensor.cu",
-        "  __syncthreads();\n  // Columnwise:",
-        "  // Columnwise:",
+        "    __syncthreads();\n    // Columnwise:",
+        "    // Columnwise:",
         "per_tensor/default/128x128/normal/eager",
         Verdict.NONDETERMINISTIC,
-        "race at tile.cuh:",
+        "race at turn.cuh:",
     ),
     Wrong(
         "ties away from even",

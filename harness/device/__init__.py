@@ -6,6 +6,7 @@ A device prepares a case once for a target and then runs it as often as asked, e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,6 +55,9 @@ class Device(Protocol):
 
     def admit(self, case: Case) -> None:
         """Raise NotCapable, with the reason, if this device cannot run the case."""
+
+    def turn(self, case: Case) -> AbstractContextManager[None]:
+        """Room for the case, its oracle included, as long as the context lasts; waits for it. Raises NotCapable."""
 
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]

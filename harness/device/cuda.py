@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
@@ -19,6 +21,8 @@ from harness.tensor import Field
 
 GUARD = 4096  # bytes before and after every output
 ALIGNMENT = 256
+BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
+LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
 
 _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "float": np.float32}
 
@@ -70,13 +74,38 @@ class CudaDevice:
         }
 
     def admit(self, case: Case) -> None:
-        """A tensor must fit the free memory several times over: pristine copies and the oracle's temporaries."""
+        """A tensor must fit the memory several times over: pristine copies and the oracle's temporaries."""
+        total = self.properties["totalGlobalMem"]
+        if needed(case) > total:
+            raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {total >> 30}")
+
+    @contextmanager
+    def turn(self, case: Case) -> Iterator[None]:
+        """Cases that need much of the memory take turns, also with those of other processes on this GPU."""
         import cupy
 
-        free, _ = cupy.cuda.runtime.memGetInfo()
-        needed = 16 * case.elements
-        if needed > free + cupy.get_default_memory_pool().free_bytes():
-            raise NotCapable(f"capability: needs about {needed >> 30} GiB of GPU memory, {free >> 30} GiB are free")
+        if needed(case) * LARGE < self.properties["totalGlobalMem"]:
+            yield
+            return
+        with FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-gpu{self.index}.lock")):
+            self.release()
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            if needed(case) > free:
+                raise NotCapable(
+                    f"capability: needs about {needed(case) >> 30} GiB of GPU memory, {free >> 30} GiB are free"
+                )
+            try:
+                yield
+            finally:
+                self.release()
+
+    def release(self) -> None:
+        """Give memory that CuPy and torch keep for later back to the GPU."""
+        import cupy
+        import torch
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        torch.cuda.empty_cache()
 
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
@@ -91,6 +120,11 @@ class CudaDevice:
     def to_host(self, array, field: Field) -> np.ndarray:
         """A copy in host memory."""
         return array.get().view(field.dtype).reshape(field.shape)
+
+
+def needed(case: Case) -> int:
+    """Bytes of GPU memory that a case and its oracle take at most, about."""
+    return BYTES_PER_ELEMENT * case.elements
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 
@@ -45,6 +46,10 @@ class EmulatorDevice:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
         if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
+
+    def turn(self, case: Case) -> AbstractContextManager[None]:
+        """Nothing to wait for: a process emulates alone."""
+        return nullcontext()
 
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]

@@ -21,12 +21,13 @@
 #include "layout.cuh"
 #include "nvfp4.cuh"
 #include "tile.cuh"
+#include "turn.cuh"
 
 // =====================================================================================================================
 // Config
 // =====================================================================================================================
 
-constexpr int kThreads = Turn::kThreads;
+constexpr int kThreads = kTurnLaunch.threads;
 constexpr int kWarps = kThreads / 32;
 
 // What registers allow without spilling.
@@ -40,38 +41,54 @@ constexpr int kWholeRow = 1 << 30;
 
 // rowwise: the bands of a tile lie side by side, so that a block of threads stores 32 neighbouring scale bytes.
 constexpr int kRowwiseTileRows = kBlock;
-constexpr int kRowwiseTileCols = kWarps * Turn::kCols;
+constexpr int kRowwiseBlocks = 4;
+constexpr int kRowwiseTileCols = kWarps * kRowwiseBlocks * kBlock;
 
 // =====================================================================================================================
 // Helpers
 // =====================================================================================================================
 
-// Step 7, the error of a tile. A thread holds two lines: 8 apart in a RowRole, 1 apart in a ColumnRole of square tiles.
-// The other distances lie 16, 8 and 4 lanes apart, the largest first.
-template <Outputs direction>
-__device__ __forceinline__ void sum_lines(float& first, float& second) {
-  if constexpr (direction == Outputs::rowwise) first = __fadd_rn(first, second);
+// Step 7, the error of a tile from those of a thread's lines, into each of them. Lanes 16 apart hold lines farther apart
+// than lanes 8 apart, and those than lanes 4 apart.
+//
+// RowRole: a thread's own lines are the farthest apart.
+template <int blocks>
+__device__ __forceinline__ void sum_rows(float (&error)[blocks / 2]) {
 #pragma unroll
-  for (int offset = 16; offset >= 4; offset /= 2) {
-    first = __fadd_rn(first, __shfl_xor_sync(~0u, first, offset));
-    if constexpr (direction == Outputs::columnwise) second = __fadd_rn(second, __shfl_xor_sync(~0u, second, offset));
+  for (int distance = blocks / 4; distance > 0; distance /= 2) {
+#pragma unroll
+    for (int i = 0; i < distance; ++i) error[i] = __fadd_rn(error[i], error[i + distance]);
   }
-  if constexpr (direction == Outputs::columnwise) first = __fadd_rn(first, second);
-  second = first;
+#pragma unroll
+  for (int offset = 16; offset >= blocks; offset /= 2) {
+    error[0] = __fadd_rn(error[0], __shfl_xor_sync(~0u, error[0], offset));
+  }
+#pragma unroll
+  for (int i = 1; i < blocks / 2; ++i) error[i] = error[0];
 }
 
-// Steps 1 to 8 for the blocks of a thread's two lines. values(i, x): the sixteen elements of line i
+// ColumnRole of square tiles: a thread's own two lines are neighbours.
+__device__ __forceinline__ void sum_columns(float (&error)[2]) {
+#pragma unroll
+  for (int offset = 16; offset >= 4; offset /= 2) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) error[i] = __fadd_rn(error[i], __shfl_xor_sync(~0u, error[i], offset));
+  }
+  error[0] = error[1] = __fadd_rn(error[0], error[1]);
+}
+
+// Steps 1 to 8 for the blocks of a thread's lines. values(i, x): the sixteen elements of line i
 template <
     typename Dtype, Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled,
-    typename Values>
+    int lines, typename Values>
 __device__ __forceinline__ void encode_lines(
-    Values values, const float (&block_amax)[2], const float* __restrict__ amax, const ScaleExtents& extents,
-    const int (&line)[2], int block_in_line, u8* __restrict__ data, u8* __restrict__ scale_inv) {
-  Candidates tried[2];
+    Values values, const float (&block_amax)[lines], const float* __restrict__ amax, const ScaleExtents& extents,
+    const int (&line)[lines], int block_in_line, u8* __restrict__ data, u8* __restrict__ scale_inv) {
+  Candidates tried[lines];
   GlobalScale global;
   float granule_amax;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < lines; ++i) {
     if (row_scaled || i == 0) {
       granule_amax = __ldg(row_scaled ? amax + min(line[i], extents.rows - 1) : amax);
       global = global_scale(granule_amax, float(e4m3_max));
@@ -84,10 +101,23 @@ __device__ __forceinline__ void encode_lines(
     }
   }
   if constexpr (block == Block::block_16x16) {
-    sum_lines<direction>(tried[0].four.error, tried[1].four.error);
-    sum_lines<direction>(tried[0].six.error, tried[1].six.error);
+    float four[lines], six[lines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < lines; ++i) {
+      four[i] = tried[i].four.error;
+      six[i] = tried[i].six.error;
+    }
+    if constexpr (direction == Outputs::rowwise) {
+      sum_rows<2 * lines>(four);
+      sum_rows<2 * lines>(six);
+    } else {
+      sum_columns(four);
+      sum_columns(six);
+    }
+#pragma unroll
+    for (int i = 0; i < lines; ++i) {
+      tried[i].four.error = four[i];
+      tried[i].six.error = six[i];
       store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].better());
     }
   }
@@ -141,15 +171,15 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_ove
     int rows, int cols) {
   static_assert(!row_scaled || block == Block::block_1x16, "the rows of a 16x16 tile have amaxes of their own");
   const TileOrigin origin = tile_origin(kRowwiseTileRows, kRowwiseTileCols);
-  const RowRole role;
+  const RowRole<kRowwiseBlocks> role;
   const ScaleExtents extents(rows, u32(cols) / kBlock);
-  const int block_col = u32(origin.col) / kBlock + role.band * Turn::kBlocks + role.block;
+  const int block_col = u32(origin.col) / kBlock + role.band * kRowwiseBlocks + role.block;
   const int row[2] = {origin.row + role.row_in_band(0), origin.row + role.row_in_band(1)};
   Packed16<Dtype> x[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, row[i], block_col);
   float amax[2] = {block_amax(x[0]), block_amax(x[1])};
-  if constexpr (block == Block::block_16x16) amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
+  if constexpr (block == Block::block_16x16) amax[0] = amax[1] = band_max<kRowwiseBlocks>(fmaxf(amax[0], amax[1]));
   encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, row_scaled>(
       [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, extents, row, block_col,
       rowwise_data, rowwise_scale_inv);
@@ -167,51 +197,66 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use four_over_six_encode_rowwise");
+  using Turn = ::Turn<Dtype>;
   __shared__ SharedTile<Dtype> tile;
   __shared__ float tile_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
-  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
+  const TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  // Rowwise: from registers, on the way into shared memory.
-  {
-    const RowRole role;
-    const int block_col = u32(origin.col) / kBlock + role.block;
-    const ScaleExtents extents(rows, u32(cols) / kBlock);
-    const int row[2] = {origin.row + role.row(0), origin.row + role.row(1)};
-    Packed16<Dtype> x[2];
+  for (int turn = 0; turn < Turn::kTurns; ++turn) {
+    const int first_col = origin.col + turn * Turn::kCols;
+    // Rowwise: from registers, on the way into shared memory.
+    {
+      const typename Turn::Role role;
+      const int block_col = u32(first_col) / kBlock + role.block;
+      int row[Turn::kLines];
+      Packed16<Dtype> x[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, row[i], block_col);
-    float amax[2];
+      for (int i = 0; i < Turn::kLines; ++i) {
+        row[i] = origin.row + role.row(i);
+        x[i] = load_block(input, rowwise_extents, row[i], block_col);
+      }
+      float amax[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      amax[i] = block_amax(x[i]);
-      tile.store(role, i, x[i]);
-    }
-    if constexpr (block == Block::block_16x16) {
-      amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
-      if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
-    }
-    if constexpr (outputs == Outputs::both) {
-      encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, false>(
-          [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, extents, row, block_col,
-          rowwise_data, rowwise_scale_inv);
-    }
-  }
-  __syncthreads();
-  // Columnwise: the same of the transpose.
-  {
-    const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_square_tiles() : ColumnRole();
-    const int block_row = u32(origin.row) / kBlock + role.band;
-    const ScaleExtents extents(cols, u32(rows) / kBlock);
-    const int col[2] = {origin.col + role.col, origin.col + role.col + 1};
-    const ColumnPair<Dtype> pair = tile.column_pair(role);
-    float amax[2];
+      for (int i = 0; i < Turn::kLines; ++i) {
+        amax[i] = block_amax(x[i]);
+        tile.store(role, i, x[i]);
+      }
+      if constexpr (block == Block::block_16x16) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      amax[i] = block == Block::block_16x16 ? tile_amax[role.band][role.col / kBlock] : pair.amax(i);
+        for (int i = 1; i < Turn::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
+        amax[0] = band_max<Turn::kBlocks>(amax[0]);
+#pragma unroll
+        for (int i = 1; i < Turn::kLines; ++i) amax[i] = amax[0];
+        if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
+      }
+      if constexpr (outputs == Outputs::both) {
+        encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, false>(
+            [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, rowwise_extents, row,
+            block_col, rowwise_data, rowwise_scale_inv);
+      }
     }
-    encode_lines<Dtype, block, Outputs::columnwise, error, e4m3_max, error_math, false>(
-        [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, columnwise_amax, extents, col, block_row,
-        columnwise_data, columnwise_scale_inv);
+    __syncthreads();
+    // Columnwise: the same of the transpose.
+    {
+      const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_square_tiles() : ColumnRole();
+      const int block_row = u32(origin.row) / kBlock + role.band;
+#pragma unroll
+      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+        const int col_in_tile = role.pair_col(pair_index);
+        const int col[2] = {first_col + col_in_tile, first_col + col_in_tile + 1};
+        const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
+        float amax[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          amax[i] = block == Block::block_16x16 ? tile_amax[role.band][col_in_tile / kBlock] : pair.amax(i);
+        }
+        encode_lines<Dtype, block, Outputs::columnwise, error, e4m3_max, error_math, false>(
+            [&](int i, float (&values)[kBlock]) { pair.unpack(i, values); }, amax, columnwise_amax, columnwise_extents,
+            col, block_row, columnwise_data, columnwise_scale_inv);
+      }
+    }
+    if (Turn::kTurns > 1) __syncthreads();
   }
 }
 
@@ -223,4 +268,4 @@ __constant__ Launch four_over_six_amax_launch = TensorAmax::kLaunch;
 __constant__ Launch four_over_six_amax_rows_launch = {kWarps, kWholeRow, kThreads, 0, Schedule::tiles};
 __constant__ Launch four_over_six_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch four_over_six_encode_tile_launch = {Turn::kRows, Turn::kCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch four_over_six_encode_tile_launch = kTurnLaunch;

@@ -13,6 +13,7 @@
 // Run it: make verify R=grouped          Time it: make bench R=grouped
 #include "chunk.cuh"
 #include "grouped.cuh"
+#include "per_tensor.cuh"
 #include "per_token.cuh"
 #include "rht.cuh"
 #include "shares.cuh"
@@ -38,20 +39,15 @@ constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
 constexpr int kRowwiseTileCols = 32 * kBlock;
 using RowwiseTiles = Tiles<kRowwiseTileRows, kRowwiseTileCols>;
-using TurnTiles = Tiles<Turn::kRows, Turn::kCols>;
+using TurnTiles = Tiles<kTurnLaunch.tile_rows, kTurnLaunch.tile_cols>;
 using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 
-// What registers allow without spilling.
+// What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are constants.
+constexpr int kTileBlocksPerSm = 3;
 template <typename Dtype, Activation activation>
-constexpr int kTileBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : 4;
+constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
 template <typename Dtype, Activation activation>
-constexpr int kRowwiseBlocksPerSm = activation == Activation::none ? sizeof(Dtype) == 4 ? 2 : 3
-                                    : sizeof(Dtype) == 4           ? 1
-                                                                   : 2;
-template <Outputs outputs, Activation activation>
-constexpr int kTokenBlocksPerSm = activation != Activation::none   ? 2
-                                  : outputs == Outputs::columnwise ? 3
-                                                                   : 4;
+constexpr int kRowwiseBlocks = (activation == Activation::none ? 3 : 2) - (sizeof(Dtype) == 4);
 constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
@@ -59,14 +55,6 @@ constexpr int kDbiasBlocksPerSm = 2;
 // =====================================================================================================================
 // Helpers
 // =====================================================================================================================
-
-// Steps 4 to 6 of per_tensor for sixteen values whose scale covers `amax`.
-template <Rounding rounding>
-__device__ __forceinline__ EncodedBlock
-encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
-  if constexpr (rounding == Rounding::rne) return encode_block<Multiplier::reciprocal>(x, amax, global);
-  return encode_block<Multiplier::reciprocal>(x, amax, global, philox(seed, u64(block), direction, offset));
-}
 
 // S_enc and S_dec of every tensor in both directions, in shared memory
 struct GroupScales {
@@ -265,7 +253,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 // =====================================================================================================================
 
 template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, activation>) grouped_encode_rowwise(
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype, activation>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     const Dtype* __restrict__ act_input,     // (elements,), or null
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -294,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, activatio
       const int row = first_row + i * kWarps;
       float values[kBlock];
       unpack(x[i], values);
-      const EncodedBlock encoded = encode<rounding>(
+      const EncodedBlock encoded = encode<rounding, false>(
           values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
       store_block<scale_layout>(
           rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
@@ -305,7 +293,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, activatio
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activation>) grouped_encode_tile(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocks<Dtype, activation>) grouped_encode_tile(
     const Dtype* __restrict__ input,            // (elements,)
     const Dtype* __restrict__ act_input,        // (elements,), or null
     const i64* __restrict__ first_dims,         // (num_tensors,)
@@ -319,70 +307,19 @@ __global__ void __launch_bounds__(Turn::kThreads, kTileBlocksPerSm<Dtype, activa
     u8* __restrict__ columnwise_scale_inv,      // of each tensor, padded, e4m3
     int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
-  static_assert(!rht || sizeof(Dtype) == 2, "rht is defined on bf16");
-  __shared__ SharedTile<Dtype> tile;
+  __shared__ PerTensorTile<Dtype> shared;
   __shared__ Group group;
   __shared__ GroupScales scales;
   scales.read(rowwise_amax, columnwise_amax, num_tensors);
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
   for_each_item(group, [&](int index, const Member& tensor, u32 item) {
     const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
-    const TileOrigin origin = TurnTiles::origin(tensor.cols, item);
     __syncthreads();
-
-    // Rowwise: from registers, on the way into shared memory.
-    {
-      const RowRole role;
-      const int block_col = origin.col / kBlock + role.block;
-      const ScaleExtents extents(tensor.rows, u32(tensor.cols) / kBlock);
-      Packed16<Dtype> x[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) x[i] = source.block(extents, origin.row + role.row(i), block_col);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) tile.store(role, i, x[i]);
-      if constexpr (outputs == Outputs::both) {
-        const GlobalScale global = scales.scale[0][index];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int row = origin.row + role.row(i);
-          float values[kBlock];
-          unpack(x[i], values);
-          const EncodedBlock encoded = encode<rounding>(
-              values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
-          store_block<scale_layout>(
-              rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
-              encoded);
-        }
-      }
-    }
-    __syncthreads();
-    // Columnwise: the same of the transpose.
-    {
-      const ColumnRole role;
-      const int block_row = origin.row / kBlock + role.band;
-      const ScaleExtents extents(tensor.cols, u32(tensor.rows) / kBlock);
-      const GlobalScale global = scales.scale[1][index];
-      const ColumnPair<Dtype> pair = tile.column_pair(role);
-#pragma unroll
-      for (int column = 0; column < 2; ++column) {
-        const int col = origin.col + role.col + column;
-        float values[kBlock];
-        pair.unpack(column, values);
-        float amax;
-        if constexpr (rht) {
-          const Packed16<bf16> y = rht16_bf16<kPerTensorSigns>(values);
-          amax = block_amax(y);
-          unpack(y, values);
-        } else {
-          amax = pair.amax(column);
-        }
-        const EncodedBlock encoded =
-            encode<rounding>(values, amax, global, seed, block_index(extents, col, block_row), 1, offset + index);
-        store_block<scale_layout>(
-            columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv, extents, col,
-            block_row, encoded);
-      }
-    }
+    encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
+        shared, source, [&] { return scales.scale[0][index]; }, [&] { return scales.scale[1][index]; },
+        rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv,
+        columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows,
+        tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
   });
 }
 
@@ -460,7 +397,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(Turn::kThreads, kTokenBlocksPerSm<outputs, activation>) grouped_per_token_encode(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocks<bf16, activation>) grouped_per_token_encode(
     const bf16* __restrict__ input,             // (elements,)
     const bf16* __restrict__ act_input,         // (elements,), or null
     const i64* __restrict__ first_dims,         // (num_tensors,)
@@ -500,7 +437,8 @@ __constant__ Launch grouped_amax_dbias_launch = {
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 3, Schedule::persistent};
-__constant__ Launch grouped_encode_tile_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 4, Schedule::persistent};
+__constant__ Launch grouped_encode_tile_launch = {
+    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kTileBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_launch = {
     AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_rht_launch = {
@@ -508,4 +446,4 @@ __constant__ Launch grouped_per_token_amax_rht_launch = {
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_encode_launch = {
-    Turn::kRows, Turn::kCols, Turn::kThreads, 4, Schedule::persistent};
+    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kTileBlocksPerSm, Schedule::persistent};

@@ -36,16 +36,27 @@ __device__ __forceinline__ i64 scale_offset(int row, int block, int padded_block
 // Blocks of a matrix of `extents.rows` lines, each of `extents.blocks` blocks
 // ---------------------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ i64 block_index(const ScaleExtents& extents, int line, int block) {
-  return row_offset(line, extents.blocks) + block;
-}
+// Where a block lies: its first element, and whether the matrix holds it at all.
+struct BlockPlace {
+  i64 element;
+  bool inside;
+
+  __device__ BlockPlace(const ScaleExtents& extents, int line, int block)
+      : element(row_offset(line, extents.blocks * kBlock) + block * kBlock), inside(extents.holds(line, block)) {}
+};
 
 // Zeros outside the matrix.
 template <typename Dtype>
 __device__ __forceinline__ Packed16<Dtype> load_block(
     const Dtype* __restrict__ input, const ScaleExtents& extents, int line, int block) {
-  if (!extents.holds(line, block)) return {};
-  return load16(input + block * kBlock + row_offset(line, extents.blocks * kBlock));
+  const BlockPlace place(extents, line, block);
+  if (!place.inside) return {};
+  return load16(input + place.element);
+}
+
+// How manyth block of the matrix it is
+__device__ __forceinline__ i64 block_index(const ScaleExtents& extents, int line, int block) {
+  return BlockPlace(extents, line, block).element / kBlock;
 }
 
 // Codes and scale byte of a block. Outside the matrix, where load_block made zeros and so the scale byte is the 0 of
@@ -54,10 +65,8 @@ template <ScaleLayout layout>
 __device__ __forceinline__ void store_block(
     u8* __restrict__ data, u8* __restrict__ scale_inv, const ScaleExtents& extents, int line, int block,
     const EncodedBlock& encoded) {
-  if (extents.holds(line, block)) {
-    store_codes(
-        data + block * i64(sizeof(Codes16)) + row_offset(line, extents.blocks * sizeof(Codes16)), 0, encoded.codes);
-  }
+  const BlockPlace place(extents, line, block);
+  if (place.inside) store_codes(data + place.element / 2, 0, encoded.codes);
   if (extents.allocated(line, block)) {
     scale_inv[scale_offset<layout>(line, block, extents.padded_blocks)] = u8(encoded.scale_inv);
   }

@@ -14,13 +14,14 @@
 #include "layout.cuh"
 #include "nvfp4.cuh"
 #include "tile.cuh"
+#include "turn.cuh"
 
 // =====================================================================================================================
 // Config
 // =====================================================================================================================
 
 constexpr int kWindowBlocks = kWindow / kBlock;
-static_assert(kWindow == Turn::kCols, "a tile holds one window of each of its rows, and two of each of its columns");
+static_assert(Turn<fp32>::kCols % kWindow == 0 && Turn<bf16>::kRows % kWindow == 0, "a tile holds whole windows");
 
 // =====================================================================================================================
 // Helpers
@@ -60,7 +61,7 @@ struct WindowPair {
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
 template <typename Dtype, Outputs outputs, Multiplier multiplier, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(Turn::kThreads) local_1x64_quantize(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1x64_quantize(
     const Dtype* __restrict__ input,        // (rows, cols)
     float* __restrict__ rowwise_amax,       // (rows, cols/64), or null
     u8* __restrict__ rowwise_data,          // (rows, cols/2) e2m1 pairs, or null
@@ -70,56 +71,70 @@ __global__ void __launch_bounds__(Turn::kThreads) local_1x64_quantize(
     u8* __restrict__ columnwise_scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) e4m3, or null
     int rows, int cols) {
   static_assert(multiplier != Multiplier::fast, "windows have no fast_math");
+  using Turn = ::Turn<Dtype>;
   __shared__ SharedTile<Dtype> tile;
-  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
+  const TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  // Rowwise: from registers, on the way into shared memory.
-  {
-    const RowRole role;
-    const int block_col = u32(origin.col) / kBlock + role.block;
-    const ScaleExtents extents(rows, u32(cols) / kBlock);
-    Packed16<Dtype> x[2];
+  for (int turn = 0; turn < Turn::kTurns; ++turn) {
+    const int first_col = origin.col + turn * Turn::kCols;
+    // Rowwise: from registers, on the way into shared memory.
+    {
+      const typename Turn::Role role;
+      const int block_col = u32(first_col) / kBlock + role.block;
+      Packed16<Dtype> x[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, origin.row + role.row(i), block_col);
-    if constexpr (outputs != Outputs::rowwise) {
+      for (int i = 0; i < Turn::kLines; ++i) {
+        x[i] = load_block(input, rowwise_extents, origin.row + role.row(i), block_col);
+      }
+      if constexpr (outputs != Outputs::rowwise) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) tile.store(role, i, x[i]);
-    }
-    if constexpr (outputs != Outputs::columnwise) {
-      const float amax[2] = {block_amax(x[0]), block_amax(x[1])};
-      const WindowPair windows = WindowPair::reduce<multiplier>(amax);
-      windows.store_amax(
-          rowwise_amax, origin.row + role.row(threadIdx.x % 2), block_col, rows, u32(extents.blocks) / kWindowBlocks);
+        for (int i = 0; i < Turn::kLines; ++i) tile.store(role, i, x[i]);
+      }
+      if constexpr (outputs != Outputs::columnwise) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = origin.row + role.row(i);
-        float values[kBlock];
-        unpack(x[i], values);
-        const EncodedBlock encoded = encode_block<multiplier>(values, amax[i], windows.scale[i]);
-        store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
+        for (int pair = 0; pair < Turn::kPairs; ++pair) {
+          const float amax[2] = {block_amax(x[2 * pair]), block_amax(x[2 * pair + 1])};
+          const WindowPair windows = WindowPair::reduce<multiplier>(amax);
+          windows.store_amax(
+              rowwise_amax, origin.row + role.row(2 * pair + threadIdx.x % 2), block_col, rows,
+              u32(rowwise_extents.blocks) / kWindowBlocks);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int row = origin.row + role.row(2 * pair + i);
+            float values[kBlock];
+            unpack(x[2 * pair + i], values);
+            const EncodedBlock encoded = encode_block<multiplier>(values, amax[i], windows.scale[i]);
+            store_block<scale_layout>(rowwise_data, rowwise_scale_inv, rowwise_extents, row, block_col, encoded);
+          }
+        }
       }
     }
-  }
-  if constexpr (outputs == Outputs::rowwise) return;
-  __syncthreads();
-  // Columnwise: the same of the transpose.
-  {
-    const ColumnRole role;
-    const int block_row = u32(origin.row) / kBlock + role.band;
-    const ScaleExtents extents(cols, u32(rows) / kBlock);
-    const ColumnPair<Dtype> pair = tile.column_pair(role);
-    const float amax[2] = {pair.amax(0), pair.amax(1)};
-    const WindowPair windows = WindowPair::reduce<multiplier>(amax);
-    windows.store_amax(
-        columnwise_amax, origin.col + role.col + threadIdx.x % 2, block_row, cols, u32(extents.blocks) / kWindowBlocks);
+    if constexpr (outputs == Outputs::rowwise) continue;
+    __syncthreads();
+    // Columnwise: the same of the transpose.
+    {
+      const ColumnRole role;
+      const int block_row = u32(origin.row) / kBlock + role.band;
 #pragma unroll
-    for (int column = 0; column < 2; ++column) {
-      const int col = origin.col + role.col + column;
-      float values[kBlock];
-      pair.unpack(column, values);
-      const EncodedBlock encoded = encode_block<multiplier>(values, amax[column], windows.scale[column]);
-      store_block<scale_layout>(columnwise_data, columnwise_scale_inv, extents, col, block_row, encoded);
+      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+        const int col = first_col + role.pair_col(pair_index);
+        const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
+        const float amax[2] = {pair.amax(0), pair.amax(1)};
+        const WindowPair windows = WindowPair::reduce<multiplier>(amax);
+        windows.store_amax(
+            columnwise_amax, col + threadIdx.x % 2, block_row, cols, u32(columnwise_extents.blocks) / kWindowBlocks);
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+          float values[kBlock];
+          pair.unpack(column, values);
+          const EncodedBlock encoded = encode_block<multiplier>(values, amax[column], windows.scale[column]);
+          store_block<scale_layout>(
+              columnwise_data, columnwise_scale_inv, columnwise_extents, col + column, block_row, encoded);
+        }
+      }
     }
+    if (Turn::kTurns > 1) __syncthreads();
   }
 }
 
@@ -127,4 +142,4 @@ __global__ void __launch_bounds__(Turn::kThreads) local_1x64_quantize(
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch local_1x64_quantize_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};
+__constant__ Launch local_1x64_quantize_launch = kTurnLaunch;

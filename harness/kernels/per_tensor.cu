@@ -12,9 +12,7 @@
 // rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; only it is rotated by rht.
 //
 // Run it: make verify R=per_tensor          Time it: make bench R=per_tensor
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "rht.cuh"
+#include "per_tensor.cuh"
 #include "tile.cuh"
 
 // =====================================================================================================================
@@ -35,19 +33,6 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 // What registers allow without spilling.
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
-
-// =====================================================================================================================
-// Helpers
-// =====================================================================================================================
-
-// Steps 4 to 6 for sixteen values whose scale covers `amax`.
-template <Rounding rounding, bool fast_math>
-__device__ __forceinline__ EncodedBlock
-encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
-  constexpr Multiplier multiplier = fast_math ? Multiplier::fast : Multiplier::reciprocal;
-  if constexpr (rounding == Rounding::rne) return encode_block<multiplier>(x, amax, global);
-  return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
-}
 
 // =====================================================================================================================
 // amax (step 1)
@@ -159,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(Turn::kThreads) per_tensor_encode_tile(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) per_tensor_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (1,), or null
     const float* __restrict__ columnwise_amax,  // (1,)
@@ -169,70 +154,12 @@ __global__ void __launch_bounds__(Turn::kThreads) per_tensor_encode_tile(
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
-  static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
-  __shared__ SharedTile<Dtype> tile;
-  __shared__ float tile_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
-  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
-
-  // Rowwise: from registers, on the way into shared memory.
-  {
-    const RowRole role;
-    const int block_col = origin.col / kBlock + role.block;
-    const ScaleExtents extents(rows, cols / kBlock);
-    Packed16<Dtype> x[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, origin.row + role.row(i), block_col);
-    float amax[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      amax[i] = block_amax(x[i]);
-      tile.store(role, i, x[i]);
-    }
-    if constexpr (block == Block::block_16x16) {
-      amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
-      if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
-    }
-    if constexpr (outputs == Outputs::both) {
-      const GlobalScale global = global_scale(*rowwise_amax, kE4m3Max);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = origin.row + role.row(i);
-        const i64 index = block_index(extents, row, block_col);
-        float values[kBlock];
-        unpack(x[i], values);
-        const EncodedBlock encoded = encode<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
-        store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
-      }
-    }
-  }
-  __syncthreads();
-  // Columnwise: the same of the transpose.
-  {
-    const ColumnRole role;
-    const int block_row = origin.row / kBlock + role.band;
-    const ScaleExtents extents(cols, rows / kBlock);
-    const GlobalScale global = global_scale(*columnwise_amax, kE4m3Max);
-    const ColumnPair<Dtype> pair = tile.column_pair(role);
-#pragma unroll
-    for (int column = 0; column < 2; ++column) {
-      const int col = origin.col + role.col + column;
-      float values[kBlock];
-      pair.unpack(column, values);
-      float amax;
-      if constexpr (rht) {
-        const Packed16<bf16> y = rht16_bf16<sign_mask>(values);
-        amax = block_amax(y);
-        unpack(y, values);
-      } else if constexpr (block == Block::block_16x16) {
-        amax = tile_amax[role.band][role.col / kBlock];
-      } else {
-        amax = pair.amax(column);
-      }
-      const i64 index = block_index(extents, col, block_row);
-      const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
-      store_block<scale_layout>(columnwise_data, columnwise_scale_inv, extents, col, block_row, encoded);
-    }
-  }
+  __shared__ PerTensorTile<Dtype> shared;
+  const Source<Dtype, Activation::none> source = {input, nullptr};
+  encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
+      shared, source, [&] { return global_scale(*rowwise_amax, kE4m3Max); },
+      [&] { return global_scale(*columnwise_amax, kE4m3Max); }, rowwise_data, rowwise_scale_inv, columnwise_data,
+      columnwise_scale_inv, rows, cols, tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols), seed, offset);
 }
 
 // =====================================================================================================================
@@ -243,4 +170,4 @@ __constant__ Launch per_tensor_amax_launch = TensorAmax::kLaunch;
 __constant__ Launch per_tensor_amax_rht_launch = {kBlock, kThreads * kRhtCols, kThreads, 4, Schedule::persistent};
 __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch per_tensor_encode_tile_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};
+__constant__ Launch per_tensor_encode_tile_launch = kTurnLaunch;

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(AmaxStrip<false>::kThreads, kAmaxBlocksPerSm) 
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,), or null
-    u32* __restrict__ rowwise_state,      // (rows + rows/32,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
+    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, false, 0>(input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
 }
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,)
-    u32* __restrict__ rowwise_state,      // (rows + rows/32,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
+    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, true, sign_mask>(
       input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
-__global__ void __launch_bounds__(Turn::kThreads) per_token_encode(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) per_token_encode(
     const bf16* __restrict__ input,             // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (rows,), or null
     const float* __restrict__ columnwise_amax,  // (cols,), or null
@@ -109,10 +109,10 @@ __global__ void __launch_bounds__(Turn::kThreads) per_token_encode(
     u8* __restrict__ columnwise_scale_inv,      // (cols, rows/16) e4m3, or null
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeTile shared;
-  TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
+  TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
   if (origin.row >= rows) return;
   // From the bottom up: what the amax read last is still in the L2.
-  origin.row = rows - Turn::kRows - origin.row;
+  origin.row = rows - kTurnLaunch.tile_rows - origin.row;
   const Source<bf16, Activation::none> source = {input, nullptr};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
       shared, source, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
@@ -130,4 +130,4 @@ __constant__ Launch per_token_amax_rht_launch = {
     AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm,
     Schedule::persistent};
 __constant__ Launch per_token_amax_2d_launch = TensorAmax::kLaunch;
-__constant__ Launch per_token_encode_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};
+__constant__ Launch per_token_encode_launch = kTurnLaunch;

@@ -7,30 +7,28 @@
 #include "rht.cuh"
 #include "source.cuh"
 #include "tile.cuh"
+#include "turn.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // amax: the largest magnitude of every row and of every column, in one read
 // ---------------------------------------------------------------------------------------------------------------------
 
-// A block of threads takes chunks of rows, one below the other, of a strip of columns. Its warps are `kAcross` side by
-// side and `kDown` one below the other; a lane has `kLaneCols` columns of `kWarpRows` rows in flight. Column maxima stay
-// in registers to the end, row maxima of `kHold` rows in shared memory. A flat strip would merge columns more often, a
-// steep one rows.
+// A block of threads takes chunks of rows, one below the other, of a strip of columns: a warp 32 neighbouring pieces of
+// it, a lane `kLaneCols` columns of a piece. Column maxima stay in registers to the end; row maxima, which the warps
+// have shares of, in shared memory.
 template <bool rht>
 struct AmaxStrip {
   static constexpr int kThreads = 256;
-  static constexpr int kAcross = 2;
-  static constexpr int kDown = kThreads / 32 / kAcross;
+  static constexpr int kWarps = kThreads / 32;
   static constexpr int kLaneCols = rht ? 4 : 8;
   static constexpr int kWords = kLaneCols / 2;
   static constexpr int kWarpCols = 32 * kLaneCols;
-  static constexpr int kCols = kAcross * kWarpCols;
-  static constexpr int kWarpRows = rht ? kBlock : 8;
-  static constexpr int kRows = kDown * kWarpRows;
-  static constexpr int kHold = 1024;
+  static constexpr int kCols = kWarps * kWarpCols;
+  static constexpr int kRows = rht ? kBlock : 8;  // of a chunk: what a lane has in flight, and with rht what it rotates
+  static constexpr int kHold = 512;               // rows whose maxima are held until all warps have theirs
 
-  alignas(4) u16 rows[kHold][kAcross];  // bf16
-  float cols[kDown][kCols];
+  alignas(16) u16 rows[kHold][kWarps];  // bf16
+  float cols[kWarps][kWarpCols];
 
   // A lane's columns of a row.
   __device__ static void load(const bf16* __restrict__ source, u32 (&word)[kWords]) {
@@ -84,32 +82,28 @@ __device__ __forceinline__ void per_token_amax_share(
   using Strip = AmaxStrip<rht>;
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int across = warp % Strip::kAcross, down = warp / Strip::kAcross;
-  const int strip_col = across * Strip::kWarpCols + lane * Strip::kLaneCols;  // in the strip
-  const bool inside = share.col + strip_col < cols;
+  const int warp_col = share.col + warp * Strip::kWarpCols;
+  const int lane_col = warp_col + lane * Strip::kLaneCols;
 
   u32 column_words[Strip::kWords] = {};
   float column_max[Strip::kLaneCols] = {};
   int held = 0;  // rows
   for (int chunk = share.first; chunk < share.end; chunk += share.step) {
-    const int row = chunk * Strip::kRows + down * Strip::kWarpRows;
-    const bf16* corner = input + row_offset(row, cols) + share.col + strip_col;
-    u32 word[Strip::kWarpRows][Strip::kWords] = {};
-    if (inside) {
+    const bf16* corner = input + row_offset(chunk * Strip::kRows, cols) + lane_col;
+    u32 word[Strip::kRows][Strip::kWords] = {};
+    if (lane_col < cols) {
 #pragma unroll
-      for (int r = 0; r < Strip::kWarpRows; ++r) Strip::load(corner + i64(r) * cols, word[r]);
+      for (int r = 0; r < Strip::kRows; ++r) Strip::load(corner + i64(r) * cols, word[r]);
     }
     if constexpr (kByRow) {
-      u32 own = 0;
+      float own = 0.0f;
 #pragma unroll
-      for (int r = 0; r < Strip::kWarpRows; ++r) {
+      for (int r = 0; r < Strip::kRows; ++r) {
         const u32 bits = __float_as_uint(amax_of_word<bf16>(absmax<bf16>(word[r])));
         const u32 largest = __reduce_max_sync(~0u, bits);
-        if (lane == r) own = largest;
+        if (lane == r) own = __uint_as_float(largest);
       }
-      if (lane < Strip::kWarpRows) {
-        shared.rows[held + down * Strip::kWarpRows + lane][across] = u16(own >> 16);
-      }
+      if (lane < Strip::kRows) shared.rows[held + lane][warp] = u16(__float_as_uint(own) >> 16);
     }
     if constexpr (kByCol && rht) {
 #pragma unroll
@@ -121,7 +115,7 @@ __device__ __forceinline__ void per_token_amax_share(
       }
     } else if constexpr (kByCol) {
 #pragma unroll
-      for (int r = 0; r < Strip::kWarpRows; ++r) {
+      for (int r = 0; r < Strip::kRows; ++r) {
 #pragma unroll
         for (int w = 0; w < Strip::kWords; ++w) {
           column_words[w] = max2(column_words[w], abs2(word[r][w], bf16{}), bf16{});
@@ -135,9 +129,8 @@ __device__ __forceinline__ void per_token_amax_share(
       __syncthreads();
       const int first_held = chunk - (held / Strip::kRows - 1) * share.step;
       for (int r = threadIdx.x; r < held; r += Strip::kThreads) {
-        u32 warps[Strip::kAcross / 2];
-#pragma unroll
-        for (int w = 0; w < Strip::kAcross / 2; ++w) warps[w] = reinterpret_cast<const u32*>(shared.rows[r])[w];
+        const uint4 v = *reinterpret_cast<const uint4*>(shared.rows[r]);
+        const u32 warps[] = {v.x, v.y, v.z, v.w};
         by_row.add(share.row<rht>(first_held, r), amax_of_word<bf16>(absmax<bf16>(warps)));
       }
       if (!last) __syncthreads();
@@ -147,16 +140,14 @@ __device__ __forceinline__ void per_token_amax_share(
   if constexpr (kByCol) {
 #pragma unroll
     for (int c = 0; c < Strip::kLaneCols; ++c) {
-      shared.cols[down][strip_col + c] =
+      shared.cols[warp][lane * Strip::kLaneCols + c] =
           rht ? __fmul_rn(column_max[c], kRhtNorm) : element_of_word<bf16>(column_words[c / 2], c % 2);
     }
-    __syncthreads();
+    __syncwarp();
     // Neighbouring lanes add neighbouring columns: the L2 merges a sector at a time.
-    for (int c = threadIdx.x; c < Strip::kCols && share.col + c < cols; c += Strip::kThreads) {
-      float m = shared.cols[0][c];
 #pragma unroll
-      for (int i = 1; i < Strip::kDown; ++i) m = fmaxf(m, shared.cols[i][c]);
-      by_col.add(share.col + c, m);
+    for (int c = lane; c < Strip::kWarpCols; c += 32) {
+      if (warp_col + c < cols) by_col.add(warp_col + c, shared.cols[warp][c]);
     }
   }
 
@@ -187,7 +178,7 @@ __device__ __forceinline__ void per_token_amax_share(
 
 struct EncodeTile {
   SharedTile<bf16> tile;
-  float square_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
+  float square_amax[Turn<bf16>::kBands][Turn<bf16>::kBlocks];  // of 16x16 tiles
 };
 
 // Global scales of the two lines of a RowRole or ColumnRole. A thread divides for one of them.
@@ -227,8 +218,8 @@ __device__ __forceinline__ void store_inner_block(
   scale_inv[scale_offset<layout>(line, block, blocks)] = u8(encoded.scale_inv);
 }
 
-// The tile of Turn::kRows x Turn::kCols at `origin`. Called by all Turn::kThreads threads; shared memory may be used
-// again after the next barrier.
+// The tile of kTurnLaunch at `origin`. Called by all its threads; shared memory may be used again after the next
+// barrier.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
     Activation activation>
@@ -238,38 +229,46 @@ __device__ __forceinline__ void per_token_encode_tile(
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
+  using Turn = ::Turn<bf16>;
   const bool odd = threadIdx.x % 2 != 0;
 
   // Rowwise: from registers, on the way into shared memory.
   {
-    const RowRole role;
+    const typename Turn::Role role;
     const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
-    Packed16<bf16> x[2];
+    Packed16<bf16> x[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < Turn::kLines; ++i) {
       x[i] = source.block(row_offset(origin.row + role.row(i), cols) + block_col * kBlock);
     }
-    float amax[2];
+    float amax[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < Turn::kLines; ++i) {
       amax[i] = block_amax(x[i]);
       if constexpr (outputs != Outputs::rowwise) shared.tile.store(role, i, x[i]);
     }
     if constexpr (weight_2d) {
-      amax[0] = amax[1] = band_max(fmaxf(amax[0], amax[1]));
+#pragma unroll
+      for (int i = 1; i < Turn::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
+      amax[0] = band_max<Turn::kBlocks>(amax[0]);
+#pragma unroll
+      for (int i = 1; i < Turn::kLines; ++i) amax[i] = amax[0];
       if (role.first == 0) shared.square_amax[role.band][role.block] = amax[0];
     }
     if constexpr (outputs != Outputs::columnwise) {
-      const ScalePair<weight_2d> lines(__ldg(rowwise_amax + origin.row + role.row(odd)));
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = origin.row + role.row(i);
-        const i64 index = row_offset(row, blocks) + block_col;
-        float values[kBlock];
-        unpack(x[i], values);
-        const EncodedBlock encoded =
-            per_token_encode_block<false, rounding, weight_2d>(values, amax[i], lines.scale[i], seed, index, 0, offset);
-        store_inner_block<scale_layout>(rowwise_data, rowwise_scale_inv, row, block_col, blocks, encoded);
+      for (int i = 0; i < Turn::kLines; i += 2) {
+        const ScalePair<weight_2d> lines(__ldg(rowwise_amax + origin.row + role.row(i + odd)));
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int row = origin.row + role.row(i + k);
+          const i64 index = row_offset(row, blocks) + block_col;
+          float values[kBlock];
+          unpack(x[i + k], values);
+          const EncodedBlock encoded = per_token_encode_block<false, rounding, weight_2d>(
+              values, amax[i + k], lines.scale[k], seed, index, 0, offset);
+          store_inner_block<scale_layout>(rowwise_data, rowwise_scale_inv, row, block_col, blocks, encoded);
+        }
       }
     }
   }
@@ -278,29 +277,33 @@ __device__ __forceinline__ void per_token_encode_tile(
     __syncthreads();
     const ColumnRole role;
     const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
-    const ScalePair<weight_2d> lines(__ldg(columnwise_amax + origin.col + role.col + odd));
-    const ColumnPair<bf16> pair = shared.tile.column_pair(role);
 #pragma unroll
-    for (int column = 0; column < 2; ++column) {
-      const int col = origin.col + role.col + column;
-      const i64 index = row_offset(col, blocks) + block_row;
-      float values[kBlock];
-      pair.unpack(column, values);
-      float amax;
-      if constexpr (rht) {
-        rht16<sign_mask>(values);
-        amax = 0.0f;
+    for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+      const int col_in_tile = role.pair_col(pair_index);
+      const ScalePair<weight_2d> lines(__ldg(columnwise_amax + origin.col + col_in_tile + odd));
+      const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
 #pragma unroll
-        for (int i = 0; i < kBlock; ++i) amax = fmaxf(amax, fabsf(values[i]));
-        amax = __fmul_rn(amax, kRhtNorm);
-      } else if constexpr (weight_2d) {
-        amax = shared.square_amax[role.band][role.col / kBlock];
-      } else {
-        amax = pair.amax(column);
+      for (int column = 0; column < 2; ++column) {
+        const int col = origin.col + col_in_tile + column;
+        const i64 index = row_offset(col, blocks) + block_row;
+        float values[kBlock];
+        pair.unpack(column, values);
+        float amax;
+        if constexpr (rht) {
+          rht16<sign_mask>(values);
+          amax = 0.0f;
+#pragma unroll
+          for (int i = 0; i < kBlock; ++i) amax = fmaxf(amax, fabsf(values[i]));
+          amax = __fmul_rn(amax, kRhtNorm);
+        } else if constexpr (weight_2d) {
+          amax = shared.square_amax[role.band][col_in_tile / kBlock];
+        } else {
+          amax = pair.amax(column);
+        }
+        const EncodedBlock encoded =
+            per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
+        store_inner_block<ScaleLayout::compact>(columnwise_data, columnwise_scale_inv, col, block_row, blocks, encoded);
       }
-      const EncodedBlock encoded =
-          per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
-      store_inner_block<ScaleLayout::compact>(columnwise_data, columnwise_scale_inv, col, block_row, blocks, encoded);
     }
   }
 }

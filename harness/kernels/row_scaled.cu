@@ -15,6 +15,7 @@
 #include "layout.cuh"
 #include "nvfp4.cuh"
 #include "tile.cuh"
+#include "turn.cuh"
 
 // =====================================================================================================================
 // Config
@@ -204,7 +205,7 @@ __global__ void __launch_bounds__(kThreads) row_scaled_amax(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(Turn::kThreads) row_scaled_encode_tile(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) row_scaled_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (rows,), or null
     const float* __restrict__ columnwise_amax,  // (cols,)
@@ -214,47 +215,62 @@ __global__ void __launch_bounds__(Turn::kThreads) row_scaled_encode_tile(
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use row_scaled_quantize");
+  using Turn = ::Turn<Dtype>;
   __shared__ SharedTile<Dtype> tile;
-  const TileOrigin origin = tile_origin(Turn::kRows, Turn::kCols);
+  const TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  // Rowwise: from registers, on the way into shared memory.
-  {
-    const RowRole role;
-    const int block_col = u32(origin.col) / kBlock + role.block;
-    const ScaleExtents extents(rows, u32(cols) / kBlock);
-    Packed16<Dtype> x[2];
+  for (int turn = 0; turn < Turn::kTurns; ++turn) {
+    const int first_col = origin.col + turn * Turn::kCols;
+    // Rowwise: from registers, on the way into shared memory.
+    {
+      const typename Turn::Role role;
+      const int block_col = u32(first_col) / kBlock + role.block;
+      Packed16<Dtype> x[Turn::kLines];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, origin.row + role.row(i), block_col);
+      for (int i = 0; i < Turn::kLines; ++i) {
+        x[i] = load_block(input, rowwise_extents, origin.row + role.row(i), block_col);
+      }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) tile.store(role, i, x[i]);
-    if constexpr (outputs == Outputs::both) {
-      const LinePair lines(rowwise_amax, origin.row + role.row(threadIdx.x % 2), rows);
+      for (int i = 0; i < Turn::kLines; ++i) tile.store(role, i, x[i]);
+      if constexpr (outputs == Outputs::both) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float values[kBlock];
-        unpack(x[i], values);
-        const EncodedBlock encoded = encode_block<Multiplier::reciprocal>(values, block_amax(x[i]), lines.scale[i]);
-        store_block<scale_layout>(
-            rowwise_data, rowwise_scale_inv, extents, origin.row + role.row(i), block_col, encoded);
+        for (int i = 0; i < Turn::kLines; i += 2) {
+          const LinePair lines(rowwise_amax, origin.row + role.row(i + threadIdx.x % 2), rows);
+#pragma unroll
+          for (int k = 0; k < 2; ++k) {
+            const int row = origin.row + role.row(i + k);
+            float values[kBlock];
+            unpack(x[i + k], values);
+            const EncodedBlock encoded =
+                encode_block<Multiplier::reciprocal>(values, block_amax(x[i + k]), lines.scale[k]);
+            store_block<scale_layout>(rowwise_data, rowwise_scale_inv, rowwise_extents, row, block_col, encoded);
+          }
+        }
       }
     }
-  }
-  __syncthreads();
-  // Columnwise: the same of the transpose.
-  {
-    const ColumnRole role;
-    const int block_row = u32(origin.row) / kBlock + role.band;
-    const ScaleExtents extents(cols, u32(rows) / kBlock);
-    const LinePair lines(columnwise_amax, origin.col + role.col + threadIdx.x % 2, cols);
-    const ColumnPair<Dtype> pair = tile.column_pair(role);
+    __syncthreads();
+    // Columnwise: the same of the transpose.
+    {
+      const ColumnRole role;
+      const int block_row = u32(origin.row) / kBlock + role.band;
 #pragma unroll
-    for (int column = 0; column < 2; ++column) {
-      float values[kBlock];
-      pair.unpack(column, values);
-      const EncodedBlock encoded = encode_block<Multiplier::reciprocal>(values, pair.amax(column), lines.scale[column]);
-      store_block<scale_layout>(
-          columnwise_data, columnwise_scale_inv, extents, origin.col + role.col + column, block_row, encoded);
+      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+        const int col = first_col + role.pair_col(pair_index);
+        const LinePair lines(columnwise_amax, col + threadIdx.x % 2, cols);
+        const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+          float values[kBlock];
+          pair.unpack(column, values);
+          const EncodedBlock encoded =
+              encode_block<Multiplier::reciprocal>(values, pair.amax(column), lines.scale[column]);
+          store_block<scale_layout>(
+              columnwise_data, columnwise_scale_inv, columnwise_extents, col + column, block_row, encoded);
+        }
+      }
     }
+    if (Turn::kTurns > 1) __syncthreads();
   }
 }
 
@@ -265,4 +281,4 @@ __global__ void __launch_bounds__(Turn::kThreads) row_scaled_encode_tile(
 __constant__ Launch row_scaled_quantize_launch = {kRowsPerTile, kWholeRow, kThreads, 0, Schedule::tiles};
 __constant__ Launch row_scaled_clear_amax_launch = {kThreads, kThreads, kThreads, 1, Schedule::persistent};
 __constant__ Launch row_scaled_amax_launch = {kAmaxTileRows, kAmaxTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch row_scaled_encode_tile_launch = {Turn::kRows, Turn::kCols, Turn::kThreads, 0, Schedule::tiles};
+__constant__ Launch row_scaled_encode_tile_launch = kTurnLaunch;

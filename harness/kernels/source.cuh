@@ -4,6 +4,7 @@
 
 #include "activations.cuh"
 #include "layout.cuh"
+#include "turn.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Between fp32 and the type of the tensor, nearest-even
@@ -77,8 +78,9 @@ struct Source {
 
   // Of a block of a line; zeros outside the matrix
   __device__ Packed16<Dtype> block(const ScaleExtents& extents, int line, int block) const {
-    if (!extents.holds(line, block)) return {};
-    return this->block(block_index(extents, line, block) * kBlock);
+    const BlockPlace place(extents, line, block);
+    if (!place.inside) return {};
+    return this->block(place.element);
   }
 
   // Of two neighbouring columns, in fp32
