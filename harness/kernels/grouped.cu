@@ -47,7 +47,7 @@ constexpr int kTileBlocksPerSm = 3;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
 template <typename Dtype, Activation activation>
-constexpr int kRowwiseBlocks = (activation == Activation::none ? 3 : 2) - (sizeof(Dtype) == 4);
+constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : activation == Activation::none ? 3 : 2;
 constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
