@@ -27,13 +27,13 @@ WRONG = {
     ),
     "tensors share their random bits": (
         "grouped.cu",
-        "block_row), 1, offset + index)",
-        "block_row), 1, offset)",
+        "tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index)",
+        "tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset)",
         ROWS_VARY,
     ),
     "chunks of 256 rows": ("grouped.cuh", "kChunkRows = 128;", "kChunkRows = 256;", SUMS),
     "chunks are summed from the last": ("grouped.cu", "sum = __fadd_rn(sum, *partial)", "sum = *partial", SUMS),
-    "no row or column ends a tile": ("source.cuh", "if (!extents.holds(line, block)) return {};", "", EDGES),
+    "no row or column ends a tile": ("source.cuh", "if (!place.inside) return {};", "", EDGES),
     "maxima stay in the scratch": (
         "grouped.cuh",
         "atomicExch(&state->bits[v][index], 0u)",
@@ -46,10 +46,10 @@ WRONG = {
         "columnwise_amax, rowwise_data",
         LINES,
     ),
-    "one ticket for all tensors": (
+    "a strip arrives for a team": (
         "shares.cuh",
-        "tickets + ticket, u32(arrivals)}",
-        "state + elements / 128, u32(arrivals)}",
+        "tensor, number, strips)",
+        "tensor, number, team)",
         LINES,
     ),
 }
