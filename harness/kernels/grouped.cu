@@ -43,11 +43,14 @@ using TurnTiles = Tiles<kTurnLaunch.tile_rows, kTurnLaunch.tile_cols>;
 using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 
 // What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are constants.
-constexpr int kTileBlocksPerSm = 3;
+constexpr int kTileBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
-template <typename Dtype, Activation activation>
-constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : activation == Activation::none ? 3 : 2;
+template <typename Dtype>
+constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : 2;
+template <bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+constexpr int kTokenBlocks =
+    rht && rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2 : kTileBlocks<bf16, activation>;
 constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
@@ -253,7 +256,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 // =====================================================================================================================
 
 template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype, activation>) grouped_encode_rowwise(
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     const Dtype* __restrict__ act_input,     // (elements,), or null
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -397,19 +400,20 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocks<bf16, activation>) grouped_per_token_encode(
-    const bf16* __restrict__ input,             // (elements,)
-    const bf16* __restrict__ act_input,         // (elements,), or null
-    const i64* __restrict__ first_dims,         // (num_tensors,)
-    const i64* __restrict__ last_dims,          // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
-    const float* __restrict__ rowwise_amax,     // (rows of all,), or null
-    const float* __restrict__ columnwise_amax,  // (cols of all,), or null
-    u8* __restrict__ rowwise_data,              // (elements/2,) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (elements/16,) e4m3, or null
-    u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
-    u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
-    int num_tensors, u64 seed, u32 offset) {
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rht, rounding, scale_layout, activation>)
+    grouped_per_token_encode(
+        const bf16* __restrict__ input,             // (elements,)
+        const bf16* __restrict__ act_input,         // (elements,), or null
+        const i64* __restrict__ first_dims,         // (num_tensors,)
+        const i64* __restrict__ last_dims,          // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+        const float* __restrict__ rowwise_amax,     // (rows of all,), or null
+        const float* __restrict__ columnwise_amax,  // (cols of all,), or null
+        u8* __restrict__ rowwise_data,              // (elements/2,) e2m1 pairs, or null
+        u8* __restrict__ rowwise_scale_inv,         // (elements/16,) e4m3, or null
+        u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
+        u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
+        int num_tensors, u64 seed, u32 offset) {
   __shared__ Group group;
   __shared__ EncodeTile tile;
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
@@ -436,7 +440,7 @@ __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
-    kRowwiseTileRows, kRowwiseTileCols, kThreads, 3, Schedule::persistent};
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, 2, Schedule::persistent};
 __constant__ Launch grouped_encode_tile_launch = {
     kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kTileBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_launch = {
