@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(AmaxStrip<false>::kThreads, kAmaxBlocksPerSm) 
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,), or null
-    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    u32* __restrict__ rowwise_state,      // (rows + rows/32,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, false, 0>(input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
 }
@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,)
-    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    u32* __restrict__ rowwise_state,      // (rows + rows/32,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, true, sign_mask>(
       input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
@@ -113,8 +113,9 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) per_tok
   if (origin.row >= rows) return;
   // From the bottom up: what the amax read last is still in the L2.
   origin.row = rows - kTurnLaunch.tile_rows - origin.row;
+  const Source<bf16, Activation::none> source = {input, nullptr};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
-      shared, input, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
+      shared, source, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
       columnwise_scale_inv, rows, cols, origin, seed, offset);
 }
 

@@ -5,6 +5,7 @@
 #include "layout.cuh"
 #include "nvfp4.cuh"
 #include "rht.cuh"
+#include "source.cuh"
 #include "tile.cuh"
 #include "turn.cuh"
 
@@ -12,22 +13,25 @@
 // amax: the largest magnitude of every row and of every column, in one read
 // ---------------------------------------------------------------------------------------------------------------------
 
-// A block of threads takes chunks of rows, one below the other, of a strip of columns: a warp 32 neighbouring pieces of
-// it, a lane `kLaneCols` columns of a piece. Column maxima stay in registers to the end; row maxima, which the warps
-// have shares of, in shared memory.
+// A block of threads takes chunks of rows, one below the other, of a strip of columns. Its warps are `kAcross` side by
+// side and `kDown` one below the other; a lane has `kLaneCols` columns of `kWarpRows` rows in flight. Column maxima stay
+// in registers to the end, row maxima of `kHold` rows in shared memory. A flat strip would merge columns more often, a
+// steep one rows.
 template <bool rht>
 struct AmaxStrip {
   static constexpr int kThreads = 256;
-  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kAcross = 2;
+  static constexpr int kDown = kThreads / 32 / kAcross;
   static constexpr int kLaneCols = rht ? 4 : 8;
   static constexpr int kWords = kLaneCols / 2;
   static constexpr int kWarpCols = 32 * kLaneCols;
-  static constexpr int kCols = kWarps * kWarpCols;
-  static constexpr int kRows = rht ? kBlock : 8;  // of a chunk: what a lane has in flight, and with rht what it rotates
-  static constexpr int kHold = 512;               // rows whose maxima are held until all warps have theirs
+  static constexpr int kCols = kAcross * kWarpCols;
+  static constexpr int kWarpRows = rht ? kBlock : 8;
+  static constexpr int kRows = kDown * kWarpRows;
+  static constexpr int kHold = 1024;
 
-  alignas(16) u16 rows[kHold][kWarps];  // bf16
-  float cols[kWarps][kWarpCols];
+  alignas(4) u16 rows[kHold][kAcross];  // bf16
+  float cols[kDown][kCols];
 
   // A lane's columns of a row.
   __device__ static void load(const bf16* __restrict__ source, u32 (&word)[kWords]) {
@@ -81,28 +85,32 @@ __device__ __forceinline__ void per_token_amax_share(
   using Strip = AmaxStrip<rht>;
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_col = share.col + warp * Strip::kWarpCols;
-  const int lane_col = warp_col + lane * Strip::kLaneCols;
+  const int across = warp % Strip::kAcross, down = warp / Strip::kAcross;
+  const int strip_col = across * Strip::kWarpCols + lane * Strip::kLaneCols;  // in the strip
+  const bool inside = share.col + strip_col < cols;
 
   u32 column_words[Strip::kWords] = {};
   float column_max[Strip::kLaneCols] = {};
   int held = 0;  // rows
   for (int chunk = share.first; chunk < share.end; chunk += share.step) {
-    const bf16* corner = input + row_offset(chunk * Strip::kRows, cols) + lane_col;
-    u32 word[Strip::kRows][Strip::kWords] = {};
-    if (lane_col < cols) {
+    const int row = chunk * Strip::kRows + down * Strip::kWarpRows;
+    const bf16* corner = input + row_offset(row, cols) + share.col + strip_col;
+    u32 word[Strip::kWarpRows][Strip::kWords] = {};
+    if (inside) {
 #pragma unroll
-      for (int r = 0; r < Strip::kRows; ++r) Strip::load(corner + i64(r) * cols, word[r]);
+      for (int r = 0; r < Strip::kWarpRows; ++r) Strip::load(corner + i64(r) * cols, word[r]);
     }
     if constexpr (kByRow) {
-      float own = 0.0f;
+      u32 own = 0;
 #pragma unroll
-      for (int r = 0; r < Strip::kRows; ++r) {
+      for (int r = 0; r < Strip::kWarpRows; ++r) {
         const u32 bits = __float_as_uint(amax_of_word<bf16>(absmax<bf16>(word[r])));
         const u32 largest = __reduce_max_sync(~0u, bits);
-        if (lane == r) own = __uint_as_float(largest);
+        if (lane == r) own = largest;
       }
-      if (lane < Strip::kRows) shared.rows[held + lane][warp] = u16(__float_as_uint(own) >> 16);
+      if (lane < Strip::kWarpRows) {
+        shared.rows[held + down * Strip::kWarpRows + lane][across] = u16(own >> 16);
+      }
     }
     if constexpr (kByCol && rht) {
 #pragma unroll
@@ -114,7 +122,7 @@ __device__ __forceinline__ void per_token_amax_share(
       }
     } else if constexpr (kByCol) {
 #pragma unroll
-      for (int r = 0; r < Strip::kRows; ++r) {
+      for (int r = 0; r < Strip::kWarpRows; ++r) {
 #pragma unroll
         for (int w = 0; w < Strip::kWords; ++w) {
           column_words[w] = max2(column_words[w], abs2(word[r][w], bf16{}), bf16{});
@@ -128,8 +136,9 @@ __device__ __forceinline__ void per_token_amax_share(
       __syncthreads();
       const int first_held = chunk - (held / Strip::kRows - 1) * share.step;
       for (int r = threadIdx.x; r < held; r += Strip::kThreads) {
-        const uint4 v = *reinterpret_cast<const uint4*>(shared.rows[r]);
-        const u32 warps[] = {v.x, v.y, v.z, v.w};
+        u32 warps[Strip::kAcross / 2];
+#pragma unroll
+        for (int w = 0; w < Strip::kAcross / 2; ++w) warps[w] = reinterpret_cast<const u32*>(shared.rows[r])[w];
         by_row.add(share.row<rht>(first_held, r), amax_of_word<bf16>(absmax<bf16>(warps)));
       }
       if (!last) __syncthreads();
@@ -139,14 +148,16 @@ __device__ __forceinline__ void per_token_amax_share(
   if constexpr (kByCol) {
 #pragma unroll
     for (int c = 0; c < Strip::kLaneCols; ++c) {
-      shared.cols[warp][lane * Strip::kLaneCols + c] =
+      shared.cols[down][strip_col + c] =
           rht ? __fmul_rn(column_max[c], kRhtNorm) : element_of_word<bf16>(column_words[c / 2], c % 2);
     }
-    __syncwarp();
+    __syncthreads();
     // Neighbouring lanes add neighbouring columns: the L2 merges a sector at a time.
+    for (int c = threadIdx.x; c < Strip::kCols && share.col + c < cols; c += Strip::kThreads) {
+      float m = shared.cols[0][c];
 #pragma unroll
-    for (int c = lane; c < Strip::kWarpCols; c += 32) {
-      if (warp_col + c < cols) by_col.add(warp_col + c, shared.cols[warp][c]);
+      for (int i = 1; i < Strip::kDown; ++i) m = fmaxf(m, shared.cols[i][c]);
+      by_col.add(share.col + c, m);
     }
   }
 
@@ -219,9 +230,11 @@ __device__ __forceinline__ void store_inner_block(
 
 // The tile of kTurnLaunch at `origin`. Called by all its threads; shared memory may be used again after the next
 // barrier.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
+template <
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
+    Activation activation>
 __device__ __forceinline__ void per_token_encode_tile(
-    EncodeTile& shared, const bf16* __restrict__ input, const float* __restrict__ rowwise_amax,
+    EncodeTile& shared, const Source<bf16, activation>& source, const float* __restrict__ rowwise_amax,
     const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {
@@ -236,7 +249,7 @@ __device__ __forceinline__ void per_token_encode_tile(
     Packed16<bf16> x[Turn::kLines];
 #pragma unroll
     for (int i = 0; i < Turn::kLines; ++i) {
-      x[i] = load16(input + row_offset(origin.row + role.row(i), cols) + block_col * kBlock);
+      x[i] = source.block(row_offset(origin.row + role.row(i), cols) + block_col * kBlock);
     }
     float amax[Turn::kLines];
 #pragma unroll

@@ -1,0 +1,522 @@
+// grouped: many tensors in one launch, each quantized as if it were alone.
+//
+// Contract (NUMERICS 8), rounding of each step to nearest-even in fp32:
+//   1. v      = grad, or grad * derivative(act_input), then rounded to the input's type for steps 3 and 4
+//   2. dbias  = sum of the v of step 1 before they are rounded: from 0 down each 128 rows of a column, then from 0 over
+//               the tensor's chunks in order, then rounded to the input's type
+//   3. amaxes = of each tensor, as the dense recipe has them; 0 for an empty tensor
+//   4. encode = of each tensor, with its own amaxes, as the dense recipe has it; sr counts its random bits from
+//               offset + index of the tensor
+// The tensors of `input` and of every output lie back to back, each with the padding it has alone. Empty tensors may
+// stand anywhere. At most 64 tensors.
+//
+// Run it: make verify R=grouped          Time it: make bench R=grouped
+#include "chunk.cuh"
+#include "grouped.cuh"
+#include "per_token.cuh"
+#include "rht.cuh"
+#include "shares.cuh"
+#include "source.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+constexpr int kThreads = 256;
+constexpr int kPerTensorSigns = 0xD7E8, kPerTokenSigns = 0xACE1;  // of rht
+
+// amax without rht: a block takes this many 16-byte vectors at a time.
+constexpr int kUnroll = 4;
+constexpr int kVectors = kThreads * kUnroll;
+
+// amax with rht: a thread rotates this many columns of 16 rows.
+constexpr int kRhtCols = 4;
+
+// encode rowwise: a warp covers 32 blocks of one row, a thread takes this many rows.
+constexpr int kWarps = kThreads / 32;
+constexpr int kRowwiseRepeat = 4;
+constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
+constexpr int kRowwiseTileCols = 32 * kBlock;
+using RowwiseTiles = Tiles<kRowwiseTileRows, kRowwiseTileCols>;
+using TurnTiles = Tiles<kTurnLaunch.tile_rows, kTurnLaunch.tile_cols>;
+using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
+
+// What registers allow without spilling.
+template <typename Dtype, Activation activation>
+constexpr int kTileBlocksPerSm = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : 4;
+template <typename Dtype, Activation activation>
+constexpr int kRowwiseBlocksPerSm = activation == Activation::none ? sizeof(Dtype) == 4 ? 2 : 3
+                                    : sizeof(Dtype) == 4           ? 1
+                                                                   : 2;
+template <Outputs outputs, Activation activation>
+constexpr int kTokenBlocksPerSm = activation != Activation::none   ? 2
+                                  : outputs == Outputs::columnwise ? 3
+                                                                   : 4;
+constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
+constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
+constexpr int kDbiasBlocksPerSm = 2;
+
+// =====================================================================================================================
+// Helpers
+// =====================================================================================================================
+
+// Steps 4 to 6 of per_tensor for sixteen values whose scale covers `amax`.
+template <Rounding rounding>
+__device__ __forceinline__ EncodedBlock
+encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
+  if constexpr (rounding == Rounding::rne) return encode_block<Multiplier::reciprocal>(x, amax, global);
+  return encode_block<Multiplier::reciprocal>(x, amax, global, philox(seed, u64(block), direction, offset));
+}
+
+// S_enc and S_dec of every tensor in both directions, in shared memory
+struct GroupScales {
+  GlobalScale scale[2][kMaxTensors];
+
+  // The whole block calls this once; a barrier must follow.
+  __device__ void read(const float* __restrict__ rowwise, const float* __restrict__ columnwise, int num_tensors) {
+    const int direction = threadIdx.x / kMaxTensors, index = threadIdx.x % kMaxTensors;
+    const float* amax = direction ? columnwise : rowwise;
+    if (direction < 2 && index < num_tensors && amax != nullptr) {
+      scale[direction][index] = global_scale(__ldg(amax + index), kE4m3Max);
+    }
+  }
+};
+
+// =====================================================================================================================
+// amaxes (step 3)
+// =====================================================================================================================
+
+template <typename Dtype>
+__global__ void __launch_bounds__(kThreads, 5) grouped_amax(
+    const Dtype* __restrict__ input,         // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (num_tensors,), or null
+    float* __restrict__ columnwise_amax,     // (num_tensors,), or null
+    GroupMax* __restrict__ amax_state,       // (1,) zero before and after
+    int num_tensors) {
+  constexpr int kPerVector = 16 / int(sizeof(Dtype));
+  __shared__ Group group;
+  __shared__ BlockMaxima<1> maxima;
+  maxima.clear();
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+    return u32((i64(rows) * cols + kVectors * kPerVector - 1) / (kVectors * kPerVector));
+  });
+  u32 running = 0;
+  int current = 0;
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    if (index != current) {
+      maxima.merge(current, {amax_of_word<Dtype>(running)});
+      current = index;
+      running = 0;
+    }
+    const uint4* vectors = reinterpret_cast<const uint4*>(input + tensor.element);
+    const i64 total = i64(tensor.rows) * tensor.cols / kPerVector;
+    uint4 v[kUnroll];
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const i64 at = i64(item) * kVectors + i * kThreads + threadIdx.x;
+      v[i] = at < total ? __ldg(vectors + at) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const u32 word[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+      running = max2(running, absmax<Dtype>(word), Dtype{});
+    }
+  });
+  maxima.merge(current, {amax_of_word<Dtype>(running)});
+  maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[1]) {
+    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
+    if (columnwise_amax != nullptr) columnwise_amax[index] = amax[0];
+  });
+}
+
+template <typename Dtype>
+__global__ void __launch_bounds__(kThreads) grouped_amax_rht(
+    const Dtype* __restrict__ input,         // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (num_tensors,), or null
+    float* __restrict__ columnwise_amax,     // (num_tensors,)
+    GroupMax* __restrict__ amax_state,       // (1,) zero before and after
+    int num_tensors) {
+  static_assert(sizeof(Dtype) == 2, "rht is defined on bf16");
+  constexpr int kUnit = kBlock * kRhtCols;  // elements of a thread
+  __shared__ Group group;
+  __shared__ BlockMaxima<2> maxima;
+  maxima.clear();
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+    return u32((i64(rows) * cols + kThreads * kUnit - 1) / (kThreads * kUnit));
+  });
+  u32 running = 0, running_rotated = 0;
+  int current = 0;
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    if (index != current) {
+      maxima.merge(current, {amax_of_word<Dtype>(running), amax_of_word<Dtype>(running_rotated)});
+      current = index;
+      running = running_rotated = 0;
+    }
+    const u32 units_across = u32(tensor.cols) / kRhtCols;
+    const u32 unit = item * kThreads + threadIdx.x;
+    if (unit >= u32(tensor.rows) / kBlock * units_across) return;
+    const Dtype* corner =
+        input + tensor.element + row_offset(unit / units_across * kBlock, tensor.cols) + unit % units_across * kRhtCols;
+    uint2 row[kBlock];
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) row[i] = __ldg(reinterpret_cast<const uint2*>(corner + i64(i) * tensor.cols));
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) {
+      const u32 word[2] = {row[i].x, row[i].y};
+      running = max2(running, absmax<Dtype>(word), Dtype{});
+    }
+#pragma unroll
+    for (int column = 0; column < kRhtCols; ++column) {
+      float x[kBlock];
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) {
+        const u32 pair = column < 2 ? row[i].x : row[i].y;
+        x[i] = column % 2 ? high_to_float(pair, Dtype{}) : low_to_float(pair, Dtype{});
+      }
+      running_rotated = max2(running_rotated, absmax<bf16>(rht16_bf16<kPerTensorSigns>(x).word), Dtype{});
+    }
+  });
+  maxima.merge(current, {amax_of_word<Dtype>(running), amax_of_word<Dtype>(running_rotated)});
+  maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[2]) {
+    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
+    columnwise_amax[index] = amax[1];
+  });
+}
+
+// =====================================================================================================================
+// d-activation, dbias and amaxes in one read (steps 1 to 3)
+// =====================================================================================================================
+
+// An item is a chunk of rows; a thread sums a pair of its columns.
+template <typename Dtype, Activation activation, bool rht>
+__global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbias(
+    const Dtype* __restrict__ input,         // (elements,)
+    const Dtype* __restrict__ act_input,     // (elements,), or null
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (num_tensors,), or null
+    float* __restrict__ columnwise_amax,     // (num_tensors,), or null
+    float* __restrict__ dbias_partials,      // (chunks, cols), or null
+    GroupMax* __restrict__ amax_state,       // (1,) zero before and after
+    int num_tensors) {
+  static_assert(!rht || sizeof(Dtype) == 2, "rht is defined on bf16");
+  constexpr int kValues = rht ? 2 : 1;
+  __shared__ Group group;
+  __shared__ BlockMaxima<kValues> maxima;
+  maxima.clear();
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, ChunkTiles::count);
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+    const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
+    float amax[kValues] = {};
+    const float2 sum = walk_chunk(source, tensor.rows, tensor.cols, origin, [&](int, const ColumnPair<Dtype>& pair) {
+#pragma unroll
+      for (int column = 0; column < 2; ++column) {
+        amax[0] = fmaxf(amax[0], pair.amax(column));
+        if constexpr (rht) {
+          float x[kBlock];
+          pair.unpack(column, x);
+          amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kPerTensorSigns>(x)));
+        }
+      }
+    });
+    store_sums(dbias_partials, tensor, origin, sum);
+    maxima.merge(index, amax);
+  });
+  maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[kValues]) {
+    if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
+    if (columnwise_amax != nullptr) columnwise_amax[index] = amax[kValues - 1];
+  });
+}
+
+// Step 2, of the sums that grouped_amax_dbias left
+template <typename Dtype>
+__global__ void __launch_bounds__(kThreads) grouped_dbias(
+    const float* __restrict__ dbias_partials,  // (chunks, cols)
+    const i64* __restrict__ first_dims,        // (num_tensors,)
+    const i64* __restrict__ last_dims,         // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,    // (num_tensors + 1,)
+    Dtype* __restrict__ dbias,                 // (num_tensors, cols)
+    int num_tensors) {
+  __shared__ Group group;
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+    return u32(cols + kThreads - 1) / kThreads;
+  });
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    const int col = int(item) * kThreads + threadIdx.x;
+    if (col >= tensor.cols) return;
+    const float* partial = dbias_partials + row_offset(tensor.chunk, tensor.cols) + col;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int row = 0; row < tensor.rows; row += kChunkRows, partial += tensor.cols) sum = __fadd_rn(sum, *partial);
+    dbias[row_offset(index, tensor.cols) + col] = rounded<Dtype>(sum);
+  });
+}
+
+// =====================================================================================================================
+// encode (step 4)
+// =====================================================================================================================
+
+template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+__global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype, activation>) grouped_encode_rowwise(
+    const Dtype* __restrict__ input,         // (elements,)
+    const Dtype* __restrict__ act_input,     // (elements,), or null
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    const float* __restrict__ rowwise_amax,  // (num_tensors,)
+    u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
+    u8* __restrict__ rowwise_scale_inv,      // of each tensor, padded, e4m3
+    int num_tensors, u64 seed, u32 offset) {
+  __shared__ Group group;
+  __shared__ GroupScales scales;
+  scales.read(rowwise_amax, nullptr, num_tensors);
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count);
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+    const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
+    const ScaleExtents extents(tensor.rows, u32(tensor.cols) / kBlock);
+    const int first_row = origin.row + int(threadIdx.x) / 32;
+    const int block_col = origin.col / kBlock + int(threadIdx.x) % 32;
+    Packed16<Dtype> x[kRowwiseRepeat];
+#pragma unroll
+    for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = source.block(extents, first_row + i * kWarps, block_col);
+    const GlobalScale global = scales.scale[0][index];
+#pragma unroll
+    for (int i = 0; i < kRowwiseRepeat; ++i) {
+      const int row = first_row + i * kWarps;
+      float values[kBlock];
+      unpack(x[i], values);
+      const EncodedBlock encoded = encode<rounding>(
+          values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
+      store_block<scale_layout>(
+          rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
+          encoded);
+    }
+  });
+}
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
+template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<Dtype, activation>) grouped_encode_tile(
+    const Dtype* __restrict__ input,            // (elements,)
+    const Dtype* __restrict__ act_input,        // (elements,), or null
+    const i64* __restrict__ first_dims,         // (num_tensors,)
+    const i64* __restrict__ last_dims,          // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+    const float* __restrict__ rowwise_amax,     // (num_tensors,), or null
+    const float* __restrict__ columnwise_amax,  // (num_tensors,)
+    u8* __restrict__ rowwise_data,              // (elements / 2,) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,         // of each tensor, padded, e4m3, or null
+    u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
+    u8* __restrict__ columnwise_scale_inv,      // of each tensor, padded, e4m3
+    int num_tensors, u64 seed, u32 offset) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
+  static_assert(!rht || sizeof(Dtype) == 2, "rht is defined on bf16");
+  using Turn = ::Turn<Dtype>;
+  __shared__ SharedTile<Dtype> tile;
+  __shared__ Group group;
+  __shared__ GroupScales scales;
+  scales.read(rowwise_amax, columnwise_amax, num_tensors);
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+    const TileOrigin origin = TurnTiles::origin(tensor.cols, item);
+    const ScaleExtents rowwise_extents(tensor.rows, u32(tensor.cols) / kBlock);
+    const ScaleExtents columnwise_extents(tensor.cols, u32(tensor.rows) / kBlock);
+
+    for (int turn = 0; turn < Turn::kTurns; ++turn) {
+      const int first_col = origin.col + turn * Turn::kCols;
+      __syncthreads();
+      // Rowwise: from registers, on the way into shared memory.
+      {
+        const typename Turn::Role role;
+        const int block_col = first_col / kBlock + role.block;
+        Packed16<Dtype> x[Turn::kLines];
+#pragma unroll
+        for (int i = 0; i < Turn::kLines; ++i) {
+          x[i] = source.block(rowwise_extents, origin.row + role.row(i), block_col);
+        }
+#pragma unroll
+        for (int i = 0; i < Turn::kLines; ++i) tile.store(role, i, x[i]);
+        if constexpr (outputs == Outputs::both) {
+          const GlobalScale global = scales.scale[0][index];
+#pragma unroll
+          for (int i = 0; i < Turn::kLines; ++i) {
+            const int row = origin.row + role.row(i);
+            const i64 block = block_index(rowwise_extents, row, block_col);
+            float values[kBlock];
+            unpack(x[i], values);
+            const EncodedBlock encoded =
+                encode<rounding>(values, block_amax(x[i]), global, seed, block, 0, offset + index);
+            store_block<scale_layout>(
+                rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, rowwise_extents, row,
+                block_col, encoded);
+          }
+        }
+      }
+      __syncthreads();
+      // Columnwise: the same of the transpose.
+      {
+        const ColumnRole role;
+        const int block_row = origin.row / kBlock + role.band;
+        const GlobalScale global = scales.scale[1][index];
+#pragma unroll
+        for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+          const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
+#pragma unroll
+          for (int column = 0; column < 2; ++column) {
+            const int col = first_col + role.pair_col(pair_index) + column;
+            const i64 block = block_index(columnwise_extents, col, block_row);
+            float values[kBlock];
+            pair.unpack(column, values);
+            float amax;
+            if constexpr (rht) {
+              const Packed16<bf16> y = rht16_bf16<kPerTensorSigns>(values);
+              amax = block_amax(y);
+              unpack(y, values);
+            } else {
+              amax = pair.amax(column);
+            }
+            const EncodedBlock encoded = encode<rounding>(values, amax, global, seed, block, 1, offset + index);
+            store_block<scale_layout>(
+                columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv,
+                columnwise_extents, col, block_row, encoded);
+          }
+        }
+      }
+    }
+  });
+}
+
+// =====================================================================================================================
+// per_token
+// =====================================================================================================================
+
+// Both read the input once. A state is u32: maxima, then tickets.
+template <Outputs outputs>
+__global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_token_amax(
+    const bf16* __restrict__ input,          // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (rows of all,), or null
+    float* __restrict__ columnwise_amax,     // (cols of all,), or null
+    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
+    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    int num_tensors) {
+  amax_by_shares<outputs, false, 0>(
+      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
+      num_tensors);
+}
+
+template <Outputs outputs>
+__global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_per_token_amax_rht(
+    const bf16* __restrict__ input,          // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (rows of all,), or null
+    float* __restrict__ columnwise_amax,     // (cols of all,)
+    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
+    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    int num_tensors) {
+  amax_by_shares<outputs, true, kPerTokenSigns>(
+      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
+      num_tensors);
+}
+
+// Steps 1 to 3, an item being a chunk of rows
+template <Outputs outputs, bool rht, Activation activation>
+__global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
+    const bf16* __restrict__ input,          // (elements,)
+    const bf16* __restrict__ act_input,      // (elements,), or null
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    float* __restrict__ rowwise_amax,        // (rows of all,), or null
+    float* __restrict__ columnwise_amax,     // (cols of all,), or null
+    float* __restrict__ dbias_partials,      // (chunks, cols), or null
+    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
+    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    int num_tensors) {
+  __shared__ Group group;
+  __shared__ u32 row_max[kChunkRows];
+  // An empty tensor has columns, whose amaxes are 0.
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+    return ChunkTiles::count(max(rows, 1), cols);
+  });
+  for_each_item(group, [&](int, const Member& tensor, u32 item) {
+    const i64 elements = __ldg(tensor_offsets + num_tensors);
+    const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+    const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
+    const int strips = ChunkTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
+    const int strip = origin.col / Chunk::kCols, chunk = origin.row / kChunkRows;
+    __syncthreads();
+    const float2 sum = per_token_amax_chunk<outputs, rht, kPerTokenSigns>(
+        row_max, source, tensor.rows, tensor.cols, origin,
+        group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, strips),
+        group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
+    store_sums(dbias_partials, tensor, origin, sum);
+  });
+}
+
+// Reads the input once: 2 bytes in, 0.5625 out for each direction.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocksPerSm<outputs, activation>) grouped_per_token_encode(
+    const bf16* __restrict__ input,             // (elements,)
+    const bf16* __restrict__ act_input,         // (elements,), or null
+    const i64* __restrict__ first_dims,         // (num_tensors,)
+    const i64* __restrict__ last_dims,          // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+    const float* __restrict__ rowwise_amax,     // (rows of all,), or null
+    const float* __restrict__ columnwise_amax,  // (cols of all,), or null
+    u8* __restrict__ rowwise_data,              // (elements/2,) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,         // (elements/16,) e4m3, or null
+    u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
+    u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
+    int num_tensors, u64 seed, u32 offset) {
+  __shared__ Group group;
+  __shared__ EncodeTile tile;
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
+  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+    __syncthreads();
+    const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+    per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
+        tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
+        rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
+        columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, item),
+        seed, offset + index);
+  });
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+// The grid is as large as there are tiles of these extents, which is what an item covers of a tensor without edges.
+__constant__ Launch grouped_amax_launch = {128, kVectors * 8 / 128, kThreads, 5, Schedule::persistent};
+__constant__ Launch grouped_amax_rht_launch = {
+    128, kBlock * kThreads * kRhtCols / 128, kThreads, 4, Schedule::persistent};
+__constant__ Launch grouped_amax_dbias_launch = {
+    kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
+__constant__ Launch grouped_encode_rowwise_launch = {
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, 3, Schedule::persistent};
+__constant__ Launch grouped_encode_tile_launch = {
+    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, 4, Schedule::persistent};
+__constant__ Launch grouped_per_token_amax_launch = {
+    AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_per_token_amax_rht_launch = {
+    AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_per_token_amax_dbias_launch = {
+    kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_per_token_encode_launch = {
+    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, 4, Schedule::persistent};

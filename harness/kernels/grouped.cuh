@@ -1,0 +1,177 @@
+// Many tensors in one launch: from the extents of a group's tensors to work items; no numerics.
+//
+// A persistent grid shares the items out: block b of G takes b, b + G, b + 2G, ... Whoever takes an item, the bytes are
+// the same. All four shape representations come down to the same arrays of extents, so nothing here asks which one it
+// is.
+#pragma once
+
+#include "layout.cuh"
+
+constexpr int kMaxTensors = 64;
+constexpr int kChunkRows = 128;     // rows of a tensor that dbias sums one after the other
+constexpr int kScalePadding = 128;  // scale matrices cover extents rounded up to this, in one direction or the other
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who is in the group
+// ---------------------------------------------------------------------------------------------------------------------
+
+// A tensor's extents, and how much of everything lies before it
+struct Member {
+  i64 element;                                  // data: half as many bytes
+  i64 rowwise_scale_inv, columnwise_scale_inv;  // bytes
+  int row, col, chunk;
+  int rows, cols;
+  u32 item;
+};
+
+struct Group {
+  Member member[kMaxTensors];
+  u32 items_to[kMaxTensors];  // with the tensor's own; beyond the last tensor, all of them
+};
+
+// value: of the two tensors that a lane holds, 2 * lane and 2 * lane + 1. before: the sum over all tensors before each
+template <typename Number>
+__device__ __forceinline__ void sum_before(const Number (&value)[2], Number (&before)[2]) {
+  const int lane = threadIdx.x % 32;
+  const Number own = value[0] + value[1];
+  Number sum = own;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const Number other = __shfl_up_sync(~0u, sum, offset);
+    if (lane >= offset) sum += other;
+  }
+  before[0] = sum - own;
+  before[1] = before[0] + value[0];
+}
+
+// Fills `group`, by its first warp, and waits for it: the whole block calls this once.
+// items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
+template <typename ItemsOf>
+__device__ __forceinline__ void read_group(
+    Group& group,
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    int num_tensors, ItemsOf items_of) {
+  if (threadIdx.x < 32) {
+    int rows[2] = {}, cols[2] = {}, chunks[2];
+    i64 element[2] = {}, rowwise[2], columnwise[2];
+    u32 items[2] = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int index = 2 * threadIdx.x + i;
+      if (index < num_tensors) {
+        rows[i] = int(__ldg(first_dims + index));
+        cols[i] = int(__ldg(last_dims + index));
+        element[i] = __ldg(tensor_offsets + index);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const ScaleExtents along_rows(rows[i], cols[i] / kBlock), along_cols(cols[i], rows[i] / kBlock);
+      rowwise[i] = row_offset(along_rows.padded_rows, along_rows.padded_blocks);
+      columnwise[i] = row_offset(along_cols.padded_rows, along_cols.padded_blocks);
+      chunks[i] = round_up(rows[i], kChunkRows) / kChunkRows;
+      if (2 * int(threadIdx.x) + i < num_tensors) items[i] = items_of(rows[i], cols[i]);
+    }
+    int row[2], col[2], chunk[2];
+    i64 rowwise_before[2], columnwise_before[2];
+    u32 item[2];
+    sum_before(rows, row);
+    sum_before(cols, col);
+    sum_before(chunks, chunk);
+    sum_before(rowwise, rowwise_before);
+    sum_before(columnwise, columnwise_before);
+    sum_before(items, item);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      group.member[2 * threadIdx.x + i] = {
+          element[i], rowwise_before[i], columnwise_before[i], row[i], col[i], chunk[i], rows[i], cols[i], item[i]};
+      group.items_to[2 * threadIdx.x + i] = item[i] + items[i];
+    }
+  }
+  __syncthreads();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who does what
+// ---------------------------------------------------------------------------------------------------------------------
+
+// The work of one block of a persistent grid: whole warps call work(index of the tensor, the tensor, item within it).
+template <typename Work>
+__device__ __forceinline__ void for_each_item(const Group& group, Work work) {
+  const int lane = threadIdx.x % 32;
+  for (u32 item = blockIdx.x; item < group.items_to[kMaxTensors - 1]; item += gridDim.x) {
+    // Every tensor that ends at or before the item lies before it, so an empty one is passed over wherever it stands.
+    const bool even = group.items_to[2 * lane] <= item, odd = group.items_to[2 * lane + 1] <= item;
+    const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
+    const Member& tensor = group.member[index];
+    work(index, tensor, item - tensor.item);
+  }
+}
+
+// Tiles that cover a tensor and the padding of its scale matrices; neighbouring items are neighbours in a row of tiles.
+template <int tile_rows, int tile_cols>
+struct Tiles {
+  __device__ static u32 across(int cols) { return (u32(round_up(cols, kScalePadding)) + tile_cols - 1) / tile_cols; }
+  __device__ static u32 count(int rows, int cols) {
+    return (u32(round_up(rows, kScalePadding)) + tile_rows - 1) / tile_rows * across(cols);
+  }
+  __device__ static TileOrigin origin(int cols, u32 item) {
+    const u32 width = across(cols);
+    return {int(item / width) * tile_rows, int(item % width) * tile_cols};
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The amax of every tensor
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Scratch: all zero before a launch and after it, so that no launch has to clear it and a graph can replay.
+struct GroupMax {
+  u32 bits[2][kMaxTensors];  // largest values so far
+  u32 ticket;                // blocks that have arrived
+  u32 unused[3];
+};
+
+// The maxima that a block knows of, in shared memory
+template <int values>
+struct BlockMaxima {
+  u32 bits[values][kMaxTensors];
+
+  // The whole block calls this; a barrier must follow.
+  __device__ void clear() {
+    for (int i = threadIdx.x; i < values * kMaxTensors; i += blockDim.x) bits[i / kMaxTensors][i % kMaxTensors] = 0;
+  }
+  // A whole warp calls this with non-negative floats of one tensor, which order as their bits do.
+  __device__ void merge(int index, const float (&value)[values]) {
+#pragma unroll
+    for (int v = 0; v < values; ++v) {
+      const u32 largest = __reduce_max_sync(~0u, __float_as_uint(value[v]));
+      if (threadIdx.x % 32 == 0) atomicMax(&bits[v][index], largest);
+    }
+  }
+  // The whole block calls this once, at its end. In the block that arrives last, a thread for each tensor calls
+  // write(index, its maxima).
+  template <typename Write>
+  __device__ void finish(GroupMax* state, int num_tensors, Write write) {
+    __shared__ bool last;
+    __syncthreads();
+    const int index = threadIdx.x;
+#pragma unroll
+    for (int v = 0; v < values; ++v) {
+      if (index < num_tensors && bits[v][index] != 0) atomicMax(&state->bits[v][index], bits[v][index]);
+    }
+    __threadfence();
+    __syncthreads();
+    // atomicInc wraps to 0 when the last block arrives.
+    if (threadIdx.x == 0) last = atomicInc(&state->ticket, gridDim.x - 1) == gridDim.x - 1;
+    __syncthreads();
+    if (!last || index >= num_tensors) return;
+    __threadfence();
+    float largest[values];
+#pragma unroll
+    for (int v = 0; v < values; ++v) largest[v] = __uint_as_float(atomicExch(&state->bits[v][index], 0u));
+    write(index, largest);
+  }
+};

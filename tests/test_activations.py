@@ -1,0 +1,116 @@
+"""The kernels' derivatives of activations, executed on the emulator, against NumPy in float64 rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import ml_dtypes
+import numpy as np
+import pytest
+from cuda.bindings import nvrtc
+
+from harness import emulator
+from harness.compile import FLAGS, include_closure
+from harness.signature import KERNELS
+
+F32 = np.float32
+ONE, HALF, TWO = F32(1), F32(0.5), F32(2)
+
+SOURCE = """
+#include "activations.cuh"
+#define OF_FLOAT(name, call) \\
+  extern "C" __global__ void of_##name(const float* x, float* y) { \\
+    const int i = blockIdx.x * blockDim.x + threadIdx.x; \\
+    y[i] = call(x[i]); \\
+  }
+OF_FLOAT(exp, exp_rn)
+OF_FLOAT(tanh, tanh_rn)
+OF_FLOAT(dgelu, derivative<Activation::dgelu>)
+OF_FLOAT(dsilu, derivative<Activation::dsilu>)
+OF_FLOAT(drelu, derivative<Activation::drelu>)
+OF_FLOAT(dqgelu, derivative<Activation::dqgelu>)
+OF_FLOAT(dsrelu, derivative<Activation::dsrelu>)
+"""
+
+
+def exp(x: np.ndarray) -> np.ndarray:
+    return np.exp(x.astype(np.float64)).astype(F32)
+
+
+def tanh(x: np.ndarray) -> np.ndarray:
+    return np.tanh(x.astype(np.float64)).astype(F32)
+
+
+def silu(y: np.ndarray) -> np.ndarray:
+    s = ONE / (ONE + exp(-y))
+    return (y * s) * (ONE - s) + s
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    t = tanh((F32(0.79788456) * x) * (ONE + (F32(0.044715) * x) * x))
+    slope = F32(0.79788456) + (F32(0.1070322243) * x) * x
+    return (HALF * x) * ((ONE - t * t) * slope) + HALF * (ONE + t)
+
+
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exp": exp,
+    "tanh": tanh,
+    "dgelu": gelu,
+    "dsilu": silu,
+    "drelu": lambda x: np.where(x > 0, ONE, F32(0)),
+    "dqgelu": lambda x: silu(F32(1.702) * x),
+    "dsrelu": lambda x: np.where(x > 0, TWO * x, F32(0)),
+}
+
+
+@cache
+def module() -> emulator.Module:
+    headers = include_closure(KERNELS / "activations.cuh")
+    texts, names = [text.encode() for text in headers.values()], [name.encode() for name in headers]
+    _, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"kernel.cu", len(headers), texts, names)
+    options = [option.encode() for option in (*FLAGS, "-arch=sm_90a")]
+    assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
+    text = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    nvrtc.nvrtcGetPTX(program, text)
+    return emulator.Module(text.decode().rstrip("\0"))
+
+
+def by_kernel(name: str, x: np.ndarray) -> np.ndarray:
+    y = np.zeros_like(x)
+    buffers = [
+        emulator.Buffer("x", x.view(np.uint8), writable=False),
+        emulator.Buffer("y", y.view(np.uint8), initialised=False),
+    ]
+    emulator.launch(module(), f"of_{name}", grid=(x.size // 256, 1, 1), block=(256, 1, 1), args=buffers)
+    return y
+
+
+def inputs(kind: str) -> np.ndarray:
+    if kind in ("bf16", "fp16"):
+        dtype = {"bf16": ml_dtypes.bfloat16, "fp16": np.float16}[kind]
+        return np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(F32)
+    rng = np.random.default_rng(7)
+    if kind == "any fp32":
+        return rng.integers(0, 1 << 32, 1 << 16, np.uint32).view(F32)
+    return np.ldexp(rng.standard_normal(1 << 16, F32), rng.integers(-40, 6, 1 << 16))
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp16", "any fp32", "near 0"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_bytes_of_float64_rounded_once(name: str, kind: str):
+    """Every value of the 16-bit types, so for those there is nothing left to prove."""
+    x = inputs(kind)
+    with np.errstate(all="ignore"):
+        expected = FUNCTIONS[name](x)
+    ours = by_kernel(name, x)
+    numbers = ~np.isnan(expected)
+    assert (np.isnan(ours) == ~numbers).all()
+    assert (ours.view(np.uint32) == expected.view(np.uint32))[numbers].all()
+
+
+def test_it_would_show_if_tanh_lost_its_small_values():
+    x = inputs("near 0")
+    with np.errstate(over="ignore"):
+        short = (1 - 2 / (np.exp(2 * x.astype(np.float64)) + 1)).astype(F32)
+    assert (short != by_kernel("tanh", x)).any()

@@ -1,0 +1,108 @@
+"""per_token's kernels beyond what a smoke set can hold: other grids, and wrong lines that must not pass."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.device.emulator import EmulatorDevice
+from harness.signature import KERNELS
+from harness.suite import find_case
+from harness.verdict import Verdict
+from harness.verify import verify
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 3])
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        # Fewer blocks than strips of columns; more rows for a block than it holds; teams of unequal shares.
+        "per_token/rht=true,stage=amax/128x1408/row_scales/eager",
+        "per_token/stage=amax/4864x128/row_scales/eager",
+        "per_token/rht=true,stage=amax/384x640/row_scales/eager",
+        "per_token/stage=amax,weight_2d=true/256x384/row_scales/eager",
+    ],
+)
+def test_the_grid_changes_no_byte(case_id: str, multiprocessors: int):
+    result = verify(find_case(case_id), EmulatorDevice(multiprocessors=multiprocessors))
+    assert result.verdict is Verdict.PASS, result.story
+
+
+WRONG = {
+    "an accumulator that is left": (
+        "__uint_as_float(atomicExch(maxima + line, 0u))",
+        "__uint_as_float(atomicMax(maxima + line, 0u))",
+        "stage=amax/128x640/row_scales",
+        Verdict.OUT_OF_BOUNDS,
+        "_state' is not zero after the last launch",
+    ),
+    "held rows overwritten before all warps have read them": (
+        "if (!last) __syncthreads();",
+        "",
+        "stage=amax/4864x128/row_scales",
+        Verdict.NONDETERMINISTIC,
+        "race at",
+    ),
+    "the floor on the stored amax": (
+        "amax[line] = __uint_as_float(atomicExch(maxima + line, 0u))",
+        "amax[line] = fmaxf(__uint_as_float(atomicExch(maxima + line, 0u)), kWindowAmaxMin)",
+        "stage=amax/256x128/zeros",
+        Verdict.MISMATCH,
+        "columnwise_amax",
+    ),
+    "no floor under the scale": (
+        "global_scale(amax, kE4m3Max) : window_scale(amax)",
+        "global_scale(amax, kE4m3Max) : global_scale(amax, kE4m3Max)",
+        "128x128/tiny_amax",
+        Verdict.MISMATCH,
+        "",
+    ),
+    "the reciprocal multiplier": (
+        "weight_2d ? Multiplier::reciprocal : Multiplier::direct",
+        "weight_2d ? Multiplier::reciprocal : Multiplier::reciprocal",
+        "128x128/scale_edges",
+        Verdict.MISMATCH,
+        "",
+    ),
+    "a rotated code without the quarter": (
+        "if constexpr (rht) multiplier = __fmul_rn(multiplier, kRhtNorm);",
+        "",
+        "rht=true/128x128/normal",
+        Verdict.MISMATCH,
+        "columnwise_data",
+    ),
+    "one random stream for rows and columns": (
+        "lines.scale[column], seed, index, 1, offset",
+        "lines.scale[column], seed, index, 0, offset",
+        "rounding=sr/128x128/normal",
+        Verdict.MISMATCH,
+        "columnwise_data",
+    ),
+    "swizzled columnwise scales": (
+        "store_inner_block<ScaleLayout::compact>",
+        "store_inner_block<scale_layout>",
+        "scale_layout=swizzled/128x128/normal",
+        Verdict.MISMATCH,
+        "columnwise_scale_inv",
+    ),
+    "a scale of the neighbouring line": (
+        "rowwise_amax + origin.row + role.row(odd)",
+        "rowwise_amax + origin.row + role.row(0)",
+        "128x128/row_scales",
+        Verdict.MISMATCH,
+        "rowwise_",
+    ),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong", "case", "verdict", "says"), WRONG.values(), ids=WRONG)
+def test_a_wrong_line_is_caught(tmp_path: Path, right: str, wrong: str, case: str, verdict: Verdict, says: str):
+    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
+    source = (kernels / "per_token.cuh").read_text()
+    assert source.count(right) == 1, "the line this test breaks has changed"
+    (kernels / "per_token.cuh").write_text(source.replace(right, wrong))
+    flags = case if case.count("/") == 2 else f"default/{case}"
+    result = verify(find_case(f"per_token/{flags}/eager"), EmulatorDevice(kernels=kernels, multiprocessors=1))
+    assert (result.verdict, says in result.story) == (verdict, True), result.story
