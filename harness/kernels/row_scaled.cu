@@ -35,6 +35,11 @@ constexpr int kWholeRow = 1 << 30;
 template <typename Dtype>
 constexpr int kQuantizeBlocksPerSm = sizeof(Dtype) == 4 ? 3 : 4;
 
+template <typename Dtype>
+constexpr int kEncodeBlocksPerSm = kTurnBlocksPerSm;
+template <>
+constexpr int kEncodeBlocksPerSm<fp16> = 3;
+
 // amax: a warp reads one row of its tile at a time, a lane this many columns of it.
 constexpr int kAmaxLaneCols = 8;
 constexpr int kAmaxUnroll = 4;
@@ -205,7 +210,7 @@ __global__ void __launch_bounds__(kThreads) row_scaled_amax(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) row_scaled_encode_tile(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>) row_scaled_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (rows,), or null
     const float* __restrict__ columnwise_amax,  // (cols,)
