@@ -33,6 +33,14 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 // What registers allow without spilling.
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
+template <typename Dtype, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math>
+constexpr int kTileBlocksPerSm = rht && __CUDA_ARCH__ < 900 ? 2 : 3;
+template <Rounding rounding, ScaleLayout scale_layout, bool fast_math>
+constexpr int kTileBlocksPerSm<fp32, false, rounding, scale_layout, fast_math> = kTurnBlocksPerSm;
+template <>
+constexpr int kTileBlocksPerSm<bf16, false, Rounding::rne, ScaleLayout::compact, false> = kTurnBlocksPerSm;
+template <ScaleLayout scale_layout>
+constexpr int kTileBlocksPerSm<bf16, true, Rounding::sr, scale_layout, false> = kTurnBlocksPerSm;
 
 // =====================================================================================================================
 // amax (step 1)
@@ -144,15 +152,16 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) per_tensor_encode_tile(
-    const Dtype* __restrict__ input,            // (rows, cols)
-    const float* __restrict__ rowwise_amax,     // (1,), or null
-    const float* __restrict__ columnwise_amax,  // (1,)
-    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
-    u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
-    u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
-    int rows, int cols, u64 seed, u32 offset) {
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<Dtype, rht, rounding, scale_layout, fast_math>)
+    per_tensor_encode_tile(
+        const Dtype* __restrict__ input,            // (rows, cols)
+        const float* __restrict__ rowwise_amax,     // (1,), or null
+        const float* __restrict__ columnwise_amax,  // (1,)
+        u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
+        u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+        u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
+        u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+        int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ PerTensorTile<Dtype> shared;
   const Source<Dtype, Activation::none> source = {input, nullptr};

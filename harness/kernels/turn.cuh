@@ -9,7 +9,7 @@
 // way: the L2 takes as long for a few bytes as for many. 16-bit types are turned at once, fp32 in two halves, whose
 // tiles fit into shared memory.
 constexpr Launch kTurnLaunch = {128, 128, 256, 0, Schedule::tiles};
-constexpr int kTurnBlocksPerSm = 4;  // what registers allow without spilling
+constexpr int kTurnBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : 3;  // what registers allow without spilling
 
 // Rowwise a warp holds a band of 16 rows, neighbouring lanes the blocks of a row. A thread takes a block of kLines rows.
 template <int blocks>
