@@ -21,6 +21,7 @@ MANTISSA_BITS = {"bf16": 7, "fp16": 10, "fp32": 23}
 LARGEST = {name: np.float32(ml_dtypes.finfo(dtype).max) for name, dtype in DTYPES.items()}
 F32 = np.float32
 BLOCK = 16
+SLAB = 1 << 24  # elements drawn at once
 
 Distribution = Callable[[np.random.Generator, int, int, str], np.ndarray]
 _registry: dict[str, Distribution] = {}
@@ -43,7 +44,15 @@ def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
         raise InputError(
             f"there is no input {name!r}; the nearest is {near!r}, and a tensor file is 'file:<path>#<tensor>'"
         )
-    return rounded(_registry[name](np.random.default_rng(seed), rows, cols, dtype), dtype)
+    draw, rng = _registry[name], np.random.default_rng(seed)
+    if draw is not normal:
+        return rounded(draw(rng, rows, cols, dtype), dtype)
+    # Row by row is the order it is drawn in, and the float32 values of a large tensor would not fit beside others'.
+    x = np.empty((rows, cols), DTYPES[dtype])
+    at_once = max(1, SLAB // cols)
+    for first in range(0, rows, at_once):
+        x[first : first + at_once] = rounded(draw(rng, min(at_once, rows - first), cols, dtype), dtype)
+    return x
 
 
 def names() -> list[tuple[str, str]]:
@@ -56,7 +65,7 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
     if values.dtype == DTYPES[dtype]:
         return np.ascontiguousarray(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.ascontiguousarray(values.astype(F32).astype(DTYPES[dtype]))
+        return np.ascontiguousarray(values.astype(F32, copy=False).astype(DTYPES[dtype]))
 
 
 def distribution(draw: Distribution) -> Distribution:

@@ -412,3 +412,10 @@ class TestFiles:
     def test_a_smaller_tensor_gives_its_shape(self, shape):
         with pytest.raises(InputError, match=f"256x128, smaller than the {shape[0]}x{shape[1]}"):
             inputs.make(f"{SAMPLE}#ffn_up.weight", *shape, "bf16", 0)
+
+
+@pytest.mark.parametrize("dtype", inputs.DTYPES)
+def test_normal_is_the_same_drawn_in_slabs(dtype, monkeypatch):
+    whole = inputs.make("normal", 75, 48, dtype, seed=3)
+    monkeypatch.setattr(inputs, "SLAB", 48 * 7)
+    assert inputs.make("normal", 75, 48, dtype, seed=3).tobytes() == whole.tobytes()
