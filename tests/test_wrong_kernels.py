@@ -50,7 +50,7 @@ WRONG = [
     ),
     Wrong(
         "missing __syncthreads",
-        "per_tensor.cu",
+        "per_tensor.cuh",
         "    __syncthreads();\n    // Columnwise:",
         "    // Columnwise:",
         "per_tensor/default/128x128/normal/eager",

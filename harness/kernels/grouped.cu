@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     const float* __restrict__ rowwise_amax,  // (num_tensors,)
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
-    u8* __restrict__ rowwise_scale_inv,      // of each tensor, padded, e4m3
+    u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
   __shared__ Group group;
   __shared__ GroupScales scales;
@@ -305,9 +305,9 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocks<Dtype, activa
     const float* __restrict__ rowwise_amax,     // (num_tensors,), or null
     const float* __restrict__ columnwise_amax,  // (num_tensors,)
     u8* __restrict__ rowwise_data,              // (elements / 2,) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // of each tensor, padded, e4m3, or null
+    u8* __restrict__ rowwise_scale_inv,         // (padded scales of each tensor,) e4m3, or null
     u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
-    u8* __restrict__ columnwise_scale_inv,      // of each tensor, padded, e4m3
+    u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ PerTensorTile<Dtype> shared;

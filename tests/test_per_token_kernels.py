@@ -88,8 +88,8 @@ WRONG = {
         "columnwise_scale_inv",
     ),
     "a scale of the neighbouring line": (
-        "rowwise_amax + origin.row + role.row(odd)",
-        "rowwise_amax + origin.row + role.row(0)",
+        "rowwise_amax + origin.row + role.row(i + odd)",
+        "rowwise_amax + origin.row + role.row(i)",
         "128x128/row_scales",
         Verdict.MISMATCH,
         "rowwise_",
