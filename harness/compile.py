@@ -81,7 +81,8 @@ def instantiation(signature: Signature, flags: Mapping[str, object]) -> str:
 def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str) -> Compiled:
     """Compile one instantiation, or take it from the cache.
 
-    The cache lies in `$HARNESS_CACHE`, or in the user's cache folder. Raises CompileError with NVRTC's log.
+    arch: `sm_90a`, or `compute_90a` for its PTX alone: no machine code, no registers, half the time. The cache lies in
+    `$HARNESS_CACHE`, or in the user's cache folder. Raises CompileError with NVRTC's log.
     """
     expression = instantiation(signature, flags)
     sources = include_closure(signature.path)
@@ -91,6 +92,11 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
         return Compiled(**{**stored, "launch": Launch(**stored["launch"])})
     except (OSError, ValueError, TypeError, KeyError):
         return _compile(signature, expression, sources, arch, key)
+
+
+def ptx_of(arch: str) -> str:
+    """The architecture that stands for the PTX alone of `sm_90a`: `compute_90a`."""
+    return arch.replace("sm_", "compute_")
 
 
 def include_closure(path: Path) -> dict[str, str]:

@@ -1,11 +1,12 @@
 """The compile owns its flags and its cache."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from harness.case import Flags
-from harness.compile import ARCHES, FLAGS, compile_kernel, include_closure, instantiation
+from harness.compile import ARCHES, FLAGS, compile_kernel, include_closure, instantiation, ptx_of
 from harness.errors import CompileError
 from harness.launch import Launch
 from harness.signature import KERNELS, read_signatures
@@ -88,3 +89,11 @@ def test_a_missing_header_names_the_line_that_wants_it(tmp_path):
 def test_a_template_parameter_without_a_flag_is_named():
     with pytest.raises(CompileError, match=r"swizzle\.cu:\d+: template parameter 'direction' of swizzle names no flag"):
         instantiation(read_signatures("swizzle")["swizzle"], {"rht": True})
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_ptx_alone_is_the_ptx_beside_the_machine_code(arch):
+    signature = read_signatures("casts")["casts"]
+    whole, ptx = (compile_kernel(signature, {"dtype": "bf16"}, a) for a in (arch, ptx_of(arch)))
+    assert ptx.ptx == whole.ptx and ptx.launch == whole.launch
+    assert Path(whole.cubin_path).stat().st_size > 0 == Path(ptx.cubin_path).stat().st_size

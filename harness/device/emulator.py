@@ -12,7 +12,7 @@ import numpy as np
 
 from harness import emulator
 from harness.case import Case
-from harness.compile import Compiled, compile_kernel, nvrtc_version
+from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
 from harness.device import Outcome
 from harness.errors import AccessError, NotCapable
 from harness.launch import Step, bind, own_memory, plan
@@ -79,7 +79,7 @@ class EmulatedProgram:
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
         self.steps = plan(case, device.kernels)
-        self.kernels = tuple(compile_kernel(step.signature, case.flags, target) for step in self.steps)
+        self.kernels = tuple(compile_kernel(step.signature, case.flags, ptx_of(target)) for step in self.steps)
 
     def run(self, poison: int, turn: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report."""
