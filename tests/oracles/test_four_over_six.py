@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from quantized import assert_refused, assert_same, codes
 
 from harness import inputs
 from harness.errors import ContractError
@@ -24,16 +25,6 @@ SIX, FOUR = 0x38, 0x3C  # the scales 1 and 1.5, which a block amax of 6 gets und
 
 def run(case, x):
     return four_over_six.numpy_oracle(case, four_over_six.inputs(case, x))
-
-
-def assert_same(given, expected):
-    assert given.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(given[name], array, err_msg=name)
-
-
-def codes(tensors, direction="rowwise"):
-    return nvfp4.unpack(tensors[f"{direction}_data"])
 
 
 def error_of_line(flags, line, scale_inv, code, amax, s_enc):
@@ -341,16 +332,7 @@ class TestInfinity:
     ],
 )
 def test_a_refusal_says_what_is_wrong(make_case, shape, flags, word):
-    case = make_case("four_over_six", *shape, **flags)
-    x = np.zeros(shape, nvfp4.DTYPES["bf16"])
-    for call in (
-        lambda: four_over_six.outputs(case),
-        lambda: four_over_six.inputs(case, x),
-        lambda: four_over_six.numpy_oracle(case, {"input": x}),
-        lambda: four_over_six.torch_oracle(case, {}),
-    ):
-        with pytest.raises(ContractError, match=word):
-            call()
+    assert_refused(four_over_six, make_case("four_over_six", *shape, **flags), word)
 
 
 @pytest.mark.parametrize(("row_scaled", "shape"), [(False, (48,)), (True, (1,))])

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from quantized import assert_refused, assert_same, codes
 
-from harness.errors import ContractError
 from harness.oracles import layout, local_1x64, nvfp4
 
 SHAPES = [(64, 64), (192, 320), (128, 64)]
@@ -16,16 +16,6 @@ F32 = np.float32
 
 def run(case, x):
     return local_1x64.numpy_oracle(case, local_1x64.inputs(case, x))
-
-
-def assert_same(given, expected):
-    assert given.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(given[name], array, err_msg=name)
-
-
-def codes(tensors, direction="rowwise"):
-    return nvfp4.unpack(tensors[f"{direction}_data"])
 
 
 @pytest.mark.parametrize(
@@ -195,13 +185,4 @@ class TestSpecials:
     ],
 )
 def test_a_refusal_says_what_is_wrong(make_case, shape, flags, word):
-    case = make_case("local_1x64", *shape, **flags)
-    x = np.zeros(shape, nvfp4.DTYPES["bf16"])
-    for call in (
-        lambda: local_1x64.outputs(case),
-        lambda: local_1x64.inputs(case, x),
-        lambda: local_1x64.numpy_oracle(case, {"input": x}),
-        lambda: local_1x64.torch_oracle(case, {}),
-    ):
-        with pytest.raises(ContractError, match=word):
-            call()
+    assert_refused(local_1x64, make_case("local_1x64", *shape, **flags), word)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from quantized import assert_refused, assert_same, codes
 
-from harness.errors import ContractError
 from harness.oracles import layout, nvfp4, per_tensor
 
 SHAPES = [(48, 80), (304, 272), (16, 16)]
@@ -16,16 +16,6 @@ F32 = np.float32
 
 def run(case, x):
     return per_tensor.numpy_oracle(case, per_tensor.inputs(case, x))
-
-
-def assert_same(given, expected):
-    assert given.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(given[name], array, err_msg=name)
-
-
-def codes(tensors, direction="rowwise"):
-    return nvfp4.unpack(tensors[f"{direction}_data"])
 
 
 @pytest.mark.parametrize(
@@ -304,13 +294,4 @@ class TestRefusals:
         ],
     )
     def test_a_sentence_names_what_is_wrong(self, make_case, shape, flags, word):
-        case = make_case("per_tensor", *shape, **flags)
-        x = np.zeros(shape, nvfp4.DTYPES[case.flags.dtype])
-        for call in (
-            lambda: per_tensor.outputs(case),
-            lambda: per_tensor.inputs(case, x),
-            lambda: per_tensor.numpy_oracle(case, {"input": x}),
-            lambda: per_tensor.torch_oracle(case, {}),
-        ):
-            with pytest.raises(ContractError, match=word):
-                call()
+        assert_refused(per_tensor, make_case("per_tensor", *shape, **flags), word)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from quantized import assert_refused, assert_same, codes
 
 from harness import inputs
 from harness.errors import ContractError
@@ -21,16 +22,6 @@ HAND = {"outputs": "rowwise"}
 
 def run(case, x):
     return per_token.numpy_oracle(case, per_token.inputs(case, x))
-
-
-def assert_same(given, expected):
-    assert given.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(given[name], array, err_msg=name)
-
-
-def codes(tensors, direction="rowwise"):
-    return nvfp4.unpack(tensors[f"{direction}_data"])
 
 
 def as_torch(array):
@@ -376,16 +367,7 @@ class TestRefusals:
         ],
     )
     def test_a_sentence_names_what_is_wrong(self, make_case, shape, flags, word):
-        case = make_case("per_token", *shape, **flags)
-        x = np.zeros(shape, nvfp4.DTYPES[case.flags.dtype])
-        for call in (
-            lambda: per_token.outputs(case),
-            lambda: per_token.inputs(case, x),
-            lambda: per_token.numpy_oracle(case, {"input": x}),
-            lambda: per_token.torch_oracle(case, {}),
-        ):
-            with pytest.raises(ContractError, match=word):
-                call()
+        assert_refused(per_token, make_case("per_token", *shape, **flags), word)
 
     @pytest.mark.parametrize("shape", [(1,), (384,), (256, 1)], ids=str)
     def test_an_amax_of_another_granularity(self, make_case, tensor, shape):

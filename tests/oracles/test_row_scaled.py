@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from quantized import assert_refused, assert_same, codes
 
 from harness.errors import ContractError
 from harness.oracles import layout, nvfp4, per_tensor, row_scaled
@@ -16,16 +17,6 @@ F32 = np.float32
 
 def run(case, x):
     return row_scaled.numpy_oracle(case, row_scaled.inputs(case, x))
-
-
-def assert_same(given, expected):
-    assert given.keys() == expected.keys()
-    for name, array in expected.items():
-        np.testing.assert_array_equal(given[name], array, err_msg=name)
-
-
-def codes(tensors, direction="rowwise"):
-    return nvfp4.unpack(tensors[f"{direction}_data"])
 
 
 @pytest.mark.parametrize(
@@ -203,13 +194,4 @@ class TestSpecials:
     ],
 )
 def test_a_refusal_says_what_is_wrong(make_case, shape, flags, word):
-    case = make_case("row_scaled", *shape, **flags)
-    x = np.zeros(shape, nvfp4.DTYPES["bf16"])
-    for call in (
-        lambda: row_scaled.outputs(case),
-        lambda: row_scaled.inputs(case, x),
-        lambda: row_scaled.numpy_oracle(case, {"input": x}),
-        lambda: row_scaled.torch_oracle(case, {}),
-    ):
-        with pytest.raises(ContractError, match=word):
-            call()
+    assert_refused(row_scaled, make_case("row_scaled", *shape, **flags), word)
