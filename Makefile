@@ -13,14 +13,14 @@ PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
 CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/)clang-format
 STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
 CUDA   := $(wildcard harness/kernels/*.cu harness/kernels/*.cuh)
-SUITES := $(if $(R),suites/$(R).yaml,suites)
+SUITES := $(if $(R),$(R:%=suites/%.yaml),suites)
 CASES  := $(if $(CASE),--case '$(CASE)')
 
 .PHONY: help
 help: ## List the targets and variables.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  R=per_tensor  one recipe            SET=full     another set of its suite    CASE=ID   one case"
+	@echo "  R=per_tensor  one recipe, or several  SET=full     another set of its suite    CASE=ID   one case"
 	@echo "  DEVICE=cuda   auto, emulator, cuda  JOBS=4       processes, or auto          ARGS=...  more for pytest"
 	@echo "  PYTHON=...    3.11 or newer         VENV=        use PYTHON as it is"
 
@@ -34,7 +34,7 @@ bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, a
 
 .PHONY: gate
 gate: $(ENV) ## Judge the newest times against the committed baseline of this GPU.
-	$(PY) -m harness gate $(if $(R),--recipe $(R)) $(ARGS)
+	$(PY) -m harness gate $(R:%=--recipe %) $(ARGS)
 
 .PHONY: exhaustive
 exhaustive: $(ENV) ## Prove both scalar casts over all 2^32 float32 patterns, on a GPU.
