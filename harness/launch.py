@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,12 +21,20 @@ PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, becaus
 LARGEST_Y = 65535
 
 
+class Schedule(IntEnum):
+    """How blocks of threads share the tiles of a case, number for number as in `kernels/tile.cuh`."""
+
+    TILES = 0
+    PERSISTENT = 1
+    RESIDENT = 2
+
+
 @dataclass(frozen=True)
 class Launch:
     """The `Launch` constant of a kernel, field for field (see `kernels/tile.cuh`).
 
     tile_rows, tile_cols: elements one block of threads takes, in all or (persistent) at a time
-    blocks_per_sm: for a persistent kernel; 0 for one block a tile
+    blocks_per_sm: that a multiprocessor holds at once, or more of them; 0 if it does not matter
     """
 
     tile_rows: int
@@ -36,15 +45,20 @@ class Launch:
 
     def grid(self, case: Case, multiprocessors: int) -> tuple[int, int, int]:
         """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements."""
-        if self.blocks_per_sm:
+        if self.schedule == Schedule.PERSISTENT:
             if case.tensors:
-                tiles = sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors)
+                tiles = self._tiles_of_group(case)
             else:
                 tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
             return max(1, min(tiles, self.blocks_per_sm * multiprocessors)), 1, 1
+        if case.tensors:
+            return max(1, self._tiles_of_group(case)), 1, 1
         down, across = (max(1, count) for count in self._tiles(case.rows, case.cols))
         layers = -(-down // LARGEST_Y)
         return across, -(-down // layers), layers
+
+    def _tiles_of_group(self, case: Case) -> int:
+        return sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors)
 
     def _tiles(self, rows: int, cols: int) -> tuple[int, int]:
         """How many tiles, down and across, cover a matrix and the padding of its scales."""
@@ -70,30 +84,45 @@ class Step:
 
     scratch: parameter name to bytes, zero before the first launch and after the last
     workspace: parameter name to bytes, with any contents before the first launch and after the last
+    together: True if its blocks wait for each other, so that all of them must run at once
     """
 
     signature: Signature
     scratch: Mapping[str, int] = field(default_factory=dict)
     workspace: Mapping[str, int] = field(default_factory=dict)
+    together: bool = False
 
 
-def plan(case: Case, kernels: Path = KERNELS) -> tuple[Step, ...]:
+def plan(
+    case: Case, kernels: Path = KERNELS, fits: Callable[[Signature], bool] = lambda signature: False
+) -> tuple[Step, ...]:
     """The launches of a case in order, as its suite lists them, from the `.cu` files in `kernels`.
 
+    fits: whether the device runs all blocks of a kernel at once; the launches that depend on it are chosen by that
     Raises CompileError if the suite names a kernel that the `.cu` does not have.
     """
     from harness.suite import suite_of
 
     signatures = read_signatures(case.recipe, kernels)
-    steps = []
-    for launch in suite_of(case.recipe).launches(case):
+    launches = suite_of(case.recipe).launches(case)
+    for launch in launches:
         if launch.kernel not in signatures:
             raise CompileError(
                 f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; "
                 f"it has {', '.join(signatures)}"
             )
-        steps.append(Step(signatures[launch.kernel], _sizes(launch.scratch, case), _sizes(launch.workspace, case)))
-    return tuple(steps)
+    together = [launch for launch in launches if launch.fits]
+    chosen = bool(together) and all(fits(signatures[launch.kernel]) for launch in together)
+    return tuple(
+        Step(
+            signatures[launch.kernel],
+            _sizes(launch.scratch, case),
+            _sizes(launch.workspace, case),
+            together=bool(launch.fits),
+        )
+        for launch in launches
+        if launch.fits in (None, chosen)
+    )
 
 
 def _sizes(sizes: Mapping[str, int | str], case: Case) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from harness.compile import Compiled, compile_kernel, nvrtc_version
 from harness.device import Outcome
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.launch import Step, bind, own_memory, plan
-from harness.signature import KERNELS
+from harness.signature import KERNELS, Signature
 from harness.tensor import Field
 
 GUARD = 4096  # bytes before and after every output
@@ -182,8 +183,17 @@ class CudaProgram:
         import cupy
 
         self.case = case
-        self.steps = plan(case, device.kernels)
-        self.kernels = tuple(compile_kernel(step.signature, case.flags, target) for step in self.steps)
+
+        def compiled(signature: Signature) -> Compiled:
+            return compile_kernel(signature, case.flags, target)
+
+        def fits(signature: Signature) -> bool:
+            kernel = compiled(signature)
+            blocks = math.prod(kernel.launch.grid(case, device.multiprocessors))
+            return blocks <= device.multiprocessors * blocks_per_sm(kernel)
+
+        self.steps = plan(case, device.kernels, fits)
+        self.kernels = tuple(compiled(step.signature) for step in self.steps)
         self.functions = tuple(load(kernel) for kernel in self.kernels)
         self.grids = tuple(kernel.launch.grid(case, device.multiprocessors) for kernel in self.kernels)
         self.pristine = {name: _upload(value) for name, value in inputs.items()}
@@ -200,10 +210,10 @@ class CudaProgram:
 
     def launch(self) -> None:
         """Every launch in order on the current stream. Nothing here allocates or waits."""
-        for function, kernel, grid, arguments in zip(
-            self.functions, self.kernels, self.grids, self.arguments, strict=True
+        for step, function, kernel, grid, arguments in zip(
+            self.steps, self.functions, self.kernels, self.grids, self.arguments, strict=True
         ):
-            function(grid, (kernel.launch.threads,), arguments)
+            function(grid, (kernel.launch.threads,), arguments, enable_cooperative_groups=step.together)
 
     def run(self, poison: int, turn: int) -> Outcome:
         """Poison, launch or replay, wait, look for trespass.
@@ -286,6 +296,13 @@ def _module(cubin_path: str):
 def load(kernel: Compiled):
     """The kernel's function from its cubin."""
     return _module(kernel.cubin_path).get_function(kernel.symbol)
+
+
+def blocks_per_sm(kernel: Compiled) -> int:
+    """How many blocks of a kernel the driver says a multiprocessor holds at once."""
+    import cupy
+
+    return cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(load(kernel).ptr, kernel.launch.threads, 0)
 
 
 def _scalar(kind: str, value: int):

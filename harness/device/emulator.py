@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +17,7 @@ from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
 from harness.device import Outcome
 from harness.errors import AccessError, NotCapable
 from harness.launch import Step, bind, own_memory, plan
-from harness.signature import KERNELS
+from harness.signature import KERNELS, Signature
 from harness.tensor import Field
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
@@ -78,8 +79,16 @@ class EmulatedProgram:
         fields: Mapping[str, Field],
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
-        self.steps = plan(case, device.kernels)
-        self.kernels = tuple(compile_kernel(step.signature, case.flags, ptx_of(target)) for step in self.steps)
+
+        def compiled(signature: Signature) -> Compiled:
+            return compile_kernel(signature, case.flags, ptx_of(target))
+
+        def fits(signature: Signature) -> bool:
+            launch = compiled(signature).launch
+            return math.prod(launch.grid(case, device.multiprocessors)) <= launch.blocks_per_sm * device.multiprocessors
+
+        self.steps = plan(case, device.kernels, fits)
+        self.kernels = tuple(compiled(step.signature) for step in self.steps)
 
     def run(self, poison: int, turn: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report."""

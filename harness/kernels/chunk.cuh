@@ -3,7 +3,7 @@
 #pragma once
 
 #include "grouped.cuh"
-#include "per_token.cuh"
+#include "per_token_amax.cuh"
 #include "source.cuh"
 
 struct Chunk {

@@ -15,6 +15,7 @@
 #include "grouped.cuh"
 #include "per_tensor.cuh"
 #include "per_token.cuh"
+#include "per_token_amax.cuh"
 #include "rht.cuh"
 #include "shares.cuh"
 #include "source.cuh"

@@ -15,6 +15,7 @@
 //
 // Run it: make verify R=per_token          Time it: make bench R=per_token
 #include "per_token.cuh"
+#include "per_token_amax.cuh"
 
 // =====================================================================================================================
 // Config
@@ -24,6 +25,11 @@
 constexpr int kAmaxBlocksPerSm = 4;
 constexpr int kAmaxRhtBlocksPerSm = 3;
 constexpr int kEncodeBlocksPerSm = 3;
+constexpr int kResidentBlocksPerSm = 3;
+// What registers allow without spilling
+template <Outputs outputs, bool rht, Rounding rounding>
+constexpr int kMostResidentBlocksPerSm =
+    __CUDA_ARCH__ != 900 || rounding == Rounding::sr || (rht && outputs == Outputs::columnwise) ? 3 : 4;
 
 // =====================================================================================================================
 // Helpers
@@ -60,7 +66,7 @@ __global__ void __launch_bounds__(AmaxStrip<false>::kThreads, kAmaxBlocksPerSm) 
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,), or null
     u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, false, 0>(input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
 }
@@ -71,7 +77,7 @@ __global__ void __launch_bounds__(AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,)
     u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/1024 + 1,) zero before and after
+    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   amax_by_teams<outputs, true, sign_mask>(
       input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
@@ -121,6 +127,32 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm) per_t
 }
 
 // =====================================================================================================================
+// full (steps 1 to 5)
+// =====================================================================================================================
+
+// Reads the input once, where a device holds all tiles at once.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
+__global__ void __launch_bounds__(kTurnLaunch.threads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
+    per_token_resident(
+        const bf16* __restrict__ input,         // (rows, cols)
+        float* __restrict__ rowwise_amax,       // (rows,), or null
+        float* __restrict__ columnwise_amax,    // (cols,), or null
+        u8* __restrict__ rowwise_data,          // (rows, cols/2) e2m1 pairs, or null
+        u8* __restrict__ rowwise_scale_inv,     // (rows, cols/16) e4m3, or null
+        u8* __restrict__ columnwise_data,       // (cols, rows/2) e2m1 pairs, or null
+        u8* __restrict__ columnwise_scale_inv,  // (cols, rows/16) e4m3, or null
+        Band* __restrict__ rowwise_bands,       // (rows/128,) zero before and after
+        Band* __restrict__ columnwise_bands,    // (cols/128,) zero before and after
+        int rows, int cols, u64 seed, u32 offset) {
+  __shared__ ResidentTile shared;
+  const Source<bf16, Activation::none> source = {input, nullptr};
+  per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask>(
+      shared, source, rowwise_bands, columnwise_bands, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv,
+      columnwise_data, columnwise_scale_inv, rows, cols, tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols),
+      seed, offset);
+}
+
+// =====================================================================================================================
 // Exports
 // =====================================================================================================================
 
@@ -132,3 +164,5 @@ __constant__ Launch per_token_amax_rht_launch = {
     Schedule::persistent};
 __constant__ Launch per_token_amax_2d_launch = TensorAmax::kLaunch;
 __constant__ Launch per_token_encode_launch = kTurnLaunch;
+__constant__ Launch per_token_resident_launch = {
+    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kResidentBlocksPerSm, Schedule::resident};

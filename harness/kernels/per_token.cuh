@@ -1,176 +1,14 @@
-// per_token for a matrix at a pointer: the amax of a share of it, and the encoding of a tile. Rows and cols are
-// multiples of 128, so no line has padding and no tile an edge.
+// per_token for a tile of a matrix at a pointer: its encoding, given the amaxes or among tiles that find them together.
+// Rows and cols are multiples of 128, so no line has padding and no tile an edge.
 #pragma once
 
 #include "layout.cuh"
 #include "nvfp4.cuh"
+#include "resident.cuh"
 #include "rht.cuh"
 #include "source.cuh"
 #include "tile.cuh"
 #include "turn.cuh"
-
-// ---------------------------------------------------------------------------------------------------------------------
-// amax: the largest magnitude of every row and of every column, in one read
-// ---------------------------------------------------------------------------------------------------------------------
-
-// A block of threads takes chunks of rows, one below the other, of a strip of columns: a warp 32 neighbouring pieces of
-// it, a lane `kLaneCols` columns of a piece. Column maxima stay in registers to the end; row maxima, which the warps
-// have shares of, in shared memory.
-template <bool rht>
-struct AmaxStrip {
-  static constexpr int kThreads = 256;
-  static constexpr int kWarps = kThreads / 32;
-  static constexpr int kLaneCols = rht ? 4 : 8;
-  static constexpr int kWords = kLaneCols / 2;
-  static constexpr int kWarpCols = 32 * kLaneCols;
-  static constexpr int kCols = kWarps * kWarpCols;
-  static constexpr int kRows = rht ? kBlock : 8;  // of a chunk: what a lane has in flight, and with rht what it rotates
-  static constexpr int kHold = 512;               // rows whose maxima are held until all warps have theirs
-
-  alignas(16) u16 rows[kHold][kWarps];  // bf16
-  float cols[kWarps][kWarpCols];
-
-  // A lane's columns of a row.
-  __device__ static void load(const bf16* __restrict__ source, u32 (&word)[kWords]) {
-    if constexpr (rht) {
-      const uint2 v = __ldg(reinterpret_cast<const uint2*>(source));
-      word[0] = v.x, word[1] = v.y;
-    } else {
-      load_words(source, word);
-    }
-  }
-};
-// Chunks `first`, `first + step`, ... before `end` of the strip whose first column is `col`. Chunks rather than bands:
-// blocks that run together read neighbouring memory.
-struct AmaxShare {
-  int first, step, end;
-  int col;
-
-  // Row `r` of the chunks from `chunk` on.
-  template <bool rht>
-  __device__ int row(int chunk, int r) const {
-    constexpr int kRows = AmaxStrip<rht>::kRows;
-    return (chunk + r / kRows * step) * kRows + r % kRows;
-  }
-};
-
-// Where the maxima of lines go to which `arrivals` blocks contribute.
-struct LineMerge {
-  float* amax;  // of line 0: the result
-  u32* maxima;  // of line 0; zero before and after
-  u32* ticket;  // one; zero before and after
-  u32 arrivals;
-
-  __device__ void add(int line, float value) const {
-    if (arrivals == 1)
-      amax[line] = value;
-    else
-      atomicMax(maxima + line, __float_as_uint(value));
-  }
-  // Called by one thread of every block once all its maxima are added. True in the block that arrives last.
-  __device__ bool arrive() const { return arrivals != 1 && atomicInc(ticket, arrivals - 1) == arrivals - 1; }
-  // By the last block: the result of a line.
-  __device__ void take(int line) const { amax[line] = __uint_as_float(atomicExch(maxima + line, 0u)); }
-};
-
-// The share's row maxima to `by_row`, its column maxima to `by_col`; the last block of either moves the results out.
-// Called by all threads; shared memory may be used again after the next barrier.
-template <Outputs outputs, bool rht, int sign_mask>
-__device__ __forceinline__ void per_token_amax_share(
-    AmaxStrip<rht>& shared, const bf16* __restrict__ input, int rows, int cols, const AmaxShare& share,
-    const LineMerge& by_row, const LineMerge& by_col) {
-  using Strip = AmaxStrip<rht>;
-  constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_col = share.col + warp * Strip::kWarpCols;
-  const int lane_col = warp_col + lane * Strip::kLaneCols;
-
-  u32 column_words[Strip::kWords] = {};
-  float column_max[Strip::kLaneCols] = {};
-  int held = 0;  // rows
-  for (int chunk = share.first; chunk < share.end; chunk += share.step) {
-    const bf16* corner = input + row_offset(chunk * Strip::kRows, cols) + lane_col;
-    u32 word[Strip::kRows][Strip::kWords] = {};
-    if (lane_col < cols) {
-#pragma unroll
-      for (int r = 0; r < Strip::kRows; ++r) Strip::load(corner + i64(r) * cols, word[r]);
-    }
-    if constexpr (kByRow) {
-      float own = 0.0f;
-#pragma unroll
-      for (int r = 0; r < Strip::kRows; ++r) {
-        const u32 bits = __float_as_uint(amax_of_word<bf16>(absmax<bf16>(word[r])));
-        const u32 largest = __reduce_max_sync(~0u, bits);
-        if (lane == r) own = __uint_as_float(largest);
-      }
-      if (lane < Strip::kRows) shared.rows[held + lane][warp] = u16(__float_as_uint(own) >> 16);
-    }
-    if constexpr (kByCol && rht) {
-#pragma unroll
-      for (int c = 0; c < Strip::kLaneCols; ++c) {
-        float x[kBlock];
-#pragma unroll
-        for (int r = 0; r < kBlock; ++r) x[r] = element_of_word<bf16>(word[r][c / 2], c % 2);
-        column_max[c] = fmaxf(column_max[c], rht16_absmax<sign_mask>(x));
-      }
-    } else if constexpr (kByCol) {
-#pragma unroll
-      for (int r = 0; r < Strip::kRows; ++r) {
-#pragma unroll
-        for (int w = 0; w < Strip::kWords; ++w) {
-          column_words[w] = max2(column_words[w], abs2(word[r][w], bf16{}), bf16{});
-        }
-      }
-    }
-    if constexpr (kByRow) {
-      held += Strip::kRows;
-      const bool last = chunk + share.step >= share.end;
-      if (held < Strip::kHold && !last) continue;
-      __syncthreads();
-      const int first_held = chunk - (held / Strip::kRows - 1) * share.step;
-      for (int r = threadIdx.x; r < held; r += Strip::kThreads) {
-        const uint4 v = *reinterpret_cast<const uint4*>(shared.rows[r]);
-        const u32 warps[] = {v.x, v.y, v.z, v.w};
-        by_row.add(share.row<rht>(first_held, r), amax_of_word<bf16>(absmax<bf16>(warps)));
-      }
-      if (!last) __syncthreads();
-      held = 0;
-    }
-  }
-  if constexpr (kByCol) {
-#pragma unroll
-    for (int c = 0; c < Strip::kLaneCols; ++c) {
-      shared.cols[warp][lane * Strip::kLaneCols + c] =
-          rht ? __fmul_rn(column_max[c], kRhtNorm) : element_of_word<bf16>(column_words[c / 2], c % 2);
-    }
-    __syncwarp();
-    // Neighbouring lanes add neighbouring columns: the L2 merges a sector at a time.
-#pragma unroll
-    for (int c = lane; c < Strip::kWarpCols; c += 32) {
-      if (warp_col + c < cols) by_col.add(warp_col + c, shared.cols[warp][c]);
-    }
-  }
-
-  __shared__ bool last[2];
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last[0] = kByRow && by_row.arrive();
-    last[1] = kByCol && by_col.arrive();
-    __threadfence();
-  }
-  __syncthreads();
-  if (kByRow && last[0]) {
-    const int count = (share.end - share.first + share.step - 1) / share.step;
-    for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads)
-      by_row.take(share.row<rht>(share.first, r));
-  }
-  if (kByCol && last[1]) {
-    for (int col = share.col + threadIdx.x; col < min(cols, share.col + Strip::kCols); col += Strip::kThreads) {
-      by_col.take(col);
-    }
-  }
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // encode: a tile in both directions, in one read
@@ -218,8 +56,112 @@ __device__ __forceinline__ void store_inner_block(
   scale_inv[scale_offset<layout>(line, block, blocks)] = u8(encoded.scale_inv);
 }
 
-// The tile of kTurnLaunch at `origin`. Called by all its threads; shared memory may be used again after the next
-// barrier.
+// A block of a row, and its amax
+struct RowBlock {
+  Packed16<bf16> x;
+  float amax;
+};
+
+// The blocks of a tile that a thread takes rowwise
+struct TileRows {
+  using Turn = ::Turn<bf16>;
+  Turn::Role role;
+  Packed16<bf16> x[Turn::kLines];
+  float amax[Turn::kLines];
+
+  // Reads them, and with `shares` leaves them in shared memory as well.
+  template <bool shares, bool weight_2d, Activation activation>
+  __device__ static TileRows load(
+      EncodeTile& shared, const Source<bf16, activation>& source, int cols, const TileOrigin& origin) {
+    TileRows rows;
+    const typename Turn::Role& role = rows.role;
+#pragma unroll
+    for (int i = 0; i < Turn::kLines; ++i) {
+      rows.x[i] = source.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
+    }
+#pragma unroll
+    for (int i = 0; i < Turn::kLines; ++i) {
+      rows.amax[i] = block_amax(rows.x[i]);
+      if constexpr (shares) shared.tile.store(role, i, rows.x[i]);
+    }
+    if constexpr (weight_2d) {
+      float amax = rows.amax[0];
+#pragma unroll
+      for (int i = 1; i < Turn::kLines; ++i) amax = fmaxf(amax, rows.amax[i]);
+      amax = band_max<Turn::kBlocks>(amax);
+#pragma unroll
+      for (int i = 0; i < Turn::kLines; ++i) rows.amax[i] = amax;
+      if (role.first == 0) shared.square_amax[role.band][role.block] = amax;
+    }
+    return rows;
+  }
+};
+
+// block_of(i): the i-th of those that `role` takes; amax_of(row in the tile): of the whole row
+template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, typename BlockOf, typename AmaxOf>
+__device__ __forceinline__ void per_token_encode_rows(
+    const Turn<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, u8* __restrict__ rowwise_data,
+    u8* __restrict__ rowwise_scale_inv, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+  const bool odd = threadIdx.x % 2 != 0;
+  const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
+#pragma unroll
+  for (int i = 0; i < Turn<bf16>::kLines; i += 2) {
+    const ScalePair<weight_2d> lines(amax_of(role.row(i + odd)));
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int row = origin.row + role.row(i + k);
+      const i64 index = row_offset(row, blocks) + block_col;
+      const RowBlock block = block_of(i + k);
+      float values[kBlock];
+      unpack(block.x, values);
+      const EncodedBlock encoded = per_token_encode_block<false, rounding, weight_2d>(
+          values, block.amax, lines.scale[k], seed, index, 0, offset);
+      store_inner_block<scale_layout>(rowwise_data, rowwise_scale_inv, row, block_col, blocks, encoded);
+    }
+  }
+}
+
+// Sixteen values of a column, rotated with rht; their largest magnitude is that of the normalised values.
+template <bool rht, int sign_mask>
+__device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int column, float (&values)[kBlock]) {
+  pair.unpack(column, values);
+  if constexpr (!rht) return pair.amax(column);
+  rht16<sign_mask>(values);
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) amax = fmaxf(amax, fabsf(values[i]));
+  return __fmul_rn(amax, kRhtNorm);
+}
+
+// amax_of(col in the tile): of the whole column
+template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
+__device__ __forceinline__ void per_token_encode_columns(
+    const EncodeTile& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv,
+    int rows, const TileOrigin& origin, u64 seed, u32 offset) {
+  const bool odd = threadIdx.x % 2 != 0;
+  const ColumnRole role;
+  const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
+#pragma unroll(rht ? 1 : Turn<bf16>::kPairs)
+  for (int pair_index = 0; pair_index < Turn<bf16>::kPairs; ++pair_index) {
+    const int col_in_tile = role.pair_col(pair_index);
+    const ScalePair<weight_2d> lines(amax_of(col_in_tile + odd));
+    const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      const int col = origin.col + col_in_tile + column;
+      const i64 index = row_offset(col, blocks) + block_row;
+      float values[kBlock];
+      float amax = column_block<rht, sign_mask>(pair, column, values);
+      if constexpr (weight_2d) amax = shared.square_amax[role.band][col_in_tile / kBlock];
+      const EncodedBlock encoded =
+          per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
+      store_inner_block<ScaleLayout::compact>(columnwise_data, columnwise_scale_inv, col, block_row, blocks, encoded);
+    }
+  }
+}
+
+// The tile of kTurnLaunch at `origin`, given the amaxes. Called by all its threads; shared memory may be used again
+// after the next barrier.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
     Activation activation>
@@ -229,81 +171,96 @@ __device__ __forceinline__ void per_token_encode_tile(
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
-  using Turn = ::Turn<bf16>;
-  const bool odd = threadIdx.x % 2 != 0;
-
-  // Rowwise: from registers, on the way into shared memory.
   {
-    const typename Turn::Role role;
-    const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
-    Packed16<bf16> x[Turn::kLines];
-#pragma unroll
-    for (int i = 0; i < Turn::kLines; ++i) {
-      x[i] = source.block(row_offset(origin.row + role.row(i), cols) + block_col * kBlock);
-    }
-    float amax[Turn::kLines];
-#pragma unroll
-    for (int i = 0; i < Turn::kLines; ++i) {
-      amax[i] = block_amax(x[i]);
-      if constexpr (outputs != Outputs::rowwise) shared.tile.store(role, i, x[i]);
-    }
-    if constexpr (weight_2d) {
-#pragma unroll
-      for (int i = 1; i < Turn::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
-      amax[0] = band_max<Turn::kBlocks>(amax[0]);
-#pragma unroll
-      for (int i = 1; i < Turn::kLines; ++i) amax[i] = amax[0];
-      if (role.first == 0) shared.square_amax[role.band][role.block] = amax[0];
-    }
+    const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d>(shared, source, cols, origin);
     if constexpr (outputs != Outputs::columnwise) {
-#pragma unroll
-      for (int i = 0; i < Turn::kLines; i += 2) {
-        const ScalePair<weight_2d> lines(__ldg(rowwise_amax + origin.row + role.row(i + odd)));
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          const int row = origin.row + role.row(i + k);
-          const i64 index = row_offset(row, blocks) + block_col;
-          float values[kBlock];
-          unpack(x[i + k], values);
-          const EncodedBlock encoded = per_token_encode_block<false, rounding, weight_2d>(
-              values, amax[i + k], lines.scale[k], seed, index, 0, offset);
-          store_inner_block<scale_layout>(rowwise_data, rowwise_scale_inv, row, block_col, blocks, encoded);
-        }
-      }
+      per_token_encode_rows<rounding, scale_layout, weight_2d>(
+          tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
+          [&](int row) { return __ldg(rowwise_amax + origin.row + row); }, rowwise_data, rowwise_scale_inv, cols,
+          origin, seed, offset);
     }
   }
-  // Columnwise: the same of the transpose.
   if constexpr (outputs != Outputs::rowwise) {
     __syncthreads();
+    per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
+        shared, [&](int col) { return __ldg(columnwise_amax + origin.col + col); }, columnwise_data,
+        columnwise_scale_inv, rows, origin, seed, offset);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// full: amaxes and encoding in one read, by tiles that are all on the multiprocessors at once
+// ---------------------------------------------------------------------------------------------------------------------
+
+struct ResidentTile {
+  EncodeTile encode;
+  float row_amax[Band::kLines], col_amax[Band::kLines];
+};
+
+// The tile of kTurnLaunch at `origin`. rowwise_bands, columnwise_bands: of the matrix. Called once by all threads of a
+// block.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, Activation activation>
+__device__ __forceinline__ void per_token_resident_tile(
+    ResidentTile& shared, const Source<bf16, activation>& source, Band* __restrict__ rowwise_bands,
+    Band* __restrict__ columnwise_bands, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
+    u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data,
+    u8* __restrict__ columnwise_scale_inv, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+  constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
+  using Turn = ::Turn<bf16>;
+  static_assert(Turn::kLines == 4 && Turn::kBlocks == 8 && Turn::kBands == 8);
+  Band* by_row = kByRow ? rowwise_bands + u32(origin.row) / Band::kLines : nullptr;
+  Band* by_col = kByCol ? columnwise_bands + u32(origin.col) / Band::kLines : nullptr;
+  const u32 across = u32(cols) / Band::kLines, down = u32(rows) / Band::kLines;
+
+  const Turn::Role row_role;
+  {
+    const TileRows tile = TileRows::load<true, false>(shared.encode, source, cols, origin);
+    if constexpr (kByRow) by_row->add_four(tile.amax, [&](int i) { return row_role.row(i); });
+  }
+  if constexpr (kByCol) {
+    __syncthreads();
     const ColumnRole role;
-    const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
+    float amax[4];
 #pragma unroll
-    for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
-      const int col_in_tile = role.pair_col(pair_index);
-      const ScalePair<weight_2d> lines(__ldg(columnwise_amax + origin.col + col_in_tile + odd));
-      const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
-#pragma unroll
-      for (int column = 0; column < 2; ++column) {
-        const int col = origin.col + col_in_tile + column;
-        const i64 index = row_offset(col, blocks) + block_row;
+    for (int i = 0; i < 4; ++i) {
+      const ColumnPair<bf16> pair = shared.encode.tile.column_pair(role, i / 2);
+      if constexpr (rht) {
         float values[kBlock];
-        pair.unpack(column, values);
-        float amax;
-        if constexpr (rht) {
-          rht16<sign_mask>(values);
-          amax = 0.0f;
-#pragma unroll
-          for (int i = 0; i < kBlock; ++i) amax = fmaxf(amax, fabsf(values[i]));
-          amax = __fmul_rn(amax, kRhtNorm);
-        } else if constexpr (weight_2d) {
-          amax = shared.square_amax[role.band][col_in_tile / kBlock];
-        } else {
-          amax = pair.amax(column);
-        }
-        const EncodedBlock encoded =
-            per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
-        store_inner_block<ScaleLayout::compact>(columnwise_data, columnwise_scale_inv, col, block_row, blocks, encoded);
+        pair.unpack(i % 2, values);
+        amax[i] = __fmul_rn(rht16_absmax<sign_mask>(values), kRhtNorm);
+      } else {
+        amax[i] = pair.amax(i % 2);
       }
     }
+    by_col->add_four(amax, [&](int i) { return role.pair_col(i / 2) + i % 2; });
+  }
+  meet(by_row, across, by_col, down);
+  if (kByRow && threadIdx.x < Band::kLines) {
+    const int line = threadIdx.x;
+    shared.row_amax[line] = by_row->maximum(line);
+    if (origin.col == 0) rowwise_amax[origin.row + line] = shared.row_amax[line];
+  }
+  if (kByCol && threadIdx.x >= Band::kLines) {
+    const int line = threadIdx.x - Band::kLines;
+    shared.col_amax[line] = by_col->maximum(line);
+    if (origin.row == 0) columnwise_amax[origin.col + line] = shared.col_amax[line];
+  }
+  __syncthreads();
+  if (kByRow && threadIdx.x < 32) by_row->leave(across);
+  if (kByCol && threadIdx.x >= Band::kLines && threadIdx.x < Band::kLines + 32) by_col->leave(down);
+
+  if constexpr (kByRow) {
+    per_token_encode_rows<rounding, scale_layout, false>(
+        row_role,
+        [&](int i) {
+          const Packed16<bf16> x = shared.encode.tile.load(row_role, i);
+          return RowBlock{x, block_amax(x)};
+        },
+        [&](int row) { return shared.row_amax[row]; }, rowwise_data, rowwise_scale_inv, cols, origin, seed, offset);
+  }
+  if constexpr (kByCol) {
+    per_token_encode_columns<rht, rounding, false, sign_mask>(
+        shared.encode, [&](int col) { return shared.col_amax[col]; }, columnwise_data, columnwise_scale_inv, rows,
+        origin, seed, offset);
   }
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "grouped.cuh"
-#include "per_token.cuh"
+#include "per_token_amax.cuh"
 
 // A tensor is cut into strips of columns, and a strip's chunks of rows go to a team of shares with equal work. An empty
 // tensor is one share: its amaxes, if it has any, are 0.

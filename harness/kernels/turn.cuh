@@ -130,6 +130,20 @@ struct SharedTile {
     }
   }
 
+  __device__ Packed16<Dtype> load(const typename Turn<Dtype>::Role& role, int i) const {
+    Packed16<Dtype> x;
+#pragma unroll
+    for (int j = 0; j < kBlock / kChunk; ++j) {
+      const int at = place(role.band, role.row_in_band(i), role.block * kBlock + j * kChunk);
+      const uint4 v = *reinterpret_cast<const uint4*>(elements + at);
+      x.word[4 * j] = v.x;
+      x.word[4 * j + 1] = v.y;
+      x.word[4 * j + 2] = v.z;
+      x.word[4 * j + 3] = v.w;
+    }
+    return x;
+  }
+
   __device__ ColumnPair<Dtype> column_pair(const ColumnRole& role, int pair_index) const {
     ColumnPair<Dtype> pair;
 #pragma unroll

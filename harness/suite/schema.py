@@ -70,6 +70,9 @@ class Launch(_Part):
     `num_tensors`: `4 * cols`."""
     workspace: dict[Name, Size] = {}
     """As `scratch`, but with any contents before the first launch and after the last."""
+    fits: bool | None = None
+    """`true`: its blocks wait for each other, so it is launched only where the device runs all of them at once.
+    `false`: it is launched where they do not fit, or where the flags allow no launch of that kind."""
 
 
 class Block(_Part):
