@@ -9,9 +9,10 @@ from harness.emulator.batch import Batch
 from harness.emulator.emit import Emitter, Unsupported
 from harness.emulator.forms import Builder
 from harness.emulator.memory import Access
+from harness.emulator.operation import U32
 from harness.emulator.ptx import SIZES, Address, Instruction, Name, Operand, Vector
 
-_SPACES = {
+SPACES = {
     "global": "global",
     "const": "constant",
     "param": "constant",
@@ -31,8 +32,8 @@ def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
     *modifiers, element = instruction.mnemonic.split(".")[1:]
     space, count, strong, releases = "generic", 1, False, False
     for modifier in modifiers:
-        if modifier in _SPACES:
-            space = _SPACES[modifier]
+        if modifier in SPACES:
+            space = SPACES[modifier]
         elif modifier in _VECTORS:
             count = _VECTORS[modifier]
         elif modifier in _STRONG:
@@ -44,7 +45,7 @@ def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
     return Access(instruction, space, kind, SIZES[element], count, strong, releases), element
 
 
-def _address(emitter: Emitter, operand: Operand, access: Access) -> int:
+def address_slot(emitter: Emitter, operand: Operand, access: Access) -> int:
     """The slot of an address, and the note of how narrow the accesses of its space get."""
     for space in ("shared", "global") if access.space == "generic" else (access.space,):
         if space in emitter.cells:
@@ -65,7 +66,7 @@ def _address(emitter: Emitter, operand: Operand, access: Access) -> int:
     return emitter.compute(np.add, kind, (slot, emitter.constant(operand.offset, kind)))
 
 
-def _items(operand: Operand, count: int) -> tuple[Operand, ...]:
+def items_of(operand: Operand, count: int) -> tuple[Operand, ...]:
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != count:
         raise Unsupported
@@ -75,7 +76,7 @@ def _items(operand: Operand, count: int) -> tuple[Operand, ...]:
 def load(emitter: Emitter, instruction: Instruction) -> None:
     """`ld`, all spaces and widths; a parameter at a constant offset is read without an address."""
     access, element = _plain_access(instruction, "reads")
-    targets = [emitter.target(item, element) for item in _items(instruction.operands[0], access.count)]
+    targets = [emitter.target(item, element) for item in items_of(instruction.operands[0], access.count)]
     place = instruction.operands[1]
     if instruction.mnemonic.startswith("ld.param"):
         if not isinstance(place, Address) or not isinstance(place.base, Name):
@@ -83,7 +84,7 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
         if place.base.text in emitter.parameter_offsets:
             _load_parameter(emitter, access, emitter.parameter_offsets[place.base.text] + place.offset, targets)
             return
-    address = _address(emitter, place, access)
+    address = address_slot(emitter, place, access)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
@@ -108,10 +109,10 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
     access, element = _plain_access(instruction, "writes")
     if instruction.mnemonic.startswith(("st.param", "st.const")):
         raise Unsupported
-    address = _address(emitter, instruction.operands[0], access)
+    address = address_slot(emitter, instruction.operands[0], access)
     sources = [
         emitter.source(item, f"b{8 * access.size}" if not element.startswith("f") else element)
-        for item in _items(instruction.operands[1], access.count)
+        for item in items_of(instruction.operands[1], access.count)
     ]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
@@ -126,8 +127,8 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
     head, *modifiers = instruction.mnemonic.split(".")
     space, words = "generic", []
     for modifier in modifiers:
-        if modifier in _SPACES:
-            space = _SPACES[modifier]
+        if modifier in SPACES:
+            space = SPACES[modifier]
         elif modifier not in _STRONG | _HINTS:
             words.append(modifier)
     name = ".".join(words)
@@ -140,7 +141,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
     kind = words[-1]
     place, *sources = instruction.operands[head == "atom" :]
     target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
-    address = _address(emitter, place, access)
+    address = address_slot(emitter, place, access)
     operands = [emitter.source(source, kind) for source in sources]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
@@ -172,7 +173,7 @@ def asynchronous(emitter: Emitter, instruction: Instruction) -> None:
     if parts[2:3] in (["commit_group"], ["wait_all"], ["wait_group"]):
         keep = instruction.operands[0].bits if parts[2] == "wait_group" else 0
         what = parts[2]
-        emitter.emit(lambda batch, mask: batch.copies.command(batch, what, keep, mask, instruction), (), ())
+        emitter.emit(lambda batch, mask: batch.copies.command(batch, what, keep, mask), (), ())
         return
     if parts[2:3] not in (["ca"], ["cg"]) or not {"shared", "shared::cta"} & set(parts) or parts[4:5] != ["global"]:
         raise Unsupported
@@ -182,9 +183,9 @@ def asynchronous(emitter: Emitter, instruction: Instruction) -> None:
     count, width = (size // 8, 8) if size > 8 else (1, size)
     reads = Access(instruction, "global", "reads", width, count)
     writes = Access(instruction, "shared", "writes", width, count)
-    target = _address(emitter, instruction.operands[0], writes)
-    source = _address(emitter, instruction.operands[1], reads)
-    kept = emitter.source(instruction.operands[3], "b32") if len(instruction.operands) > 3 else None
+    target = address_slot(emitter, instruction.operands[0], writes)
+    source = address_slot(emitter, instruction.operands[1], reads)
+    kept = _bytes_used(emitter, instruction.operands[3], size) if len(instruction.operands) > 3 else None
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
@@ -192,6 +193,15 @@ def asynchronous(emitter: Emitter, instruction: Instruction) -> None:
         batch.copies.start(batch, reads, writes, registers[source], registers[target], used, mask)
 
     emitter.emit(step, (target, source) if kept is None else (target, source, kept), ())
+
+
+def _bytes_used(emitter: Emitter, operand: Operand, size: int) -> int:
+    """The slot of how much of its source a copy reads; a predicate that holds says nothing of it."""
+    found = emitter.named(operand.text) if isinstance(operand, Name) else None
+    if not found or found[1] != "pred":
+        return emitter.source(operand, "b32")
+    ignored = emitter.source(operand, "pred")
+    return emitter.compute(lambda holds: np.where(holds, U32(0), U32(size)), "b32", (ignored,))
 
 
 ACCESSES: dict[str, Builder] = {

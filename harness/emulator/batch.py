@@ -11,7 +11,7 @@ from harness.emulator.atomics import Atomic
 from harness.emulator.copies import Copies
 from harness.emulator.lanes import Grid, Lanes
 from harness.emulator.locate import Locator, Place
-from harness.emulator.memory import Access, BlockMemory, Buffer, all_written, mark_written
+from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, all_written, mark
 from harness.emulator.operation import U32, UNSIGNED, Bits
 from harness.emulator.ptx import Instruction
 from harness.emulator.shared_shadow import SharedShadow
@@ -33,7 +33,7 @@ class Batch(Lanes):
         self.memory = Locator(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.memory.report_shared
-        self.copies = Copies()
+        self.copies = Copies(self.shape)
 
     # ---- warps ------------------------------------------------------------------------------------------------------
 
@@ -74,6 +74,24 @@ class Batch(Lanes):
             sentence = f"{instruction.mnemonic} reads lane {other}, which does not take part or has exited"
             self.fault("inactive_shuffle", instruction, lane, sentence)
 
+    def whole_warps(self, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray | None:
+        """The warps that execute an instruction which takes all 32 lanes, by number in the batch; None for all of them.
+
+        Raises AccessError if a lane of one of them is missing.
+        """
+        lanes = self.acting(mask)
+        if lanes is None:
+            return None
+        by_warp = lanes.reshape(-1, 32)
+        some, every = by_warp.any(axis=1), by_warp.all(axis=1)
+        if (some & ~every).any():
+            warp = int(np.argmax(some & ~every))
+            absent = int(np.argmin(by_warp[warp]))
+            problem = "does not execute it" if self.live.reshape(-1, 32)[warp, absent] else "exited or never was"
+            sentence = f"{instruction.mnemonic} takes all 32 lanes of a warp, and lane {absent} {problem}"
+            self.fault("inactive_shuffle", instruction, 32 * warp + int(np.argmax(by_warp[warp])), sentence)
+        return None if every.all() else np.flatnonzero(every)
+
     # ---- memory -----------------------------------------------------------------------------------------------------
 
     def parameter(self, offset: int, size: int) -> Bits:
@@ -112,7 +130,13 @@ class Batch(Lanes):
             chosen = rows if place.which is None else rows[place.which]
             place.storage.elements(access.size, access.count)[index] = chosen
             if place.storage.written is not None:
-                mark_written(place.storage, index, access.bytes)
+                mark(place.storage, index, access.bytes, WRITTEN)
+
+    def announce(self, access: Access, address: Bits, mask: np.ndarray | None) -> None:
+        """Check a store that an asynchronous copy will do; nobody may read its bytes until it has."""
+        for place in self.memory.places(access, address, mask, counted=False):
+            if place.storage.written is not None:
+                mark(place.storage, place.index, access.bytes, PENDING)
 
     def update(
         self,
@@ -156,6 +180,9 @@ class Batch(Lanes):
         if unwritten is not None:
             row = int(np.argmax(unwritten))
             name, byte = place.storage.name_byte(int(place.index.flat[row]) * access.bytes)
-            sentence = f"{access.what} at byte {byte} of {name}, which nothing wrote before"
+            start = int(place.index.flat[row]) * access.bytes
+            pending = (place.storage.written[start : start + access.bytes] == PENDING).any()
+            reason = "which a cp.async not yet waited for will write" if pending else "which nothing wrote before"
+            sentence = f"{access.what} at byte {byte} of {name}, {reason}"
             lane = self.memory.lane_at(place, row)
             self.fault("unwritten_read", access.instruction, lane, sentence)

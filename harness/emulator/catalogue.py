@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from harness.emulator.atomics import ATOMICS
 from harness.emulator.forms import ARITHMETIC, form_mnemonics
+from harness.emulator.matrix import matrix_mnemonics
 from harness.emulator.warp import REDUCTIONS
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -19,7 +20,8 @@ COPIES += ("cp.async.wait_group", "cp.async.wait_all")
 
 def mnemonics() -> set[str]:
     """All of them, with `/3` where a mnemonic exists with a third operand too."""
-    names = {*ARITHMETIC, *form_mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES, "activemask.b32", "elect.sync"}
+    names = {*ARITHMETIC, *form_mnemonics(), *matrix_mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES}
+    names |= {"activemask.b32", "elect.sync"}
     names |= {f"ld.{space}" for space in SPACES} | {"st.global", "st.shared", "st.local", "ld", "st"}
     names |= {f"{head}.{name}" for head in ("atom", "red") for name in ATOMICS if head == "atom" or _reduces(name)}
     names |= {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}

@@ -1,4 +1,7 @@
-"""Decoding of warp-wide instructions: shuffles, votes, reductions, matches, elections and the warp barrier."""
+"""Decoding of warp-wide instructions: shuffles, votes, reductions, matches, elections and the warp barrier.
+
+Also which instructions a warp executes together; those on matrices, which take all its lanes, are in `matrix`.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,19 @@ from harness.emulator.forms import Builder
 from harness.emulator.operation import U32
 from harness.emulator.ptx import Instruction, Pair
 
-GATED = ("shfl", "vote", "redux", "match", "elect", "bar.warp")
+WHOLE_WARP = ("mma.", "ldmatrix.")
+GATED = ("shfl", "vote", "redux", "match", "elect", "bar.warp", *WHOLE_WARP)
 
 
 def is_gated(instruction: Instruction) -> bool:
-    """Whether the lanes that the mask operand names must arrive together."""
+    """Whether the lanes that the mask operand names, or all of a warp, must arrive together."""
     return instruction.mnemonic.startswith(GATED)
 
 
 def gate(emitter: Emitter, instruction: Instruction) -> int:
-    """The slot of the mask operand."""
+    """The slot of the mask operand, which names all lanes where there is none."""
+    if instruction.mnemonic.startswith(WHOLE_WARP):
+        return emitter.constant(int(warp.FULL), "b32")
     return emitter.source(instruction.operands[-1], "b32")
 
 

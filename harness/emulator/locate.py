@@ -52,8 +52,8 @@ class Locator:
         self.positions: np.ndarray | None = None
         self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
 
-    def places(self, access: Access, address: Bits, mask: np.ndarray | None) -> list[Place]:
-        """Where the acting lanes fall. Raises AccessError if that is not allowed for one of them."""
+    def places(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Place]:
+        """Where the acting lanes fall; counted: it is traffic. Raises AccessError if one of them may not go there."""
         acting = self.lanes.acting(mask)
         positions = self.positions = None if acting is None else np.flatnonzero(acting)
         space = access.space
@@ -61,7 +61,7 @@ class Locator:
             space, address = self._specific(address)
         if access.kind != "reads":
             address = np.broadcast_to(address, self.lanes.shape)
-        if self.lanes.launch.counts_traffic:
+        if counted and self.lanes.launch.counts_traffic:
             self._count(access, space, address, acting)
         if positions is not None:
             address = np.broadcast_to(address, self.lanes.shape).reshape(-1)[positions]

@@ -14,6 +14,7 @@ import numpy as np
 from harness.emulator import warp
 from harness.emulator.batch import Batch
 from harness.emulator.code import Barrier
+from harness.emulator.exchange import WHOLE_WARP
 from harness.emulator.operation import U32
 from harness.emulator.ptx import Instruction
 
@@ -156,7 +157,8 @@ class Meetings:
         places = [self._place(at) for at, mask in self.parked.items() if mask.flat[lane // 32 * 32 + missing]]
         where = f"waits at {places[0]}" if places else "exited"
         instruction = self._instruction(number)
-        sentence = f"{instruction.mnemonic} names lane {missing}, which {where} without executing it"
+        verb = "takes" if instruction.mnemonic.startswith(WHOLE_WARP) else "names"
+        sentence = f"{instruction.mnemonic} {verb} lane {missing}, which {where} without executing it"
         self.batch.fault("inactive_shuffle", instruction, lane, sentence)
 
     def _instruction(self, number: int) -> Instruction:

@@ -25,12 +25,15 @@ SHARED_WINDOW = 2 << WINDOW_BITS
 LOCAL_WINDOW = 3 << WINDOW_BITS
 LOCAL_BASE = 256
 
+WRITTEN, PENDING = 1, 2
+
 
 class Storage(ABC):
     """Bytes, and which of them were ever written.
 
     data: (size,) uint8
-    written: (size,) uint8, 1 where data may be read; None if all of it may
+    written: (size,) uint8, WRITTEN where data may be read, PENDING where an asynchronous copy will arrive; None if all
+    of it may be read
     """
 
     def __init__(self, data: np.ndarray, written: np.ndarray | None):
@@ -143,14 +146,14 @@ class Access:
 def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | None:
     """None if every byte of every row was written, else which rows lack one."""
     rows = storage.written_rows(size)
-    full = rows.dtype.type(int.from_bytes(b"\1" * rows.itemsize, "little"))
+    full = rows.dtype.type(int.from_bytes(bytes([WRITTEN]) * rows.itemsize, "little"))
     complete = rows[index] == full
     if complete.all():
         return None
     return ~(complete.all(axis=-1) if rows.ndim > 1 else complete)
 
 
-def mark_written(storage: Storage, index: np.ndarray, size: int) -> None:
-    """Every byte of these rows may be read from now on."""
+def mark(storage: Storage, index: np.ndarray, size: int, state: int) -> None:
+    """Every byte of these rows is WRITTEN, and may be read from now on, or PENDING."""
     rows = storage.written_rows(size)
-    rows[index] = rows.dtype.type(int.from_bytes(b"\1" * rows.itemsize, "little"))
+    rows[index] = rows.dtype.type(int.from_bytes(bytes([state]) * rows.itemsize, "little"))

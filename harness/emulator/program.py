@@ -9,11 +9,12 @@ from harness.emulator.code import Barrier, Block, Branch, Code, Ending, Indexed,
 from harness.emulator.emit import Emitter, Unsupported
 from harness.emulator.exchange import EXCHANGES, gate, is_gated
 from harness.emulator.forms import FORMS, Builder, arithmetic_form
+from harness.emulator.matrix import MATRICES
 from harness.emulator.operation import Bits
 from harness.emulator.ptx import Immediate, Instruction, Kernel, Name, Variable
 from harness.emulator.steps import refusing, releasing
 
-BUILDERS: dict[str, Builder] = {**FORMS, **ACCESSES, **EXCHANGES}
+BUILDERS: dict[str, Builder] = {**FORMS, **ACCESSES, **EXCHANGES, **MATRICES}
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")

@@ -13,7 +13,10 @@ from harness.emulator.forms import ARITHMETIC
 COVERED = {
     "test_arithmetic.py": ("setp.",),
     "test_forms.py": ("mov.", "selp.", "slct.", "lop3.b32", "cvta.", "ld", "st"),
-    "test_memory.py": ("ld.", "st.", "atom.", "red.", "cp.async."),
+    "test_memory.py": ("ld.", "st.", "atom.", "red."),
+    "test_copies.py": ("cp.async.",),
+    "test_mma.py": ("mma.",),
+    "test_ldmatrix.py": ("ldmatrix.",),
     "test_exchange.py": ("shfl.", "vote.", "redux.", "match.", "elect.", "activemask."),
     "test_control.py": (
         "bra", "brx.idx", "ret", "exit", "trap", "bar.", "barrier.sync", "membar.", "fence.", "prefetch.", "nanosleep.",
