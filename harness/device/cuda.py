@@ -194,7 +194,9 @@ class CudaProgram:
 
         self.steps = plan(case, device.kernels, fits)
         self.kernels = tuple(compiled(step.signature) for step in self.steps)
-        self.functions = tuple(load(kernel) for kernel in self.kernels)
+        self.functions = tuple(
+            load(kernel, step.together) for kernel, step in zip(self.kernels, self.steps, strict=True)
+        )
         self.grids = tuple(kernel.launch.grid(case, device.multiprocessors) for kernel in self.kernels)
         self.pristine = {name: _upload(value) for name, value in inputs.items()}
         self.inputs = {name: value.copy() for name, value in self.pristine.items()}
@@ -210,10 +212,10 @@ class CudaProgram:
 
     def launch(self) -> None:
         """Every launch in order on the current stream. Nothing here allocates or waits."""
-        for step, function, kernel, grid, arguments in zip(
-            self.steps, self.functions, self.kernels, self.grids, self.arguments, strict=True
+        for function, kernel, grid, arguments in zip(
+            self.functions, self.kernels, self.grids, self.arguments, strict=True
         ):
-            function(grid, (kernel.launch.threads,), arguments, enable_cooperative_groups=step.together)
+            function(grid, (kernel.launch.threads,), arguments)
 
     def run(self, poison: int, turn: int) -> Outcome:
         """Poison, launch or replay, wait, look for trespass.
@@ -287,22 +289,22 @@ class CudaProgram:
 
 
 @lru_cache(maxsize=512)
-def _module(cubin_path: str):
+def _module(cubin_path: str, together: bool):
     import cupy
 
-    return cupy.RawModule(path=cubin_path)
+    return cupy.RawModule(path=cubin_path, enable_cooperative_groups=together)
 
 
-def load(kernel: Compiled):
-    """The kernel's function from its cubin."""
-    return _module(kernel.cubin_path).get_function(kernel.symbol)
+def load(kernel: Compiled, together: bool = False):
+    """The kernel's function from its cubin. together: launched so that all blocks run at once, or refused"""
+    return _module(kernel.cubin_path, together).get_function(kernel.symbol)
 
 
 def blocks_per_sm(kernel: Compiled) -> int:
     """How many blocks of a kernel the driver says a multiprocessor holds at once."""
     import cupy
 
-    return cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(load(kernel).ptr, kernel.launch.threads, 0)
+    return cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(load(kernel).kernel.ptr, kernel.launch.threads, 0)
 
 
 def _scalar(kind: str, value: int):

@@ -16,6 +16,7 @@
 #include "per_tensor.cuh"
 #include "per_token.cuh"
 #include "per_token_amax.cuh"
+#include "per_token_resident.cuh"
 #include "rht.cuh"
 #include "shares.cuh"
 #include "source.cuh"
@@ -47,11 +48,20 @@ using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 constexpr int kTileBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
+template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+constexpr int kTensorBlocks =
+    rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2 : kTileBlocks<Dtype, activation>;
 template <typename Dtype>
 constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : 2;
 template <bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
 constexpr int kTokenBlocks =
     rht && rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2 : kTileBlocks<bf16, activation>;
+constexpr int kResidentBlocks = 2;
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
+constexpr int kMostResidentBlocks =
+    rounding == Rounding::sr                ? kResidentBlocks
+    : scale_layout == ScaleLayout::swizzled ? 3
+                                            : kMostResidentBlocksPerSm<outputs, rht, rounding>;
 constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
@@ -60,19 +70,23 @@ constexpr int kDbiasBlocksPerSm = 2;
 // Helpers
 // =====================================================================================================================
 
-// S_enc and S_dec of every tensor in both directions, in shared memory
-struct GroupScales {
-  GlobalScale scale[2][kMaxTensors];
-
-  // The whole block calls this once; a barrier must follow.
-  __device__ void read(const float* __restrict__ rowwise, const float* __restrict__ columnwise, int num_tensors) {
-    const int direction = threadIdx.x / kMaxTensors, index = threadIdx.x % kMaxTensors;
-    const float* amax = direction ? columnwise : rowwise;
-    if (direction < 2 && index < num_tensors && amax != nullptr) {
-      scale[direction][index] = global_scale(__ldg(amax + index), kE4m3Max);
+// Of tensors that have lines, but no elements; either may be null. The whole block calls this.
+__device__ __forceinline__ void clear_amaxes_of_empty(
+    const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, float* __restrict__ rowwise_amax,
+    float* __restrict__ columnwise_amax, int num_tensors) {
+  i64 row = 0, col = 0;
+  for (int index = 0; index < num_tensors; ++index) {
+    const int rows = int(__ldg(first_dims + index)), cols = int(__ldg(last_dims + index));
+    for (int i = threadIdx.x; cols == 0 && rowwise_amax != nullptr && i < rows; i += kThreads) {
+      rowwise_amax[row + i] = 0.0f;
     }
+    for (int i = threadIdx.x; rows == 0 && columnwise_amax != nullptr && i < cols; i += kThreads) {
+      columnwise_amax[col + i] = 0.0f;
+    }
+    row += rows;
+    col += cols;
   }
-};
+}
 
 // =====================================================================================================================
 // amaxes (step 3)
@@ -267,64 +281,62 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
-  __shared__ Group group;
-  __shared__ GroupScales scales;
-  scales.read(rowwise_amax, nullptr, num_tensors);
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count);
-  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
-    const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
-    const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
-    const ScaleExtents extents(tensor.rows, u32(tensor.cols) / kBlock);
-    const int first_row = origin.row + int(threadIdx.x) / 32;
-    const int block_col = origin.col / kBlock + int(threadIdx.x) % 32;
-    Packed16<Dtype> x[kRowwiseRepeat];
+  for_each_item(
+      first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count,
+      [&](int index, const Member& tensor, u32 item) {
+        const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+        const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
+        const ScaleExtents extents(tensor.rows, u32(tensor.cols) / kBlock);
+        const int first_row = origin.row + int(threadIdx.x) / 32;
+        const int block_col = origin.col / kBlock + int(threadIdx.x) % 32;
+        Packed16<Dtype> x[kRowwiseRepeat];
 #pragma unroll
-    for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = source.block(extents, first_row + i * kWarps, block_col);
-    const GlobalScale global = scales.scale[0][index];
+        for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = source.block(extents, first_row + i * kWarps, block_col);
+        const GlobalScale global = global_scale(__ldg(rowwise_amax + index), kE4m3Max);
 #pragma unroll
-    for (int i = 0; i < kRowwiseRepeat; ++i) {
-      const int row = first_row + i * kWarps;
-      float values[kBlock];
-      unpack(x[i], values);
-      const EncodedBlock encoded = encode<rounding, false>(
-          values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
-      store_block<scale_layout>(
-          rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
-          encoded);
-    }
-  });
+        for (int i = 0; i < kRowwiseRepeat; ++i) {
+          const int row = first_row + i * kWarps;
+          float values[kBlock];
+          unpack(x[i], values);
+          const EncodedBlock encoded = encode<rounding, false>(
+              values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
+          store_block<scale_layout>(
+              rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
+              encoded);
+        }
+      });
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocks<Dtype, activation>) grouped_encode_tile(
-    const Dtype* __restrict__ input,            // (elements,)
-    const Dtype* __restrict__ act_input,        // (elements,), or null
-    const i64* __restrict__ first_dims,         // (num_tensors,)
-    const i64* __restrict__ last_dims,          // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
-    const float* __restrict__ rowwise_amax,     // (num_tensors,), or null
-    const float* __restrict__ columnwise_amax,  // (num_tensors,)
-    u8* __restrict__ rowwise_data,              // (elements / 2,) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (padded scales of each tensor,) e4m3, or null
-    u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
-    u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
-    int num_tensors, u64 seed, u32 offset) {
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
+    grouped_encode_tile(
+        const Dtype* __restrict__ input,            // (elements,)
+        const Dtype* __restrict__ act_input,        // (elements,), or null
+        const i64* __restrict__ first_dims,         // (num_tensors,)
+        const i64* __restrict__ last_dims,          // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+        const float* __restrict__ rowwise_amax,     // (num_tensors,), or null
+        const float* __restrict__ columnwise_amax,  // (num_tensors,)
+        u8* __restrict__ rowwise_data,              // (elements / 2,) e2m1 pairs, or null
+        u8* __restrict__ rowwise_scale_inv,         // (padded scales of each tensor,) e4m3, or null
+        u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
+        u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
+        int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ PerTensorTile<Dtype> shared;
-  __shared__ Group group;
-  __shared__ GroupScales scales;
-  scales.read(rowwise_amax, columnwise_amax, num_tensors);
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
-  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
-    const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
-    __syncthreads();
-    encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
-        shared, source, [&] { return scales.scale[0][index]; }, [&] { return scales.scale[1][index]; },
-        rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv,
-        columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows,
-        tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
-  });
+  for_each_item(
+      first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
+      [&](int index, const Member& tensor, u32 item) {
+        const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+        __syncthreads();
+        encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
+            shared, source, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
+            [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); }, rowwise_data + tensor.element / 2,
+            rowwise_scale_inv + tensor.rowwise_scale_inv, columnwise_data + tensor.element / 2,
+            columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows, tensor.cols,
+            TurnTiles::origin(tensor.cols, item), seed, offset + index);
+      });
 }
 
 // =====================================================================================================================
@@ -415,18 +427,60 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rht, roundin
         u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
         u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
         int num_tensors, u64 seed, u32 offset) {
-  __shared__ Group group;
   __shared__ EncodeTile tile;
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
-  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
-    __syncthreads();
-    const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
-    per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
-        tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
-        rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
-        columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, item),
-        seed, offset + index);
-  });
+  for_each_item(
+      first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
+      [&](int index, const Member& tensor, u32 item) {
+        __syncthreads();
+        const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
+            tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
+            rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
+            columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols,
+            TurnTiles::origin(tensor.cols, item), seed, offset + index);
+      });
+}
+
+// Amaxes and encoding in one launch, where a device holds all tiles at once: one for each block of threads.
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
+__global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, rounding, scale_layout>)
+    grouped_per_token_resident(
+        const bf16* __restrict__ input,          // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        float* __restrict__ rowwise_amax,        // (rows of all,), or null
+        float* __restrict__ columnwise_amax,     // (cols of all,), or null
+        u8* __restrict__ rowwise_data,           // (elements/2,) e2m1 pairs, or null
+        u8* __restrict__ rowwise_scale_inv,      // (elements/16,) e4m3, or null
+        u8* __restrict__ columnwise_data,        // (elements/2,) e2m1 pairs, or null
+        u8* __restrict__ columnwise_scale_inv,   // (elements/16,) e4m3, or null
+        Band* __restrict__ rowwise_bands,        // (elements/16384,) zero before and after
+        Band* __restrict__ columnwise_bands,     // (elements/16384,) zero before and after
+        int num_tensors, u64 seed, u32 offset) {
+  __shared__ ResidentTile shared;
+  __shared__ Member member;  // what is needed late, out of registers
+  find_item(
+      blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
+      [&](int index, const Member& tensor, u32 item) {
+        if (threadIdx.x == 0) member = tensor;
+        // A tensor has no more rows or columns of tiles than tiles.
+        const i64 tile = tensor.element / (kTurnLaunch.tile_rows * kTurnLaunch.tile_cols);
+        const Source<bf16, Activation::none> source = {input + tensor.element, nullptr};
+        per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
+            shared, source, rowwise_bands + tile, columnwise_bands + tile,
+            [&] {
+              return PerTokenOutputs{
+                  rowwise_amax + member.row,
+                  columnwise_amax + member.col,
+                  rowwise_data + member.element / 2,
+                  rowwise_scale_inv + member.element / kBlock,
+                  columnwise_data + member.element / 2,
+                  columnwise_scale_inv + member.element / kBlock};
+            },
+            tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
+      });
+  if (blockIdx.x == 0) clear_amaxes_of_empty(first_dims, last_dims, rowwise_amax, columnwise_amax, num_tensors);
 }
 
 // =====================================================================================================================
@@ -440,15 +494,14 @@ __constant__ Launch grouped_amax_rht_launch = {
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
-__constant__ Launch grouped_encode_rowwise_launch = {
-    kRowwiseTileRows, kRowwiseTileCols, kThreads, 2, Schedule::persistent};
-__constant__ Launch grouped_encode_tile_launch = {
-    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kTileBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_encode_rowwise_launch = {kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch grouped_encode_tile_launch = kTurnLaunch;
 __constant__ Launch grouped_per_token_amax_launch = {
     AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_rht_launch = {
     AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
-__constant__ Launch grouped_per_token_encode_launch = {
-    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kTileBlocksPerSm, Schedule::persistent};
+__constant__ Launch grouped_per_token_encode_launch = kTurnLaunch;
+__constant__ Launch grouped_per_token_resident_launch = {
+    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kResidentBlocks, Schedule::resident};

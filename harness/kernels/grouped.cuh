@@ -29,6 +29,12 @@ struct Group {
   u32 items_to[kMaxTensors];  // with the tensor's own; beyond the last tensor, all of them
 };
 
+// Of the scales of blocks along the second extent, with their padding
+__device__ __forceinline__ i64 scale_bytes(int lines, int elements) {
+  const ScaleExtents extents(lines, elements / kBlock);
+  return row_offset(extents.padded_rows, extents.padded_blocks);
+}
+
 // value: of the two tensors that a lane holds, 2 * lane and 2 * lane + 1. before: the sum over all tensors before each
 template <typename Number>
 __device__ __forceinline__ void sum_before(const Number (&value)[2], Number (&before)[2]) {
@@ -68,9 +74,8 @@ __device__ __forceinline__ void read_group(
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const ScaleExtents along_rows(rows[i], cols[i] / kBlock), along_cols(cols[i], rows[i] / kBlock);
-      rowwise[i] = row_offset(along_rows.padded_rows, along_rows.padded_blocks);
-      columnwise[i] = row_offset(along_cols.padded_rows, along_cols.padded_blocks);
+      rowwise[i] = scale_bytes(rows[i], cols[i]);
+      columnwise[i] = scale_bytes(cols[i], rows[i]);
       chunks[i] = round_up(rows[i], kChunkRows) / kChunkRows;
       if (2 * int(threadIdx.x) + i < num_tensors) items[i] = items_of(rows[i], cols[i]);
     }
@@ -108,6 +113,62 @@ __device__ __forceinline__ void for_each_item(const Group& group, Work work) {
     const Member& tensor = group.member[index];
     work(index, tensor, item - tensor.item);
   }
+}
+
+// The same for one item, without a group in shared memory: the whole warp reads the extents and calls
+// work(index of the tensor, the tensor, item within it), unless there is no such item. False then.
+template <typename ItemsOf, typename Work>
+__device__ __forceinline__ bool find_item(
+    u32 item,
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    int num_tensors, ItemsOf items_of, Work work) {
+  const int lane = threadIdx.x % 32;
+  int rows[2] = {}, cols[2] = {};
+  u32 items[2] = {}, before[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (2 * lane + i < num_tensors) {
+      rows[i] = int(__ldg(first_dims + 2 * lane + i));
+      cols[i] = int(__ldg(last_dims + 2 * lane + i));
+      items[i] = items_of(rows[i], cols[i]);
+    }
+  }
+  sum_before(items, before);
+  const bool even = before[0] + items[0] <= item, odd = before[1] + items[1] <= item;
+  const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
+  if (index >= num_tensors) return false;
+
+  // Sums over the tensors before this one, and what the lane that holds it knows of it
+  const auto sum = [&](const auto& of) {
+    return __reduce_add_sync(~0u, (2 * lane < index ? of(0) : 0u) + (2 * lane + 1 < index ? of(1) : 0u));
+  };
+  const auto own = [&](auto even_one, auto odd_one) {
+    return __shfl_sync(~0u, index % 2 ? odd_one : even_one, index / 2);
+  };
+  constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
+  Member tensor;
+  tensor.element = __ldg(tensor_offsets + index);
+  tensor.rows = own(rows[0], rows[1]);
+  tensor.cols = own(cols[0], cols[1]);
+  tensor.item = own(before[0], before[1]);
+  tensor.row = int(sum([&](int i) { return u32(rows[i]); }));
+  tensor.col = int(sum([&](int i) { return u32(cols[i]); }));
+  tensor.chunk = int(sum([&](int i) { return u32(round_up(rows[i], kChunkRows) / kChunkRows); }));
+  tensor.rowwise_scale_inv = i64(kUnit) * sum([&](int i) { return u32(scale_bytes(rows[i], cols[i]) / kUnit); });
+  tensor.columnwise_scale_inv = i64(kUnit) * sum([&](int i) { return u32(scale_bytes(cols[i], rows[i]) / kUnit); });
+  work(index, tensor, item - tensor.item);
+  return true;
+}
+
+// All items of a block, each found anew: for grids so large that a block has one or two.
+template <typename ItemsOf, typename Work>
+__device__ __forceinline__ void for_each_item(
+    const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
+    int num_tensors, ItemsOf items_of, Work work) {
+  u32 item = blockIdx.x;
+  while (find_item(item, first_dims, last_dims, tensor_offsets, num_tensors, items_of, work)) item += gridDim.x;
 }
 
 // Tiles that cover a tensor and the padding of its scale matrices; neighbouring items are neighbours in a row of tiles.

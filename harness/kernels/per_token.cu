@@ -16,6 +16,7 @@
 // Run it: make verify R=per_token          Time it: make bench R=per_token
 #include "per_token.cuh"
 #include "per_token_amax.cuh"
+#include "per_token_resident.cuh"
 
 // =====================================================================================================================
 // Config
@@ -25,11 +26,6 @@
 constexpr int kAmaxBlocksPerSm = 4;
 constexpr int kAmaxRhtBlocksPerSm = 3;
 constexpr int kEncodeBlocksPerSm = 3;
-constexpr int kResidentBlocksPerSm = 3;
-// What registers allow without spilling
-template <Outputs outputs, bool rht, Rounding rounding>
-constexpr int kMostResidentBlocksPerSm =
-    __CUDA_ARCH__ != 900 || rounding == Rounding::sr || (rht && outputs == Outputs::columnwise) ? 3 : 4;
 
 // =====================================================================================================================
 // Helpers
@@ -147,9 +143,12 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kMostResidentBlocksPerSm<
   __shared__ ResidentTile shared;
   const Source<bf16, Activation::none> source = {input, nullptr};
   per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask>(
-      shared, source, rowwise_bands, columnwise_bands, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv,
-      columnwise_data, columnwise_scale_inv, rows, cols, tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols),
-      seed, offset);
+      shared, source, rowwise_bands, columnwise_bands,
+      [&] {
+        return PerTokenOutputs{rowwise_amax,      columnwise_amax, rowwise_data,
+                               rowwise_scale_inv, columnwise_data, columnwise_scale_inv};
+      },
+      rows, cols, tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols), seed, offset);
 }
 
 // =====================================================================================================================

@@ -1,18 +1,13 @@
-// per_token for a tile of a matrix at a pointer: its encoding, given the amaxes or among tiles that find them together.
-// Rows and cols are multiples of 128, so no line has padding and no tile an edge.
+// per_token's encoding of a tile of a matrix at a pointer, in both directions in one read. Rows and cols are multiples of
+// 128, so no line has padding and no tile an edge.
 #pragma once
 
 #include "layout.cuh"
 #include "nvfp4.cuh"
-#include "resident.cuh"
 #include "rht.cuh"
 #include "source.cuh"
 #include "tile.cuh"
 #include "turn.cuh"
-
-// ---------------------------------------------------------------------------------------------------------------------
-// encode: a tile in both directions, in one read
-// ---------------------------------------------------------------------------------------------------------------------
 
 struct EncodeTile {
   SharedTile<bf16> tile;
@@ -185,82 +180,5 @@ __device__ __forceinline__ void per_token_encode_tile(
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
         shared, [&](int col) { return __ldg(columnwise_amax + origin.col + col); }, columnwise_data,
         columnwise_scale_inv, rows, origin, seed, offset);
-  }
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// full: amaxes and encoding in one read, by tiles that are all on the multiprocessors at once
-// ---------------------------------------------------------------------------------------------------------------------
-
-struct ResidentTile {
-  EncodeTile encode;
-  float row_amax[Band::kLines], col_amax[Band::kLines];
-};
-
-// The tile of kTurnLaunch at `origin`. rowwise_bands, columnwise_bands: of the matrix. Called once by all threads of a
-// block.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, Activation activation>
-__device__ __forceinline__ void per_token_resident_tile(
-    ResidentTile& shared, const Source<bf16, activation>& source, Band* __restrict__ rowwise_bands,
-    Band* __restrict__ columnwise_bands, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
-    u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data,
-    u8* __restrict__ columnwise_scale_inv, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
-  constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
-  using Turn = ::Turn<bf16>;
-  static_assert(Turn::kLines == 4 && Turn::kBlocks == 8 && Turn::kBands == 8);
-  Band* by_row = kByRow ? rowwise_bands + u32(origin.row) / Band::kLines : nullptr;
-  Band* by_col = kByCol ? columnwise_bands + u32(origin.col) / Band::kLines : nullptr;
-  const u32 across = u32(cols) / Band::kLines, down = u32(rows) / Band::kLines;
-
-  const Turn::Role row_role;
-  {
-    const TileRows tile = TileRows::load<true, false>(shared.encode, source, cols, origin);
-    if constexpr (kByRow) by_row->add_four(tile.amax, [&](int i) { return row_role.row(i); });
-  }
-  if constexpr (kByCol) {
-    __syncthreads();
-    const ColumnRole role;
-    float amax[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const ColumnPair<bf16> pair = shared.encode.tile.column_pair(role, i / 2);
-      if constexpr (rht) {
-        float values[kBlock];
-        pair.unpack(i % 2, values);
-        amax[i] = __fmul_rn(rht16_absmax<sign_mask>(values), kRhtNorm);
-      } else {
-        amax[i] = pair.amax(i % 2);
-      }
-    }
-    by_col->add_four(amax, [&](int i) { return role.pair_col(i / 2) + i % 2; });
-  }
-  meet(by_row, across, by_col, down);
-  if (kByRow && threadIdx.x < Band::kLines) {
-    const int line = threadIdx.x;
-    shared.row_amax[line] = by_row->maximum(line);
-    if (origin.col == 0) rowwise_amax[origin.row + line] = shared.row_amax[line];
-  }
-  if (kByCol && threadIdx.x >= Band::kLines) {
-    const int line = threadIdx.x - Band::kLines;
-    shared.col_amax[line] = by_col->maximum(line);
-    if (origin.row == 0) columnwise_amax[origin.col + line] = shared.col_amax[line];
-  }
-  __syncthreads();
-  if (kByRow && threadIdx.x < 32) by_row->leave(across);
-  if (kByCol && threadIdx.x >= Band::kLines && threadIdx.x < Band::kLines + 32) by_col->leave(down);
-
-  if constexpr (kByRow) {
-    per_token_encode_rows<rounding, scale_layout, false>(
-        row_role,
-        [&](int i) {
-          const Packed16<bf16> x = shared.encode.tile.load(row_role, i);
-          return RowBlock{x, block_amax(x)};
-        },
-        [&](int row) { return shared.row_amax[row]; }, rowwise_data, rowwise_scale_inv, cols, origin, seed, offset);
-  }
-  if constexpr (kByCol) {
-    per_token_encode_columns<rht, rounding, false, sign_mask>(
-        shared.encode, [&](int col) { return shared.col_amax[col]; }, columnwise_data, columnwise_scale_inv, rows,
-        origin, seed, offset);
   }
 }
