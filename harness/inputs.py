@@ -343,6 +343,15 @@ def exhaustive(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np
 
 
 @distribution
+def exact_sum(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Any e2m1 value times the 1 or 2 of its block: what a GEMM is given packed, so that none of its sums rounds."""
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], F32)
+    values = np.concatenate([values, -values])[rng.integers(0, 16, (rows, cols), np.uint8)]
+    scale = rng.integers(1, 3, (rows, -(-cols // BLOCK))).astype(F32)
+    return values * np.repeat(scale, BLOCK, axis=1)[:, :cols]
+
+
+@distribution
 def tiny_amax(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """An amax so small that S_enc stops at FLT_MAX, yet normal values; in fp16, amax at its smallest normal."""
     x = rng.uniform(-1, 1, (rows, cols)).astype(F32)

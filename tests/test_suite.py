@@ -195,7 +195,7 @@ MISTAKES = {
     ),
     "value not on its axis": ("dtype: fp16}", "dtype: fp61}", 12, "dtype has no value 'fp61'; did you mean 'fp16'?"),
     "1 is not true": ("{rht: true, others", "{rht: 1, others", 36, "flag rht has no value '1'; choose false or true"),
-    "value of a wrong kind": ("[rne, sr]", "[rne, 0.5]", 8, "a flag's value is a word, true, false or an integer"),
+    "value of a wrong kind": ("[rne, sr]", "[rne, null]", 8, "a flag's value is a word, true, false or a number"),
     "value twice on an axis": ("[rne, sr]", "[rne, sr, rne]", 8, "axis rounding lists 'rne' twice"),
     "empty axis": ("[rne, sr]", "[]", 8, "axes.rounding is empty; it needs at least one entry"),
     "an axis called others": ("  rounding: [", "  others: [", 8, "a flag cannot be called 'others'"),
