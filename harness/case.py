@@ -96,9 +96,14 @@ class Case:
         return self.rows * self.cols + self.n * (self.rows + self.cols)
 
     @property
+    def terms(self) -> int:
+        """Products that a GEMM adds up; 0 for a recipe of one tensor."""
+        return self.rows * self.cols * self.n
+
+    @property
     def work(self) -> int:
         """What the case costs its oracles, in elements of a quantizer; a few thousand terms of a product are one."""
-        return self.elements + self.rows * self.cols * self.n // TERMS
+        return self.elements + self.terms // TERMS
 
     @property
     def launched(self) -> tuple[int, int]:

@@ -21,8 +21,9 @@
 constexpr int kTile = 16;                // rows and columns of the output a block of threads makes
 constexpr int kThreads = kTile * kTile;  // one element of the output each
 
-constexpr int kScaledRows = 16;    // rows of the output a block of gemm_post_scale takes
-constexpr int kScaledBlocks = 16;  // and 16-element vectors of each
+constexpr int kVector = 8;          // elements of the output a thread of gemm_post_scale takes
+constexpr int kScaledRows = 8;      // rows a block of threads takes of them
+constexpr int kScaledVectors = 32;  // and vectors of each row
 
 // =====================================================================================================================
 // Helpers
@@ -30,7 +31,7 @@ constexpr int kScaledBlocks = 16;  // and 16-element vectors of each
 
 // Sixteen rows of one operand, one 16-block of each, as values.
 struct OperandTile {
-  float code[kTile][kBlock];
+  alignas(16) float code[kTile][kBlock];
   float scale[kTile];
 };
 
@@ -50,6 +51,10 @@ __device__ __forceinline__ void decode_tile(
     tile.scale[threadIdx.x] = e4m3_decode(scale);
   }
 }
+
+struct alignas(16) Vector {
+  bf16 element[kVector];
+};
 
 // p of one block
 __device__ __forceinline__ float block_product(const OperandTile& a, const OperandTile& b, int row, int col) {
@@ -105,14 +110,16 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     const float* __restrict__ a_amax,  // (M,)
     const float* __restrict__ b_amax,  // (N,)
     int M, int N) {
-  const TileOrigin origin = tile_origin(kScaledRows, kScaledBlocks * kBlock);
-  const int row = origin.row + threadIdx.x / kScaledBlocks;
-  const int col = origin.col + threadIdx.x % kScaledBlocks * kBlock;
+  const TileOrigin origin = tile_origin(kScaledRows, kScaledVectors * kVector);
+  const int row = origin.row + threadIdx.x / kScaledVectors;
+  const int col = origin.col + threadIdx.x % kScaledVectors * kVector;
   if (row >= M || col >= N) return;
-  bf16* elements = output + row_offset(row, N) + col;
+  Vector* place = reinterpret_cast<Vector*>(output + row_offset(row, N) + col);
+  Vector vector = *place;
   const float a = __ldg(a_amax + row);
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) elements[i] = post_scaled(elements[i], a, __ldg(b_amax + col + i));
+  for (int i = 0; i < kVector; ++i) vector.element[i] = post_scaled(vector.element[i], a, __ldg(b_amax + col + i));
+  *place = vector;
 }
 
 // =====================================================================================================================
@@ -120,4 +127,4 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
 // =====================================================================================================================
 
 __constant__ Launch gemm_ordered_launch = {kTile, kTile, kThreads, 0, Schedule::tiles};
-__constant__ Launch gemm_post_scale_launch = {kScaledRows, kScaledBlocks * kBlock, kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_post_scale_launch = {kScaledRows, kScaledVectors * kVector, kThreads, 0, Schedule::tiles};
