@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}  # layout → the operands that are read through their columnwise copy
-PLAIN = "normal"  # what C and the bias are where the input is one of A and B alone
+OF_OPERANDS = ("exact_sum", "wide_sum")  # inputs that A and B alone can be, as those of a file
+PLAIN = "normal"  # what C and the bias are instead
 _ORDER = ("a", "b", "c", "bias")
 
 
@@ -36,7 +37,7 @@ def draw(case: Case) -> dict[str, np.ndarray]:
 
     flags = case.flags
     made = {name: (case.input, *shape, "bf16") for name, shape in quantized(case).items()}
-    plain = PLAIN if case.input == "exact_sum" or case.input.startswith(tensor_file.PREFIX) else case.input
+    plain = PLAIN if case.input in OF_OPERANDS or case.input.startswith(tensor_file.PREFIX) else case.input
     if flags.get("beta", 0) or flags.get("accumulate", False):
         made["c"] = (plain, case.rows, case.n, str(flags.dtype))
     if flags.get("bias", False):

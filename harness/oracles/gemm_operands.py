@@ -14,12 +14,21 @@ import numpy as np
 
 from harness.case import Case
 from harness.errors import ContractError
-from harness.oracles import four_over_six, gemm_flags, layout, nvfp4, per_tensor, per_token, quantizer, row_scaled
+from harness.oracles import (
+    four_over_six,
+    gemm_flags,
+    gemm_packed,
+    layout,
+    nvfp4,
+    per_tensor,
+    per_token,
+    quantizer,
+    row_scaled,
+)
 from harness.oracles.layout import ROWWISE
 from harness.tensor import QuantizedTensor, round_up
 
 PARTS = ("data", "scale_inv", "amax")
-ONE_TO_TWO = np.array([0x38, 0x40], np.uint8)  # e4m3 bytes of 1 and 2
 
 
 def inputs(
@@ -29,10 +38,10 @@ def inputs(
 
     a, b: high precision, (M, K) and (N, K), or (K, M) and (K, N) if their columnwise copies are read
     c, bias: (M, N) and (N,) in the output's dtype
-    For the input named `exact_sum`, a and b play no part: `exact` makes the operands.
+    For the inputs named `exact_sum` and `wide_sum`, a and b play no part: `gemm_packed` draws their bytes.
     """
     gemm_flags.refuse(case)
-    make = exact if case.input == "exact_sum" else quantize
+    make = packed if case.input in gemm_packed.INPUTS else quantize
     tensors = bind(case, make(case, "a", a), make(case, "b", b), c, bias)
     require_finite_factors(case, tensors)
     return tensors
@@ -69,23 +78,10 @@ def _first_lines(case: Case, name: str, key: str, field: np.ndarray) -> np.ndarr
     return field if field.shape == (1,) else field[:lines]
 
 
-def exact(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
-    """An operand whose products and sums are exact: any codes under scales of 1 and 2; its amaxes are no powers of two.
-
-    The case's seed alone decides; `x` is not read.
-    """
-    rng = np.random.default_rng([case.seed, "ab".index(name)])
-    lines, blocks = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
-    codes = rng.integers(0, 16, (lines, case.cols), np.uint8)
-    scale_inv = rng.choice(ONE_TO_TWO, (lines, blocks))
-    amaxes = 1 if gemm_flags.granularity(case, name) == "tensor" else lines
-    amax = np.ldexp(rng.uniform(1, 2, amaxes).astype(np.float32), rng.integers(-2, 12, amaxes))
+def packed(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
+    """An operand that is drawn as bytes; `x` is not read."""
     side = gemm_flags.direction(case, name).name
-    fields = {
-        f"{side}_data": nvfp4.pack(codes),
-        f"{side}_scale_inv": layout.arrange(scale_inv, case.flags[f"{name}_scale_layout"]),
-        f"{side}_amax": amax.astype(np.float32),
-    }
+    fields = {f"{side}_{part}": array for part, array in gemm_packed.fields(case, name).items()}
     return _tensor(case, name, gemm_flags.recipes(case, name)[0], fields)
 
 
