@@ -20,6 +20,7 @@ from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
 from harness.roofline import bytes_moved
 from harness.suite import suite_of
+from harness.tensor import round_up
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 
@@ -168,9 +169,12 @@ class Bench:
 def baseline_of(case: Case) -> Case:
     """What every ratio is taken against: the production training recipe on the same shape and input, launched alike.
 
-    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike.
+    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike; a
+    GEMM with the quantization of its A, which has whole blocks of rows.
     """
     rows, cols = case.grouped.matrix if case.tensors else (case.rows, case.cols)
+    if case.n:
+        rows = round_up(rows, suite_of("per_tensor").file.multiple_of)
     defaults = suite_of("per_tensor").defaults
     flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
     return Case("per_tensor", flags, rows, cols, case.input, case.mode, defaults, case.where)

@@ -9,7 +9,9 @@ from functools import cached_property
 
 from harness.grouped import GroupedShape
 
-FlagValue = str | bool | int
+TERMS = 2048  # products that cost a NumPy oracle about as much as one element to quantize
+
+FlagValue = str | bool | int | float
 
 
 class Flags(Mapping[str, FlagValue]):
@@ -67,6 +69,7 @@ class Case:
     tensors: (rows, cols) of every tensor of a group, which lie back to back; empty for a dense case
     philox_offset: the last Philox counter word; tensor g of a group has g
     seed_of: the problem whose seed this case shares, if not its own
+    n: columns of the output of a GEMM, whose (M, K) are rows and cols; 0 for a recipe of one tensor
     """
 
     recipe: str
@@ -80,6 +83,7 @@ class Case:
     tensors: tuple[tuple[int, int], ...] = ()
     philox_offset: int = 0
     seed_of: str = ""
+    n: int = 0
 
     @property
     def grouped(self) -> GroupedShape:
@@ -88,13 +92,30 @@ class Case:
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor, or of all tensors of the group."""
-        return self.rows * self.cols
+        """Elements of the tensor, of all tensors of the group, or of a GEMM's operands and output together."""
+        return self.rows * self.cols + self.n * (self.rows + self.cols)
+
+    @property
+    def terms(self) -> int:
+        """Products that a GEMM adds up; 0 for a recipe of one tensor."""
+        return self.rows * self.cols * self.n
+
+    @property
+    def work(self) -> int:
+        """What the case costs its oracles, in elements of a quantizer; a few thousand terms of a product are one."""
+        return self.elements + self.terms // TERMS
+
+    @property
+    def launched(self) -> tuple[int, int]:
+        """(rows, cols) that a grid covers: those of the tensor, or of a GEMM's output."""
+        return (self.rows, self.n) if self.n else (self.rows, self.cols)
 
     @cached_property
     def shape(self) -> str:
-        """The extents as an id spells them: `256x192`, or `128+0+256x512` for a group."""
-        return str(self.grouped) if self.tensors else f"{self.rows}x{self.cols}"
+        """The extents as an id spells them: `256x192`, `128+0+256x512` for a group, MxKxN for a GEMM."""
+        if self.tensors:
+            return str(self.grouped)
+        return f"{self.rows}x{self.cols}" + (f"x{self.n}" if self.n else "")
 
     @cached_property
     def variant(self) -> str:

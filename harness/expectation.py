@@ -10,13 +10,14 @@ from importlib import import_module
 import ml_dtypes
 import numpy as np
 
+from harness import operands
 from harness.case import Case
 from harness.errors import ContractError, NotCapable
 from harness.grouped import MOST_TENSORS
 from harness.inputs import DTYPES, make
 from harness.tensor import Field
 
-NUMPY_LARGEST = 1 << 26  # elements; beyond, the NumPy oracle takes minutes and torch alone is asked
+NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
 NUMPY_LARGEST_TIMED = 1 << 22  # the same in a timed run, which lasts as long as a GPU is held
 
 
@@ -41,7 +42,7 @@ def oracle_of(recipe: str):
 
 
 def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expectation:
-    """Ask both oracles, or torch alone if the case has more than `numpy_largest` elements.
+    """Ask both oracles, or torch alone if the case is more `work` than `numpy_largest`.
 
     Cases that differ only in their mode share one answer.
     """
@@ -63,7 +64,10 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
 
     x: (rows, cols); of a group (elements,), every tensor drawn with its own extents and the seed plus its number
     act_input: in the same shape, only of a case with an activation: what went into it
+    a, b, c, bias: of a GEMM, see `harness.operands`
     """
+    if case.n:
+        return operands.draw(case)
     made = {"x": _draw(case, case.seed)}
     if case.flags.get("activation", "none") != "none":
         # Beyond the seeds of the tensors themselves, so that no gradient is its own activation's input.
@@ -100,7 +104,7 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
     _require_parts(case, fields)
     inputs = _inputs(case)
     answers = {}
-    if case.elements <= numpy_largest:
+    if case.work <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)
     answers["torch"] = _ask_torch(oracle, case, inputs, torch_device)
     values = answers.get("numpy", answers["torch"])

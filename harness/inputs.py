@@ -343,6 +343,18 @@ def exhaustive(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np
 
 
 @distribution
+def exact_sum(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Any e2m1 value times the 1 or 2 of its block: what a GEMM is given packed, so that none of its sums rounds."""
+    return _e2m1_times(rng, rows, cols, np.array([1, 2], F32))
+
+
+@distribution
+def wide_sum(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Any e2m1 value times any e4m3 value of its block: what a GEMM is given packed, so that all of its sums round."""
+    return _e2m1_times(rng, rows, cols, _E4M3)
+
+
+@distribution
 def tiny_amax(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """An amax so small that S_enc stops at FLT_MAX, yet normal values; in fp16, amax at its smallest normal."""
     x = rng.uniform(-1, 1, (rows, cols)).astype(F32)
@@ -362,6 +374,12 @@ def huge(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarr
 _E4M3 = np.arange(0x7F, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(F32)
 _E4M3_NORMALS = _E4M3[8:]
 _E4M3_MIDPOINTS = (_E4M3[:-1] + _E4M3[1:]) / 2
+
+
+def _e2m1_times(rng: np.random.Generator, rows: int, cols: int, scales: np.ndarray) -> np.ndarray:
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], F32)
+    values = np.concatenate([values, -values])[rng.integers(0, 16, (rows, cols), np.uint8)]
+    return values * rng.choice(scales, (rows, -(-cols // BLOCK))).repeat(BLOCK, axis=1)[:, :cols]
 
 
 def _unsigned(dtype: str) -> np.dtype:

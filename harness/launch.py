@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from harness.case import Case
 from harness.errors import CompileError
-from harness.signature import KERNELS, Signature, read_signatures
+from harness.signature import KERNELS, CallParameter, Signature, read_signatures
 from harness.tensor import round_up
 
 Array = TypeVar("Array")
@@ -44,25 +44,31 @@ class Launch:
     schedule: int
 
     def grid(self, case: Case, multiprocessors: int) -> tuple[int, int, int]:
-        """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements."""
+        """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements.
+
+        Tiles of a GEMM are of its output, whose extents nothing pads.
+        """
+        tiles = self._tiles(case.rows, case.n, 1) if case.n else self._tiles(case.rows, case.cols)
         if self.schedule == Schedule.PERSISTENT:
             if case.tensors:
-                tiles = self._tiles_of_group(case)
+                count = self._tiles_of_group(case)
+            elif case.n:
+                count = math.prod(tiles)
             else:
-                tiles = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
-            return max(1, min(tiles, self.blocks_per_sm * multiprocessors)), 1, 1
+                count = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
+            return max(1, min(count, self.blocks_per_sm * multiprocessors)), 1, 1
         if case.tensors:
             return max(1, self._tiles_of_group(case)), 1, 1
-        down, across = (max(1, count) for count in self._tiles(case.rows, case.cols))
+        down, across = (max(1, count) for count in tiles)
         layers = -(-down // LARGEST_Y)
         return across, -(-down // layers), layers
 
     def _tiles_of_group(self, case: Case) -> int:
         return sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors)
 
-    def _tiles(self, rows: int, cols: int) -> tuple[int, int]:
+    def _tiles(self, rows: int, cols: int, padded_to: int = PADDED_TO) -> tuple[int, int]:
         """How many tiles, down and across, cover a matrix and the padding of its scales."""
-        return -(-round_up(rows, PADDED_TO) // self.tile_rows), -(-round_up(cols, PADDED_TO) // self.tile_cols)
+        return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
 
 
 def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
@@ -128,8 +134,8 @@ def plan(
 def _sizes(sizes: Mapping[str, int | str], case: Case) -> dict[str, int]:
     from harness.suite.sizes import size_of
 
-    # A dense case is one tensor; what is a number of its own in the case counts.
-    extents = {"elements": case.rows * case.cols, "num_tensors": 1, **numbers(case)}
+    # A dense case is one tensor; what is a number of its own in the case counts. A GEMM's elements are its output's.
+    extents = {"elements": math.prod(case.launched), "num_tensors": 1, **numbers(case)}
     return {name: size_of(size, extents) for name, size in sizes.items()}
 
 
@@ -143,22 +149,27 @@ def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
     return scratch, workspace
 
 
-def numbers(case: Case) -> dict[str, int]:
-    """Every number a kernel may ask for by name: extents, random seed, and the case's integer flags.
+def numbers(case: Case) -> dict[str, int | float]:
+    """Every number a kernel may ask for by name: extents, random seed, and the flags of the case that are numbers.
 
-    rows and cols of a group are those of its tensors as one matrix; `num_tensors` is there for a group only.
+    rows and cols of a group are those of its tensors as one matrix; `num_tensors` is there for a group only. A GEMM has
+    M, K and N instead.
     """
     flags = {
-        name: value for name, value in case.flags.items() if isinstance(value, int) and not isinstance(value, bool)
+        name: value
+        for name, value in case.flags.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
     }
+    extents = {"M": case.rows, "K": case.cols, "N": case.n} if case.n else {"rows": case.rows, "cols": case.cols}
     group = {"num_tensors": len(case.tensors)} if case.tensors else {}
-    return {"rows": case.rows, "cols": case.cols, **group, "seed": case.seed, "offset": case.philox_offset, **flags}
+    return {**extents, **group, "seed": case.seed, "offset": case.philox_offset, **flags}
 
 
-def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | None]]:
+def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | float | None]]:
     """The type and value of each call parameter: an array, a number, or None for an absent optional pointer.
 
-    Raises CompileError for a parameter whose name nothing goes by.
+    A parameter of type float takes integers, too. Raises CompileError for a parameter whose name nothing goes by, and
+    for a number with a fraction where an integer is asked for.
     """
     known = numbers(case)
     for parameter in step.signature.call:
@@ -167,10 +178,21 @@ def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[
         elif parameter.pointer and parameter.optional:
             yield parameter.type, None
         elif not parameter.pointer and parameter.name in known:
-            yield parameter.type, known[parameter.name]
+            yield parameter.type, _number(step, parameter, known[parameter.name])
         else:
             names = ", ".join(arrays if parameter.pointer else known)
             raise CompileError(
                 f"{step.signature.where}: nothing binds to parameter {parameter.name!r} of "
                 f"{step.signature.name}; there are {names}"
             )
+
+
+def _number(step: Step, parameter: CallParameter, value: int | float) -> int | float:
+    if parameter.type == "float":
+        return float(value)
+    if isinstance(value, float):
+        raise CompileError(
+            f"{step.signature.where}: parameter {parameter.name!r} of {step.signature.name} is of type "
+            f"{parameter.type!r} and its flag has {value}; take it as float"
+        )
+    return value

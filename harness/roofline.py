@@ -29,14 +29,15 @@ def bytes_moved(
     case: Case, steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
 ) -> int:
     """Bytes read plus bytes written: each launch moves each array its pointers are bound to once, its own memory
-    excepted.
+    excepted, and an array that it changes in place twice.
 
     `per_tensor`, both outputs, bf16: 2 for the amax, then 2 + 1.125 for the encode, so 5.125 an element.
     """
     total = 0
     for step in steps:
         arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], _Own())}
-        total += sum(getattr(value, "nbytes", 0) for _, value in bind(step, case, arrays))
+        for parameter, (_, value) in zip(step.signature.call, bind(step, case, arrays), strict=True):
+            total += getattr(value, "nbytes", 0) * (2 if parameter.in_place else 1)
     return total
 
 

@@ -44,12 +44,13 @@ class TemplateParameter:
 
 @dataclass(frozen=True)
 class CallParameter:
-    """type: as written, without qualifiers; optional: a pointer whose comment says `or null`."""
+    """type: as written, without qualifiers; optional: a pointer whose comment says `or null`; in_place: `in place`."""
 
     type: str
     name: str
     pointer: bool
     optional: bool
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,4 +108,4 @@ def _call_parameters(text: str, file: str, line: int):
             if len(words) < 2 or words[-1] == "*":
                 raise CompileError(f"{file}:{line}: parameter {part!r} is not of the form `type name`")
             kind = " ".join(word for word in words[:-1] if word not in ("const", "*"))
-            yield CallParameter(kind, words[-1], "*" in words, "or null" in comment)
+            yield CallParameter(kind, words[-1], "*" in words, "or null" in comment, "in place" in comment)

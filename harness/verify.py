@@ -28,7 +28,7 @@ _ACCESS_VERDICTS = {
 def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Result:
     """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
 
-    numpy_largest: elements beyond which the NumPy oracle is not asked
+    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
     """
     started = time.perf_counter()
     blank = Result(case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets)

@@ -78,6 +78,11 @@ def test_a_shape_is_matched_however_it_is_spelled(harness):
     assert "'320by256' is not a grouped shape" in harness("list", "--shape", "320by256").err
 
 
+def test_a_gemm_is_found_by_m_k_and_n(harness):
+    shown = harness("list", "gemm_ordered", "--shape", "64x64x64", "--ids")
+    assert {line.split("/")[2] for line in shown.out.split()} == {"64x64x64"}
+
+
 def test_the_table_ends_with_counts_and_the_reasons_of_exclusions(harness):
     out = harness("list", "per_tensor").out
     suite = suite_of("per_tensor")

@@ -22,7 +22,7 @@ from harness.suite.schema import nearest
 @click.option("--set", "set_name", default="smoke", metavar="NAME", help="set of cases (smoke)")
 @click.option("--flag", "flags", multiple=True, metavar="K=V", help="only cases with this flag")
 @click.option("--input", "input_name", metavar="NAME", help="only cases with this input")
-@click.option("--shape", metavar="RxC", help="only cases of this shape, as in 48x80 or 8*1024x2048")
+@click.option("--shape", metavar="RxC", help="only cases of this shape, as in 48x80, 8*1024x2048 or 64x512x128")
 @click.option("-k", "part", metavar="TEXT", help="only cases whose id contains this")
 @click.option("--ids", is_flag=True, help="print ids and nothing else")
 def command(
@@ -40,7 +40,8 @@ def command(
     if not holders:
         raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].sets)}")
     wanted = _flag_filter(suites, flags)
-    spelled = shape and str(GroupedShape.parse(shape))  # groups have several spellings, and ids one
+    # Groups have several spellings, and ids one; MxKxN is no group.
+    spelled = shape if shape is None or shape.count("x") == 2 else str(GroupedShape.parse(shape))
     cases = [
         case
         for suite in holders

@@ -269,7 +269,7 @@ class CudaProgram:
         guarded = {**self.outputs, **self.workspace}
         arrays = {**self.inputs, **{name: memory.payload for name, memory in guarded.items()}, **self.scratch}
         return tuple(
-            np.uint64(0) if value is None else value if not isinstance(value, int) else _scalar(kind, value)
+            np.uint64(0) if value is None else value if not isinstance(value, int | float) else _scalar(kind, value)
             for kind, value in bind(step, self.case, arrays)
         )
 
@@ -307,7 +307,7 @@ def blocks_per_sm(kernel: Compiled) -> int:
     return cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(load(kernel).kernel.ptr, kernel.launch.threads, 0)
 
 
-def _scalar(kind: str, value: int):
+def _scalar(kind: str, value: int | float):
     try:
         return _SCALARS[kind](value)
     except OverflowError:

@@ -21,6 +21,7 @@ from harness.signature import KERNELS, Signature
 from harness.tensor import Field
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
+MOST_TERMS = 1 << 24  # the same of a GEMM
 
 
 class EmulatorDevice:
@@ -47,6 +48,8 @@ class EmulatorDevice:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
         if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
+        if case.terms > MOST_TERMS:
+            raise NotCapable(f"capability: a product of more than {MOST_TERMS} terms needs a GPU")
 
     def turn(self, case: Case) -> AbstractContextManager[None]:
         """Nothing to wait for: a process emulates alone."""

@@ -135,7 +135,9 @@ def _fields(e: Evidence) -> list[str]:
 def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) -> list[str]:
     array = list(found.index)
     place = f"{array}" if found.index == found.compact else f"{array} of the array, {list(found.compact)} compact"
-    if found.kind == "bytes" and at:
+    if e.case.n and at:
+        place += f", row {at[0]} of A by row {at[1]} of B"
+    elif found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"
     return [
         _labelled("first", place),

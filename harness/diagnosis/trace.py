@@ -16,13 +16,15 @@ from harness.case import Case
 from harness.diagnosis import one_tensor
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import compacted
+from harness.diagnosis.product import terms
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
 from harness.errors import UsageError
 from harness.tensor import Field
 
 _WIDTH = 120
-_NUMPY_LARGEST = 1 << 26  # elements; beyond, the NumPy oracle takes minutes
+_NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes
 _ABSENT = "-"
+_MOST_TERMS = 32  # of a sum that are shown
 
 
 def trace(
@@ -51,15 +53,16 @@ def trace(
         one_tensor.require_elements(case, tensor)
     elif tensor:
         raise UsageError(f"{case.id} has one tensor; tensor {tensor} is one of a group")
-    rows, cols = case.tensors[tensor] if case.tensors else (case.rows, case.cols)
+    rows, cols = case.tensors[tensor] if case.tensors else case.launched
     if not (0 <= at[0] < rows and 0 <= at[1] < cols):
-        raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} tensor of {case.id}")
+        what = "output" if case.n else "tensor"
+        raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {case.id}")
     if inputs is None:
         from harness.expectation import expect
 
         inputs = expect(case).inputs
     witnesses = {
-        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.elements <= _NUMPY_LARGEST else None,
+        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.work <= _NUMPY_LARGEST else None,
         "torch": _ask_torch(oracle, case, inputs),
         "kernel": kernel,
     }
@@ -77,6 +80,8 @@ def trace(
         tables = _decoding(spot, steps, inputs)
     elif steps is not None and side in ("rowwise", "columnwise"):
         tables = _encoding(spot, steps, side, inputs)
+    elif case.n:
+        tables = [_product(spot, case, inputs), _element(spot, at)]
     else:
         tables = _entries(spot)
     return _text(case, f"tensor {one_tensor.spelled(case, tensor)}: " if case.tensors else "", spot, tables)
@@ -216,19 +221,33 @@ def _entries(spot: _Spot) -> list[_Section]:
         if len(field.shape) == 2
         else (min(spot.line, field.shape[0] - 1),)
     )
+    return [_element(spot, index)]
+
+
+def _element(spot: _Spot, index: tuple[int, ...]) -> _Section:
     said = {who: _entry(array[index]) for who, array in spot.ask(spot.name).items()}
     first = next(iter(said.values()))
-    return [_Section(("entry", "compact index"), [_Row((spot.name, str(list(index))), first, said)])]
+    return _Section(("entry", "compact index"), [_Row((spot.name, str(list(index))), first, said)])
+
+
+def _product(spot: _Spot, case: Case, inputs: Mapping[str, np.ndarray]) -> _Section:
+    """The sum of a GEMM's element; of many blocks the first and the last."""
+    found = terms(case, inputs, *spot.at)
+    shown = found if len(found) <= _MOST_TERMS else [*found[: _MOST_TERMS // 2], *found[-_MOST_TERMS // 2 :]]
+    rows = [
+        _Row((str(t.block), _scale(t.a_scale), _scale(t.b_scale), _float(t.dot), _float(t.product)), _float(t.acc), {})
+        for t in shown
+    ]
+    return _Section(("block", "scale of A", "scale of B", "dot 10.1", "p 10.1"), rows)
 
 
 def _text(case: Case, where: str, spot: _Spot, sections: Iterable[_Section]) -> str:
     console = Console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
     console.print(f"{case.id}", highlight=False, soft_wrap=True)
-    console.print(
-        f"{where}{spot.name}: block {spot.block} of line {spot.line}, from input {list(spot.at)}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    place = f"block {spot.block} of line {spot.line}, from input {list(spot.at)}"
+    if case.n:
+        place = f"row {spot.at[0]} of A by row {spot.at[1]} of B, summed in order"
+    console.print(f"{where}{spot.name}: {place}", highlight=False, soft_wrap=True)
     parted = ""
     for section in sections:
         table = Table(*section.headings, "steps", *spot.witnesses, "", box=box.SIMPLE_HEAD, padding=(0, 1))

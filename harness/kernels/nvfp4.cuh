@@ -508,3 +508,20 @@ __device__ __forceinline__ u32 pack2(float low, float high, bf16) {
   return pair;
 }
 __device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_half2(low, high); }
+
+// One element between memory and arithmetic; a NaN that is stored is 0x7FFF in 16 bits.
+__device__ __forceinline__ float to_float(bf16 x) { return low_to_float(x.bits, bf16{}); }
+__device__ __forceinline__ float to_float(fp32 x) { return x; }
+
+template <typename Dtype>
+__device__ __forceinline__ Dtype rounded(float value) {
+  if constexpr (sizeof(Dtype) == 4)
+    return value;
+  else
+    return {u16(pack2(value, 0.0f, Dtype{}))};
+}
+
+// 10.3 C_AB: what a product of two quantized tensors is multiplied by besides their amaxes. The divisor is exact.
+__device__ __forceinline__ float accumulator_scale(float a_e4m3_max, float b_e4m3_max) {
+  return __fdiv_rn(1.0f, kE2m1Max * kE2m1Max * a_e4m3_max * b_e4m3_max);
+}

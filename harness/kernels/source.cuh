@@ -11,14 +11,6 @@
 // ---------------------------------------------------------------------------------------------------------------------
 
 template <typename Dtype>
-__device__ __forceinline__ Dtype rounded(float value) {
-  if constexpr (sizeof(Dtype) == 4)
-    return value;
-  else
-    return {u16(pack2(value, 0.0f, Dtype{}))};
-}
-
-template <typename Dtype>
 __device__ __forceinline__ Packed16<Dtype> pack(const float (&value)[kBlock]) {
   Packed16<Dtype> x;
   if constexpr (sizeof(Dtype) == 4) {

@@ -66,7 +66,7 @@ def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
 
 def cost(case: Case) -> int:
     """Relative time a case takes, in elements."""
-    return case.elements + FIXED_COST
+    return case.work + FIXED_COST
 
 
 def _by_id(suite: Suite, ids: Sequence[str]) -> tuple[Case, ...]:

@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import get_args
 
+from harness import operands
 from harness.case import Case, Flags, FlagValue
 from harness.errors import SuiteError, UsageError
 from harness.suite import check as suite_check
@@ -123,7 +124,8 @@ class Suite:
         )
         if not self.launches(case):
             raise SuiteError(where or self.name, f"no launch of this recipe applies to {case.id}")
-        problem = shapes.tensor_problem(input_name, case.tensors or ((case.rows, case.cols),))
+        drawn = tuple(operands.quantized(case).values()) if case.n else ((case.rows, case.cols),)
+        problem = shapes.tensor_problem(input_name, case.tensors or drawn)
         if problem:
             raise SuiteError(where or self.name, problem)
         return case

@@ -12,7 +12,7 @@ from harness.case import FlagValue
 from harness.errors import SuiteError
 from harness.suite import shapes
 from harness.suite.schema import Block, Launch, SuiteFile, nearest, spell
-from harness.suite.sizes import size_problem
+from harness.suite.sizes import GEMM_NAMES, NAMES, size_problem
 from harness.suite.yaml_lines import Document, Route
 
 REQUIRED_SETS = ("smoke", "full", "bench")
@@ -53,7 +53,7 @@ def _problems(file: SuiteFile, stem: str, root: Path) -> Iterator[tuple[Route, s
         yield from _values_problems(file, ("exclude", index, "when"), exclusion.when)
     for index, launch in enumerate(file.launches):
         yield from _values_problems(file, ("launches", index, "when"), launch.when)
-        yield from _memory_problems(("launches", index), launch)
+        yield from _memory_problems(file, ("launches", index), launch)
     for name in REQUIRED_SETS:
         if name not in file.sets:
             yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
@@ -70,10 +70,10 @@ def _axis_problems(flag: str, values: Sequence[FlagValue]) -> Iterator[tuple[Rou
             yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"
 
 
-def _memory_problems(route: Route, launch: Launch) -> Iterator[tuple[Route, str | None]]:
+def _memory_problems(file: SuiteFile, route: Route, launch: Launch) -> Iterator[tuple[Route, str | None]]:
     for kind, sizes in (("scratch", launch.scratch), ("workspace", launch.workspace)):
         for name, size in sizes.items():
-            yield (*route, kind, name), size_problem(size)
+            yield (*route, kind, name), size_problem(size, GEMM_NAMES if file.gemm else NAMES)
     for name in launch.workspace.keys() & launch.scratch.keys():
         yield (
             (*route, "workspace", name),

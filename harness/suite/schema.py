@@ -21,8 +21,8 @@ Mode = Literal["eager", "graph"]
 
 
 def _flag_value(value: Any) -> FlagValue:
-    if not isinstance(value, bool | int | str):
-        raise ValueError("a flag's value is a word, true, false or an integer")
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("a flag's value is a word, true, false or a number")
     return value
 
 
@@ -30,7 +30,7 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-_VALUE_SCHEMA = {"type": ["string", "boolean", "integer"]}
+_VALUE_SCHEMA = {"type": ["string", "boolean", "number"]}
 Value = Annotated[FlagValue, BeforeValidator(_flag_value), WithJsonSchema(_VALUE_SCHEMA)]
 Values = Annotated[
     list[Value],
@@ -40,7 +40,7 @@ Values = Annotated[
 ]
 Extent = Annotated[int, Field(strict=True, ge=1)]
 Size = Extent | str
-Shape = tuple[Extent, Extent] | str
+Shape = tuple[Extent, Extent] | tuple[Extent, Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
@@ -67,7 +67,7 @@ class Launch(_Part):
     scratch: dict[Name, Size] = {}
     """Memory the kernel needs: parameter name → bytes. All zero before the first launch, and again after the last.
     Bytes are an integer or an expression of `+`, `*`, `//`, brackets, integers and `rows`, `cols`, `elements`,
-    `num_tensors`: `4 * cols`."""
+    `num_tensors`: `4 * cols`. A GEMM has `M`, `K`, `N` instead of `rows`, `cols`; its `elements` are M * N."""
     workspace: dict[Name, Size] = {}
     """As `scratch`, but with any contents before the first launch and after the last."""
     fits: bool | None = None
@@ -86,7 +86,8 @@ class Block(_Part):
     `others: default`. `axes: default` keeps every flag at its default."""
     shapes: list[Shape] = Field(min_length=1)
     """[rows, cols] of the high-precision tensor, elements; the tensors of a group if the recipe has the flag
-    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C."""
+    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C. Of a GEMM,
+    [M, K, N]."""
     inputs: list[str] = Field(min_length=1)
     """Names of distributions, or `file:<path>#<tensor>`."""
     modes: list[Mode] = Field(default=["eager"], min_length=1)
@@ -103,7 +104,9 @@ class SuiteFile(_Part):
     contract: str = Field(min_length=1)
     """The section of the byte contract that the recipe implements."""
     multiple_of: Extent = 16
-    """Rows and cols are multiples of this."""
+    """Rows and cols are multiples of this; of a GEMM, K and N."""
+    gemm: bool = False
+    """Whether the recipe multiplies two quantized tensors, (M, K) by (N, K) transposed."""
     axes: dict[Name, Annotated[list[Value], Field(min_length=1)]]
     """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
     exclude: list[Exclusion] = []
@@ -175,7 +178,8 @@ def _sentence(document: Document, error: ErrorDetails) -> str:
     name = ".".join(str(part) for part in route if isinstance(part, str)) or "the suite"
     match kind:
         case "missing" | "too_long" | "tuple_type" if name.endswith("shapes"):
-            return f"{name} has {json.dumps(_value(document, route))} where a shape [rows, cols] belongs"
+            shape = "[M, K, N]" if document.data.get("gemm") is True else "[rows, cols]"
+            return f"{name} has {json.dumps(_value(document, route))} where a shape {shape} belongs"
         case "extra_forbidden":
             part = _PARTS[str(route[0])] if len(route) > 1 else SuiteFile
             return f"unknown key '{route[-1]}'{nearest(route[-1], part.model_fields)}"

@@ -1,4 +1,4 @@
-"""Shapes in suites and ids: rows and cols of a dense recipe, or the tensors of a group.
+"""Shapes in suites and ids: rows and cols of a dense recipe, the tensors of a group, or M, K and N of a GEMM.
 
 A recipe with the flag `shape_representation` is grouped: the flag decides which shapes it takes, and its flag `recipe`
 names the dense recipe whose bytes every tensor has. A `…_problem` function gives the sentence to show, or None.
@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.case import FlagValue
 from harness.errors import ContractError, InputError, UsageError
@@ -41,21 +41,21 @@ def axes_problem(file: SuiteFile) -> str | None:
 
 
 def extents(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> dict[str, Any]:
-    """`rows`, `cols` and `tensors` of a case, from a shape that fits."""
+    """`rows`, `cols`, `tensors` and `n` of a case, from a shape that fits."""
     if not is_grouped(file):
-        rows, cols = _dense(shape)
-        return {"rows": rows, "cols": cols}
+        return dict(zip(("rows", "cols", "n"), _dense(file, shape), strict=False))
     grouped = GroupedShape.parse(str(shape))
     rows, cols = grouped.logical(str(flags[REPRESENTATION]))
     return {"rows": rows, "cols": cols, "tensors": grouped.tensors}
 
 
-def shape_problem(shape: tuple[int, int], multiple_of: int) -> str | None:
-    """Unless both extents are positive multiples."""
-    for axis, extent in zip(("rows", "cols"), shape, strict=True):
-        if extent < 1 or extent % multiple_of:
-            fit = max(round(extent / multiple_of), 1) * multiple_of
-            return f"{axis} = {extent} is not a positive multiple of {multiple_of}; the nearest is {fit}"
+def shape_problem(shape: Sequence[int], multiple_of: int) -> str | None:
+    """Unless both extents are positive multiples; of three, M need only be positive."""
+    multiples = (multiple_of, multiple_of) if len(shape) == 2 else (1, multiple_of, multiple_of)
+    for axis, extent, multiple in zip(("rows", "cols") if len(shape) == 2 else "MKN", shape, multiples, strict=True):
+        if extent < 1 or extent % multiple:
+            fit = max(round(extent / multiple), 1) * multiple
+            return f"{axis} = {extent} is not a positive multiple of {multiple}; the nearest is {fit}"
     return None
 
 
@@ -63,7 +63,7 @@ def case_problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) 
     """Unless a case of these flags, all of them or just those that name its kind, may have this shape."""
     if not is_grouped(file):
         try:
-            return shape_problem(_dense(shape), file.multiple_of)
+            return shape_problem(_dense(file, shape), file.multiple_of)
         except ContractError as error:
             return str(error)
     try:
@@ -84,7 +84,7 @@ def block_problem(
     refusal: why some flags are excluded, or None
     """
     if isinstance(shape, str) != is_grouped(file):
-        right = "a shape like 128+0+256x512" if is_grouped(file) else "a shape [rows, cols]"
+        right = "a shape like 128+0+256x512" if is_grouped(file) else f"a shape {_DENSE[file.gemm].written}"
         return f"shapes has {json.dumps(shape)} where {right} belongs"
     if not is_grouped(file):
         return case_problem(file, shape, {})
@@ -120,10 +120,27 @@ def _multiple_of(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
     return max(file.multiple_of, suite_of(str(flags[RECIPE])).file.multiple_of)
 
 
-def _dense(shape: Shape) -> tuple[int, int]:
+class _Dense(NamedTuple):
+    """How a shape without tensors is written, in YAML and in an id."""
+
+    count: int
+    written: str
+    spelled: str
+
+
+_DENSE = {
+    False: _Dense(2, "[rows, cols]", "ROWSxCOLS, as in 256x192"),
+    True: _Dense(3, "[M, K, N]", "MxKxN, as in 64x512x128"),
+}
+
+
+def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:
+    dense = _DENSE[file.gemm]
     if not isinstance(shape, str):
+        if len(shape) != dense.count:
+            raise ContractError(f"shapes has {json.dumps(shape)} where a shape {dense.written} belongs")
         return shape
-    rows, _, cols = shape.partition("x")
-    if not (rows.isascii() and rows.isdigit() and cols.isascii() and cols.isdigit()):
-        raise ContractError(f"'{shape}' is not a shape; one reads ROWSxCOLS, as in 256x192")
-    return int(rows), int(cols)
+    sides = shape.split("x")
+    if len(sides) != dense.count or not all(side.isascii() and side.isdigit() for side in sides):
+        raise ContractError(f"'{shape}' is not a shape; one reads {dense.spelled}")
+    return tuple(map(int, sides))

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from harness.suite.schema import nearest
 
 NAMES = ("rows", "cols", "elements", "num_tensors")
+GEMM_NAMES = ("M", "K", "N", "elements", "num_tensors")
 _OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
-def size_problem(size: int | str) -> str | None:
-    """The sentence about the first thing an expression may not have, or None."""
+def size_problem(size: int | str, names: Sequence[str] = NAMES) -> str | None:
+    """The sentence about the first thing an expression over these names may not have, or None."""
     try:
         tree = _parse(size)
     except (SyntaxError, ValueError):
         return f"'{size}' is not a size; one reads `4 * cols` or `elements // 32 + 16`"
-    return next((problem for node in ast.walk(tree) if (problem := _problem(node))), None)
+    return next((problem for node in ast.walk(tree) if (problem := _problem(node, names))), None)
 
 
 def size_of(size: int | str, extents: Mapping[str, int]) -> int:
-    """The bytes of a size without a problem. extents: a value for each of NAMES"""
+    """The bytes of a size without a problem. extents: a value for each name"""
     return _value(_parse(size), extents)
 
 
@@ -41,10 +42,10 @@ def _value(node: ast.expr, extents: Mapping[str, int]) -> int:
     raise TypeError(f"{ast.unparse(node)!r} is no part of a size")
 
 
-def _problem(node: ast.AST) -> str | None:
+def _problem(node: ast.AST, names: Sequence[str]) -> str | None:
     match node:
-        case ast.Name(id=name) if name not in NAMES:
-            return f"a size knows no '{name}'{nearest(name, NAMES)}"
+        case ast.Name(id=name) if name not in names:
+            return f"a size knows no '{name}'{nearest(name, names)}"
         case ast.BinOp(op=ast.FloorDiv(), right=divisor) if not _positive(divisor):
             return f"a size divides by '{ast.unparse(divisor)}'; only a positive integer may stand after //"
         case ast.BinOp(op=op) if type(op) not in _OPERATORS:
@@ -53,7 +54,7 @@ def _problem(node: ast.AST) -> str | None:
             return f"a size is made of integers, and {ast.unparse(node)} is none"
         case ast.BinOp() | ast.Name() | ast.Constant() | ast.operator() | ast.Load():
             return None
-    return f"a size has no '{ast.unparse(node)}'; it is made of integers, {', '.join(NAMES)}, +, *, // and brackets"
+    return f"a size has no '{ast.unparse(node)}'; it is made of integers, {', '.join(names)}, +, *, // and brackets"
 
 
 def _positive(node: ast.AST) -> bool:

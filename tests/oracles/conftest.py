@@ -84,6 +84,20 @@ DEFAULTS = {
         "dbias": False,
     },
     "swizzle": {"direction": "rowwise"},
+    "gemm_ordered": {
+        "epilogue": "per_tensor",
+        "dtype": "bf16",
+        "layout": "tn",
+        "a_scale_layout": "compact",
+        "b_scale_layout": "compact",
+        "a_e4m3_max": 448,
+        "b_e4m3_max": 448,
+        "b_granularity": "row",
+        "alpha": 1,
+        "beta": 0,
+        "bias": False,
+        "accumulate": False,
+    },
 }
 
 MakeCase = Callable[..., Case]
@@ -110,6 +124,18 @@ def make_group() -> MakeCase:
         group = GroupedShape.parse(shape)
         logical = group.logical(flags.shape_representation)
         return Case("grouped", flags, *logical, input, defaults=defaults, tensors=group.tensors)
+
+    return make
+
+
+@pytest.fixture
+def make_gemm() -> MakeCase:
+    """`make_gemm((M, K, N), input="normal", **flags)`: a case of gemm_ordered."""
+
+    def make(shape: tuple[int, int, int], input: str = "normal", **flags: object) -> Case:
+        defaults = Flags(DEFAULTS["gemm_ordered"])
+        rows, cols, n = shape
+        return Case("gemm_ordered", defaults.replace(**flags), rows, cols, input, defaults=defaults, n=n)
 
     return make
 

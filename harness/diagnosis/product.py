@@ -1,0 +1,46 @@
+"""One element of a GEMM's output, block by block in the stated order: what a trace shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.case import Case
+from harness.diagnosis.difference import unswizzled
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES
+
+
+class Term(NamedTuple):
+    """A block's part of the sum: its scale bytes, the exact dot of its codes, their product, and the sum so far."""
+
+    block: int
+    a_scale: np.uint8
+    b_scale: np.uint8
+    dot: np.float32
+    product: np.float32
+    acc: np.float32
+
+
+def terms(case: Case, tensors: Mapping[str, np.ndarray], row: int, col: int) -> list[Term]:
+    """The terms of element (row, col), all K/16 of them."""
+    lines = [_line(case, tensors, name, number) for name, number in (("a", row), ("b", col))]
+    (a_codes, a_scales), (b_codes, b_scales) = lines
+    dots = (E2M1_VALUES[a_codes] * E2M1_VALUES[b_codes]).reshape(-1, BLOCK).sum(axis=1, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        products = (E4M3_VALUES[a_scales] * E4M3_VALUES[b_scales]) * dots
+        acc, found = np.float32(0), []
+        for block, (a, b, dot, product) in enumerate(zip(a_scales, b_scales, dots, products, strict=True)):
+            acc = acc + product
+            found.append(Term(block, a, b, dot, product, acc))
+    return found
+
+
+def _line(case: Case, tensors: Mapping[str, np.ndarray], name: str, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) codes and (K/16,) scale bytes of a row of an operand."""
+    data = tensors[f"{name}_data"][number]
+    scales = tensors[f"{name}_scale_inv"]
+    if case.flags.get(f"{name}_scale_layout") == "swizzled":
+        scales = unswizzled(scales)
+    return np.stack((data & 15, data >> 4), axis=1).reshape(-1), scales[number, : case.cols // BLOCK]

@@ -1,0 +1,130 @@
+// gemm_ordered: D (M, N) = A (M, K) * B (N, K)^T of two NVFP4 tensors, summed in the stated order.
+//
+// Contract (NUMERICS 10), each step rounded to nearest-even in fp32, for element (i, j) of the output:
+//   1. acc = 0; for each 16-block k in order: acc = acc + p,  p = (sa * sb) * dot
+//      sa, sb: the block's scales of row i of A and row j of B; dot: the sum of its 16 products of codes. sa * sb has 8
+//      significant bits and dot is a multiple of 1/4 up to 576, so p is exact.
+//   2. D = epilogue(acc), see epilogues.cuh. gemm_post_scale follows for the epilogue per_token.
+// Both operands are packed along K, whichever copy of their tensors they are. A scale byte of 0x7F or 0xFF is NaN. A
+// stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in fp32.
+//
+// Run it: make verify R=gemm_ordered          Time it: make bench R=gemm_ordered
+#include "epilogues.cuh"
+#include "layout.cuh"
+#include "nvfp4.cuh"
+#include "tile.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+constexpr int kTile = 16;                // rows and columns of the output a block of threads makes
+constexpr int kThreads = kTile * kTile;  // one element of the output each
+
+constexpr int kVector = 8;          // elements of the output a thread of gemm_post_scale takes
+constexpr int kScaledRows = 8;      // rows a block of threads takes of them
+constexpr int kScaledVectors = 32;  // and vectors of each row
+
+// =====================================================================================================================
+// Helpers
+// =====================================================================================================================
+
+// Sixteen rows of one operand, one 16-block of each, as values.
+struct OperandTile {
+  alignas(16) float code[kTile][kBlock];
+  float scale[kTile];
+};
+
+// Every thread decodes one code, and the first kTile threads a scale, too. Rows beyond the last are left as they are.
+template <ScaleLayout layout>
+__device__ __forceinline__ void decode_tile(
+    OperandTile& tile, const u8* __restrict__ data, const u8* __restrict__ scale_inv, const ScaleExtents& extents,
+    int first_row, int block) {
+  const int row = first_row + threadIdx.x / kBlock, lane = threadIdx.x % kBlock;
+  if (row < extents.rows) {
+    const u32 pair = __ldg(data + (row_offset(row, extents.blocks * kBlock) + block * kBlock + lane) / 2);
+    tile.code[threadIdx.x / kBlock][lane] = e2m1_decode(pair >> (4 * (lane % 2)));
+  }
+  const int scaled_row = first_row + threadIdx.x;
+  if (threadIdx.x < kTile && scaled_row < extents.rows) {
+    const u32 scale = __ldg(scale_inv + scale_offset<layout>(scaled_row, block, extents.padded_blocks));
+    tile.scale[threadIdx.x] = e4m3_decode(scale);
+  }
+}
+
+struct alignas(16) Vector {
+  bf16 element[kVector];
+};
+
+// p of one block
+__device__ __forceinline__ float block_product(const OperandTile& a, const OperandTile& b, int row, int col) {
+  float dot = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) dot = __fadd_rn(dot, __fmul_rn(a.code[row][i], b.code[col][i]));
+  return __fmul_rn(__fmul_rn(a.scale[row], b.scale[col]), dot);
+}
+
+// =====================================================================================================================
+// Kernels
+// =====================================================================================================================
+
+// Every code of the operands is read by N/16 or M/16 blocks of threads.
+template <
+    typename Dtype, Epilogue epilogue, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout,
+    Granularity b_granularity>
+__global__ void __launch_bounds__(kThreads) gemm_ordered(
+    const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ a_amax,    // (1,) or (M,)
+    const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ b_amax,    // (1,) or (N,)
+    const Dtype* __restrict__ c,         // (M, N), or null
+    const Dtype* __restrict__ bias,      // (N,), or null
+    Dtype* __restrict__ output,          // (M, N)
+    int M, int N, int K, float alpha, float beta, int a_e4m3_max, int b_e4m3_max) {
+  __shared__ OperandTile a, b;
+  const TileOrigin origin = tile_origin(kTile, kTile);
+  const int tile_row = threadIdx.x / kTile, tile_col = threadIdx.x % kTile;
+  const ScaleExtents a_extents(M, K / kBlock), b_extents(N, K / kBlock);
+  const int row = origin.row + tile_row, col = origin.col + tile_col;
+  const bool inside = row < M && col < N;
+
+  float acc = 0.0f;
+  for (int block = 0; block < K / kBlock; ++block) {
+    decode_tile<a_scale_layout>(a, a_data, a_scale_inv, a_extents, origin.row, block);
+    decode_tile<b_scale_layout>(b, b_data, b_scale_inv, b_extents, origin.col, block);
+    __syncthreads();
+    if (inside) acc = __fadd_rn(acc, block_product(a, b, tile_row, tile_col));
+    __syncthreads();
+  }
+  if (!inside) return;
+  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+  const EpilogueParams<Dtype> params = {a_amax, b_amax, c, bias, N, alpha, beta, c_ab};
+  output[row_offset(row, N) + col] = epilogue_value<epilogue, b_granularity>(acc, row, col, params);
+}
+
+// 2 bytes in and 2 out for each element. N is a multiple of 128, as per_token demands.
+__global__ void __launch_bounds__(kThreads) gemm_post_scale(
+    bf16* __restrict__ output,         // (M, N), in place
+    const float* __restrict__ a_amax,  // (M,)
+    const float* __restrict__ b_amax,  // (N,)
+    int M, int N) {
+  const TileOrigin origin = tile_origin(kScaledRows, kScaledVectors * kVector);
+  const int row = origin.row + threadIdx.x / kScaledVectors;
+  const int col = origin.col + threadIdx.x % kScaledVectors * kVector;
+  if (row >= M || col >= N) return;
+  Vector* place = reinterpret_cast<Vector*>(output + row_offset(row, N) + col);
+  Vector vector = *place;
+  const float a = __ldg(a_amax + row);
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) vector.element[i] = post_scaled(vector.element[i], a, __ldg(b_amax + col + i));
+  *place = vector;
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch gemm_ordered_launch = {kTile, kTile, kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_post_scale_launch = {kScaledRows, kScaledVectors * kVector, kThreads, 0, Schedule::tiles};

@@ -1,0 +1,46 @@
+"""The high-precision tensors of a GEMM, D (M, N) = A (M, K) * B (N, K)^T: which extents they have, and their draw.
+
+The flag `layout` says through which copy an operand is read. One that is read through its columnwise copy was
+quantized the other way round, as (K, M) or (K, N).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.case import Case
+
+if TYPE_CHECKING:
+    import numpy as np
+
+COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}  # layout → the operands that are read through their columnwise copy
+OF_OPERANDS = ("exact_sum", "wide_sum")  # inputs that A and B alone can be, as those of a file
+PLAIN = "normal"  # what C and the bias are instead
+_ORDER = ("a", "b", "c", "bias")
+
+
+def quantized(case: Case) -> dict[str, tuple[int, int]]:
+    """The (rows, cols) that A and B are quantized as."""
+    transposed = COLUMNWISE[str(case.flags.get("layout", "tn"))]
+    lines = {"a": case.rows, "b": case.n}
+    return {name: (case.cols, m) if name in transposed else (m, case.cols) for name, m in lines.items()}
+
+
+def draw(case: Case) -> dict[str, np.ndarray]:
+    """`a`, `b` in bf16 and, where the flags ask for them, `c` (M, N) and `bias` (N,) in the output's type.
+
+    Each has a seed of its own, the case's plus its place in this list.
+    """
+    # Imported here because suites are read without NumPy.
+    from harness import tensor_file
+    from harness.inputs import make
+
+    flags = case.flags
+    made = {name: (case.input, *shape, "bf16") for name, shape in quantized(case).items()}
+    plain = PLAIN if case.input in OF_OPERANDS or case.input.startswith(tensor_file.PREFIX) else case.input
+    if flags.get("beta", 0) or flags.get("accumulate", False):
+        made["c"] = (plain, case.rows, case.n, str(flags.dtype))
+    if flags.get("bias", False):
+        made["bias"] = (plain, 1, case.n, str(flags.dtype))
+    drawn = {name: make(*what, case.seed + _ORDER.index(name)) for name, what in made.items()}
+    return {name: array.reshape(-1) if name == "bias" else array for name, array in drawn.items()}

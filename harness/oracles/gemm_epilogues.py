@@ -1,0 +1,73 @@
+"""From the sum of a GEMM to its output: NUMERICS 10.3 in NumPy, float32, RN at every operation.
+
+  per_tensor       D = cast(fma(beta, C, RN(alpha' * acc))), alpha' = RN(RN(RN(alpha * amax_A) * amax_B) * C_AB).
+                   beta = 0 reads no C, and there is no fma.
+  row_scaled       1. out = RN(C_AB * acc)  2. out = RN(RN(out * a_i) * b_j), or RN(out * RN(a_i * b)) if B has one amax
+                   3. with a bias out = RN(out + bias_j)  4. D = cast(out)  5. to accumulate, D = cast(RN(D + C))
+  per_token        1. d = bf16(RN(C_AB * acc))  2. D = bf16(RN(RN(d * a_i) * b_j)), by a kernel of its own
+  per_token_fused  D = bf16(RN(C_AB * RN(b_j * RN(a_i * acc))))
+where C_AB = fp32(1/(36 * E_A * E_B)), and a_i, b_j are the amaxes of row i of A and row j of B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.case import Case
+from harness.oracles import nvfp4
+
+
+@nvfp4.ieee
+def output(case: Case, tensors: Mapping[str, np.ndarray], rows: slice, acc: np.ndarray) -> np.ndarray:
+    """Some rows of D in the case's dtype, from theirs of the sum, (rows, N) float32."""
+    flags = case.flags
+    c_ab = nvfp4.ONE / np.float32(nvfp4.E2M1_MAX**2 * flags.a_e4m3_max * flags.b_e4m3_max)
+    if flags.epilogue == "per_tensor":
+        scale = ((np.float32(flags.alpha) * tensors["a_amax"]) * tensors["b_amax"]) * c_ab
+        out = scale * acc
+        if flags.beta != 0:
+            out = fma(np.float32(flags.beta), tensors["c"][rows].astype(np.float32), out)
+        return nvfp4.convert(out, flags.dtype)
+    a, b = tensors["a_amax"][rows, None], tensors["b_amax"]
+    if flags.epilogue == "row_scaled":
+        return _row_scaled(case, tensors, rows, c_ab * acc, (a, b))
+    if flags.epilogue == "per_token":
+        d = nvfp4.bf16(c_ab * acc)  # 1
+        return nvfp4.convert((d * a) * b, "bf16")  # 2
+    return nvfp4.convert(c_ab * (b * (a * acc)), "bf16")
+
+
+def _row_scaled(
+    case: Case,
+    tensors: Mapping[str, np.ndarray],
+    rows: slice,
+    out: np.ndarray,  # 1
+    amaxes: tuple[np.ndarray, np.ndarray],
+) -> np.ndarray:
+    a, b = amaxes
+    out = out * (a * b) if case.flags.b_granularity == "tensor" else (out * a) * b  # 2
+    if case.flags.bias:
+        out = out + tensors["bias"].astype(np.float32)  # 3
+    d = nvfp4.convert(out, case.flags.dtype)  # 4
+    if not case.flags.accumulate:
+        return d
+    return nvfp4.convert(d.astype(np.float32) + tensors["c"][rows].astype(np.float32), case.flags.dtype)  # 5
+
+
+@nvfp4.ieee
+def fma(x: np.float32, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """RN(x * y + z) of float32 with one rounding.
+
+    The product is exact in float64. The sum there is rounded to odd: to the neighbour nearer zero, whose last bit is
+    set if anything was lost, so that the cast to float32 rounds as if it saw every bit.
+    """
+    product, z = np.float64(x) * y, z.astype(np.float64)
+    near = product + z
+    part = near - product
+    lost = (product - (near - part)) + (z - part)
+    inexact = (lost != 0) & np.isfinite(near)
+    beyond = inexact & (np.signbit(lost) != np.signbit(near))
+    toward_zero = np.where(beyond, np.nextafter(near, 0), near)
+    return (toward_zero.view(np.int64) | inexact).view(np.float64).astype(np.float32)

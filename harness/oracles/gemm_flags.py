@@ -1,0 +1,105 @@
+"""What the flags of a GEMM mean, the same for every kernel that multiplies: its epilogues, layouts and refusals.
+
+NUMERICS 10.3 to 10.5. An operand is called `a` or `b` in flags and arrays, and A or B in sentences.
+"""
+
+from __future__ import annotations
+
+from harness.case import Case
+from harness.errors import ContractError
+from harness.oracles import nvfp4, quantizer
+from harness.oracles.layout import COLUMNWISE, ROWWISE, TILE_ROWS, Direction
+
+LAYOUTS = {"tn": (ROWWISE, ROWWISE), "nn": (ROWWISE, COLUMNWISE), "nt": (COLUMNWISE, COLUMNWISE)}  # copies of A and B
+PER_TOKEN = ("per_token", "per_token_fused")
+EPILOGUES = ("per_tensor", "row_scaled", *PER_TOKEN)
+EXACT_SUM_LARGEST_K = 16384  # more terms of up to 576 quarters could pass 2^24
+
+# Flag → its neutral value, and the epilogues that have it
+_OPTIONS = {
+    "alpha": (1, ("per_tensor",)),
+    "beta": (0, ("per_tensor",)),
+    "bias": (False, ("row_scaled",)),
+    "accumulate": (False, ("row_scaled",)),
+    "b_granularity": ("row", ("row_scaled",)),
+}
+
+
+def direction(case: Case, name: str) -> Direction:
+    """Which copy of an operand the case reads."""
+    return LAYOUTS[case.flags.layout]["ab".index(name)]
+
+
+def lines(case: Case, name: str) -> int:
+    """Rows of the copy that is read: M of A, N of B."""
+    return case.rows if name == "a" else case.n
+
+
+def granularity(case: Case, name: str) -> str:
+    """What one amax of an operand covers: `tensor`, or a `row` of the copy that is read."""
+    flags = case.flags
+    if flags.epilogue == "per_tensor":
+        return "tensor"
+    return flags.b_granularity if name == "b" and flags.epilogue == "row_scaled" else "row"
+
+
+def recipes(case: Case, name: str) -> tuple[str, ...]:
+    """The recipes an operand may come from."""
+    if case.flags.epilogue in PER_TOKEN:
+        return ("per_token",)
+    return ("per_tensor" if granularity(case, name) == "tensor" else "row_scaled"), "four_over_six"
+
+
+def refuse(case: Case) -> None:
+    """Raise ContractError for extents, or a combination of flags, that no two quantized tensors can have."""
+    flags, epilogue = case.flags, case.flags.epilogue
+    for flag, choices in (("epilogue", EPILOGUES), ("layout", tuple(LAYOUTS))):
+        if flags[flag] not in choices:
+            raise ContractError(f"{case.recipe}: {flag} must be {', '.join(choices)}, not {flags[flag]}")
+    _refuse_extents(case)
+    for flag, (neutral, having) in _OPTIONS.items():
+        if epilogue not in having:
+            quantizer.require(case, flag, neutral, f"the epilogue {epilogue} has no such step, and ignores nothing")
+    if epilogue in PER_TOKEN:
+        quantizer.require(case, "dtype", "bf16", "the outputs of per_token are bf16")
+    for name in "ab":
+        _refuse_range(case, name)
+
+
+def _refuse_extents(case: Case) -> None:
+    per_token = case.flags.epilogue in PER_TOKEN
+    block = TILE_ROWS if per_token else nvfp4.BLOCK
+    because = "per_token quantizes whole tiles" if per_token else "a scale covers 16 elements"
+    # A rowwise copy may be any number of its rows; whatever else the quantizer saw whole.
+    a_multiple = 1 if direction(case, "a") is ROWWISE else block
+    for extent, value, operands, multiple in (
+        ("K", case.cols, "A and B", block),
+        ("M", case.rows, "A", a_multiple),
+        ("N", case.n, "B", block),
+    ):
+        if value < 1 or value % multiple:
+            raise ContractError(
+                f"{case.recipe}: {extent} of {operands} must be a positive multiple of {multiple}, not {value}: "
+                f"{because}"
+            )
+    if case.input == "exact_sum" and case.cols > EXACT_SUM_LARGEST_K:
+        raise ContractError(
+            f"{case.recipe}: K of A and B must be at most {EXACT_SUM_LARGEST_K} for exact_sum, not {case.cols}: "
+            "a longer sum may round"
+        )
+
+
+def _refuse_range(case: Case, name: str) -> None:
+    flag = f"{name}_e4m3_max"
+    bound, reduced = case.flags[flag], nvfp4.E4M3_MAX_REDUCED
+    if bound not in (nvfp4.E4M3_MAX, reduced):
+        raise ContractError(f"{case.recipe}: {flag} must be {nvfp4.E4M3_MAX} or {reduced}, not {bound}")
+    if bound != reduced:
+        return
+    if case.flags.epilogue in PER_TOKEN:
+        quantizer.require(case, flag, nvfp4.E4M3_MAX, "scales up to 256 are four_over_six's, which is not per_token")
+    if granularity(case, name) == "row" and direction(case, name) is COLUMNWISE:
+        because = (
+            f"four_over_six gives amaxes to rows, and layout {case.flags.layout} reads the columns of {name.upper()}"
+        )
+        quantizer.require(case, flag, nvfp4.E4M3_MAX, because)

@@ -1,0 +1,193 @@
+"""The operands of a GEMM: what makes them, which copy of them is read, and what is refused of a tensor that is given.
+
+A kernel reads A as (M, K) and B as (N, K), both packed along K. Through `tn` both are rowwise copies; through `nn` B,
+through `nt` A and B are columnwise copies, of tensors that were quantized as (K, N) and (K, M).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from harness.case import Case
+from harness.errors import ContractError
+from harness.oracles import (
+    four_over_six,
+    gemm_flags,
+    gemm_packed,
+    layout,
+    nvfp4,
+    per_tensor,
+    per_token,
+    quantizer,
+    row_scaled,
+)
+from harness.oracles.layout import ROWWISE
+from harness.tensor import QuantizedTensor, round_up
+
+PARTS = ("data", "scale_inv", "amax")
+
+
+def inputs(
+    case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None, bias: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """What a kernel reads: `a_data`, `a_scale_inv`, `a_amax`, those of b, and `c` and `bias` if they are given.
+
+    a, b: high precision, (M, K) and (N, K), or (K, M) and (K, N) if their columnwise copies are read
+    c, bias: (M, N) and (N,) in the output's dtype
+    For the inputs named `exact_sum` and `wide_sum`, a and b play no part: `gemm_packed` draws their bytes.
+    """
+    gemm_flags.refuse(case)
+    make = packed if case.input in gemm_packed.INPUTS else quantize
+    tensors = bind(case, make(case, "a", a), make(case, "b", b), c, bias)
+    require_finite_factors(case, tensors)
+    return tensors
+
+
+def quantize(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
+    """An operand from high precision, by the recipe that the epilogue and `e4m3_max` call for."""
+    rowwise, lines = gemm_flags.direction(case, name) is ROWWISE, gemm_flags.lines(case, name)
+    if x.shape != ((lines, case.cols) if rowwise else (case.cols, lines)):
+        raise ContractError(f"{case.recipe}: operand {name.upper()} has the shape {x.shape}, which is not its case's")
+    granularity, bound = gemm_flags.granularity(case, name), case.flags[f"{name}_e4m3_max"]
+    flags = {"outputs": gemm_flags.direction(case, name).name}
+    if case.flags.epilogue in gemm_flags.PER_TOKEN:
+        oracle, multiple, flags["weight_2d"] = per_token, layout.TILE_ROWS, False
+    elif bound == nvfp4.E4M3_MAX_REDUCED:
+        oracle, multiple = four_over_six, nvfp4.BLOCK
+        flags |= {"e4m3_max": bound, "row_scaled": granularity == "row"}
+    else:
+        oracle, multiple = (per_tensor if granularity == "tensor" else row_scaled), nvfp4.BLOCK
+    if rowwise:  # some rows of a larger tensor, the others being zero
+        x = np.pad(x, ((0, round_up(lines, multiple) - lines), (0, 0)))
+    whole = replace(case, rows=x.shape[0], cols=x.shape[1], n=0)
+    fields = quantizer.quantize_plain(whole, x, oracle, **flags)
+    fields = {key: _first_lines(case, name, key, field) for key, field in fields.items()}
+    return _tensor(case, name, oracle.__name__.rpartition(".")[2], fields)
+
+
+def _first_lines(case: Case, name: str, key: str, field: np.ndarray) -> np.ndarray:
+    """The rows of a field that the case reads, scale bytes in their order."""
+    lines = gemm_flags.lines(case, name)
+    if key.endswith("scale_inv"):
+        valid = layout.gather(field, (lines, case.cols // nvfp4.BLOCK), "compact")
+        return layout.arrange(valid, case.flags[f"{name}_scale_layout"])
+    return field if field.shape == (1,) else field[:lines]
+
+
+def packed(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
+    """An operand that is drawn as bytes; `x` is not read."""
+    side = gemm_flags.direction(case, name).name
+    fields = {f"{side}_{part}": array for part, array in gemm_packed.fields(case, name).items()}
+    return _tensor(case, name, gemm_flags.recipes(case, name)[0], fields)
+
+
+def _tensor(case: Case, name: str, recipe: str, fields: dict[str, np.ndarray]) -> QuantizedTensor:
+    lines, rowwise = gemm_flags.lines(case, name), gemm_flags.direction(case, name) is ROWWISE
+    return QuantizedTensor(
+        recipe,
+        *((lines, case.cols) if rowwise else (case.cols, lines)),
+        fields,
+        gemm_flags.granularity(case, name),
+        case.flags[f"{name}_e4m3_max"],
+        case.flags[f"{name}_scale_layout"],
+    )
+
+
+def bind(
+    case: Case,
+    a: QuantizedTensor,
+    b: QuantizedTensor,
+    c: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """All arrays as a kernel of this case reads them.
+
+    Raises ContractError, with operand and field, for a tensor that is not what the flags say: another recipe, amax
+    granularity, e4m3_max or scale layout, other extents, or without the copy that the layout reads.
+    """
+    tensors = {}
+    for name, tensor in (("a", a), ("b", b)):
+        _require_metadata(case, name, tensor)
+        side = gemm_flags.direction(case, name).name
+        tensors |= {f"{name}_{part}": tensor.fields[f"{side}_{part}"] for part in PARTS}
+    tensors |= {name: array for name, array in (("c", c), ("bias", bias)) if array is not None}
+    require_shapes(case, tensors)
+    return tensors
+
+
+def _require_metadata(case: Case, name: str, tensor: QuantizedTensor) -> None:
+    who, flags, taken = f"{case.recipe}: operand {name.upper()}", case.flags, gemm_flags.recipes(case, name)
+    if tensor.recipe not in taken:
+        raise ContractError(
+            f"{who} was quantized by {tensor.recipe}; with the epilogue {flags.epilogue} it must be by "
+            f"{' or '.join(taken)}"
+        )
+    direction = gemm_flags.direction(case, name)
+    for field in (f"{direction.name}_{part}" for part in PARTS):
+        if field not in tensor.fields:
+            raise ContractError(
+                f"{who} has no {field}, which layout {flags.layout} reads; it has {', '.join(sorted(tensor.fields))}"
+            )
+    for field, given, right in (
+        ("amax granularity", tensor.granularity, gemm_flags.granularity(case, name)),
+        ("e4m3_max", tensor.e4m3_max, flags[f"{name}_e4m3_max"]),
+        ("scale layout", tensor.scale_layout, flags[f"{name}_scale_layout"]),
+        ("K", direction.extents(tensor.rows, tensor.cols)[1], case.cols),
+        ("M" if name == "a" else "N", direction.extents(tensor.rows, tensor.cols)[0], gemm_flags.lines(case, name)),
+    ):
+        if given != right:
+            raise ContractError(f"{who} has the {field} {given}; this GEMM reads {right}")
+
+
+def require_shapes(case: Case, tensors: Mapping[str, Any]) -> None:
+    """Raise ContractError, with operand and field, unless every array has its shape; arrays of either library."""
+    shapes = {}
+    for name in "ab":
+        lines, amaxes = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
+        shapes[f"{name}_data"] = (lines, case.cols // nvfp4.CODES_PER_BYTE)
+        shapes[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
+        shapes[f"{name}_amax"] = (1,) if amaxes == "tensor" else (lines,)
+    if case.flags.beta != 0 or case.flags.accumulate:
+        shapes["c"] = (case.rows, case.n)
+    if case.flags.bias:
+        shapes["bias"] = (case.n,)
+    for key in {"c", "bias"} & (tensors.keys() - shapes.keys()):
+        raise ContractError(f"{case.recipe}: {key} is given, and no flag asks for it; nothing that is given is ignored")
+    for key, shape in shapes.items():
+        name, _, part = key.partition("_")
+        who = f"{case.recipe}: {part} of operand {name.upper()}" if part else f"{case.recipe}: {key}"
+        if key not in tensors:
+            raise ContractError(f"{who} is missing; it must have the shape {shape}")
+        if tuple(tensors[key].shape) != shape:
+            what = f", one amax per {gemm_flags.granularity(case, name)}" if part == "amax" else ""
+            raise ContractError(f"{who} must have the shape {shape}{what}, not {tuple(tensors[key].shape)}")
+
+
+def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
+    """Raise ContractError if finite amaxes, and alpha, multiply to more than float32 holds; arrays of either library.
+
+    An amax that is inf is the tensor's own and goes on into the output.
+    """
+    if gemm_flags.granularity(case, "b") != "tensor":
+        return
+    a, b = (_host(tensors[f"{name}_amax"]) for name in "ab")
+    with np.errstate(over="ignore"):
+        per_tensor = case.flags.epilogue == "per_tensor"
+        alpha = np.float32(case.flags.alpha) if per_tensor else nvfp4.ONE
+        products = (alpha * a) * b
+    overflowing = np.flatnonzero(np.isinf(products) & np.isfinite(a) & np.isfinite(b))
+    if overflowing.size:
+        row = overflowing[0]
+        what = f"alpha = {alpha:g} times " if per_tensor else ""
+        raise ContractError(
+            f"{case.recipe}: {what}amax {a[row]:g} of operand A{'' if per_tensor else f', row {row},'} times amax "
+            f"{b[0]:g} of operand B overflows float32; their product must be finite"
+        )
+
+
+def _host(array: Any) -> np.ndarray:
+    return array.cpu().numpy() if hasattr(array, "cpu") else array

@@ -1,0 +1,74 @@
+"""gemm_ordered: D (M, N) = A (M, K) * B (N, K)^T of two NVFP4 tensors, summed in the stated order. NUMERICS section 10.
+
+In float32, RN at every operation, for each element (i, j) of the output:
+  1. acc = +0.
+  2. for each 16-block k, from the first to the last: acc = RN(acc + p), p = f32(sa * sb) * dot, where sa and sb are
+     the block's scales of row i of A and row j of B, and dot is the sum of the products of its 16 pairs of codes.
+     sa * sb has 8 significant bits and dot is a multiple of 1/4 up to 576, so that neither they nor p are rounded.
+  3. the epilogue, as `gemm_epilogues` has it; its cast is nearest-even, and overflow gives inf.
+A NaN scale byte (0x7F, 0xFF) makes its row or column of the output NaN, also where the codes are 0. A NaN that is
+written is 0x7FFF in bf16 and 0x7FFFFFFF in fp32. acc is never -0, so that a zero has the sign of what multiplies it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.case import Case
+from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, layout, nvfp4
+from harness.oracles.gemm_flags import refuse
+from harness.oracles.gemm_operands import inputs
+from harness.tensor import Field
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["inputs", "numpy_oracle", "outputs", "refuse", "torch_oracle"]
+
+
+def outputs(case: Case) -> dict[str, Field]:
+    """`output` (M, N) in `flags.dtype`."""
+    refuse(case)
+    return {"output": Field((case.rows, case.n), nvfp4.DTYPES[case.flags.dtype].name)}
+
+
+def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The elements of `output`. Raises ContractError for arrays that are not what the flags say."""
+    refuse(case)
+    gemm_operands.require_shapes(case, tensors)
+    gemm_operands.require_finite_factors(case, tensors)
+    codes, scales = {}, {}
+    for name in "ab":
+        codes[name] = nvfp4.decode_e2m1(nvfp4.unpack(tensors[f"{name}_data"]))
+        valid = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
+        stored = layout.gather(tensors[f"{name}_scale_inv"], valid, case.flags[f"{name}_scale_layout"])
+        scales[name] = np.ascontiguousarray(nvfp4.decode_e4m3(stored).T)
+    output = np.empty((case.rows, case.n), nvfp4.DTYPES[case.flags.dtype])
+    for rows in layout.slabs(case.rows, case.n):
+        acc = _sum(codes["a"][rows], codes["b"], scales["a"][:, rows], scales["b"])
+        output[rows] = gemm_epilogues.output(case, tensors, rows, acc)  # 3
+    return {"output": output}
+
+
+@nvfp4.ieee
+def _sum(a: np.ndarray, b: np.ndarray, a_scales: np.ndarray, b_scales: np.ndarray) -> np.ndarray:
+    """Steps 1 and 2: (rows, K) and (N, K) code values, (K/16, rows) and (K/16, N) scales → (rows, N)."""
+    acc = np.zeros((len(a), len(b)), np.float32)  # 1
+    for k, (sa, sb) in enumerate(zip(a_scales, b_scales, strict=True)):
+        block = slice(k * nvfp4.BLOCK, (k + 1) * nvfp4.BLOCK)
+        p = a[:, block] @ b[:, block].T  # exact, in whatever order a matrix product sums
+        p *= sa[:, None] * sb
+        acc += p  # 2
+    return acc
+
+
+def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same field from the independent torch oracle, on the device the tensors are on."""
+    from harness.oracles import torch_gemm
+
+    refuse(case)
+    gemm_operands.require_shapes(case, tensors)
+    gemm_operands.require_finite_factors(case, tensors)
+    return {"output": torch_gemm.ordered(case, tensors)}

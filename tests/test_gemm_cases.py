@@ -1,0 +1,259 @@
+"""Cases of two operands, from YAML to a grid, arguments, inputs and a trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.bench import baseline_of
+from harness.device.emulator import EmulatorDevice
+from harness.diagnosis.mismatch import render
+from harness.diagnosis.trace import trace
+from harness.errors import CompileError, NotCapable, SuiteError, UsageError
+from harness.expectation import expect, high_precision
+from harness.launch import Launch, Step, bind, numbers, plan
+from harness.roofline import bytes_moved
+from harness.signature import CallParameter
+from harness.suite import Suite, find_case, load_suite
+
+TEXT = """\
+recipe: product
+contract: NUMERICS 0
+gemm: true
+axes:
+  dtype: [bf16, fp32]
+  layout: [tn, nn, nt]
+  alpha: [1, 0.75, -2]
+launches:
+  - kernel: product
+    workspace: {partial: 4 * M * N}
+sets:
+  smoke: [{axes: default, shapes: [[1, 16, 32], [48, 80, 16]], inputs: [normal]}]
+  full: [{cover: each, shapes: [[16, 16, 16]], inputs: [normal]}]
+  bench: [{axes: default, shapes: [[16, 16, 16]], inputs: [normal]}]
+"""
+CASE = find_case("gemm_ordered/alpha=0.75,beta=0.5/48x80x32/normal/eager")
+
+
+def written(folder: Path, text: str) -> Suite:
+    path = folder / "suites" / "product.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    return load_suite(path)
+
+
+# Suites and ids
+
+
+def test_a_shape_is_m_k_and_n(tmp_path):
+    suite = written(tmp_path, TEXT)
+    small, large = suite.cases("smoke")
+    assert (small.id, large.id) == ("product/default/1x16x32/normal/eager", "product/default/48x80x16/normal/eager")
+    assert (large.rows, large.cols, large.n) == (48, 80, 16)
+    assert suite.find(large.id) == large
+
+
+def test_a_flag_may_be_a_fraction(tmp_path):
+    suite = written(tmp_path, TEXT)
+    assert [case.variant for case in suite.cases("full") if "alpha" in case.variant] == ["alpha=-2", "alpha=0.75"]
+    assert suite.find("product/alpha=0.75/16x16x16/normal/eager").flags.alpha == 0.75
+    with pytest.raises(UsageError, match="flag alpha has no value '0.5'; did you mean '0.75'"):
+        suite.find("product/alpha=0.5/16x16x16/normal/eager")
+
+
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [
+        ("16x16", "'16x16' is not a shape; one reads MxKxN, as in 64x512x128"),
+        ("16x24x16", "K = 24 is not a positive multiple of 16; the nearest is 32"),
+        ("16x16x8", "N = 8 is not a positive multiple of 16; the nearest is 16"),
+        ("0x16x16", "M = 0 is not a positive multiple of 1; the nearest is 1"),
+    ],
+)
+def test_an_id_with_another_shape(tmp_path, shape, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        written(tmp_path, TEXT).find(f"product/default/{shape}/normal/eager")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "sentence"),
+    [
+        ("[1, 16, 32]", "[16, 32]", 12, "shapes has [16, 32] where a shape [M, K, N] belongs"),
+        ("[1, 16, 32]", "[16]", 12, "has [16] where a shape [M, K, N] belongs"),
+        ("[1, 16, 32]", "[1, 20, 32]", 12, "K = 20 is not a positive multiple of 16"),
+        ("gemm: true", "gemm: false", 10, "a size knows no 'N'; choose rows, cols, elements or num_tensors"),
+        ("4 * M * N", "4 * rows", 10, "a size knows no 'rows'; choose M, K, N, elements or num_tensors"),
+        ("gemm: true", "gemm: maybe", 3, "gemm: input should be a valid boolean"),
+        ("[1, 0.75, -2]", "[1, 0.75, 0.75]", 7, "axis alpha lists '0.75' twice"),
+    ],
+)
+def test_a_mistake_in_a_suite_of_products(tmp_path, old, new, line, sentence):
+    assert TEXT.count(old) == 1
+    with pytest.raises(SuiteError) as caught:
+        written(tmp_path, TEXT.replace(old, new))
+    assert sentence in str(caught.value)
+    assert caught.value.where.endswith(f"product.yaml:{line}")
+
+
+def test_a_file_must_hold_both_operands():
+    name = "file:suites/data/minilm_sample.safetensors#ffn_up.weight"
+    assert find_case(f"gemm_ordered/default/256x128x16/{name}/eager").cols == 128
+    with pytest.raises(UsageError, match="256"):
+        find_case(f"gemm_ordered/layout=nt/64x384x16/{name}/eager")
+
+
+# Launches
+
+
+def test_a_grid_covers_the_output_and_pads_nothing():
+    tiles = Launch(tile_rows=16, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
+    assert tiles.grid(replace(CASE, rows=17, cols=4096, n=128), 132) == (2, 2, 1)
+    persistent = replace(tiles, blocks_per_sm=2, schedule=1)
+    assert persistent.grid(replace(CASE, rows=17, cols=4096, n=128), 132) == (4, 1, 1)
+    assert persistent.grid(replace(CASE, rows=4096, n=4096), 132) == (264, 1, 1)
+
+
+def test_a_kernel_may_ask_for_m_k_n_and_fractions():
+    known = numbers(CASE)
+    assert {name: known[name] for name in ("M", "K", "N", "alpha", "beta", "a_e4m3_max")} == {
+        "M": 48, "K": 80, "N": 32, "alpha": 0.75, "beta": 0.5, "a_e4m3_max": 448,
+    }  # fmt: skip
+    assert "rows" not in known
+    bound = list(bind(plan(CASE)[0], replace(CASE, flags=CASE.flags.replace(alpha=-2)), _arrays()))
+    assert bound[-7:] == [
+        ("int", 48), ("int", 32), ("int", 80), ("float", -2.0), ("float", 0.5), ("int", 448), ("int", 448),
+    ]  # fmt: skip
+    assert type(bound[-4][1]) is float
+
+
+def _arrays():
+    names = [f"{side}_{part}" for side in "ab" for part in ("data", "scale_inv", "amax")]
+    return dict.fromkeys([*names, "output"], "array")
+
+
+def test_a_fraction_does_not_become_an_integer():
+    signature = plan(CASE)[0].signature
+    step = Step(replace(signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),)))
+    with pytest.raises(
+        CompileError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 0.75; take it as"
+    ):
+        list(bind(step, CASE, {}))
+
+
+def test_sizes_are_over_the_extents_of_the_product(tmp_path):
+    from harness.suite.sizes import GEMM_NAMES, size_of
+
+    known = {"elements": 48 * 32, "num_tensors": 1, **numbers(CASE)}
+    assert size_of("4 * M * N + K", {name: known[name] for name in GEMM_NAMES}) == 4 * 48 * 32 + 80
+
+
+def test_an_array_that_is_changed_in_place_moves_twice():
+    case = find_case("gemm_ordered/epilogue=per_token/16x128x256/normal/eager")
+    expected = expect(case)
+    operands = sum(expected.inputs[name].nbytes for name in expected.inputs)
+    amaxes = 4 * (16 + 256)
+    steps = plan(case)
+    assert [parameter.name for step in steps for parameter in step.signature.call if parameter.in_place] == ["output"]
+    assert bytes_moved(case, steps, expected.inputs, expected.fields) == operands + amaxes + 3 * 2 * 16 * 256
+
+
+def test_what_a_product_costs():
+    case = replace(CASE, rows=4096, cols=512, n=3072)
+    assert case.elements == 4096 * 512 + 512 * 3072 + 4096 * 3072
+    assert case.elements < case.work < 2 * case.elements
+    with pytest.raises(NotCapable, match="a product of more than 16777216 terms needs a GPU"):
+        EmulatorDevice().admit(replace(CASE, rows=272, cols=256, n=256))
+
+
+def test_the_baseline_of_a_product_quantizes_its_a():
+    baseline = baseline_of(replace(CASE, rows=1, cols=4096))
+    assert (baseline.recipe, baseline.rows, baseline.cols, baseline.n) == ("per_tensor", 16, 4096, 0)
+
+
+# Inputs
+
+
+@pytest.mark.parametrize(
+    ("layout", "a", "b"), [("tn", (48, 80), (32, 80)), ("nn", (48, 80), (80, 32)), ("nt", (80, 48), (80, 32))]
+)
+def test_operands_are_drawn_as_they_are_quantized(layout, a, b):
+    case = replace(CASE, flags=CASE.flags.replace(layout=layout, beta=0))
+    made = high_precision(case)
+    assert {name: (x.shape, x.dtype.name) for name, x in made.items()} == {"a": (a, "bfloat16"), "b": (b, "bfloat16")}
+
+
+def test_what_is_drawn_has_seeds_of_its_own():
+    flags = CASE.flags.replace(epilogue="row_scaled", dtype="fp32", bias=True, accumulate=True)
+    made = high_precision(replace(CASE, flags=flags, rows=32, cols=32, n=32))
+    assert {name: x.shape for name, x in made.items()} == {"a": (32, 32), "b": (32, 32), "c": (32, 32), "bias": (32,)}
+    assert (made["c"].dtype, made["bias"].dtype) == (np.float32, np.float32)
+    first = [x.reshape(-1)[:32].astype(np.float32) for x in made.values()]
+    assert len(np.unique(first, axis=0)) == 4
+
+
+@pytest.mark.parametrize("name", ["exact_sum", "file:suites/data/minilm_sample.safetensors#ffn_up.weight"])
+def test_what_is_added_is_normal_where_the_input_is_for_operands_only(name):
+    case = replace(CASE, input=name, rows=300, n=256)
+    c = high_precision(replace(case, rows=64, n=64))["c"].astype(np.float32)
+    assert len(np.unique(c)) > 500
+
+
+# Diagnosis
+
+
+def _story(edit):
+    case = replace(CASE, flags=CASE.flags.replace(dtype="fp32"))
+    expected = expect(case)
+    wrong = {name: array.copy() for name, array in expected.values.items()}
+    edit(wrong["output"])
+    return case, render(case, "sm_90a", expected, [wrong])
+
+
+def test_a_wrong_element_is_told_by_its_row_and_column():
+    def flip(output):
+        output[40, 31] *= 2
+
+    case, story = _story(flip)
+    assert "output float32 (48, 32): 1 of 1536 entries differ" in story
+    assert "first     [40, 31], row 40 of A by row 31 of B" in story
+    value = expect(case).values["output"][40, 31]
+    assert f"0x{value.view(np.uint32):08X} = {value:.9g}" in story
+    assert f"0x{(2 * value).view(np.uint32):08X} = {2 * value:.9g}" in story
+    assert f"harness trace '{case.id}' --field output --at 40,31" in story
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause"),
+    [
+        (lambda output: output.fill(0), "zeros written"),
+        (lambda output: output.__setitem__(slice(None), output[:, ::-1].copy()), "permutation"),
+        (lambda output: output.__setitem__((3, 4), np.nextafter(output[3, 4], np.float32(np.inf))), "1-ulp value"),
+    ],
+    ids=["zeros", "permutation", "ulp"],
+)
+def test_causes_of_a_wrong_product(edit, cause):
+    assert f"cause     {cause}" in _story(edit)[1]
+
+
+def test_a_trace_adds_up_block_by_block():
+    expected = expect(CASE)
+    text = trace(CASE, "output", (40, 31), None, expected.inputs)
+    assert "output: row 40 of A by row 31 of B, summed in order" in text
+    lines = [line.split() for line in text.splitlines()]
+    blocks = [line for line in lines if len(line) >= 7 and line[0] in "01234"]
+    assert [line[0] for line in blocks] == ["0", "1", "2", "3", "4"]
+    terms, sums = ([float(line[column]) for line in blocks] for column in (6, 7))
+    assert np.cumsum(terms).tolist() == sums
+    assert "output [40, 31] 0x" in " ".join(text.split())
+    with pytest.raises(UsageError, match=r"element 40,32 is outside the 48x32 output"):
+        trace(CASE, "output", (40, 32), None, expected.inputs)
+
+
+def test_a_long_trace_shows_both_ends():
+    case = find_case("gemm_ordered/a_scale_layout=swizzled/16x1024x16/normal/eager")
+    text = trace(case, None, (3, 5), None, expect(case).inputs)
+    shown = [line.split()[0] for line in text.splitlines() if line[:6].strip().isdigit()]
+    assert shown == [*map(str, range(16)), *map(str, range(48, 64))]
