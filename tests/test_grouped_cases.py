@@ -204,7 +204,7 @@ def test_a_persistent_grid_counts_the_tiles_of_every_tensor(toy: Toy):
 
 def test_a_group_without_elements_has_a_grid(toy: Toy):
     assert PERSISTENT.grid(toy.case("0+0x512"), 132) == (1, 1, 1)
-    assert TILED.grid(toy.case("0+0x512"), 132) == (4, 1, 1)
+    assert TILED.grid(toy.case("0+0x512"), 132) == (1, 1, 1)
 
 
 def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):

@@ -14,7 +14,8 @@ from harness.verdict import Verdict
 from harness.verify import verify
 
 ROWS_VARY = "grouped/rht=true,rounding=sr/0+128+0+0+256x80/normal/eager"
-LINES = "grouped/recipe=per_token,rht=true,rounding=sr/0+128+0+0+256x384/outliers_cols/eager"
+LINES = "grouped/recipe=per_token,rht=true,rounding=sr,resident=false/0+128+0+0+256x384/outliers_cols/eager"
+TOGETHER = "grouped/recipe=per_token/0+128+128x128/outliers_cols/eager"
 SUMS = "grouped/dtype=fp32,shape_representation=same_both_dims,dbias=true/2*272x16/heavy_tail/eager"
 EDGES = "grouped/shape_representation=same_both_dims/3*16x48/normal/eager"
 
@@ -27,9 +28,29 @@ WRONG = {
     ),
     "tensors share their random bits": (
         "grouped.cu",
-        "tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index)",
-        "tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset)",
+        "columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows, tensor.cols,\n"
+        "            TurnTiles::origin(tensor.cols, item), seed, offset + index)",
+        "columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows, tensor.cols,\n"
+        "            TurnTiles::origin(tensor.cols, item), seed, offset)",
         ROWS_VARY,
+    ),
+    "the scales of one tensor after those of all before it and itself": (
+        "grouped.cuh",
+        "of(0) : 0u) + (2 * lane + 1 < index",
+        "of(0) : 0u) + (2 * lane + 1 <= index",
+        LINES,
+    ),
+    "bands of the first tensor for all": (
+        "grouped.cu",
+        "rowwise_bands + tile, columnwise_bands + tile",
+        "rowwise_bands, columnwise_bands",
+        TOGETHER,
+    ),
+    "an empty tensor's columns without an amax": (
+        "grouped.cu",
+        "rows == 0 && columnwise_amax != nullptr",
+        "rows == 1 && columnwise_amax != nullptr",
+        TOGETHER,
     ),
     "chunks of 256 rows": ("grouped.cuh", "kChunkRows = 128;", "kChunkRows = 256;", SUMS),
     "chunks are summed from the last": ("grouped.cu", "sum = __fadd_rn(sum, *partial)", "sum = *partial", SUMS),

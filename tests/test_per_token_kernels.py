@@ -32,6 +32,7 @@ def test_the_grid_changes_no_byte(case_id: str, multiprocessors: int):
 
 WRONG = {
     "an accumulator that is left": (
+        "per_token_amax.cuh",
         "__uint_as_float(atomicExch(maxima + line, 0u))",
         "__uint_as_float(atomicMax(maxima + line, 0u))",
         "stage=amax/128x640/row_scales",
@@ -39,6 +40,7 @@ WRONG = {
         "_state' is not zero after the last launch",
     ),
     "held rows overwritten before all warps have read them": (
+        "per_token_amax.cuh",
         "if (!last) __syncthreads();",
         "",
         "stage=amax/4864x128/row_scales",
@@ -46,6 +48,7 @@ WRONG = {
         "race at",
     ),
     "the floor on the stored amax": (
+        "per_token_amax.cuh",
         "amax[line] = __uint_as_float(atomicExch(maxima + line, 0u))",
         "amax[line] = fmaxf(__uint_as_float(atomicExch(maxima + line, 0u)), kWindowAmaxMin)",
         "stage=amax/256x128/zeros",
@@ -53,6 +56,7 @@ WRONG = {
         "columnwise_amax",
     ),
     "no floor under the scale": (
+        "per_token.cuh",
         "global_scale(amax, kE4m3Max) : window_scale(amax)",
         "global_scale(amax, kE4m3Max) : global_scale(amax, kE4m3Max)",
         "128x128/tiny_amax",
@@ -60,6 +64,7 @@ WRONG = {
         "",
     ),
     "the reciprocal multiplier": (
+        "per_token.cuh",
         "weight_2d ? Multiplier::reciprocal : Multiplier::direct",
         "weight_2d ? Multiplier::reciprocal : Multiplier::reciprocal",
         "128x128/scale_edges",
@@ -67,6 +72,7 @@ WRONG = {
         "",
     ),
     "a rotated code without the quarter": (
+        "per_token.cuh",
         "if constexpr (rht) multiplier = __fmul_rn(multiplier, kRhtNorm);",
         "",
         "rht=true/128x128/normal",
@@ -74,6 +80,7 @@ WRONG = {
         "columnwise_data",
     ),
     "one random stream for rows and columns": (
+        "per_token.cuh",
         "lines.scale[column], seed, index, 1, offset",
         "lines.scale[column], seed, index, 0, offset",
         "rounding=sr/128x128/normal",
@@ -81,28 +88,72 @@ WRONG = {
         "columnwise_data",
     ),
     "swizzled columnwise scales": (
+        "per_token.cuh",
         "store_inner_block<ScaleLayout::compact>",
-        "store_inner_block<scale_layout>",
-        "scale_layout=swizzled/128x128/normal",
+        "store_inner_block<ScaleLayout::swizzled>",
+        "128x128/normal",
         Verdict.MISMATCH,
         "columnwise_scale_inv",
     ),
     "a scale of the neighbouring line": (
-        "rowwise_amax + origin.row + role.row(i + odd)",
-        "rowwise_amax + origin.row + role.row(i)",
+        "per_token.cuh",
+        "amax_of(role.row(i + odd))",
+        "amax_of(role.row(i))",
         "128x128/row_scales",
         Verdict.MISMATCH,
         "rowwise_",
     ),
+    "a tile that goes on before the others have come": (
+        "resident.cuh",
+        "while (*static_cast<const volatile u32*>(&by_row->arrived) < across)",
+        "while (false)",
+        "128x256/row_scales",
+        Verdict.NONDETERMINISTIC,
+        "race at",
+    ),
+    "a band that is left": (
+        "resident.cuh",
+        "atomicExch(maxima + i + lane, 0u)",
+        "atomicMax(maxima + i + lane, 0u)",
+        "128x128/normal",
+        Verdict.OUT_OF_BOUNDS,
+        "_bands' is not zero after the last launch",
+    ),
+    "a tile that clears the band before all have read it": (
+        "resident.cuh",
+        "if (__shfl_sync(~0u, before, 0) != tiles - 1) return;",
+        "__syncwarp();",
+        "128x256/row_scales",
+        Verdict.NONDETERMINISTIC,
+        "race at",
+    ),
+    "a band of the other direction": (
+        "per_token_resident.cuh",
+        "columnwise_bands + u32(origin.col)",
+        "columnwise_bands + u32(origin.row)",
+        "128x256/outliers_cols",
+        Verdict.NONDETERMINISTIC,
+        "race at",
+    ),
+    "columns read before all rows are there": (
+        "per_token_resident.cuh",
+        "if constexpr (kByCol) {\n    __syncthreads();",
+        "if constexpr (kByCol) {",
+        "128x128/normal",
+        Verdict.NONDETERMINISTIC,
+        "race at",
+    ),
 }
 
 
-@pytest.mark.parametrize(("right", "wrong", "case", "verdict", "says"), WRONG.values(), ids=WRONG)
-def test_a_wrong_line_is_caught(tmp_path: Path, right: str, wrong: str, case: str, verdict: Verdict, says: str):
+@pytest.mark.parametrize(("file", "right", "wrong", "case", "verdict", "says"), WRONG.values(), ids=WRONG)
+def test_a_wrong_line_is_caught(
+    tmp_path: Path, file: str, right: str, wrong: str, case: str, verdict: Verdict, says: str
+):
     kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    source = (kernels / "per_token.cuh").read_text()
+    source = (kernels / file).read_text()
     assert source.count(right) == 1, "the line this test breaks has changed"
-    (kernels / "per_token.cuh").write_text(source.replace(right, wrong))
+    (kernels / file).write_text(source.replace(right, wrong))
     flags = case if case.count("/") == 2 else f"default/{case}"
     result = verify(find_case(f"per_token/{flags}/eager"), EmulatorDevice(kernels=kernels, multiprocessors=1))
     assert (result.verdict, says in result.story) == (verdict, True), result.story

@@ -152,17 +152,33 @@ class _Publications:
         """Whether what block `earlier` did at `time` happened before what block `later` does now."""
         for address, taken in self._taken[later].items():
             when, fence = self._atomics[address].get(earlier, (0, 0))
-            if when and when <= taken and (time <= fence or time == when):
+            if when and _precedes(when, earlier, taken, later) and (time <= fence or time == when):
                 return True
         return False
 
     def all_ordered(self, address: int, size: int, later: int) -> bool:
         """The same of several blocks' accesses to these bytes, of which only the last is remembered.
 
-        Ordered if they were atomics and `later` did one there since, or if all blocks of the grid arrived where it did.
+        Ordered if each was an atomic that is ordered, or if `later` found that all blocks of the grid had arrived where
+        it did.
         """
         taken = self._taken[later]
         for where in range(address - address % 8, address + size):
-            if where in taken and all(when <= taken[where] for when, _ in self._atomics[where].values()):
+            if where in taken and all(
+                block == later or _precedes(when, block, taken[where], later) or self.ordered(when, block, later)
+                for block, (when, _) in self._atomics[where].items()
+            ):
                 return True
-        return any(len(self._atomics[where]) == self.grid_blocks for where in taken)
+        return any(
+            len(self._atomics[where]) == self.grid_blocks
+            and all(
+                block == later or _precedes(when, block, since, later)
+                for block, (when, _) in self._atomics[where].items()
+            )
+            for where, since in taken.items()
+        )
+
+
+def _precedes(when: int, block: int, since: int, later: int) -> bool:
+    """Whether the atomic of a block came before that of `later`; of one instruction's, the lower block's is first."""
+    return when < since or (when == since and block < later)

@@ -27,8 +27,8 @@ struct Band {
     if (lane < 4) atomicMax(maxima + line(lane), own);
   }
 
-  // Once all tiles have arrived: the largest value of a line
-  __device__ float maximum(int line) const { return __uint_as_float(*static_cast<const volatile u32*>(maxima + line)); }
+  // Once all tiles have arrived: the largest value of a line. From the L2, where the others' additions are.
+  __device__ float maximum(int line) const { return __uint_as_float(__ldcg(maxima + line)); }
 
   // A warp of every tile calls this once the tile has read what it needs; the last one clears the band.
   __device__ void leave(u32 tiles) {
