@@ -8,6 +8,10 @@ CASE   ?=
 JOBS   ?= $(if $(CASE),0,auto)
 ARGS   ?=
 
+# Cases run side by side; threads of their own would only get in each other's way.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
 ENV    := $(if $(strip $(VENV)),$(VENV)/.made)
 PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
 CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/)clang-format

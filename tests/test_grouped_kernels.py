@@ -36,8 +36,8 @@ WRONG = {
     ),
     "the scales of one tensor after those of all before it and itself": (
         "grouped.cuh",
-        "of(0) : 0u) + (2 * lane + 1 < index",
-        "of(0) : 0u) + (2 * lane + 1 <= index",
+        "(first + 1 < index ?",
+        "(first + 1 <= index ?",
         LINES,
     ),
     "bands of the first tensor for all": (

@@ -53,9 +53,8 @@ constexpr int kTensorBlocks =
     rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2 : kTileBlocks<Dtype, activation>;
 template <typename Dtype>
 constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : 2;
-template <bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-constexpr int kTokenBlocks =
-    rht && rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2 : kTileBlocks<bf16, activation>;
+template <Rounding rounding, Activation activation>
+constexpr int kTokenBlocks = rounding == Rounding::sr ? 2 : kTileBlocks<bf16, activation>;
 constexpr int kResidentBlocks = 2;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 constexpr int kMostResidentBlocks =
@@ -281,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
-  for_each_item(
+  for_each_item<Places::scales>(
       first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count,
       [&](int index, const Member& tensor, u32 item) {
         const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
@@ -325,7 +324,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTensorBlocks<Dtype, roun
         int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ PerTensorTile<Dtype> shared;
-  for_each_item(
+  for_each_item<Places::scales>(
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
         const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
@@ -413,22 +412,21 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rht, rounding, scale_layout, activation>)
-    grouped_per_token_encode(
-        const bf16* __restrict__ input,             // (elements,)
-        const bf16* __restrict__ act_input,         // (elements,), or null
-        const i64* __restrict__ first_dims,         // (num_tensors,)
-        const i64* __restrict__ last_dims,          // (num_tensors,)
-        const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
-        const float* __restrict__ rowwise_amax,     // (rows of all,), or null
-        const float* __restrict__ columnwise_amax,  // (cols of all,), or null
-        u8* __restrict__ rowwise_data,              // (elements/2,) e2m1 pairs, or null
-        u8* __restrict__ rowwise_scale_inv,         // (elements/16,) e4m3, or null
-        u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
-        u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
-        int num_tensors, u64 seed, u32 offset) {
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
+    const bf16* __restrict__ input,             // (elements,)
+    const bf16* __restrict__ act_input,         // (elements,), or null
+    const i64* __restrict__ first_dims,         // (num_tensors,)
+    const i64* __restrict__ last_dims,          // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+    const float* __restrict__ rowwise_amax,     // (rows of all,), or null
+    const float* __restrict__ columnwise_amax,  // (cols of all,), or null
+    u8* __restrict__ rowwise_data,              // (elements/2,) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,         // (elements/16,) e4m3, or null
+    u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
+    u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
+    int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeTile tile;
-  for_each_item(
+  for_each_item<Places::lines>(
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
         __syncthreads();
@@ -460,7 +458,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
         int num_tensors, u64 seed, u32 offset) {
   __shared__ ResidentTile shared;
   __shared__ Member member;  // what is needed late, out of registers
-  find_item(
+  find_item<Places::lines>(
       blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
         if (threadIdx.x == 0) member = tensor;

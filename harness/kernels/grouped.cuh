@@ -50,6 +50,17 @@ __device__ __forceinline__ void sum_before(const Number (&value)[2], Number (&be
   before[1] = before[0] + value[0];
 }
 
+// Of a tensor, from the lane that holds it
+template <typename Number>
+__device__ __forceinline__ Number value_of(int index, const Number (&value)[2]) {
+  return __shfl_sync(~0u, index % 2 ? value[1] : value[0], index / 2);
+}
+template <typename Number>
+__device__ __forceinline__ u32 sum_of_those_before(int index, const Number (&value)[2]) {
+  const int first = 2 * int(threadIdx.x % 32);
+  return __reduce_add_sync(~0u, (first < index ? u32(value[0]) : 0u) + (first + 1 < index ? u32(value[1]) : 0u));
+}
+
 // Fills `group`, by its first warp, and waits for it: the whole block calls this once.
 // items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
 template <typename ItemsOf>
@@ -115,9 +126,12 @@ __device__ __forceinline__ void for_each_item(const Group& group, Work work) {
   }
 }
 
+// Which of a Member's places are found beside that of its elements
+enum class Places { lines, scales };  // row and col; or those of the scales, where they have padding
+
 // The same for one item, without a group in shared memory: the whole warp reads the extents and calls
 // work(index of the tensor, the tensor, item within it), unless there is no such item. False then.
-template <typename ItemsOf, typename Work>
+template <Places places, typename ItemsOf, typename Work>
 __device__ __forceinline__ bool find_item(
     u32 item,
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -140,35 +154,36 @@ __device__ __forceinline__ bool find_item(
   const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
   if (index >= num_tensors) return false;
 
-  // Sums over the tensors before this one, and what the lane that holds it knows of it
-  const auto sum = [&](const auto& of) {
-    return __reduce_add_sync(~0u, (2 * lane < index ? of(0) : 0u) + (2 * lane + 1 < index ? of(1) : 0u));
-  };
-  const auto own = [&](auto even_one, auto odd_one) {
-    return __shfl_sync(~0u, index % 2 ? odd_one : even_one, index / 2);
-  };
-  constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
-  Member tensor;
+  Member tensor = {};
   tensor.element = __ldg(tensor_offsets + index);
-  tensor.rows = own(rows[0], rows[1]);
-  tensor.cols = own(cols[0], cols[1]);
-  tensor.item = own(before[0], before[1]);
-  tensor.row = int(sum([&](int i) { return u32(rows[i]); }));
-  tensor.col = int(sum([&](int i) { return u32(cols[i]); }));
-  tensor.chunk = int(sum([&](int i) { return u32(round_up(rows[i], kChunkRows) / kChunkRows); }));
-  tensor.rowwise_scale_inv = i64(kUnit) * sum([&](int i) { return u32(scale_bytes(rows[i], cols[i]) / kUnit); });
-  tensor.columnwise_scale_inv = i64(kUnit) * sum([&](int i) { return u32(scale_bytes(cols[i], rows[i]) / kUnit); });
+  tensor.rows = value_of(index, rows);
+  tensor.cols = value_of(index, cols);
+  tensor.item = value_of(index, before);
+  if constexpr (places == Places::lines) {
+    tensor.row = int(sum_of_those_before(index, rows));
+    tensor.col = int(sum_of_those_before(index, cols));
+  } else {
+    constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
+    u32 rowwise[2], columnwise[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      rowwise[i] = u32(scale_bytes(rows[i], cols[i]) / kUnit);
+      columnwise[i] = u32(scale_bytes(cols[i], rows[i]) / kUnit);
+    }
+    tensor.rowwise_scale_inv = i64(kUnit) * sum_of_those_before(index, rowwise);
+    tensor.columnwise_scale_inv = i64(kUnit) * sum_of_those_before(index, columnwise);
+  }
   work(index, tensor, item - tensor.item);
   return true;
 }
 
 // All items of a block, each found anew: for grids so large that a block has one or two.
-template <typename ItemsOf, typename Work>
+template <Places places, typename ItemsOf, typename Work>
 __device__ __forceinline__ void for_each_item(
     const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
     int num_tensors, ItemsOf items_of, Work work) {
   u32 item = blockIdx.x;
-  while (find_item(item, first_dims, last_dims, tensor_offsets, num_tensors, items_of, work)) item += gridDim.x;
+  while (find_item<places>(item, first_dims, last_dims, tensor_offsets, num_tensors, items_of, work)) item += gridDim.x;
 }
 
 // Tiles that cover a tensor and the padding of its scale matrices; neighbouring items are neighbours in a row of tiles.
