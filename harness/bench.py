@@ -1,8 +1,8 @@
 """What is timed, and how. Nothing here knows pytest; `harness.runner.bench_plugin` brings the recorder.
 
 A case that passed is prepared anew, its outputs are poisoned, and then the launches that verification ran, or the
-graph they are captured into, are timed round by round behind a flush of the L2. Afterwards the outputs are compared
-once more: a time is kept only if what was timed also wrote the right bytes.
+graph they are captured into, are timed round by round behind a flush of the L2, with a round of the baseline before
+each. Afterwards the outputs are compared once more: a time is kept only if what was timed also wrote the right bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import stats
 from harness.case import Case
-from harness.clock import Clock, pilot
+from harness.clock import Clock, pilot, sample
 from harness.device import Device, Outcome
 from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
@@ -32,7 +32,7 @@ LONGEST = 2.0  # seconds of wall time for the kept rounds, unless FEWEST take lo
 
 METHOD = (
     f"{WARM_UP} + {PILOT} rounds of warm-up; then rounds until the standard error of the median is {PRECISION:.1%}, "
-    f"{FEWEST} to {MOST} of them, {LONGEST:g} s at most"
+    f"{FEWEST} to {MOST} of them, {LONGEST:g} s at most, in turns with the baseline"
 )
 
 _POISON = 0x5A
@@ -45,6 +45,7 @@ Recorder = Callable[[Callable[[], None], Callable[[], None], int], list[float]]
 class Timing:
     """Times of one case. seconds: one a round; exposed: rounds in which the GPU waited for the host; moved: bytes.
 
+    baseline: seconds of the baseline, one before each round
     code: digest of machine code and grids, the same for two runs whose GPUs did the same
     """
 
@@ -52,6 +53,16 @@ class Timing:
     exposed: int
     moved: int
     code: str
+    baseline: list[float]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a case is compared with, ready to run. program: None if it cannot be, because of `why_not`; moved: bytes"""
+
+    program: Any = None
+    moved: int = 0
+    why_not: str = ""
 
 
 class WrongBytesError(Exception):
@@ -73,38 +84,49 @@ class Bench:
         self.device = device
         self.clock = clock
         self.roofline_gbps = roofline_gbps
-        self._baselines: dict[str, tuple[float | None, str]] = {}  # case id → microseconds, or why there are none
+        self._baselines: dict[str, Baseline] = {}  # case id → the baselines of one shape
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """The verified result with times; without, and with another verdict, if the timed launches did wrong."""
+        of = baseline_of(case)
+        baseline = Baseline() if case.id == of.id else self._baseline(of)
         try:
-            timing = self._measure(case, record)
+            timing = self._measure(case, baseline, record)
         except WrongBytesError as wrong:
             return _spoiled(verified, wrong.verdict, wrong.reason)
         except LaunchError as error:
             return _spoiled(verified, Verdict.LAUNCH_ERROR, f"while timing: {error}")
-        median_us = stats.summarize(timing.seconds).median * 1e6
-        baseline = baseline_of(case)
-        if case.id == baseline.id:
-            self._baselines[case.id] = median_us, ""
-        baseline_us, why_not = self._baseline(baseline)
-        return replace(verified, times=self._times(case, timing, baseline, baseline_us, why_not))
+        if case.id == of.id:
+            baseline, timing = replace(baseline, moved=timing.moved), replace(timing, baseline=timing.seconds)
+        return replace(verified, times=self._times(case, timing, of, baseline))
 
-    def _measure(self, case: Case, record: Recorder) -> Timing:
-        expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
-        program: Any = self.device.prepare(case, self.device.targets[0], expected.inputs, expected.fields)
+    def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
+        expected, program = self._prepare(case)
+        theirs: list[float] = []
+
+        def before_round() -> None:
+            if baseline.program:
+                theirs.extend(sample(self.clock, baseline.program.enqueue, 1))
+                self.clock.exposed.pop()  # which tells of the case's own rounds
+            self.clock.flush()
+
         with self.clock.stream:
             program.poison(_POISON)
             first, host_seconds = pilot(self.clock, program.enqueue, WARM_UP, PILOT)
             wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
-            seconds = record(program.enqueue, self.clock.flush, max(FEWEST, wanted))
+            seconds = record(program.enqueue, before_round, max(FEWEST, wanted))
         self._judge(program.outcome(_POISON), expected)
         return Timing(
             seconds,
             sum(self.clock.exposed[-len(seconds) :]),
             bytes_moved(case, program.steps, expected.inputs, expected.fields),
             _digest(program),
+            theirs[-len(seconds) :],
         )
+
+    def _prepare(self, case: Case) -> tuple[Expectation, Any]:
+        expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
+        return expected, self.device.prepare(case, self.device.targets[0], expected.inputs, expected.fields)
 
     def _judge(self, outcome: Outcome, expected: Expectation) -> None:
         if outcome.trespass:
@@ -115,36 +137,38 @@ class Bench:
         if wrong:
             raise WrongBytesError(Verdict.NONDETERMINISTIC, f"after timing, bytes differ in {', '.join(wrong)}")
 
-    def _baseline(self, case: Case) -> tuple[float | None, str]:
-        """Median of the baseline in this process; measured now if no case has been it yet."""
+    def _baseline(self, case: Case) -> Baseline:
+        """Verified and warmed up once a shape and mode; what belongs to another shape is let go."""
         if case.id not in self._baselines:
-            self._baselines[case.id] = self._measure_baseline(case)
+            kept = {mode: replace(case, mode=mode).id for mode in ("eager", "graph")}
+            self._baselines = {key: value for key, value in self._baselines.items() if key in kept.values()}
+            self._baselines[case.id] = self._ready(case)
         return self._baselines[case.id]
 
-    def _measure_baseline(self, case: Case) -> tuple[float | None, str]:
+    def _ready(self, case: Case) -> Baseline:
         verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
         if verified.verdict is not Verdict.PASS:
-            return None, f"{verified.verdict} {verified.reason}"
+            return Baseline(why_not=f"{verified.verdict} {verified.reason}")
         try:
-            timing = self._measure(case, self._plain)
+            expected, program = self._prepare(case)
+            with self.clock.stream:
+                program.poison(_POISON)
+                pilot(self.clock, program.enqueue, WARM_UP, PILOT)
+            self._judge(program.outcome(_POISON), expected)
         except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
-            return None, str(error)
-        return stats.summarize(timing.seconds).median * 1e6, ""
+            return Baseline(why_not=str(error))
+        return Baseline(program, bytes_moved(case, program.steps, expected.inputs, expected.fields))
 
-    def _plain(self, target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
-        return pilot(self.clock, target, 0, rounds)[0]
-
-    def _times(
-        self, case: Case, timing: Timing, baseline: Case, baseline_us: float | None, why_not: str
-    ) -> dict[str, Any]:
+    def _times(self, case: Case, timing: Timing, of: Case, baseline: Baseline) -> dict[str, Any]:
         found = stats.summarize([1e6 * value for value in timing.seconds])
         rounds = len(timing.seconds)
         gbps = timing.moved / found.median / 1e3
+        baseline_us = stats.summarize(timing.baseline).median * 1e6 if timing.baseline else None
         words = [case.mode, self.clock.words, f"median of {rounds}"]
         if timing.exposed:
             words.append(f"the GPU waited for the host in {timing.exposed} of {rounds} rounds")
-        if why_not:
-            words.append(f"no ratio, because the baseline has no time: {why_not}")
+        if baseline.why_not:
+            words.append(f"no ratio, because the baseline has no time: {baseline.why_not}")
         return {
             "median_us": round(found.median, 3),
             "q1_us": round(found.q1, 3),
@@ -158,8 +182,9 @@ class Bench:
             "gbps": round(gbps, 1),
             "roofline_gbps": round(self.roofline_gbps, 1),
             "roofline_percent": round(100 * gbps / self.roofline_gbps, 2),
-            "baseline": baseline.id,
+            "baseline": of.id,
             "baseline_us": baseline_us and round(baseline_us, 3),
+            "baseline_percent": baseline_us and round(baseline.moved / baseline_us / 10 / self.roofline_gbps, 2),
             "baseline_ratio": baseline_us and round(baseline_us / found.median, 4),
             "code": timing.code,
             "measured": "; ".join(words),

@@ -23,7 +23,7 @@ import harness.report
 import harness.roofline
 import harness.runner.bench_plugin
 import harness.verify
-from harness.bench import FEWEST, MOST, Bench, baseline_first, baseline_of
+from harness.bench import FEWEST, MOST, Bench, Recorder, baseline_first, baseline_of
 from harness.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
@@ -139,6 +139,21 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
     yield fake
+
+
+def in_turns(clock: FakeClock) -> Recorder:
+    """A recorder that calls `setup` before each round, as pytest-benchmark's pedantic mode does."""
+
+    def record(target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
+        seconds = []
+        for _ in range(rounds):
+            setup()
+            start = clock()
+            target()
+            seconds.append(clock() - start)
+        return seconds
+
+    return record
 
 
 class Benches:
@@ -362,9 +377,25 @@ def test_the_baseline_compared_with_itself_is_one_and_measured_once(gpu: FakeGpu
     case = next(case for case in suite_of("per_tensor").cases("bench") if case.id == baseline_of(case).id)
     bench = Bench(gpu, gpu.clock, 4000.0)
     verified = Result(case.id, case.recipe, Verdict.PASS)
-    timed = bench.time(case, verified, lambda target, setup, rounds: bench._plain(target, setup, rounds))
+    timed = bench.time(case, verified, in_turns(gpu.clock))
     assert timed.times["baseline_ratio"] == 1.0
     assert gpu.verified == []
+
+
+def test_a_round_of_the_baseline_comes_before_every_round_of_the_case(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch):
+    case = next(case for case in suite_of("per_tensor").cases("bench") if case.id != baseline_of(case).id)
+    order: list[str] = []
+    enqueue = FakeProgram.enqueue
+
+    def noted(program: FakeProgram) -> None:
+        order.append("case" if program.case_id == case.id else "baseline")
+        enqueue(program)
+
+    monkeypatch.setattr(FakeProgram, "enqueue", noted)
+    timed = Bench(gpu, gpu.clock, 4000.0).time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(gpu.clock))
+    assert order[-2 * timed.times["rounds"] :] == ["baseline", "case"] * timed.times["rounds"]
+    assert timed.times["exposed"] == 0
+    assert timed.times["baseline_percent"] == pytest.approx(MOVED / BASELINE_US / 1e3 / 4000 * 100, rel=0.01)
 
 
 @pytest.mark.parametrize(

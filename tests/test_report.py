@@ -30,7 +30,7 @@ def timed(median_us: float, percent: float = 80.0, ratio: float | None = 2.0) ->
         "median_us": median_us, "q1_us": median_us - 1, "q3_us": median_us + 1, "min_us": median_us - 2, "rounds": 3,
         "relative_error": 0.001, "exposed": 0, "samples_us": [median_us] * 3, "bytes": 5_000_000, "gbps": 3400.0,
         "roofline_gbps": 4200.0, "roofline_percent": percent, "baseline": "b", "baseline_us": 1.0,
-        "baseline_ratio": ratio, "code": "c", "measured": "as it is",
+        "baseline_percent": ratio and 20.0 * ratio, "baseline_ratio": ratio, "code": "c", "measured": "as it is",
     }  # fmt: skip
 
 
@@ -132,8 +132,8 @@ def test_a_run_without_a_case_still_has_a_page(tmp_path: Path):
 def test_times_stand_eager_beside_graph(benched: dict[str, str]):
     rows = [line for line in benched["bench.md"].splitlines() if line.startswith("| toy |")]
     assert rows == [
-        "| toy | default | 16x16 | normal | 5.00 | 100.0 | 90.00 | 10.00 | 80.0 | 88.0 | 2.00 | 2.00 |",
-        "| toy | rht=true | 16x16 | normal | 5.00 | 5.25 | - | - | 80.0 | - | - | - |",
+        "| toy | default | 16x16 | normal | 5.00 | 100.0 | 90.00 | 10.00 | 80.0 | 88.0 | 2.00 | 2.00 | 40.0 | 40.0 |",
+        "| toy | rht=true | 16x16 | normal | 5.00 | 5.25 | - | - | 80.0 | - | - | - | - | - |",
     ]
 
 
