@@ -140,12 +140,14 @@ __device__ __forceinline__ bool find_item(
     int num_tensors, ItemsOf items_of, Work work) {
   const int lane = threadIdx.x % 32;
   int rows[2] = {}, cols[2] = {};
+  i64 element[2] = {};
   u32 items[2] = {}, before[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (2 * lane + i < num_tensors) {
       rows[i] = int(__ldg(first_dims + 2 * lane + i));
       cols[i] = int(__ldg(last_dims + 2 * lane + i));
+      element[i] = __ldg(tensor_offsets + 2 * lane + i);  // of all, as a second read would wait as long as the first
       items[i] = items_of(rows[i], cols[i]);
     }
   }
@@ -155,7 +157,7 @@ __device__ __forceinline__ bool find_item(
   if (index >= num_tensors) return false;
 
   Member tensor = {};
-  tensor.element = __ldg(tensor_offsets + index);
+  tensor.element = value_of(index, element);
   tensor.rows = value_of(index, rows);
   tensor.cols = value_of(index, cols);
   tensor.item = value_of(index, before);

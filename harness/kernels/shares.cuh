@@ -23,8 +23,9 @@ struct Shares {
     chunks_per_share = max(1, int(chunks * (lane + 1) / 16 / gridDim.x));
     u32 shares = 0, longest = 0;
     for (int i = 0; i < num_tensors; ++i) {
-      const u32 rows = u32(__ldg(first_dims + i)) / Strip::kRows, team = team_of(int(__ldg(first_dims + i)));
-      shares += strips_of(int(__ldg(last_dims + i))) * team;
+      const int cols = int(__ldg(last_dims + i));
+      const u32 rows = u32(__ldg(first_dims + i)) / Strip::kRows, team = team_of(int(__ldg(first_dims + i)), cols);
+      shares += strips_of(cols) * team;
       longest = max(longest, (rows + team - 1) / team);
     }
     const u32 cost = (shares + gridDim.x - 1) / gridDim.x * (2 * longest + 1);
@@ -32,8 +33,8 @@ struct Shares {
     chunks_per_share = __shfl_sync(~0u, chunks_per_share, best);
   }
   __device__ static int strips_of(int cols) { return max(1, (cols + Strip::kCols - 1) / Strip::kCols); }
-  __device__ int team_of(int rows) const {
-    return max(1, (rows / Strip::kRows + chunks_per_share - 1) / chunks_per_share);
+  __device__ int team_of(int rows, int cols) const {
+    return cols == 0 ? 1 : max(1, (rows / Strip::kRows + chunks_per_share - 1) / chunks_per_share);
   }
 };
 
@@ -65,11 +66,11 @@ __device__ __forceinline__ void amax_by_shares(
   __shared__ Strip shared;
   const Shares<rht> shares(first_dims, last_dims, tensor_offsets, num_tensors);
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int cols) {
-    return u32(shares.strips_of(cols) * shares.team_of(rows));
+    return u32(shares.strips_of(cols) * shares.team_of(rows, cols));
   });
   for_each_item(group, [&](int, const Member& tensor, u32 item) {
     const i64 elements = __ldg(tensor_offsets + num_tensors);
-    const int strips = shares.strips_of(tensor.cols), team = shares.team_of(tensor.rows);
+    const int strips = shares.strips_of(tensor.cols), team = shares.team_of(tensor.rows, tensor.cols);
     const int strip = int(item) % strips, number = int(item) / strips;
     __syncthreads();
     per_token_amax_share<outputs, rht, sign_mask>(
