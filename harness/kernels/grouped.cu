@@ -328,7 +328,6 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTensorBlocks<Dtype, roun
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
         const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
-        __syncthreads();
         encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
             shared, source, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
             [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); }, rowwise_data + tensor.element / 2,
@@ -429,7 +428,6 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rounding, ac
   for_each_item<Places::lines>(
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
-        __syncthreads();
         const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
         per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
             tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
@@ -457,27 +455,26 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
         Band* __restrict__ columnwise_bands,     // (elements/16384,) zero before and after
         int num_tensors, u64 seed, u32 offset) {
   __shared__ ResidentTile shared;
-  __shared__ Member member;  // what is needed late, out of registers
-  find_item<Places::lines>(
-      blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
-      [&](int index, const Member& tensor, u32 item) {
-        if (threadIdx.x == 0) member = tensor;
-        // A tensor has no more rows or columns of tiles than tiles.
-        const i64 tile = tensor.element / (kTurnLaunch.tile_rows * kTurnLaunch.tile_cols);
-        const Source<bf16, Activation::none> source = {input + tensor.element, nullptr};
-        per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
-            shared, source, rowwise_bands + tile, columnwise_bands + tile,
-            [&] {
-              return PerTokenOutputs{
-                  rowwise_amax + member.row,
-                  columnwise_amax + member.col,
-                  rowwise_data + member.element / 2,
-                  rowwise_scale_inv + member.element / kBlock,
-                  columnwise_data + member.element / 2,
-                  columnwise_scale_inv + member.element / kBlock};
-            },
-            tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, item), seed, offset + index);
-      });
+  __shared__ Found found;
+  find_item<Places::lines>(found, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
+  if (found.index < num_tensors) {
+    const Member& tensor = found.tensor;
+    // A tensor has no more rows or columns of tiles than tiles.
+    const i64 tile = tensor.element / (kTurnLaunch.tile_rows * kTurnLaunch.tile_cols);
+    const Source<bf16, Activation::none> source = {input + tensor.element, nullptr};
+    per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
+        shared, source, rowwise_bands + tile, columnwise_bands + tile,
+        [&] {
+          return PerTokenOutputs{
+              rowwise_amax + tensor.row,
+              columnwise_amax + tensor.col,
+              rowwise_data + tensor.element / 2,
+              rowwise_scale_inv + tensor.element / kBlock,
+              columnwise_data + tensor.element / 2,
+              columnwise_scale_inv + tensor.element / kBlock};
+        },
+        tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, found.item), seed, offset + found.index);
+  }
   if (blockIdx.x == 0) clear_amaxes_of_empty(first_dims, last_dims, rowwise_amax, columnwise_amax, num_tensors);
 }
 

@@ -50,11 +50,7 @@ __device__ __forceinline__ void sum_before(const Number (&value)[2], Number (&be
   before[1] = before[0] + value[0];
 }
 
-// Of a tensor, from the lane that holds it
-template <typename Number>
-__device__ __forceinline__ Number value_of(int index, const Number (&value)[2]) {
-  return __shfl_sync(~0u, index % 2 ? value[1] : value[0], index / 2);
-}
+// Over the tensors before one
 template <typename Number>
 __device__ __forceinline__ u32 sum_of_those_before(int index, const Number (&value)[2]) {
   const int first = 2 * int(threadIdx.x % 32);
@@ -129,63 +125,79 @@ __device__ __forceinline__ void for_each_item(const Group& group, Work work) {
 // Which of a Member's places are found beside that of its elements
 enum class Places { lines, scales };  // row and col; or those of the scales, where they have padding
 
-// The same for one item, without a group in shared memory: the whole warp reads the extents and calls
-// work(index of the tensor, the tensor, item within it), unless there is no such item. False then.
-template <Places places, typename ItemsOf, typename Work>
-__device__ __forceinline__ bool find_item(
-    u32 item,
+// One item: the index of its tensor, the tensor, and the item within it
+struct Found {
+  int index;  // beyond the last tensor if there is no such item
+  Member tensor;
+  u32 item;
+};
+
+// The same for one item, without a group in shared memory. Its first warp reads the extents for the whole block, which
+// waits: every instruction of the others is one that encodes.
+template <Places places, typename ItemsOf>
+__device__ __forceinline__ void find_item(
+    Found& found, u32 item,
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    int num_tensors, ItemsOf items_of, Work work) {
-  const int lane = threadIdx.x % 32;
-  int rows[2] = {}, cols[2] = {};
-  i64 element[2] = {};
-  u32 items[2] = {}, before[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    if (2 * lane + i < num_tensors) {
-      rows[i] = int(__ldg(first_dims + 2 * lane + i));
-      cols[i] = int(__ldg(last_dims + 2 * lane + i));
-      element[i] = __ldg(tensor_offsets + 2 * lane + i);  // of all, as a second read would wait as long as the first
-      items[i] = items_of(rows[i], cols[i]);
-    }
-  }
-  sum_before(items, before);
-  const bool even = before[0] + items[0] <= item, odd = before[1] + items[1] <= item;
-  const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
-  if (index >= num_tensors) return false;
-
-  Member tensor = {};
-  tensor.element = value_of(index, element);
-  tensor.rows = value_of(index, rows);
-  tensor.cols = value_of(index, cols);
-  tensor.item = value_of(index, before);
-  if constexpr (places == Places::lines) {
-    tensor.row = int(sum_of_those_before(index, rows));
-    tensor.col = int(sum_of_those_before(index, cols));
-  } else {
-    constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
-    u32 rowwise[2], columnwise[2];
+    int num_tensors, ItemsOf items_of) {
+  if (threadIdx.x < 32) {
+    const int lane = threadIdx.x;
+    int rows[2] = {}, cols[2] = {};
+    i64 element[2] = {};
+    u32 items[2] = {}, before[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      rowwise[i] = u32(scale_bytes(rows[i], cols[i]) / kUnit);
-      columnwise[i] = u32(scale_bytes(cols[i], rows[i]) / kUnit);
+      if (2 * lane + i < num_tensors) {
+        rows[i] = int(__ldg(first_dims + 2 * lane + i));
+        cols[i] = int(__ldg(last_dims + 2 * lane + i));
+        element[i] = __ldg(tensor_offsets + 2 * lane + i);  // of all, as a second read would wait as long as the first
+        items[i] = items_of(rows[i], cols[i]);
+      }
     }
-    tensor.rowwise_scale_inv = i64(kUnit) * sum_of_those_before(index, rowwise);
-    tensor.columnwise_scale_inv = i64(kUnit) * sum_of_those_before(index, columnwise);
+    sum_before(items, before);
+    const bool even = before[0] + items[0] <= item, odd = before[1] + items[1] <= item;
+    const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
+    Member tensor = {};
+    if constexpr (places == Places::lines) {
+      tensor.row = int(sum_of_those_before(index, rows));
+      tensor.col = int(sum_of_those_before(index, cols));
+    } else {
+      constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
+      u32 rowwise[2], columnwise[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        rowwise[i] = u32(scale_bytes(rows[i], cols[i]) / kUnit);
+        columnwise[i] = u32(scale_bytes(cols[i], rows[i]) / kUnit);
+      }
+      tensor.rowwise_scale_inv = i64(kUnit) * sum_of_those_before(index, rowwise);
+      tensor.columnwise_scale_inv = i64(kUnit) * sum_of_those_before(index, columnwise);
+    }
+    if (lane == (index < num_tensors ? index / 2 : 0)) {
+      const int own = index % 2;
+      tensor.element = own ? element[1] : element[0];
+      tensor.rows = own ? rows[1] : rows[0];
+      tensor.cols = own ? cols[1] : cols[0];
+      tensor.item = own ? before[1] : before[0];
+      found = {index, tensor, item - tensor.item};
+    }
   }
-  work(index, tensor, item - tensor.item);
-  return true;
+  __syncthreads();
 }
 
-// All items of a block, each found anew: for grids so large that a block has one or two.
+// All items of a block, each found anew: for grids so large that a block has one or two. The whole block calls
+// work(index of the tensor, the tensor, item within it).
 template <Places places, typename ItemsOf, typename Work>
 __device__ __forceinline__ void for_each_item(
     const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
     int num_tensors, ItemsOf items_of, Work work) {
-  u32 item = blockIdx.x;
-  while (find_item<places>(item, first_dims, last_dims, tensor_offsets, num_tensors, items_of, work)) item += gridDim.x;
+  __shared__ Found found;
+  for (u32 item = blockIdx.x;; item += gridDim.x) {
+    find_item<places>(found, item, first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    if (found.index >= num_tensors) return;
+    work(found.index, found.tensor, found.item);
+    __syncthreads();
+  }
 }
 
 // Tiles that cover a tensor and the padding of its scale matrices; neighbouring items are neighbours in a row of tiles.
