@@ -97,10 +97,10 @@ __global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) ge
   __shared__ GemmTile::Shared shared;
   const TileOrigin origin = tile_origin(GemmTile::kLines, GemmTile::kLines);
   if (origin.row >= M) return;
-  const PackedOperand<a_scale_layout> a(a_data, a_scale_inv, M, K, origin.row);
-  const PackedOperand<b_scale_layout> b(b_data, b_scale_inv, N, K, origin.col);
+  const PackedOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const PackedOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
   GemmTile tile;
-  tile.multiply(shared, a, b);
+  tile.multiply(shared, a, b, origin.row, origin.col);
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
   tile.finish(
       shared,
@@ -124,19 +124,20 @@ __global__ void __launch_bounds__(GemmSkinny::kThreads, 1) gemm_skinny(
   __shared__ GemmSkinny::Shared shared;
   const TileOrigin origin = tile_origin(GemmSkinny::kRows, GemmSkinny::kCols);
   if (origin.row >= M) return;
-  const PackedOperand<a_scale_layout> a(a_data, a_scale_inv, M, K, origin.row);
-  const PackedOperand<b_scale_layout> b(b_data, b_scale_inv, N, K, origin.col);
+  const PackedOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const PackedOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
   const Finish<epilogue, b_granularity, Dtype> finish = {
       output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
-  if (a.left <= 8)
-    GemmSkinny::multiply<1>(shared, a, b, finish);
-  else if (a.left <= 16)
-    GemmSkinny::multiply<2>(shared, a, b, finish);
-  else if (a.left <= 32)
-    GemmSkinny::multiply<4>(shared, a, b, finish);
+  const int rows = M - origin.row;
+  if (rows <= 8)
+    GemmSkinny::multiply<1>(shared, a, b, origin.row, origin.col, finish);
+  else if (rows <= 16)
+    GemmSkinny::multiply<2>(shared, a, b, origin.row, origin.col, finish);
+  else if (rows <= 32)
+    GemmSkinny::multiply<4>(shared, a, b, origin.row, origin.col, finish);
   else
-    GemmSkinny::multiply<8>(shared, a, b, finish);
+    GemmSkinny::multiply<8>(shared, a, b, origin.row, origin.col, finish);
 }
 
 // The second half of the per_token route: every element of `output` times the amaxes of its row and its column

@@ -21,104 +21,124 @@ struct GemmSkinny {
   template <int narrow>
   static constexpr int kDepth = narrow == 8 ? 1 : 2;
 
+  // What a warp has in shared memory of a stage
+  template <int narrow>
+  struct WarpStage {
+    StagedLines<8 * narrow> a;
+    u32 b_scales[kCols][2];
+  };
+
+  static constexpr int kStagesBytes = kDepth<4> * sizeof(WarpStage<4>);  // of a warp
+
   union Shared {
-    StagedLines<kRows> a[kWarps];  // narrow < 8 uses this as more, but smaller stages
+    uint4 stages[kWarps][kStagesBytes / sizeof(uint4)];
     float sums[kWarps][kSumRows][kSumStride];
   };
 
-  // This lane's part of a stage of B, 16 lines: i is line 8i + g
+  // This lane's codes of a stage of B, 32 lines: i is line 8i + g
   struct Codes {
     uint4 word[2 * kWide];
-    u32 scales[2 * kWide];
   };
 
+  // first: line of B where the block's columns begin. What is beyond the last line or beyond K is made of something
+  // inside: those columns are never stored, and of A there are zeros beyond K.
   template <ScaleLayout scale_layout>
-  static __device__ void load(Codes& codes, const PackedOperand<scale_layout>& b, const Lane& lane, int block) {
-    const int mine = block + 2 * lane.member;
-    const bool inside = mine < b.blocks, pairs = b.blocks % 2 == 0;
+  static __device__ void load(
+      Codes& codes, const PackedOperand<scale_layout>& b, int first, const Lane& lane, int block) {
+    const int wanted = block + 2 * lane.member, mine = wanted < b.blocks ? wanted : 0;
+    const u8* words = b.codes_at(first + lane.group, mine);
+    const u32 to_next = made_here(u32(b.codes_step(8)));
+    const auto for_all_lines = [&](auto load_two) {
 #pragma unroll
-    for (int i = 0; i < 2 * kWide; ++i) {
-      const int line = 8 * i + lane.group;
-      codes.scales[i] = inside ? __ldg(reinterpret_cast<const u16*>(b.scales_at(line, mine))) : 0;
-      uint4 word = {};
-      if (inside && pairs) {
-        word = __ldg(reinterpret_cast<const uint4*>(b.codes_at(line, mine)));
-      } else if (inside) {
-        // Lines of an odd number of blocks are aligned to one only.
-        const uint2* source = reinterpret_cast<const uint2*>(b.codes_at(line, mine));
-        const uint2 low = __ldg(source), high = mine + 1 < b.blocks ? __ldg(source + 1) : make_uint2(0, 0);
-        word = make_uint4(low.x, low.y, high.x, high.y);
+      for (int i = 0; i < 2 * kWide; ++i) {
+        codes.word[i] = load_two(words);
+        if (first + 8 * (i + 1) < b.lines) words += to_next;
       }
-      codes.word[i] = word;
+    };
+    if (b.blocks % 2 == 0) {
+      for_all_lines([](const u8* two) { return __ldg(reinterpret_cast<const uint4*>(two)); });
+    } else {
+      // Lines are aligned to one block only.
+      const int next = mine + 1 < b.blocks ? 1 : 0;
+      for_all_lines([&](const u8* one) {
+        const uint2 low = __ldg(reinterpret_cast<const uint2*>(one)),
+                    high = __ldg(reinterpret_cast<const uint2*>(one) + next);
+        return make_uint4(low.x, low.y, high.x, high.y);
+      });
     }
   }
 
   template <int narrow>
   static __device__ void add_stage(
-      Accumulator (&sum)[kWide][narrow], const Codes& b, const StagedLines<8 * narrow>& a, const Lane& lane) {
+      Accumulator (&sum)[kWide][narrow], const Codes& b, const WarpStage<narrow>& stage, const Lane& lane) {
+    const StagedLines<8 * narrow>& a = stage.a;
     HalfScales a_scale[narrow], b_scale[2 * kWide];
 #pragma unroll
-    for (int i = 0; i < narrow; ++i) a_scale[i] = HalfScales(staged_scales(a, 8 * i + lane.group, lane.member));
+    for (int i = 0; i < narrow; ++i) a_scale[i] = HalfScales(two_scales(a.scales[8 * i + lane.group], lane.member));
 #pragma unroll
-    for (int i = 0; i < 2 * kWide; ++i) b_scale[i] = HalfScales(b.scales[i]);
+    for (int i = 0; i < 2 * kWide; ++i)
+      b_scale[i] = HalfScales(two_scales(stage.b_scales[8 * i + lane.group], lane.member));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint2 a_codes[narrow];
+    for (int quad = 0; quad < 8; ++quad) {
+      const int half = quad / 4, word = quad % 4 / 2, parity = quad % 2;
+      WideFragment wide[kWide];
 #pragma unroll
-      for (int i = 0; i < narrow; ++i) a_codes[i] = a.codes[half][8 * i + lane.group][lane.member];
+      for (int i = 0; i < kWide; ++i) {
+        const auto decode = [&](int of) {
+          const uint4& codes = b.word[of];
+          const u32 words[4] = {codes.x, codes.y, codes.z, codes.w};
+          return half_quad(words[2 * half + word], parity, b_scale[of].both(half));
+        };
+        const HalfQuad upper = decode(2 * i), lower = decode(2 * i + 1);
+        wide[i] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+      }
 #pragma unroll
-      for (int quad = 0; quad < 4; ++quad) {
-        NarrowFragment line[narrow];
+      for (int j = 0; j < narrow; ++j) {
+        const uint2* codes = &a.codes[half][8 * j + lane.group][lane.member];
+        // volatile: read again each time, because registers are short
+        const u32 a_word = reinterpret_cast<const volatile u32*>(codes)[word];
+        const HalfQuad line = half_quad(a_word, parity, a_scale[j].both(half));
 #pragma unroll
-        for (int j = 0; j < narrow; ++j) {
-          const HalfQuad codes = half_quad(quad < 2 ? a_codes[j].x : a_codes[j].y, quad % 2, a_scale[j].both(half));
-          line[j] = {codes.pair[0], codes.pair[1]};
-        }
-#pragma unroll
-        for (int i = 0; i < kWide; ++i) {
-          const auto decode = [&](const uint4& word, const HalfScales& scale) {
-            const u32 words[4] = {word.x, word.y, word.z, word.w};
-            return half_quad(words[2 * half + quad / 2], quad % 2, scale.both(half));
-          };
-          const HalfQuad upper = decode(b.word[2 * i], b_scale[2 * i]);
-          const HalfQuad lower = decode(b.word[2 * i + 1], b_scale[2 * i + 1]);
-          const WideFragment wide = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
-#pragma unroll
-          for (int j = 0; j < narrow; ++j) multiply_add(sum[i][j], wide, line[j]);
-        }
+        for (int i = 0; i < kWide; ++i) multiply_add(sum[i][j], wide[i], {line.pair[0], line.pair[1]});
       }
     }
   }
 
-  // narrow: groups of 8 rows. store(row, col, sums) takes four sums of a row, true ones, no unit left.
+  // narrow: groups of 8 rows; first_a, first_b: lines of the operands where they begin. store(row, col, sums) takes
+  // four sums of a row, true ones, no unit left.
   template <int narrow, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
   static __device__ void multiply(
-      Shared& shared, const PackedOperand<a_scale_layout>& a, const PackedOperand<b_scale_layout>& b, Store store) {
+      Shared& shared, const PackedOperand<a_scale_layout>& a, const PackedOperand<b_scale_layout>& b, int first_a,
+      int first_b, const Store& store) {
     constexpr int kDepth = GemmSkinny::kDepth<narrow>, kStep = kWarps * kStageBlocks;
     using AStage = StagedLines<8 * narrow>;
-    static_assert(kDepth * sizeof(AStage) <= sizeof(StagedLines<kRows>), "stages of A in the memory of one of 64 lines");
-    const Lane lane;
-    const int warp = threadIdx.x / 32;
-    AStage* a_stage = reinterpret_cast<AStage*>(&shared.a[warp]);
+    static_assert(
+        kDepth * sizeof(AStage) <= sizeof(StagedLines<kRows>), "stages of A in the memory of one of 64 lines");
+    const int first_block = threadIdx.x / 32 * kStageBlocks;
+    const Lane lane(threadIdx.x);
+    WarpStage<narrow>* stage = reinterpret_cast<WarpStage<narrow>*>(shared.stages[threadIdx.x / 32]);
     Accumulator sum[kWide][narrow] = {};
     Codes codes[kDepth];
     const auto fetch = [&](int slot, int block) {
       if (block < b.blocks) {
-        load(codes[slot], b, lane, block);
-        a.template copy<8 * narrow, 32>(a_stage[slot], 0, block, threadIdx.x % 32);
+        load(codes[slot], b, first_b, lane, block);
+        const StageFeed<8 * narrow, 32> a_feed(a, made_here(first_a), block);
+        const StageFeed<kCols, 32> b_feed(b, made_here(first_b), block);
+        a_feed.copy(stage[slot].a, 0, b.blocks - block);
+        b_feed.copy_scales(stage[slot].b_scales, b.blocks - block);
       }
       commit_copies();
     };
 #pragma unroll
-    for (int slot = 0; slot < kDepth; ++slot) fetch(slot, warp * kStageBlocks + slot * kStep);
-    for (int block = warp * kStageBlocks; block < b.blocks; block += kDepth * kStep) {
+    for (int slot = 0; slot < kDepth; ++slot) fetch(slot, first_block + slot * kStep);
+    for (int block = first_block; block < b.blocks; block += kDepth * kStep) {
 #pragma unroll
       for (int slot = 0; slot < kDepth; ++slot) {
         const int current = block + slot * kStep;
         if (current >= b.blocks) break;
         await_copies<kDepth - 1>();
         __syncwarp();
-        add_stage(sum, codes[slot], a_stage[slot], lane);
+        add_stage(sum, codes[slot], stage[slot], lane);
         __syncwarp();
         fetch(slot, current + kDepth * kStep);
       }
@@ -129,7 +149,7 @@ struct GemmSkinny {
 
   template <int narrow, typename Store>
   static __device__ void add_warps(
-      Shared& shared, const Accumulator (&sum)[kWide][narrow], const Lane& lane, Store store) {
+      Shared& shared, const Accumulator (&sum)[kWide][narrow], const Lane& lane, const Store& store) {
     float (&mine)[kSumRows][kSumStride] = shared.sums[threadIdx.x / 32];
 #pragma unroll
     for (int first = 0; first < narrow; first += kSumRows / 8) {

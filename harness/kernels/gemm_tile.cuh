@@ -17,7 +17,7 @@ struct GemmTile {
   static constexpr int kSlabStride = 72;  // floats; no two groups of a warp meet in a bank
 
   union Shared {
-    StagedLines<2 * kLines> stage[2];            // lines of A, then lines of B
+    StagedLines<2 * kLines> stage[2];      // lines of A, then lines of B
     float slab[kWarps][16 * kSlabStride];  // 16 rows of a warp's sums
   };
 
@@ -26,32 +26,38 @@ struct GemmTile {
 
   __device__ GemmTile() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines), sum{} {}
 
+  // first_a, first_b: lines of the operands where the tile begins
   template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
   __device__ void multiply(
-      Shared& shared, const PackedOperand<a_scale_layout>& a, const PackedOperand<b_scale_layout>& b) {
-    const auto fetch = [&](int block) {
-      StagedLines<2 * kLines>& stage = shared.stage[block / kStageBlocks % 2];
-      a.template copy<kLines, kThreads>(stage, 0, block, threadIdx.x);
-      b.template copy<kLines, kThreads>(stage, kLines, block, threadIdx.x);
+      Shared& shared, const PackedOperand<a_scale_layout>& a, const PackedOperand<b_scale_layout>& b, int first_a,
+      int first_b) {
+    // Half the threads see to each operand.
+    const bool sees_to_a = threadIdx.x < kThreads / 2;
+    using Feed = StageFeed<kLines, kThreads / 2>;
+    Feed feed = sees_to_a ? Feed(a, first_a, 0) : Feed(b, first_b, 0);
+    const auto fetch = [&](int stage) {
+      feed.copy(shared.stage[stage % 2], sees_to_a ? 0 : kLines, a.blocks - stage * kStageBlocks);
+      feed.advance(1);
     };
+    const int stages = (a.blocks + kStageBlocks - 1) / kStageBlocks;
     fetch(0);
-    for (int block = 0; block < a.blocks; block += kStageBlocks) {
+    for (int stage = 0; stage < stages; ++stage) {
       commit_copies();
       await_copies<0>();
       // The copies of all threads have landed, and nobody reads the other stage any more.
       __syncthreads();
-      if (block + kStageBlocks < a.blocks) fetch(block + kStageBlocks);
-      add_stage(shared.stage[block / kStageBlocks % 2]);
+      if (stage + 1 < stages) fetch(stage + 1);
+      add_stage(shared.stage[stage % 2]);
     }
   }
 
   __device__ void add_stage(const StagedLines<2 * kLines>& stage) {
-    const Lane lane;
+    const Lane lane(threadIdx.x);
     HalfScales a_scale[2 * kWide], b_scale[kNarrow];
 #pragma unroll
-    for (int i = 0; i < 2 * kWide; ++i) a_scale[i] = HalfScales(staged_scales(stage, a_line(lane, i), lane.member));
+    for (int i = 0; i < 2 * kWide; ++i) a_scale[i] = HalfScales(two_scales(stage.scales[a_line(lane, i)], lane.member));
 #pragma unroll
-    for (int i = 0; i < kNarrow; ++i) b_scale[i] = HalfScales(staged_scales(stage, b_line(lane, i), lane.member));
+    for (int i = 0; i < kNarrow; ++i) b_scale[i] = HalfScales(two_scales(stage.scales[b_line(lane, i)], lane.member));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint2 a_codes[2 * kWide], b_codes[kNarrow];
@@ -86,8 +92,8 @@ struct GemmTile {
 
   // The whole block calls this; store(row, col, sums) takes eight sums of a row of the tile, true ones, no unit left.
   template <typename Store>
-  __device__ void finish(Shared& shared, Store store) {
-    const Lane lane;
+  __device__ void finish(Shared& shared, const Store& store) {
+    const Lane lane(threadIdx.x);
     float* slab = shared.slab[threadIdx.x / 32];
     __syncthreads();
 #pragma unroll

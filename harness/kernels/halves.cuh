@@ -44,6 +44,8 @@ __device__ __forceinline__ HalfQuad half_quad(u32 word, int parity, u32 scale) {
   // The three magnitude bits are the top of an f16 whose exponent is off by 14: with the sign in bit 15 they belong in
   // bits 9 to 11. Of two neighbouring nibbles in a byte, the upper is put in place for both bytes of a half.
   const u32 signs = parity ? word : word << 4, magnitudes = parity ? word >> 3 : word << 1;
-  const u32 placed = (signs & 0x80808080u) | (magnitudes & ~0x80808080u);
+  // Written out, because the compiler would mask for each half instead.
+  u32 placed;
+  asm("lop3.b32 %0, %1, %2, %3, 0xE2;" : "=r"(placed) : "r"(signs), "r"(0x80808080u), "r"(magnitudes));
   return {mul_half2((placed << 8) & 0x8E008E00u, scale), mul_half2(placed & 0x8E008E00u, scale)};
 }

@@ -9,7 +9,7 @@
 struct Lane {
   int group, member;
 
-  __device__ Lane() : group(threadIdx.x % 32 / 4), member(threadIdx.x % 4) {}
+  __device__ explicit Lane(u32 thread) : group(thread % 32 / 4), member(thread % 4) {}
 };
 
 struct WideFragment {
@@ -52,4 +52,11 @@ __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_
 template <int left>
 __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+
+// The value, of which the compiler forgets where it comes from: what depends on it is not made ahead of a loop and
+// kept in registers.
+__device__ __forceinline__ u32 made_here(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
