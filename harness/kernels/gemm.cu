@@ -12,7 +12,7 @@
 // before and after it.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
-#include "epilogues.cuh"
+#include "finish.cuh"
 #include "gemm_skinny.cuh"
 #include "gemm_tile.cuh"
 
@@ -31,50 +31,6 @@ constexpr int kTileCols = 32 * kEight;
 // decode: a warp takes this much of a line at a time, a thread eight codes of each of these.
 constexpr int kDecodeRepeat = 4;
 constexpr int kDecodeCols = 32 * kEight * kDecodeRepeat;
-
-// =====================================================================================================================
-// Helpers
-// =====================================================================================================================
-
-// Neighbours in a row, in one or two stores. target: aligned to all of them or to 16 bytes
-template <typename Dtype, int count>
-__device__ __forceinline__ void store_row(Dtype* target, const Dtype (&value)[count]) {
-  constexpr int kWords = count * int(sizeof(Dtype)) / 4;
-  u32 word[kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    if constexpr (sizeof(Dtype) == 4)
-      word[i] = __float_as_uint(value[i]);
-    else
-      word[i] = value[2 * i].bits | u32(value[2 * i + 1].bits) << 16;
-  }
-  if constexpr (kWords == 2) {
-    *reinterpret_cast<uint2*>(target) = make_uint2(word[0], word[1]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kWords; i += 4)
-      reinterpret_cast<uint4*>(target)[i / 4] = make_uint4(word[i], word[i + 1], word[i + 2], word[i + 3]);
-  }
-}
-
-// Step 3 for neighbours in a row
-template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
-struct Finish {
-  Dtype* output;
-  EpilogueParams<Dtype> params;
-  int M;
-  TileOrigin origin;
-
-  template <int count>
-  __device__ __forceinline__ void operator()(int tile_row, int tile_col, const float (&acc)[count]) const {
-    const int row = origin.row + tile_row, col = origin.col + tile_col;
-    if (row >= M || col >= params.N) return;
-    Dtype value[count];
-#pragma unroll
-    for (int i = 0; i < count; ++i) value[i] = epilogue_value<epilogue, b_granularity>(acc[i], row, col + i, params);
-    store_row(output + row_offset(row, params.N) + col, value);
-  }
-};
 
 // =====================================================================================================================
 // GEMM

@@ -35,7 +35,7 @@ struct GemmSkinny {
     float sums[kWarps][kSumRows][kSumStride];
   };
 
-  // This lane's codes of a stage of B, 32 lines: i is line 8i + g
+  // This lane's codes of a stage of B: blocks 2t and 2t + 1 of lines 8i + g
   struct Codes {
     uint4 word[2 * kWide];
   };
@@ -61,13 +61,14 @@ struct GemmSkinny {
       // Lines are aligned to one block only.
       const int next = mine + 1 < b.blocks ? 1 : 0;
       for_all_lines([&](const u8* one) {
-        const uint2 low = __ldg(reinterpret_cast<const uint2*>(one)),
-                    high = __ldg(reinterpret_cast<const uint2*>(one) + next);
+        const uint2 low = __ldg(reinterpret_cast<const uint2*>(one));
+        const uint2 high = __ldg(reinterpret_cast<const uint2*>(one) + next);
         return make_uint4(low.x, low.y, high.x, high.y);
       });
     }
   }
 
+  // sum[i][j]: columns 16i to 16i + 15, rows 8j to 8j + 7
   template <int narrow>
   static __device__ void add_stage(
       Accumulator (&sum)[kWide][narrow], const Codes& b, const WarpStage<narrow>& stage, const Lane& lane) {
@@ -95,7 +96,7 @@ struct GemmSkinny {
 #pragma unroll
       for (int j = 0; j < narrow; ++j) {
         const uint2* codes = &a.codes[half][8 * j + lane.group][lane.member];
-        // volatile: read again each time, because registers are short
+        // volatile: read for each half of its codes anew, or registers run short
         const u32 a_word = reinterpret_cast<const volatile u32*>(codes)[word];
         const HalfQuad line = half_quad(a_word, parity, a_scale[j].both(half));
 #pragma unroll
@@ -111,9 +112,7 @@ struct GemmSkinny {
       Shared& shared, const PackedOperand<a_scale_layout>& a, const PackedOperand<b_scale_layout>& b, int first_a,
       int first_b, const Store& store) {
     constexpr int kDepth = GemmSkinny::kDepth<narrow>, kStep = kWarps * kStageBlocks;
-    using AStage = StagedLines<8 * narrow>;
-    static_assert(
-        kDepth * sizeof(AStage) <= sizeof(StagedLines<kRows>), "stages of A in the memory of one of 64 lines");
+    static_assert(kDepth * sizeof(WarpStage<narrow>) <= kStagesBytes, "stages of a warp beyond its memory");
     const int first_block = threadIdx.x / 32 * kStageBlocks;
     const Lane lane(threadIdx.x);
     WarpStage<narrow>* stage = reinterpret_cast<WarpStage<narrow>*>(shared.stages[threadIdx.x / 32]);
@@ -147,6 +146,7 @@ struct GemmSkinny {
     add_warps(shared, sum, lane, store);
   }
 
+  // The whole block calls this.
   template <int narrow, typename Store>
   static __device__ void add_warps(
       Shared& shared, const Accumulator (&sum)[kWide][narrow], const Lane& lane, const Store& store) {

@@ -21,8 +21,8 @@ struct GemmTile {
     float slab[kWarps][16 * kSlabStride];  // 16 rows of a warp's sums
   };
 
-  int warp_row, warp_col;  // of this warp's 64x64
-  Accumulator sum[kWide][kNarrow];
+  int warp_row, warp_col;           // of this warp's 64x64
+  Accumulator sum[kWide][kNarrow];  // rows 16i to 16i + 15, columns 8j to 8j + 7
 
   __device__ GemmTile() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines), sum{} {}
 
