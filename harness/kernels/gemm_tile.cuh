@@ -106,7 +106,7 @@ struct GemmTile {
         *reinterpret_cast<float2*>(target + 8 * kSlabStride) = make_float2(value[2], value[3]);
       }
       __syncwarp();
-#pragma unroll
+#pragma unroll 2  // all four, and registers run short
       for (int k = 0; k < 4; ++k) {
         const int row = 4 * k + threadIdx.x % 32 / 8, col = threadIdx.x % 8 * 8;
         const float4* source = reinterpret_cast<const float4*>(slab + row * kSlabStride + col);
