@@ -124,6 +124,13 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
 // Before and after a library's GEMM
 // =====================================================================================================================
 
+// Two neighbours, which lie in the same half of two pairs, to bf16
+__device__ __forceinline__ u32 neighbours(u32 even, u32 odd, bool high) {
+  const float first = high ? high_to_float(even, fp16{}) : low_to_float(even, fp16{});
+  const float second = high ? high_to_float(odd, fp16{}) : low_to_float(odd, fp16{});
+  return pack2(__fmul_rn(first, 1.0f / kHalfUnit), __fmul_rn(second, 1.0f / kHalfUnit), bf16{});
+}
+
 // Eight codes of a line to bf16
 template <ScaleLayout scale_layout>
 __device__ __forceinline__ void decode_eight(
@@ -131,14 +138,14 @@ __device__ __forceinline__ void decode_eight(
     int K) {
   const i64 element = row_offset(line, K) + col;
   const u32 word = __ldg(reinterpret_cast<const u32*>(data + element / 2));
-  const float scale =
-      e4m3_decode(__ldg(scale_inv + scale_offset<scale_layout>(line, col / kBlock, round_up(K / kBlock, 4))));
-  u32 pair[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    pair[i] =
-        pack2(__fmul_rn(e2m1_decode(word >> 8 * i), scale), __fmul_rn(e2m1_decode(word >> (8 * i + 4)), scale), bf16{});
-  *reinterpret_cast<uint4*>(target + element) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+  const int padded_blocks = round_up(u32(K) / kBlock, 4);
+  const u32 byte = __ldg(scale_inv + scale_offset<scale_layout>(line, u32(col) / kBlock, padded_blocks));
+  const u32 scale = HalfScales(byte).both(0);
+  const HalfQuad even = half_quad(word, 0, scale), odd = half_quad(word, 1, scale);
+  const uint4 decoded = {
+      neighbours(even.pair[0], odd.pair[0], false), neighbours(even.pair[1], odd.pair[1], false),
+      neighbours(even.pair[0], odd.pair[0], true), neighbours(even.pair[1], odd.pair[1], true)};
+  *reinterpret_cast<uint4*>(target + element) = decoded;
 }
 
 // Step 1 for both operands: 0.5625 bytes in and 2 out for each element, whose value bf16 holds exactly.
