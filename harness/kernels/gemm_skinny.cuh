@@ -48,23 +48,22 @@ struct GemmSkinny {
     const int wanted = block + 2 * lane.member, mine = wanted < b.blocks ? wanted : 0;
     const u8* words = b.codes_at(first + lane.group, mine);
     const u32 to_next = made_here(u32(b.codes_step(8)));
-    const auto for_all_lines = [&](auto load_two) {
+    if (b.blocks % 2 == 0) {
 #pragma unroll
       for (int i = 0; i < 2 * kWide; ++i) {
-        codes.word[i] = load_two(words);
+        codes.word[i] = __ldg(reinterpret_cast<const uint4*>(words));
         if (first + 8 * (i + 1) < b.lines) words += to_next;
       }
-    };
-    if (b.blocks % 2 == 0) {
-      for_all_lines([](const u8* two) { return __ldg(reinterpret_cast<const uint4*>(two)); });
     } else {
       // Lines are aligned to one block only.
       const int next = mine + 1 < b.blocks ? 1 : 0;
-      for_all_lines([&](const u8* one) {
-        const uint2 low = __ldg(reinterpret_cast<const uint2*>(one));
-        const uint2 high = __ldg(reinterpret_cast<const uint2*>(one) + next);
-        return make_uint4(low.x, low.y, high.x, high.y);
-      });
+#pragma unroll
+      for (int i = 0; i < 2 * kWide; ++i) {
+        const uint2 low = __ldg(reinterpret_cast<const uint2*>(words));
+        const uint2 high = __ldg(reinterpret_cast<const uint2*>(words) + next);
+        codes.word[i] = make_uint4(low.x, low.y, high.x, high.y);
+        if (first + 8 * (i + 1) < b.lines) words += to_next;
+      }
     }
   }
 
