@@ -189,6 +189,20 @@ __device__ __forceinline__ float e4m3_decode(u32 code) {
   return magnitude == 0x7Fu ? __uint_as_float(0x7FFFFFFFu) : value;
 }
 
+// Two codes, the first in the low byte, to two f16, exactly; NaN of either sign is NaN.
+__device__ __forceinline__ u32 e4m3_to_half2(u32 codes) {
+  u32 halves;
+#if __CUDA_ARCH__ >= 890
+  asm("{ .reg .b16 pair; cvt.u16.u32 pair, %1; cvt.rn.f16x2.e4m3x2 %0, pair; }" : "=r"(halves) : "r"(codes));
+#else
+  const u32 spread = __byte_perm(codes, 0u, 0x1404), magnitudes = spread & 0x7F007F00u;
+  // A code read 7 bits up is an f16 with the exponent bias off by 8.
+  asm("mul.f16x2 %0, %1, %2;" : "=r"(halves) : "r"((spread & 0x80008000u) | magnitudes >> 1), "r"(0x5C005C00u));
+  halves |= ((magnitudes + 0x01000100u) >> 15 & 0x00010001u) * 0x7FFFu;
+#endif
+  return halves;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // 2.1 to 2.7 scales
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,214 @@
+// gemm: D(M, N) = A(M, K) * B(N, K)^T by matrix units, from packed codes and scales of both operands.
+//
+// Contract (NUMERICS 10.2 and 10.3):
+//   1. every code meets its scale, exactly
+//   2. acc = the sum over K of the products, in fp32 and in an order of this kernel's own. Where every partial sum is
+//      exact, so is acc; elsewhere it is within n * 2^-23 * sum |terms|, n being the number of additions.
+//   3. D = the epilogue of acc (epilogues.cuh), each step rounded to nearest-even in fp32
+// The order depends on the kernel, on K and on nothing else: a row of A gives the same row of D whatever M is, however
+// often and beside whatever it runs.
+//
+// gemm takes any M, gemm_skinny is for few rows. gemm_decode and gemm_epilogue are what a library's bf16 GEMM needs
+// before and after it.
+//
+// Run it: make verify R=gemm          Time it: make bench R=gemm
+#include "finish.cuh"
+#include "gemm_skinny.cuh"
+#include "gemm_tile.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+// Kernels over the output: a warp takes a row of the tile at a time, a thread eight columns of it.
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kRowRepeat = 4;
+constexpr int kEight = 8;
+constexpr int kTileRows = kWarps * kRowRepeat;
+constexpr int kTileCols = 32 * kEight;
+
+// decode: a warp takes this much of a line at a time, a thread eight codes of each of these.
+constexpr int kDecodeRepeat = 4;
+constexpr int kDecodeCols = 32 * kEight * kDecodeRepeat;
+
+// =====================================================================================================================
+// GEMM
+// =====================================================================================================================
+
+template <
+    typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
+    ScaleLayout b_scale_layout>
+__global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) gemm(
+    const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ a_amax,    // (1,) or (M,)
+    const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ b_amax,    // (1,) or (N,)
+    const Dtype* __restrict__ c,         // (M, N), or null
+    const Dtype* __restrict__ bias,      // (N,), or null
+    Dtype* __restrict__ output,          // (M, N)
+    int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
+  __shared__ GemmTile::Shared shared;
+  const TileOrigin origin = tile_origin(GemmTile::kLines, GemmTile::kLines);
+  if (origin.row >= M) return;
+  const PackedOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const PackedOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
+  GemmTile tile;
+  tile.multiply(shared, a, b, origin.row, origin.col);
+  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+  tile.finish(
+      shared,
+      Finish<epilogue, b_granularity, Dtype>{output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin});
+}
+
+template <
+    typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
+    ScaleLayout b_scale_layout>
+__global__ void __launch_bounds__(GemmSkinny::kThreads, 1) gemm_skinny(
+    const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ a_amax,    // (1,) or (M,)
+    const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ b_amax,    // (1,) or (N,)
+    const Dtype* __restrict__ c,         // (M, N), or null
+    const Dtype* __restrict__ bias,      // (N,), or null
+    Dtype* __restrict__ output,          // (M, N)
+    int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
+  __shared__ GemmSkinny::Shared shared;
+  const TileOrigin origin = tile_origin(GemmSkinny::kRows, GemmSkinny::kCols);
+  if (origin.row >= M) return;
+  const PackedOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const PackedOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
+  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+  const Finish<epilogue, b_granularity, Dtype> finish = {
+      output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
+  const int rows = M - origin.row;
+  if (rows <= 8)
+    GemmSkinny::multiply<1>(shared, a, b, origin.row, origin.col, finish);
+  else if (rows <= 16)
+    GemmSkinny::multiply<2>(shared, a, b, origin.row, origin.col, finish);
+  else if (rows <= 32)
+    GemmSkinny::multiply<4>(shared, a, b, origin.row, origin.col, finish);
+  else
+    GemmSkinny::multiply<8>(shared, a, b, origin.row, origin.col, finish);
+}
+
+// The second half of the per_token route: every element of `output` times the amaxes of its row and its column
+__global__ void __launch_bounds__(kThreads) gemm_post_scale(
+    const float* __restrict__ a_amax,  // (M,)
+    const float* __restrict__ b_amax,  // (N,)
+    bf16* __restrict__ output,         // (M, N)
+    int M, int N) {
+  const TileOrigin origin = tile_origin(kTileRows, kTileCols);
+  const int col = origin.col + threadIdx.x % 32 * kEight;
+  if (col >= N) return;
+#pragma unroll
+  for (int i = 0; i < kRowRepeat; ++i) {
+    const int row = origin.row + i * kWarps + threadIdx.x / 32;
+    if (row >= M) continue;
+    bf16* target = output + row_offset(row, N) + col;
+    const uint4 v = *reinterpret_cast<const uint4*>(target);
+    const u32 word[4] = {v.x, v.y, v.z, v.w};
+    bf16 value[kEight];
+#pragma unroll
+    for (int j = 0; j < kEight; ++j)
+      value[j] = post_scaled({u16(word[j / 2] >> 16 * (j % 2))}, __ldg(a_amax + row), __ldg(b_amax + col + j));
+    store_row(target, value);
+  }
+}
+
+// =====================================================================================================================
+// Before and after a library's GEMM
+// =====================================================================================================================
+
+// Two neighbours, which lie in the same half of two pairs, to bf16
+__device__ __forceinline__ u32 neighbours(u32 even, u32 odd, bool high) {
+  const float first = high ? high_to_float(even, fp16{}) : low_to_float(even, fp16{});
+  const float second = high ? high_to_float(odd, fp16{}) : low_to_float(odd, fp16{});
+  return pack2(__fmul_rn(first, 1.0f / kHalfUnit), __fmul_rn(second, 1.0f / kHalfUnit), bf16{});
+}
+
+// Eight codes of a line to bf16
+template <ScaleLayout scale_layout>
+__device__ __forceinline__ void decode_eight(
+    const u8* __restrict__ data, const u8* __restrict__ scale_inv, bf16* __restrict__ target, int line, int col,
+    int K) {
+  const i64 element = row_offset(line, K) + col;
+  const u32 word = __ldg(reinterpret_cast<const u32*>(data + element / 2));
+  const int padded_blocks = round_up(u32(K) / kBlock, 4);
+  const u32 byte = __ldg(scale_inv + scale_offset<scale_layout>(line, u32(col) / kBlock, padded_blocks));
+  const u32 scale = HalfScales(byte).both(0);
+  const HalfQuad even = half_quad(word, 0, scale), odd = half_quad(word, 1, scale);
+  const uint4 decoded = {
+      neighbours(even.pair[0], odd.pair[0], false), neighbours(even.pair[1], odd.pair[1], false),
+      neighbours(even.pair[0], odd.pair[0], true), neighbours(even.pair[1], odd.pair[1], true)};
+  *reinterpret_cast<uint4*>(target + element) = decoded;
+}
+
+// Step 1 for both operands: 0.5625 bytes in and 2 out for each element, whose value bf16 holds exactly.
+template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
+__global__ void __launch_bounds__(kThreads) gemm_decode(
+    const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
+    bf16* __restrict__ a_decoded,        // (M, K)
+    bf16* __restrict__ b_decoded,        // (N, K)
+    int M, int K, int N) {
+  const u32 across = (u32(K) + kDecodeCols - 1) / kDecodeCols;
+  const u64 parts = u64(u32(M) + u32(N)) * across;
+  for (u64 part = u64(blockIdx.x) * kWarps + threadIdx.x / 32; part < parts; part += u64(gridDim.x) * kWarps) {
+    const int line = int(part / across), first = int(part % across) * kDecodeCols + threadIdx.x % 32 * kEight;
+#pragma unroll
+    for (int i = 0; i < kDecodeRepeat; ++i) {
+      const int col = first + i * 32 * kEight;
+      if (col >= K) continue;
+      if (line < M)
+        decode_eight<a_scale_layout>(a_data, a_scale_inv, a_decoded, line, col, K);
+      else
+        decode_eight<b_scale_layout>(b_data, b_scale_inv, b_decoded, line - M, col, K);
+    }
+  }
+}
+
+// Step 3 for sums that somebody else made: 4 bytes in and, for bf16, 2 out for each element.
+template <typename Dtype, Epilogue epilogue, Granularity b_granularity>
+__global__ void __launch_bounds__(kThreads) gemm_epilogue(
+    const float* __restrict__ acc,     // (M, N)
+    const float* __restrict__ a_amax,  // (1,) or (M,)
+    const float* __restrict__ b_amax,  // (1,) or (N,)
+    const Dtype* __restrict__ c,       // (M, N), or null
+    const Dtype* __restrict__ bias,    // (N,), or null
+    Dtype* __restrict__ output,        // (M, N)
+    int M, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
+  const TileOrigin origin = tile_origin(kTileRows, kTileCols);
+  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+  const Finish<epilogue, b_granularity, Dtype> finish = {
+      output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
+  const int col = threadIdx.x % 32 * kEight;
+#pragma unroll
+  for (int i = 0; i < kRowRepeat; ++i) {
+    const int row = i * kWarps + threadIdx.x / 32;
+    if (origin.row + row >= M || origin.col + col >= N) continue;
+    u32 word[kEight];
+    load_words(acc + row_offset(origin.row + row, N) + origin.col + col, word);
+    float sums[kEight];
+#pragma unroll
+    for (int j = 0; j < kEight; ++j) sums[j] = __uint_as_float(word[j]);
+    finish(row, col, sums);
+  }
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch gemm_launch = {GemmTile::kLines, GemmTile::kLines, GemmTile::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_skinny_launch = {
+    GemmSkinny::kRows, GemmSkinny::kCols, GemmSkinny::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_post_scale_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_decode_launch = {kWarps, kEight, kThreads, 8, Schedule::persistent};
+__constant__ Launch gemm_epilogue_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};
