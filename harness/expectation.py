@@ -15,6 +15,7 @@ from harness.case import Case
 from harness.errors import ContractError, NotCapable
 from harness.grouped import MOST_TENSORS
 from harness.inputs import DTYPES, make
+from harness.interval import Demand, Interval
 from harness.tensor import Field
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
@@ -25,13 +26,14 @@ NUMPY_LARGEST_TIMED = 1 << 22  # the same in a timed run, which lasts as long as
 class Expectation:
     """What a case reads and must write.
 
-    inputs: arrays by kernel parameter; fields: what is written; values: the demanded bytes; witnesses: who was asked
+    inputs: arrays by kernel parameter; fields: what is written; witnesses: who was asked
+    values: the demanded bytes of each field, or the interval its values must be in
     disagreement: a sentence if the witnesses differ, in which case nothing can be judged
     """
 
     inputs: dict[str, np.ndarray]
     fields: dict[str, Field]
-    values: dict[str, np.ndarray]
+    values: dict[str, Demand]
     witnesses: tuple[str, ...]
     disagreement: str = ""
 
@@ -106,42 +108,61 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
     answers = {}
     if case.work <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)
-    answers["torch"] = _ask_torch(oracle, case, inputs, torch_device)
+    answers["torch"] = _ask_torch(oracle, case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
-    disagreement = _disagreement(case, values, answers["torch"])
+    disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
+    values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expectation(inputs, fields, values, tuple(answers), disagreement)
 
 
-def _ask_torch(oracle, case: Case, inputs: dict[str, np.ndarray], device: str) -> dict[str, np.ndarray]:
+def _ask_torch(oracle, case: Case, inputs: dict[str, np.ndarray], device: str, alone: bool) -> dict[str, Demand]:
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError:
         raise NotCapable(
             "capability: torch is not installed, so there is no second oracle; `pip install torch`"
         ) from None
-    tensors = {name: _to_torch(value, torch).to(device) for name, value in inputs.items()}
-    return {name: _from_torch(value.cpu(), torch) for name, value in oracle.torch_oracle(case, tensors).items()}
+    tensors = {name: to_torch(value).to(device) for name, value in inputs.items()}
+    answers = oracle.torch_oracle(case, tensors)
+    if alone:  # nobody will ask for the sums, which are several times as large
+        answers = {name: value.bounds if isinstance(value, Interval) else value for name, value in answers.items()}
+    return {name: from_torch(value) for name, value in answers.items()}
 
 
-def _to_torch(array: np.ndarray, torch):
-    # torch reads no ml_dtypes array, so bf16 goes by its bits.
+def to_torch(array: np.ndarray):
+    """The array as a tensor; torch reads no ml_dtypes array, so bf16 goes by its bits."""
+    import torch
+
     array = np.ascontiguousarray(array)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
-def _from_torch(tensor, torch) -> np.ndarray:
+def from_torch(tensor) -> Demand:
+    """The tensor, from whatever device, or the interval of tensors, as NumPy has it."""
+    import torch
+
+    if isinstance(tensor, Interval):
+        return tensor.map(from_torch)
+    tensor = tensor.cpu()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     return tensor.numpy()
 
 
-def _disagreement(case: Case, numpy_values: dict[str, np.ndarray], torch_values: dict[str, np.ndarray]) -> str:
+def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:
     for name, value in numpy_values.items():
         other = torch_values[name]
+        if isinstance(value, Interval) != isinstance(other, Interval):
+            return f"the oracles disagree on {name}: only one of them gives an interval"
         if value.dtype.name != other.dtype.name or value.shape != other.shape:
             return f"the oracles disagree on {name}: numpy {value.dtype}{value.shape}, torch {other.dtype}{other.shape}"
+        if isinstance(value, Interval):
+            found = value.disagreement(other)
+            if found:
+                return f"the oracles disagree on {name}: {found}"
+            continue
         differing = np.flatnonzero(value.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
         if differing.size:
             return f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}"

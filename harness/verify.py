@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from harness.case import Case
 from harness.device import Device, Outcome, Program
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST, Expectation, expect, make_inputs
+from harness.interval import Interval
 from harness.verdict import Result, Verdict
 
 # Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
@@ -57,7 +59,7 @@ def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Re
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
-        found = judge(case, device, target, program, expected)
+        found = judge(case, device, target, program, expected) or _unlike_eager(case, device, target, program, expected)
         if found is not None:
             verdict, reason, story = found
             return replace(
@@ -70,7 +72,7 @@ def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Re
 def judge(
     case: Case, device: Device, target: str, program: Program, expected: Expectation
 ) -> tuple[Verdict, str, str] | None:
-    """Run once for each poison; None if every run wrote exactly the expected bytes and nothing else.
+    """Run once for each poison; None if every run wrote what is demanded, the same bytes each time, and nothing else.
 
     Otherwise the verdict, its reason in a line, and its story on a screen.
     """
@@ -82,16 +84,43 @@ def judge(
         outcomes.append(outcome)
     wrong = [
         name
-        for name in expected.fields
-        if not all(device.same_bytes(outcome.outputs[name], expected.values[name]) for outcome in outcomes)
+        for name, demanded in expected.values.items()
+        if not all(device.accepts(outcome.outputs[name], demanded) for outcome in outcomes)
+        or (isinstance(demanded, Interval) and _differ(outcomes, name))
     ]
-    if not wrong:
+    return _explain(case, target, expected, wrong, _on_host(device, outcomes, expected)) if wrong else None
+
+
+def _unlike_eager(
+    case: Case, device: Device, target: str, program: Program, expected: Expectation
+) -> tuple[Verdict, str, str] | None:
+    """Where the demand leaves room for a graph to differ from the same launches made eagerly: None if it does not."""
+    from harness.diagnosis.mismatch import render
+
+    bounded = [name for name, demanded in expected.values.items() if isinstance(demanded, Interval)]
+    if case.mode == "eager" or not bounded:
         return None
-    runs = [
+    eager = device.prepare(replace(case, mode="eager"), target, expected.inputs, expected.fields)
+    poison = POISONS[0]
+    outcomes = [program.run(poison, 0), eager.run(poison, 0)]
+    differing = [name for name in bounded if _differ(outcomes, name)]
+    if not differing:
+        return None
+    reason = f"{target}: the graph and an eager launch differ in {', '.join(differing)}"
+    runs, verdict = _on_host(device, outcomes, expected), Verdict.NONDETERMINISTIC
+    return verdict, reason, render(case, target, expected, runs, (poison, poison), verdict)
+
+
+def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
+    first, *others = (outcome.outputs[name] for outcome in outcomes)
+    return any(bool((first != other).any()) for other in others)
+
+
+def _on_host(device: Device, outcomes: Sequence[Outcome], expected: Expectation) -> list[dict[str, np.ndarray]]:
+    return [
         {name: device.to_host(outcome.outputs[name], field) for name, field in expected.fields.items()}
         for outcome in outcomes
     ]
-    return _explain(case, target, expected, wrong, runs)
 
 
 def _explain(
@@ -108,7 +137,9 @@ def _explain(
         verdict = Verdict.NONDETERMINISTIC
         reason = f"{target}: runs on the same input differ in {', '.join(wrong)}"
     else:
-        verdict, reason = Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}"
+        bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
+        what = "values are outside their intervals" if bounded else "bytes differ"
+        verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
     return verdict, reason, render(case, target, expected, runs, POISONS, verdict)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from harness.case import Case
 from harness.compile import Compiled
 from harness.errors import DeviceUnavailable, UsageError
+from harness.interval import Demand
 from harness.tensor import Field
 
 NAMES = ("auto", "emulator", "cuda")
@@ -64,8 +65,8 @@ class Device(Protocol):
     ) -> Program:
         """Compile, load and upload."""
 
-    def same_bytes(self, ours: Array, expected: np.ndarray) -> bool:
-        """Whether an output holds exactly the expected bytes."""
+    def accepts(self, ours: Array, demanded: Demand) -> bool:
+        """Whether an output holds exactly the demanded bytes, or nothing outside the demanded interval."""
 
     def to_host(self, array: Array, field: Field) -> np.ndarray:
         """An output as a NumPy array of the field's dtype and shape."""

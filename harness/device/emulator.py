@@ -16,6 +16,7 @@ from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
 from harness.device import Outcome
 from harness.errors import AccessError, NotCapable
+from harness.interval import Demand, Interval, inside
 from harness.launch import Step, bind, own_memory, plan
 from harness.signature import KERNELS, Signature
 from harness.tensor import Field
@@ -43,9 +44,14 @@ class EmulatorDevice:
         return {"device": "emulator", "processor": platform.machine(), "nvrtc": nvrtc_version()}
 
     def admit(self, case: Case) -> None:
-        """Graphs and large tensors need a GPU."""
+        """Graphs, libraries and large tensors need a GPU."""
+        from harness.suite import suite_of
+
         if case.mode not in self.modes:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
+        for launch in suite_of(case.recipe).launches(case):
+            if launch.library:
+                raise NotCapable(f"capability: {launch.library} is machine code of a library, which needs a GPU")
         if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
         if case.terms > MOST_TERMS:
@@ -61,9 +67,12 @@ class EmulatorDevice:
         """Compile the case's kernels to PTX for `target` and decode them."""
         return EmulatedProgram(self, case, target, inputs, fields)
 
-    def same_bytes(self, ours: np.ndarray, expected: np.ndarray) -> bool:
-        """Whether two arrays have the same bytes."""
-        return ours.tobytes() == expected.tobytes()
+    def accepts(self, ours: np.ndarray, demanded: Demand) -> bool:
+        """Whether the bytes of an output are the demanded ones, or nothing in it is outside the interval."""
+        if isinstance(demanded, Interval):
+            low, high = (np.ascontiguousarray(end).reshape(-1).view(np.uint8) for end in (demanded.low, demanded.high))
+            return bool(inside(ours, low, high, demanded.dtype.itemsize).all())
+        return ours.tobytes() == demanded.tobytes()
 
     def to_host(self, array: np.ndarray, field: Field) -> np.ndarray:
         """The same memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,7 +12,9 @@ import numpy as np
 from harness.case import Case
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
+from harness.diagnosis.permitted import comparable
 from harness.diagnosis.steps import BLOCK, Encoded, Steps
+from harness.interval import Interval, order
 from harness.tensor import Field
 
 SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothesis
@@ -39,6 +41,7 @@ class Evidence:
     expected: the demanded bytes by field
     runs: what the kernel wrote, one mapping for each run; the first is the one that is explained
     poisons: the byte each run's outputs were filled with before it
+    intervals: of the fields whose contract is one; `expected` then has what is nearest to the first run
     """
 
     case: Case
@@ -47,6 +50,7 @@ class Evidence:
     expected: Mapping[str, np.ndarray]
     runs: tuple[Mapping[str, np.ndarray], ...]
     poisons: tuple[int, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
@@ -62,6 +66,16 @@ class Evidence:
     def root(self) -> str:
         """The earliest wrong field: what lies behind it in the dataflow may be wrong for its sake alone."""
         return next(iter(self.differences))
+
+    @cached_property
+    def outside(self) -> set[str]:
+        """Fields with entries outside their intervals; the others with an interval differ between runs only."""
+        return {
+            name
+            for name, interval in self.intervals.items()
+            if comparable(interval, self.written(name))
+            and (order(interval.nearest(self.written(name))) != order(self.written(name))).any()
+        }
 
     @property
     def side(self) -> str:

@@ -13,7 +13,9 @@ from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import Difference, compare, first_input
 from harness.diagnosis.evidence import Evidence
 from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
+from harness.diagnosis.permitted import beyond, resolved
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
+from harness.interval import Interval
 
 if TYPE_CHECKING:
     from harness.expectation import Expectation
@@ -39,15 +41,16 @@ def render(
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
     verdict: the first word of the story
     """
-    first = next((i for i, run in enumerate(runs) if _differs(expected, run)), 0)
+    first, demanded = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
     evidence = Evidence(
         case,
         expected.inputs,
         expected.fields,
-        expected.values,
+        demanded,
         tuple(runs[i] for i in order),
         tuple(poisons[i] for i in order if i < len(poisons)),
+        {name: value for name, value in expected.values.items() if isinstance(value, Interval)},
     )
     if not evidence.differences:
         return f"no byte differs in {case.id} on {target}"
@@ -96,10 +99,6 @@ def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
     return (row + 1, col) if e.field.transposed else (row, col + 1)
 
 
-def _differs(expected: Expectation, run: Mapping[str, np.ndarray]) -> bool:
-    return any(compare(name, field, expected.values[name], run[name]) for name, field in expected.fields.items())
-
-
 def _memory_order(e: Evidence) -> int:
     """The first wrong entry of the root, counted through its whole allocation."""
     return int(np.ravel_multi_index(e.differences[e.root].index, e.field.shape))
@@ -125,7 +124,8 @@ def _fields(e: Evidence) -> list[str]:
         else:
             field = e.fields[name]
             layout = ", swizzled" if field.swizzled else ""
-            share = f"{found.count} of {found.total} entries differ ({100 * found.share:.3g} %)"
+            verb = "are outside their intervals" if name in e.outside else "differ"
+            share = f"{found.count} of {found.total} entries {verb} ({100 * found.share:.3g} %)"
             padding = ", all in the padding" if found.kind == "padding" else ""
             text = f"{name} {field.dtype} {field.shape}{layout}: {share}{padding}"
         lines.append(_labelled(label, text))
@@ -139,10 +139,21 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
         place += f", row {at[0]} of A by row {at[1]} of B"
     elif found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"
+    written = decoded(e.root, e.written(e.root)[found.index])
+    if e.root in e.outside:
+        low, high = (decoded(e.root, end[found.index]) for end in (e.intervals[e.root].low, e.intervals[e.root].high))
+        by, furthest = beyond(e.intervals[e.root], e.written(e.root), found.index)
+        lines = [
+            _labelled("first", place),
+            _labelled("demanded", f"{low} at least, {high} at most" if low != high else low),
+            _labelled("written", written),
+            _labelled("beyond", by),
+        ]
+        return [*lines, _labelled("furthest", furthest)] if furthest else lines
     return [
         _labelled("first", place),
-        _labelled("demanded", decoded(e.root, e.expected[e.root][found.index])),
-        _labelled("written", decoded(e.root, e.written(e.root)[found.index])),
+        _labelled("one run" if e.root in e.intervals else "demanded", decoded(e.root, e.expected[e.root][found.index])),
+        _labelled("another" if e.root in e.intervals else "written", written),
     ]
 
 

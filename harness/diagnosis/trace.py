@@ -19,6 +19,7 @@ from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
 from harness.errors import UsageError
+from harness.interval import Demand, Interval, order
 from harness.tensor import Field
 
 _WIDTH = 120
@@ -98,7 +99,7 @@ class _Spot:
     fields: Mapping[str, Field]
     name: str
     at: tuple[int, int]
-    witnesses: Mapping[str, Mapping[str, np.ndarray]]
+    witnesses: Mapping[str, Mapping[str, Demand]]
 
     @property
     def line(self) -> int:
@@ -115,25 +116,33 @@ class _Spot:
         """The block's elements of the line."""
         return slice(self.block * BLOCK, self.block * BLOCK + BLOCK)
 
-    def ask(self, name: str) -> dict[str, np.ndarray]:
-        """Every witness's array of a field, in compact order."""
+    def ask(self, name: str) -> dict[str, Demand]:
+        """Every witness's array of a field, in compact order, or the interval it gives."""
         if name not in self.fields:
             return {}
-        return {who: compacted(self.fields[name], arrays[name]) for who, arrays in self.witnesses.items()}
+        asked = {who: arrays[name] for who, arrays in self.witnesses.items()}
+        return {
+            who: array if isinstance(array, Interval) else compacted(self.fields[name], array)
+            for who, array in asked.items()
+        }
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One line of a table. ours: what the steps give; theirs: what each witness gives, as far as it can be asked."""
+    """One line of a table. ours: what the steps give; theirs: what each witness gives, as far as it can be asked.
+
+    inside: those of whom it is known that they may differ from the steps as they do
+    """
 
     cells: tuple[str, ...]
     ours: str
     theirs: Mapping[str, str]
+    inside: tuple[str, ...] = ()
 
     @property
     def parts(self) -> list[str]:
         """The witnesses that differ from the steps."""
-        return [who for who, said in self.theirs.items() if said != self.ours]
+        return [who for who, said in self.theirs.items() if said != self.ours and who not in self.inside]
 
 
 @dataclass(frozen=True)
@@ -225,9 +234,25 @@ def _entries(spot: _Spot) -> list[_Section]:
 
 
 def _element(spot: _Spot, index: tuple[int, ...]) -> _Section:
-    said = {who: _entry(array[index]) for who, array in spot.ask(spot.name).items()}
+    asked = spot.ask(spot.name)
+    said = {who: _demanded(array, index) for who, array in asked.items()}
     first = next(iter(said.values()))
-    return _Section(("entry", "compact index"), [_Row((spot.name, str(list(index))), first, said)])
+    interval = next((value for value in asked.values() if isinstance(value, Interval)), None)
+    kernel = asked.get("kernel")
+    inside = (
+        interval is not None
+        and kernel is not None
+        and bool(order(interval.nearest(kernel))[index] == order(kernel)[index])
+    )
+    return _Section(
+        ("entry", "compact index"), [_Row((spot.name, str(list(index))), first, said, ("kernel",) if inside else ())]
+    )
+
+
+def _demanded(value: Demand, index: tuple[int, ...]) -> str:
+    if isinstance(value, Interval):
+        return f"{_entry(value.low[index])} to {_entry(value.high[index])}"
+    return _entry(value[index])
 
 
 def _product(spot: _Spot, case: Case, inputs: Mapping[str, np.ndarray]) -> _Section:
@@ -293,21 +318,11 @@ def _entry(value: np.generic) -> str:
     return spelled if value.dtype == np.uint8 else f"{spelled} {float(value):.6g}"
 
 
-def _ask_torch(oracle, case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+def _ask_torch(oracle, case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, Demand] | None:
+    from harness.expectation import from_torch, to_torch
+
     try:
-        import torch
+        tensors = {name: to_torch(array) for name, array in inputs.items()}
     except ImportError:
         return None
-    import ml_dtypes
-
-    def to_torch(array: np.ndarray):
-        # torch reads no ml_dtypes array, so bf16 goes by its bits in both directions.
-        bf16 = array.dtype == ml_dtypes.bfloat16
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if bf16 else torch.from_numpy(array)
-
-    def to_numpy(tensor):
-        bf16 = tensor.dtype == torch.bfloat16
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if bf16 else tensor.numpy()
-
-    answers = oracle.torch_oracle(case, {name: to_torch(array) for name, array in inputs.items()})
-    return {name: to_numpy(tensor) for name, tensor in answers.items()}
+    return {name: from_torch(answer) for name, answer in oracle.torch_oracle(case, tensors).items()}

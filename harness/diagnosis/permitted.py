@@ -1,0 +1,68 @@
+"""What to hold a field against whose contract is an interval, and how far outside it an entry is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.diagnosis.difference import compare
+from harness.interval import Interval, order
+
+if TYPE_CHECKING:
+    from harness.expectation import Expectation
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def resolved(expected: Expectation, runs: Sequence[Arrays]) -> tuple[int, dict[str, np.ndarray]]:
+    """Which run is to be explained, and the bytes it should have had.
+
+    The first run in which something is wrong; of an interval, the permitted value nearest to what was written. If
+    nothing is outside in any run, the first run that differs from the first, and the first's bytes.
+    """
+    for number, run in enumerate(runs):
+        demanded = {
+            name: value.nearest(run[name]) if isinstance(value, Interval) and comparable(value, run[name]) else value
+            for name, value in expected.values.items()
+        }
+        demanded = {name: value.low if isinstance(value, Interval) else value for name, value in demanded.items()}
+        if _differs(expected, demanded, run):
+            return number, demanded
+    bounded = {name: runs[0][name] for name, value in expected.values.items() if isinstance(value, Interval)}
+    demanded = {**expected.values, **bounded}
+    return next((i for i, run in enumerate(runs) if _differs(expected, demanded, run)), 0), demanded
+
+
+def comparable(interval: Interval, written: np.ndarray) -> bool:
+    """Whether what was written has the dtype and shape of the interval's field."""
+    return written.dtype == interval.dtype and written.shape == interval.shape
+
+
+def beyond(interval: Interval, written: np.ndarray, first: tuple[int, ...]) -> tuple[str, str]:
+    """By how much one entry is outside; and which is furthest outside, in case it is another."""
+    low, high, value = (array.astype(np.float64) for array in (interval.low, interval.high, written))
+    keys, nearest = (order(array).astype(np.int64) for array in (written, interval.nearest(written)))
+    with np.errstate(invalid="ignore"):
+        # A NaN, or a number in place of one, is further off than any other.
+        off = np.where(keys < nearest, low - value, np.where(keys > nearest, value - high, 0))
+    off = np.where((keys != nearest) & np.isnan(off), np.inf, off)
+
+    def told(at: tuple[int, ...]) -> str:
+        if np.isnan(value[at]):
+            return "a NaN where there may be none" if not np.isnan(low[at]) else "a NaN with other bits"
+        if np.isnan(low[at]):
+            return "no NaN where there must be one"
+        return f"{off[at]:.4g} {'below the lowest' if keys[at] < nearest[at] else 'above the highest'}"
+
+    steps, wide = int(abs(keys[first] - nearest[first])), high[first] - low[first]
+    text = f"{told(first)}, {steps} {'step' if steps == 1 else 'steps'} of {written.dtype.name}"
+    if 0 < wide < np.inf and off[first] < np.inf:
+        text += f", {off[first] / wide:.3g} times the interval"
+    furthest = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
+    return text, "" if furthest == first else f"{list(furthest)}, {told(furthest)}"
+
+
+def _differs(expected: Expectation, demanded: Arrays, run: Arrays) -> bool:
+    return any(compare(name, field, demanded[name], run[name]) for name, field in expected.fields.items())
