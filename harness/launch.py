@@ -86,7 +86,7 @@ def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel launch of a case.
+    """One launch of a case: of a kernel, or, with the signature that stands for it, of a library.
 
     scratch: parameter name to bytes, zero before the first launch and after the last
     workspace: parameter name to bytes, with any contents before the first launch and after the last
@@ -97,6 +97,7 @@ class Step:
     scratch: Mapping[str, int] = field(default_factory=dict)
     workspace: Mapping[str, int] = field(default_factory=dict)
     together: bool = False
+    library: bool = False
 
 
 def plan(
@@ -107,24 +108,26 @@ def plan(
     fits: whether the device runs all blocks of a kernel at once; the launches that depend on it are chosen by that
     Raises CompileError if the suite names a kernel that the `.cu` does not have.
     """
+    from harness.device.library import SIGNATURES
     from harness.suite import suite_of
 
     signatures = read_signatures(case.recipe, kernels)
     launches = suite_of(case.recipe).launches(case)
     for launch in launches:
-        if launch.kernel not in signatures:
+        if launch.kernel is not None and launch.kernel not in signatures:
             raise CompileError(
                 f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; "
                 f"it has {', '.join(signatures)}"
             )
     together = [launch for launch in launches if launch.fits]
-    chosen = bool(together) and all(fits(signatures[launch.kernel]) for launch in together)
+    chosen = bool(together) and all(fits(signatures[launch.name]) for launch in together)
     return tuple(
         Step(
-            signatures[launch.kernel],
+            SIGNATURES[launch.library] if launch.library else signatures[launch.name],
             _sizes(launch.scratch, case),
             _sizes(launch.workspace, case),
             together=bool(launch.fits),
+            library=launch.library is not None,
         )
         for launch in launches
         if launch.fits in (None, chosen)

@@ -63,6 +63,8 @@ def instantiations(sets: tuple[str, ...], arches: tuple[str, ...]) -> list[Job]:
         for name in sets or suite.sets:
             for case in suite.cases(name) if name in suite.sets else ():
                 for step in (*plan(case), *plan(case, fits=lambda signature: True)):
+                    if step.library:
+                        continue
                     expression = instantiation(step.signature, case.flags)
                     for arch in arches:
                         jobs.setdefault((expression, arch), Job(step.signature, case.flags, arch))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,10 @@ from filelock import FileLock
 
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
-from harness.device import Outcome
+from harness.device import Outcome, library
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
-from harness.launch import Step, bind, own_memory, plan
+from harness.interval import Demand, Interval, inside
+from harness.launch import bind, own_memory, plan
 from harness.signature import KERNELS, Signature
 from harness.tensor import Field
 
@@ -114,9 +115,13 @@ class CudaDevice:
         """Compile the case's kernels to cubins, load them and upload the inputs."""
         return CudaProgram(self, case, target, inputs, fields)
 
-    def same_bytes(self, ours, expected: np.ndarray) -> bool:
-        """Whether an output on the GPU holds exactly the expected bytes."""
-        return bool((ours == _upload(expected)).all())
+    def accepts(self, ours, demanded: Demand) -> bool:
+        """Whether an output on the GPU holds exactly the demanded bytes, or nothing outside the interval."""
+        if isinstance(demanded, Interval):
+            # bf16 as well, which CuPy has not: the order of numbers is that of integers.
+            ends = (_upload(end) for end in (demanded.low, demanded.high))
+            return bool(inside(ours, *ends, demanded.dtype.itemsize).all())
+        return bool((ours == _upload(demanded)).all())
 
     def to_host(self, array, field: Field) -> np.ndarray:
         """A copy in host memory."""
@@ -193,18 +198,16 @@ class CudaProgram:
             return blocks <= device.multiprocessors * blocks_per_sm(kernel)
 
         self.steps = plan(case, device.kernels, fits)
-        self.kernels = tuple(compiled(step.signature) for step in self.steps)
-        self.functions = tuple(
-            load(kernel, step.together) for kernel, step in zip(self.kernels, self.steps, strict=True)
-        )
+        self.kernels = tuple(compiled(step.signature) for step in self.steps if not step.library)
         self.grids = tuple(kernel.launch.grid(case, device.multiprocessors) for kernel in self.kernels)
+        self.libraries = tuple(f"{s.signature.name} of {library.version()}" for s in self.steps if s.library)
         self.pristine = {name: _upload(value) for name, value in inputs.items()}
         self.inputs = {name: value.copy() for name, value in self.pristine.items()}
         self.outputs = {name: Guarded(field) for name, field in fields.items()}
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
         self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
-        self.arguments = tuple(self._arguments(step) for step in self.steps)
+        self.calls = tuple(self._calls())
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self.graph = None
         # A non-blocking stream would not wait for the copies above.
@@ -212,10 +215,8 @@ class CudaProgram:
 
     def launch(self) -> None:
         """Every launch in order on the current stream. Nothing here allocates or waits."""
-        for function, kernel, grid, arguments in zip(
-            self.functions, self.kernels, self.grids, self.arguments, strict=True
-        ):
-            function(grid, (kernel.launch.threads,), arguments)
+        for call in self.calls:
+            call()
 
     def run(self, poison: int, turn: int) -> Outcome:
         """Poison, launch or replay, wait, look for trespass.
@@ -261,17 +262,30 @@ class CudaProgram:
     def capture(self):
         """The launches as a CUDA graph."""
         with self.side_stream:
+            for call, step in zip(self.calls, self.steps, strict=True):
+                if step.library:
+                    call()  # which loads its machine code the first time, and must not do so during a capture
             self.side_stream.begin_capture()
             self.launch()
             return self.side_stream.end_capture()
 
-    def _arguments(self, step: Step) -> tuple:
+    def _calls(self) -> Iterator[Callable[[], None]]:
+        """Every launch with its arguments."""
         guarded = {**self.outputs, **self.workspace}
         arrays = {**self.inputs, **{name: memory.payload for name, memory in guarded.items()}, **self.scratch}
-        return tuple(
-            np.uint64(0) if value is None else value if not isinstance(value, int | float) else _scalar(kind, value)
-            for kind, value in bind(step, self.case, arrays)
-        )
+        kernels = iter(zip(self.kernels, self.grids, strict=True))
+        for step in self.steps:
+            bound = list(bind(step, self.case, arrays))
+            if step.library:
+                given = (value if isinstance(value, int) else value.data.ptr for _, value in bound)
+                yield partial(library.call_of(step.signature.name), *given)
+                continue
+            kernel, grid = next(kernels)
+            arguments = tuple(
+                np.uint64(0) if value is None else value if not isinstance(value, int | float) else _scalar(kind, value)
+                for kind, value in bound
+            )
+            yield partial(load(kernel, step.together), grid, (kernel.launch.threads,), arguments)
 
     def _trespass(self, poison: int) -> str:
         for kind, guarded in (("output", self.outputs), ("workspace", self.workspace)):

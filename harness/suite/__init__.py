@@ -54,8 +54,12 @@ class Suite:
         return suite_check.refusal(self.file, flags)
 
     def launches(self, case: Case) -> tuple[Launch, ...]:
-        """The kernels of a case, in launch order."""
-        return tuple(launch for launch in self.file.launches if suite_check.holds(launch.when, case.flags))
+        """The kernels and library calls of a case, in launch order."""
+        return tuple(
+            launch
+            for launch in self.file.launches
+            if suite_check.holds(launch.when, case.flags) and launch.takes(case.rows)
+        )
 
     def cases(self, set_name: str) -> tuple[Case, ...]:
         """The cases of a set, small ones first, then by id. Raises UsageError if there is no such set."""

@@ -54,6 +54,7 @@ def _problems(file: SuiteFile, stem: str, root: Path) -> Iterator[tuple[Route, s
     for index, launch in enumerate(file.launches):
         yield from _values_problems(file, ("launches", index, "when"), launch.when)
         yield from _memory_problems(file, ("launches", index), launch)
+        yield ("launches", index, "library"), _library_problem(launch)
     for name in REQUIRED_SETS:
         if name not in file.sets:
             yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
@@ -77,8 +78,16 @@ def _memory_problems(file: SuiteFile, route: Route, launch: Launch) -> Iterator[
     for name in launch.workspace.keys() & launch.scratch.keys():
         yield (
             (*route, "workspace", name),
-            f"'{name}' is scratch of {launch.kernel} already; a workspace is never zeroed",
+            f"'{name}' is scratch of {launch.name} already; a workspace is never zeroed",
         )
+
+
+def _library_problem(launch: Launch) -> str | None:
+    from harness.device.library import SIGNATURES
+
+    if launch.library is None or launch.library in SIGNATURES:
+        return None
+    return f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
 
 
 def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> Iterator[tuple[Route, str | None]]:

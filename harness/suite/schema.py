@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails
 
 from harness.case import FlagValue
@@ -58,12 +58,18 @@ class Exclusion(_Part):
 
 
 class Launch(_Part):
-    """One kernel of the recipe; launches run in the order written."""
+    """One kernel of the recipe, or one call of a library; launches run in the order written."""
 
-    kernel: Name
+    kernel: Name | None = None
     """Name of the `__global__` function in the recipe's `.cu`."""
+    library: Name | None = None
+    """In place of a kernel: a call that `harness/device/library.py` has. It needs a GPU."""
     when: dict[Name, Values] = {}
     """The flags for which it is launched; always, if absent."""
+    rows_at_most: Extent | None = None
+    """The most rows (M of a GEMM) for which it is launched; any number, if absent."""
+    rows_above: Extent | None = None
+    """It is launched for more rows (M of a GEMM) than this only."""
     scratch: dict[Name, Size] = {}
     """Memory the kernel needs: parameter name → bytes. All zero before the first launch, and again after the last.
     Bytes are an integer or an expression of `+`, `*`, `//`, brackets, integers and `rows`, `cols`, `elements`,
@@ -73,6 +79,22 @@ class Launch(_Part):
     fits: bool | None = None
     """`true`: its blocks wait for each other, so it is launched only where the device runs all of them at once.
     `false`: it is launched where they do not fit, or where the flags allow no launch of that kind."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Launch:
+        if (self.kernel is None) == (self.library is None):
+            raise ValueError("a launch has either the key 'kernel' or the key 'library'")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Of the kernel, or of the library's call."""
+        return str(self.kernel or self.library)
+
+    def takes(self, rows: int) -> bool:
+        """Whether it is launched for so many rows."""
+        few_enough = self.rows_at_most is None or rows <= self.rows_at_most
+        return few_enough and (self.rows_above is None or rows > self.rows_above)
 
 
 class Block(_Part):

@@ -1,0 +1,131 @@
+"""Calls into GPU libraries, which a suite lists among its launches: `- library: cublas_gemm`.
+
+cuBLAS is called through its C interface, in the copy that torch brings along: CuPy refuses it while a stream captures,
+and torch would have it allocate. The workspace is ours, set once, so that a call neither allocates nor waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness.errors import LaunchError
+from harness.signature import CallParameter, Signature
+
+WORKSPACE = 32 << 20  # bytes; what NVIDIA recommends for cuBLAS on Hopper
+
+_R_32F, _R_16BF = 0, 14  # cudaDataType
+_COMPUTE_32F = 68  # cublasComputeType_t: fp32 products of bf16, fp32 sums
+_OP_N, _OP_T = 0, 1
+_DEFAULT = -1  # cublasGemmAlgo_t: the library's own choice
+_SUCCESS = 0
+
+
+def _pointer(name: str, kind: str) -> CallParameter:
+    return CallParameter(kind, name, pointer=True, optional=False)
+
+
+def _integer(name: str) -> CallParameter:
+    return CallParameter("int", name, pointer=False, optional=False)
+
+
+# What a call takes, as the signature of a kernel says it. acc (M, N) = a_decoded (M, K) * b_decoded (N, K)^T
+SIGNATURES = {
+    "cublas_gemm": Signature(
+        Path(__file__),
+        "cublas_gemm",
+        1,
+        template=(),
+        call=(
+            _pointer("a_decoded", "bf16"),
+            _pointer("b_decoded", "bf16"),
+            _pointer("acc", "float"),
+            *map(_integer, "MKN"),
+        ),
+    )
+}
+
+
+def call_of(name: str) -> Callable[..., None]:
+    """The function behind a signature: addresses and integers in its order, queued on CuPy's current stream."""
+    return {"cublas_gemm": lambda a, b, acc, m, k, n: gemm(a, b, acc, _R_32F, m, k, n)}[name]
+
+
+def gemm(a: int, b: int, out: int, kind: int, m: int, k: int, n: int) -> None:
+    """out (M, N) = a (M, K) * b (N, K)^T of bf16 with fp32 sums, all row-major; addresses of GPU memory.
+
+    kind: cudaDataType of out. Queued on CuPy's current stream.
+    """
+    import cupy
+
+    library, handle, workspace = _opened(cupy.cuda.Device().id)
+    stream = ctypes.c_void_p(cupy.cuda.get_current_stream().ptr)
+    _check("cublasSetStream", library.cublasSetStream_v2(handle, stream))
+    # A new stream takes the workspace away.
+    pointer, size = ctypes.c_void_p(workspace.data.ptr), ctypes.c_size_t(WORKSPACE)
+    _check("cublasSetWorkspace", library.cublasSetWorkspace_v2(handle, pointer, size))
+    # cuBLAS counts along columns first: to it a row-major (M, N) is an (N, M), and out^T = b * a^T.
+    one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    _check(
+        "cublasGemmEx",
+        library.cublasGemmEx(
+            handle, _OP_T, _OP_N, n, m, k,
+            ctypes.byref(one), ctypes.c_void_p(b), _R_16BF, k, ctypes.c_void_p(a), _R_16BF, k,
+            ctypes.byref(zero), ctypes.c_void_p(out), kind, n, _COMPUTE_32F, _DEFAULT,
+        ),
+    )  # fmt: skip
+
+
+def bf16_product(m: int, k: int, n: int) -> Callable[[], None]:
+    """A product of two normal matrices, bf16 in and out, as a call: what a GEMM of this shape costs without NVFP4."""
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(m + k + n)
+    a, b, out = (
+        torch.randn(shape, device="cuda", generator=generator).bfloat16() for shape in ((m, k), (n, k), (m, n))
+    )
+    torch.cuda.synchronize()
+    # The tensors live as long as the call does.
+    return lambda: gemm(a.data_ptr(), b.data_ptr(), out.data_ptr(), _R_16BF, m, k, n)
+
+
+def version() -> str:
+    """`cuBLAS 13.1.0`, of the library that is called."""
+    import cupy
+
+    library, handle, _ = _opened(cupy.cuda.Device().id)
+    number = ctypes.c_int()
+    _check("cublasGetVersion", library.cublasGetVersion_v2(handle, ctypes.byref(number)))
+    major, rest = divmod(number.value, 10000)
+    return f"cuBLAS {major}.{rest // 100}.{rest % 100}"
+
+
+@cache
+def _opened(device: int) -> tuple[Any, ctypes.c_void_p, Any]:
+    """The library, a handle for one GPU, and its workspace."""
+    import cupy
+
+    library, handle = _load(), ctypes.c_void_p()
+    _check("cublasCreate", library.cublasCreate_v2(ctypes.byref(handle)))
+    return library, handle, cupy.empty(WORKSPACE, cupy.uint8)
+
+
+def _load() -> ctypes.CDLL:
+    import torch
+
+    # torch has it loaded, so that its name alone finds it.
+    names = [f"libcublas.so.{(torch.version.cuda or '').partition('.')[0]}", "libcublas.so"]
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise LaunchError(f"cuBLAS cannot be loaded: there is no {' and no '.join(names)} beside torch {torch.__version__}")
+
+
+def _check(call: str, status: int) -> None:
+    if status != _SUCCESS:
+        raise LaunchError(f"{call} returned status {status}; see cublasStatus_t")
