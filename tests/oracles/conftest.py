@@ -100,6 +100,8 @@ DEFAULTS = {
     },
 }
 
+DEFAULTS["gemm"] = {**DEFAULTS["gemm_ordered"], "route": "mma"}
+
 MakeCase = Callable[..., Case]
 
 
@@ -130,12 +132,12 @@ def make_group() -> MakeCase:
 
 @pytest.fixture
 def make_gemm() -> MakeCase:
-    """`make_gemm((M, K, N), input="normal", **flags)`: a case of gemm_ordered."""
+    """`make_gemm((M, K, N), input="normal", recipe="gemm_ordered", **flags)`: a case of two operands."""
 
-    def make(shape: tuple[int, int, int], input: str = "normal", **flags: object) -> Case:
-        defaults = Flags(DEFAULTS["gemm_ordered"])
+    def make(shape: tuple[int, int, int], input: str = "normal", recipe: str = "gemm_ordered", **flags: object) -> Case:
+        defaults = Flags(DEFAULTS[recipe])
         rows, cols, n = shape
-        return Case("gemm_ordered", defaults.replace(**flags), rows, cols, input, defaults=defaults, n=n)
+        return Case(recipe, defaults.replace(**flags), rows, cols, input, defaults=defaults, n=n)
 
     return make
 

@@ -1,0 +1,65 @@
+"""A GEMM in any order in torch, the second witness of NUMERICS 10.2, derived apart from the NumPy oracle.
+
+An fp32 addition, or one that cuts, is off by at most 2^-23 of its result, and no partial sum is larger than all terms
+together; an output of K terms is the result of K of them. What this leaves the accumulator, `torch_gemm.finished` takes
+through the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from harness.case import Case
+from harness.errors import ContractError
+from harness.interval import Interval
+from harness.oracles import torch_layout as layout
+from harness.oracles.torch_gemm import finished, values
+from harness.oracles.torch_source import DTYPES
+
+_SLAB = 1 << 24  # elements of the output that are bounded at one time
+_INF = float("inf")
+
+
+def bounded(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor | Interval:
+    """The output (M, N) where its sums are exact, else between what it must be.
+
+    tensors: as `gemm_operands.inputs` names them, of the shapes that the case demands
+    """
+    a, b = (values(case, tensors, name).double() for name in ("a", "b"))
+    shape = (case.rows, case.n)
+    kinds = (DTYPES[case.flags.dtype], DTYPES[case.flags.dtype], torch.float64, torch.float64)
+    low, high, sums, sizes = (torch.empty(shape, dtype=kind, device=a.device) for kind in kinds)
+    for at in layout.slabs(*shape, _SLAB):
+        rows, cols = at
+        total = torch.mm(a[rows], b[cols].T) + 0.0  # -0 becomes +0, which no sum leaves
+        if case.input == "exact_sum":
+            low[at] = finished(case, tensors, at, total.float())
+            continue
+        sums[at] = total
+        sizes[at] = torch.mm(a[rows].abs(), b[cols].abs().T)
+        off = sizes[at] * (case.cols / 2**23)
+        low[at], high[at] = _between(case, tensors, at, _inward(total - off, _INF), _inward(total + off, -_INF))
+    return low if case.input == "exact_sum" else Interval(low, high, sums, sizes)
+
+
+def _inward(end: torch.Tensor, direction: float) -> torch.Tensor:
+    """The float32 at a float64, or the next one in the direction."""
+    near = end.float()
+    short = near < end if direction > 0 else near > end
+    return torch.where(short, torch.nextafter(near, torch.full_like(near, direction)), near)
+
+
+def _between(
+    case: Case, tensors: Mapping[str, torch.Tensor], at: tuple[slice, slice], first: torch.Tensor, last: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The lowest and the highest output for accumulators from `first` to `last`."""
+    least = torch.zeros_like(first).clamp(first, last)  # of their magnitudes
+    ends = [finished(case, tensors, at, acc) for acc in (first, last)]
+    nans = sum(output.isnan().int() for output in (*ends, finished(case, tensors, at, least)))
+    if ((nans == 1) | (nans == 2)).any():
+        raise ContractError(f"{case.recipe}: whether an output is a NaN depends on the order of its sum")
+    below, above = ends
+    swapped = (above < below) | ((above == below) & above.signbit() & ~below.signbit())
+    return torch.where(swapped, above, below), torch.where(swapped, below, above)
