@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness import stats
+from harness.baseline import baseline_id, baseline_of, product, product_bytes, tflops
 from harness.case import Case
 from harness.clock import Clock, pilot, sample
 from harness.device import Device, Outcome
 from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
 from harness.roofline import bytes_moved
-from harness.suite import suite_of
-from harness.tensor import round_up
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 
@@ -46,7 +45,7 @@ class Timing:
     """Times of one case. seconds: one a round; exposed: rounds in which the GPU waited for the host; moved: bytes.
 
     baseline: seconds of the baseline, one before each round
-    code: digest of machine code and grids, the same for two runs whose GPUs did the same
+    code: digest of machine code, grids and libraries, the same for two runs whose GPUs did the same
     """
 
     seconds: list[float]
@@ -58,9 +57,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a case is compared with, ready to run. program: None if it cannot be, because of `why_not`; moved: bytes"""
+    """What a case is compared with, ready to run. enqueue: None if it cannot be, because of `why_not`; moved: bytes"""
 
-    program: Any = None
+    enqueue: Callable[[], None] | None = None
     moved: int = 0
     why_not: str = ""
 
@@ -84,29 +83,29 @@ class Bench:
         self.device = device
         self.clock = clock
         self.roofline_gbps = roofline_gbps
-        self._baselines: dict[str, Baseline] = {}  # case id → the baselines of one shape
+        self._baselines: dict[str, Baseline] = {}  # `baseline_id` → the baselines of one shape
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """The verified result with times; without, and with another verdict, if the timed launches did wrong."""
-        of = baseline_of(case)
-        baseline = Baseline() if case.id == of.id else self._baseline(of)
+        itself = case.id == baseline_id(case)
+        baseline = Baseline() if itself else self._baseline(case)
         try:
             timing = self._measure(case, baseline, record)
         except WrongBytesError as wrong:
             return _spoiled(verified, wrong.verdict, wrong.reason)
         except LaunchError as error:
             return _spoiled(verified, Verdict.LAUNCH_ERROR, f"while timing: {error}")
-        if case.id == of.id:
+        if itself:
             baseline, timing = replace(baseline, moved=timing.moved), replace(timing, baseline=timing.seconds)
-        return replace(verified, times=self._times(case, timing, of, baseline))
+        return replace(verified, times=self._times(case, timing, baseline))
 
     def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
         expected, program = self._prepare(case)
         theirs: list[float] = []
 
         def before_round() -> None:
-            if baseline.program:
-                theirs.extend(sample(self.clock, baseline.program.enqueue, 1))
+            if baseline.enqueue:
+                theirs.extend(sample(self.clock, baseline.enqueue, 1))
                 self.clock.exposed.pop()  # which tells of the case's own rounds
             self.clock.flush()
 
@@ -132,18 +131,28 @@ class Bench:
         if outcome.trespass:
             raise WrongBytesError(Verdict.OUT_OF_BOUNDS, f"after timing: {outcome.trespass}")
         wrong = [
-            name for name in expected.fields if not self.device.same_bytes(outcome.outputs[name], expected.values[name])
+            name for name in expected.fields if not self.device.accepts(outcome.outputs[name], expected.values[name])
         ]
         if wrong:
             raise WrongBytesError(Verdict.NONDETERMINISTIC, f"after timing, bytes differ in {', '.join(wrong)}")
 
     def _baseline(self, case: Case) -> Baseline:
-        """Verified and warmed up once a shape and mode; what belongs to another shape is let go."""
-        if case.id not in self._baselines:
-            kept = {mode: replace(case, mode=mode).id for mode in ("eager", "graph")}
-            self._baselines = {key: value for key, value in self._baselines.items() if key in kept.values()}
-            self._baselines[case.id] = self._ready(case)
-        return self._baselines[case.id]
+        """Of a case: verified and warmed up once a shape and mode; what belongs to another shape is let go."""
+        name = baseline_id(case)
+        if name not in self._baselines:
+            kept = [baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")]
+            self._baselines = {key: value for key, value in self._baselines.items() if key in kept}
+            self._baselines[name] = self._product(case) if case.n else self._ready(baseline_of(case))
+        return self._baselines[name]
+
+    def _product(self, case: Case) -> Baseline:
+        try:
+            enqueue = product(case, self.clock)
+            with self.clock.stream:
+                pilot(self.clock, enqueue, WARM_UP, PILOT)
+        except LaunchError as error:
+            return Baseline(why_not=str(error))
+        return Baseline(enqueue, product_bytes(case))
 
     def _ready(self, case: Case) -> Baseline:
         verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
@@ -157,9 +166,9 @@ class Bench:
             self._judge(program.outcome(_POISON), expected)
         except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
             return Baseline(why_not=str(error))
-        return Baseline(program, bytes_moved(case, program.steps, expected.inputs, expected.fields))
+        return Baseline(program.enqueue, bytes_moved(case, program.steps, expected.inputs, expected.fields))
 
-    def _times(self, case: Case, timing: Timing, of: Case, baseline: Baseline) -> dict[str, Any]:
+    def _times(self, case: Case, timing: Timing, baseline: Baseline) -> dict[str, Any]:
         found = stats.summarize([1e6 * value for value in timing.seconds])
         rounds = len(timing.seconds)
         gbps = timing.moved / found.median / 1e3
@@ -182,37 +191,18 @@ class Bench:
             "gbps": round(gbps, 1),
             "roofline_gbps": round(self.roofline_gbps, 1),
             "roofline_percent": round(100 * gbps / self.roofline_gbps, 2),
-            "baseline": of.id,
+            "baseline": baseline_id(case),
             "baseline_us": baseline_us and round(baseline_us, 3),
             "baseline_percent": baseline_us and round(baseline.moved / baseline_us / 10 / self.roofline_gbps, 2),
             "baseline_ratio": baseline_us and round(baseline_us / found.median, 4),
             "code": timing.code,
             "measured": "; ".join(words),
-        }
-
-
-def baseline_of(case: Case) -> Case:
-    """What every ratio is taken against: the production training recipe on the same shape and input, launched alike.
-
-    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike; a
-    GEMM with the quantization of its A, which has whole blocks of rows.
-    """
-    rows, cols = case.grouped.matrix if case.tensors else (case.rows, case.cols)
-    if case.n:
-        rows = round_up(rows, suite_of("per_tensor").file.multiple_of)
-    defaults = suite_of("per_tensor").defaults
-    flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
-    return Case("per_tensor", flags, rows, cols, case.input, case.mode, defaults, case.where)
-
-
-def baseline_first(case: Case) -> tuple[int, int, int, bool]:
-    """Sort key that puts the cases of a shape together, and before them the baseline they are compared with."""
-    baseline = baseline_of(case)
-    return baseline.elements, baseline.rows, baseline.cols, case.id != baseline.id
+        } | ({"tflops": round(tflops(case, found.median), 1)} if case.n else {})
 
 
 def _digest(program: Any) -> str:
     parts = [(kernel.sass_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
+    parts += program.libraries
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -22,9 +22,11 @@ _VERIFY_COLUMNS = (
 )  # fmt: skip
 _TIME_COLUMNS = (
     "median_us", "q1_us", "q3_us", "min_us", "rounds", "relative_error", "exposed", "bytes", "gbps", "roofline_gbps",
-    "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "measured",
+    "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "tflops",
+    "measured",
 )  # fmt: skip
 _MODES = ("eager", "graph")
+_RATE = "TFLOP/s"
 
 
 def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
@@ -54,7 +56,7 @@ def write_bench(run_dir: Path, header: Header, records: Sequence[Record]) -> lis
     facts = facts_of(header)
     page = _page(
         "bench.html.j2", facts=facts, pairs=_rows(pairs), table=_rows(table), untimed=untimed, modes=_MODES,
-        widest=max([100.0, *table["roofline_percent"]]),
+        widest=max([100.0, *table["roofline_percent"]]), rate=_RATE if f"graph {_RATE}" in pairs.columns else "",
     )  # fmt: skip
     text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(spelled(pairs))]
     if untimed:
@@ -84,7 +86,10 @@ def bench_table(timed: Sequence[Record]) -> pd.DataFrame:
 
 
 def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
-    """One row for what eager and graph have in common, with a column of each for time, % of copy and ratio."""
+    """One row for what eager and graph have in common, with a column of each for time, % of copy and ratio.
+
+    And for TFLOP/s, if there is a GEMM.
+    """
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in timed:
         named, times = _named(record), record["times"]
@@ -95,7 +100,11 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
         row[f"{mode} %"] = times["roofline_percent"]
         row[f"{mode} x"] = times["baseline_ratio"]
         row[f"{mode} base %"] = times.get("baseline_percent")
-    columns = [f"{mode} {unit}" for unit in ("us", "%", "x", "base %") for mode in _MODES]
+        row[f"{mode} {_RATE}"] = times.get("tflops")
+    units = ["us", "%", "x", "base %"]
+    if any("tflops" in record["times"] for record in timed):
+        units.append(_RATE)
+    columns = [f"{mode} {unit}" for unit in units for mode in _MODES]
     table = pd.DataFrame(rows.values(), columns=["recipe", "flags", "shape", "input", "MB", *columns])
     table[columns] = table[columns].astype(float)
     table.insert(7, "difference us", table["eager us"] - table["graph us"])
@@ -145,7 +154,8 @@ def facts_of(header: Header) -> dict[str, str]:
         "command": header["command"],
         "columns": "MB: read + written; us: median time; difference: eager - graph; %: of the copy roofline; x: times "
         "as fast as the baseline, per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of "
-        "its size), input and mode in this run, in turns with it; base %: of the baseline",
+        "its size), input and mode in this run, in turns with it; of a GEMM it is cuBLAS, bf16 in and out, on the same "
+        "shape and in the same mode; base %: of the baseline",
         "published, on another chip against another baseline, as times of this baseline's": (
             "per_token 0.49-0.77, with rht 0.59-0.88 (Transformer Engine pull request 3045); grouped 0.41-0.77 and "
             "0.50-0.94 (2743); 1 / x is what compares with them"

@@ -23,7 +23,8 @@ import harness.report
 import harness.roofline
 import harness.runner.bench_plugin
 import harness.verify
-from harness.bench import FEWEST, MOST, Bench, Recorder, baseline_first, baseline_of
+from harness.baseline import baseline_first, baseline_of
+from harness.bench import FEWEST, MOST, Bench, Recorder
 from harness.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
@@ -62,6 +63,7 @@ class FakeProgram:
 
     kernels = (SimpleNamespace(sass_digest="abc", expression="toy<bf16>"),)
     grids = ((1, 1, 1),)
+    libraries = ()
     steps = ()
 
     def __init__(self, gpu: FakeGpu, case_id: str):
@@ -106,8 +108,8 @@ class FakeGpu:
     def prepare(self, case, target, inputs, fields) -> FakeProgram:
         return FakeProgram(self, case.id)
 
-    def same_bytes(self, ours: np.ndarray, expected: np.ndarray) -> bool:
-        return ours.tobytes() == expected.tobytes()
+    def accepts(self, ours: np.ndarray, demanded: np.ndarray) -> bool:
+        return ours.tobytes() == demanded.tobytes()
 
     def verify(self, case, device, numpy_largest=0) -> Result:
         self.verified.append(case.id)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.bench import baseline_of
+from harness.baseline import baseline_first, baseline_id, product_bytes, tflops
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
@@ -168,9 +168,17 @@ def test_what_a_product_costs():
         EmulatorDevice().admit(replace(CASE, rows=272, cols=256, n=256))
 
 
-def test_the_baseline_of_a_product_quantizes_its_a():
-    baseline = baseline_of(replace(CASE, rows=1, cols=4096))
-    assert (baseline.recipe, baseline.rows, baseline.cols, baseline.n) == ("per_tensor", 16, 4096, 0)
+def test_the_baseline_of_a_product_is_that_of_a_library_on_its_shape_and_in_its_mode():
+    graph = replace(CASE, mode="graph")
+    assert [baseline_id(case) for case in (CASE, graph)] == [
+        "cublas/bf16/48x80x32/normal/eager",
+        "cublas/bf16/48x80x32/normal/graph",
+    ]
+    assert product_bytes(CASE) == 2 * (48 * 80 + 32 * 80 + 48 * 32)
+    assert tflops(CASE, microseconds=0.5) == pytest.approx(2 * 48 * 80 * 32 / 0.5e-6 / 1e12)
+    larger = replace(CASE, rows=64)
+    ordered = sorted([replace(larger, input="ties"), graph, larger, CASE], key=baseline_first)
+    assert [case.rows for case in ordered] == [48, 48, 64, 64]
 
 
 # Inputs

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from grouped_toy import Toy
 
-from harness.bench import baseline_first, baseline_of
+from harness.baseline import baseline_first, baseline_of
 from harness.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError

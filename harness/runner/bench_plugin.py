@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from harness import roofline
-from harness.bench import METHOD, Bench, baseline_first
+from harness.baseline import baseline_first
+from harness.bench import METHOD, Bench
 from harness.clock import Clock, GpuClock
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
@@ -80,7 +81,8 @@ class BenchRun:
             return None
         ratio = times["baseline_ratio"]
         against = f", {ratio:.2f}x baseline" if ratio else ""
-        return "passed", ".", f"{times['median_us']:,.1f} us, {times['roofline_percent']:.0f} % of copy{against}"
+        rate = f"{times['tflops']:,.1f} TFLOP/s" if "tflops" in times else f"{times['roofline_percent']:.0f} % of copy"
+        return "passed", ".", f"{times['median_us']:,.1f} us, {rate}{against}"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:

@@ -1,0 +1,60 @@
+"""What every ratio is taken against: timed in the same run, launched alike.
+
+A quantizer is held against the production training recipe on the same shape and input, a GEMM against cuBLAS on bf16
+operands of the same shape, with a bf16 output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.case import Case
+from harness.clock import Clock
+from harness.suite import suite_of
+
+
+def baseline_of(case: Case) -> Case:
+    """The production recipe on the case's shape and input; of a GEMM see `product`.
+
+    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike.
+    """
+    rows, cols = case.grouped.matrix if case.tensors else (case.rows, case.cols)
+    defaults = suite_of("per_tensor").defaults
+    flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
+    return Case("per_tensor", flags, rows, cols, case.input, case.mode, defaults, case.where)
+
+
+def baseline_id(case: Case) -> str:
+    """The case id of what a case is held against; of a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has."""
+    return f"cublas/bf16/{case.shape}/normal/{case.mode}" if case.n else baseline_of(case).id
+
+
+def baseline_first(case: Case) -> tuple[int, int, int, bool]:
+    """Sort key that puts the cases of a shape together, and before them the baseline they are compared with."""
+    shape = case if case.n else baseline_of(case)
+    return shape.elements, shape.rows, shape.cols, case.id != baseline_id(case)
+
+
+def product(case: Case, clock: Clock) -> Callable[[], None]:
+    """What a GEMM is held against, as a call or as a graph, queued on the clock's stream."""
+    from harness.device import library
+
+    call = library.bf16_product(case.rows, case.cols, case.n)
+    if case.mode == "eager":
+        return call
+    with clock.stream as stream:
+        call()  # which loads its machine code, and must not do so during a capture
+        stream.begin_capture()
+        call()
+        graph = stream.end_capture()
+    return lambda: graph.launch(clock.stream)
+
+
+def product_bytes(case: Case) -> int:
+    """What that reads and writes."""
+    return 2 * case.elements
+
+
+def tflops(case: Case, microseconds: float) -> float:
+    """10^12 multiplications and additions a second, of a GEMM."""
+    return 2e-6 * case.terms / microseconds

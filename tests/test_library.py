@@ -1,0 +1,289 @@
+"""Calls of GPU libraries: how cuBLAS is called, by a stand-in that computes what it is asked for, and the suites'."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import harness.baseline
+import harness.bench
+from harness.baseline import product
+from harness.bench import Bench
+from harness.commands.compile import instantiations
+from harness.device import library
+from harness.device.emulator import EmulatorDevice
+from harness.errors import LaunchError, SuiteError
+from harness.launch import bind, own_memory, plan
+from harness.suite import find_case, load_suite, suite_of
+from harness.verdict import Result, Verdict
+from harness.verify import verify
+
+CASE = find_case("gemm/route=library,epilogue=per_token/128x128x256/normal/eager")
+BF16 = np.dtype(ml_dtypes.bfloat16)
+KINDS = {0: np.dtype(np.float32), 14: BF16}
+
+
+class FakeCublas:
+    """cublasGemmEx on host memory, columns first, as its manual says. `calls` in their order; `status` of all."""
+
+    def __init__(self):
+        self.calls: list[str] = []
+        self.status = 0
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            self.calls.append(name)
+            return self.status
+
+        return call
+
+    def cublasGemmEx(  # noqa: N802 - as the library calls it
+        self,
+        handle,
+        transa,
+        transb,
+        m,
+        n,
+        k,
+        alpha,
+        a,
+        a_kind,
+        lda,
+        b,
+        b_kind,
+        ldb,
+        beta,
+        c,
+        c_kind,
+        ldc,
+        compute,
+        algo,
+    ):
+        """C (m, n) = alpha * op(A) * op(B) + beta * C"""
+        self.calls.append("cublasGemmEx")
+        assert (compute, algo, beta._obj.value) == (68, -1, 0)
+
+        def matrix(pointer, kind, leading, columns):
+            kind = KINDS[kind]
+            memory = (ctypes.c_char * (leading * columns * kind.itemsize)).from_address(pointer.value)
+            return np.frombuffer(memory, kind).reshape(columns, leading).T
+
+        op_a = matrix(a, a_kind, lda, m if transa else k)[: k if transa else m]
+        op_b = matrix(b, b_kind, ldb, k if transb else n)[: n if transb else k]
+        op_a, op_b = (x.T if flag else x for x, flag in ((op_a, transa), (op_b, transb)))
+        result = alpha._obj.value * (op_a.astype(np.float32) @ op_b.astype(np.float32))
+        matrix(c, c_kind, ldc, n)[:m] = result
+        return self.status
+
+
+@pytest.fixture
+def cublas(monkeypatch):
+    fake = FakeCublas()
+    memory = SimpleNamespace(data=SimpleNamespace(ptr=4096))
+    cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=0), get_current_stream=lambda: SimpleNamespace(ptr=77))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=lambda *_: memory, uint8=np.uint8))
+    monkeypatch.setattr(library, "_load", lambda: fake)
+    library._opened.cache_clear()
+    yield fake
+    library._opened.cache_clear()
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 16, 48), (5, 32, 16), (64, 16, 32)])
+def test_the_product_is_that_of_rows_by_rows(cublas, m, k, n):
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(-8, 8, shape).astype(BF16) for shape in ((m, k), (n, k)))
+    for kind, dtype in KINDS.items():
+        out = np.full((m, n), np.nan, dtype)
+        library.gemm(a.ctypes.data, b.ctypes.data, out.ctypes.data, kind, m, k, n)
+        expected = a.astype(np.float32) @ b.astype(np.float32).T
+        np.testing.assert_array_equal(out.astype(np.float32), expected.astype(dtype).astype(np.float32))
+
+
+def test_the_stream_comes_before_its_workspace_and_a_handle_is_made_once(cublas):
+    x = np.zeros((16, 16), np.float32)
+    for _ in range(2):
+        library.gemm(x.ctypes.data, x.ctypes.data, x.ctypes.data, 0, 1, 16, 16)
+    once = ["cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmEx"]
+    assert cublas.calls == ["cublasCreate_v2", *once, *once]
+
+
+def test_a_status_is_a_launch_error(cublas):
+    cublas.status = 13
+    with pytest.raises(LaunchError, match="cublasCreate returned status 13"):
+        library.gemm(0, 0, 0, 0, 1, 16, 16)
+
+
+def test_a_launch_binds_the_library_by_the_names_of_its_arguments(cublas):
+    step = plan(CASE)[1]
+    arrays = {name: f"<{name}>" for name in own_memory(plan(CASE))[1]}
+    assert step.library
+    assert [value for _, value in bind(step, CASE, arrays)] == ["<a_decoded>", "<b_decoded>", "<acc>", 128, 128, 256]
+    a, b, acc = np.ones((128, 128), BF16), np.full((256, 128), 2, BF16), np.zeros((128, 256), np.float32)
+    library.call_of("cublas_gemm")(*(x.ctypes.data for x in (a, b, acc)), 128, 128, 256)
+    assert (acc == 256).all()
+
+
+def test_the_launches_of_both_routes_and_their_memory():
+    def launched(case_id):
+        return [step.signature.name for step in plan(find_case(case_id))]
+
+    assert launched(CASE.id) == ["gemm_decode", "cublas_gemm", "gemm_epilogue", "gemm_post_scale"]
+    assert launched("gemm/default/64x16x16/normal/eager") == ["gemm_skinny"]
+    assert launched("gemm/default/65x16x16/normal/eager") == ["gemm"]
+    assert launched("gemm/epilogue=per_token/1x128x128/normal/eager") == ["gemm_skinny", "gemm_post_scale"]
+    _, workspace = own_memory(plan(CASE))
+    assert workspace == {"a_decoded": 2 * 128 * 128, "b_decoded": 2 * 256 * 128, "acc": 4 * 128 * 256}
+
+
+def test_a_library_is_not_emulated_and_not_compiled():
+    result = verify(CASE, EmulatorDevice())
+    assert (result.verdict, result.reason) == (
+        Verdict.EXCLUDED,
+        "capability: cublas_gemm is machine code of a library, which needs a GPU",
+    )
+    assert {job.signature.path.suffix for job in instantiations(("bench",), ("sm_90a",))} == {".cu"}
+
+
+# Suites
+
+TEXT = """\
+recipe: routed
+contract: NUMERICS 0
+gemm: true
+axes: {dtype: [bf16]}
+launches:
+  - library: cublas_gemm
+  - kernel: small
+    rows_at_most: 4
+  - kernel: large
+    rows_above: 4
+sets: {smoke: &one [{shapes: [[4, 16, 16], [5, 16, 16]], inputs: [normal]}], full: *one, bench: *one}
+"""
+
+
+def written(folder, text):
+    path = folder / "suites" / "routed.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    return load_suite(path)
+
+
+def test_launches_by_rows(tmp_path):
+    suite = written(tmp_path, TEXT)
+    names = [[launch.name for launch in suite.launches(case)] for case in suite.cases("smoke")]
+    assert names == [["cublas_gemm", "small"], ["cublas_gemm", "large"]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "sentence"),
+    [
+        ("library: cublas_gemm", "library: cublas_gem", 6, "no library call 'cublas_gem'; did you mean 'cublas_gemm'?"),
+        ("- kernel: small", "- kernel: small\n    library: cublas_gemm", 7, "either the key 'kernel' or the key 'lib"),
+        ("- kernel: small\n   ", "-", 7, "a launch has either the key 'kernel' or the key 'library'"),
+        ("rows_above: 4", "rows_above: none", 10, "rows_above has 'none' where a positive integer belongs"),
+        ("rows_above", "rows_over", 10, "unknown key 'rows_over'; did you mean 'rows_above'?"),
+    ],
+)
+def test_a_mistake_in_a_launch(tmp_path, old, new, line, sentence):
+    with pytest.raises(SuiteError) as caught:
+        written(tmp_path, TEXT.replace(old, new))
+    assert sentence in str(caught.value)
+    assert caught.value.where.endswith(f"routed.yaml:{line}")
+
+
+# The baseline of a GEMM
+
+
+class FakeClock:
+    """Time that only targets move on."""
+
+    words = "a fake clock"
+
+    def __init__(self):
+        self.now = 0.0
+        self.exposed: list[bool] = []
+        self.stream = nullcontext(SimpleNamespace(begin_capture=self.begin, end_capture=self.end))
+        self.captured = None
+
+    def __call__(self):
+        self.exposed.append(False)
+        return self.now
+
+    def flush(self):
+        """Nothing to flush."""
+
+    def begin(self):
+        self.captured = []
+
+    def end(self):
+        graph, self.captured = SimpleNamespace(launch=lambda stream: self.pass_time(50e-6)), None
+        return graph
+
+    def pass_time(self, seconds):
+        if self.captured is not None:
+            self.captured.append(seconds)
+        else:
+            self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    fake = FakeClock()
+    monkeypatch.setattr(library, "bf16_product", lambda m, k, n: lambda: fake.pass_time(60e-6))
+    return fake
+
+
+@pytest.mark.parametrize(("mode", "microseconds"), [("eager", 60), ("graph", 50)])
+def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mode, microseconds):
+    case = find_case(f"gemm/default/1024x1024x1024/normal/{mode}")
+    output = np.zeros(4, np.uint8)
+    program = SimpleNamespace(
+        kernels=(), grids=(), libraries=(), steps=(), poison=lambda byte: None,
+        enqueue=lambda: clock.pass_time(100e-6),
+        outcome=lambda poison: SimpleNamespace(trespass="", outputs={"o": output}),
+    )  # fmt: skip
+    device = SimpleNamespace(targets=("sm_90a",), prepare=lambda *_: program, accepts=lambda ours, demanded: True)
+    expected = SimpleNamespace(inputs={}, fields={"o": None}, values={"o": output})
+    monkeypatch.setattr(harness.bench, "expect", lambda *_: expected)
+
+    def record(target, setup, rounds):
+        seconds = []
+        for _ in range(rounds):
+            setup()
+            start = clock()
+            target()
+            seconds.append(clock() - start)
+        return seconds
+
+    bench = Bench(device, clock, 4000.0)
+    times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), record).times
+    assert times["baseline"] == f"cublas/bf16/1024x1024x1024/normal/{mode}"
+    assert times["baseline_us"] == pytest.approx(microseconds)
+    assert times["baseline_ratio"] == pytest.approx(microseconds / 100)
+    assert times["tflops"] == pytest.approx(2 * 1024**3 / 100e-6 / 1e12, rel=0.01)
+    assert times["baseline_percent"] == pytest.approx(3 * 2 * 1024**2 / microseconds / 1e3 / 4000 * 100, rel=0.01)
+
+
+def test_without_the_library_there_is_no_ratio_and_a_reason(clock, monkeypatch):
+    def fail(case, clock):
+        raise LaunchError("cuBLAS cannot be loaded")
+
+    monkeypatch.setattr(harness.bench, "product", fail)
+    baseline = Bench(SimpleNamespace(), clock, 4000.0)._baseline(find_case("gemm/default/64x64x64/normal/eager"))
+    assert (baseline.enqueue, baseline.why_not) == (None, "cuBLAS cannot be loaded")
+
+
+def test_a_graph_of_the_product_is_captured_after_a_first_call(clock):
+    product(find_case("gemm/default/64x64x64/normal/graph"), clock)
+    assert clock.now == pytest.approx(60e-6)  # not the captured one
+
+
+def test_other_recipes_keep_their_baseline():
+    case = suite_of("per_token").cases("bench")[0]
+    assert harness.baseline.baseline_id(case).startswith("per_tensor/rht=true,rounding=sr/")
