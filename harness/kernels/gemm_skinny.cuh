@@ -19,7 +19,9 @@ struct GemmSkinny {
 
   // Stages a warp has on the way or at hand: what registers and shared memory allow.
   template <int narrow>
-  static constexpr int kDepth = narrow == 8 ? 1 : narrow == 2 ? 3 : 2;
+  static constexpr int kDepth = narrow == 8   ? 1
+                                : narrow == 2 ? 3
+                                              : 2;
 
   // What a warp has in shared memory of a stage
   template <int narrow>
