@@ -77,7 +77,7 @@ class GlobalShadow:
         if access.strong:
             blocks = np.broadcast_to(block, shape).reshape(-1)
             addresses = place.storage.address + np.broadcast_to(index, shape).reshape(-1) * access.bytes
-            self.published.atomic(addresses, blocks, self.now, access.releases)
+            self.published.atomic(addresses, blocks, self.now, access.releases, access.kind == "reads")
         for kind in self._conflicting(access):
             if kind in cells.arrays:
                 self._against(in_rows(cells.arrays[kind], width)[index], agent, access, place, index)
@@ -142,10 +142,11 @@ class _Publications:
         for block in blocks.tolist():
             self._fenced[block + 1] = now
 
-    def atomic(self, addresses: np.ndarray, blocks: np.ndarray, now: int, releases: bool) -> None:
-        """These blocks did an atomic on these addresses. releases: it was a fence as well"""
+    def atomic(self, addresses: np.ndarray, blocks: np.ndarray, now: int, releases: bool, reads: bool) -> None:
+        """These blocks did an atomic on these addresses. releases: it was a fence as well; reads: and told nothing"""
         for block, address in dict.fromkeys(zip((blocks + 1).tolist(), addresses.tolist(), strict=True)):
-            self._atomics[address][block] = now, now if releases else self._fenced.get(block, 0)
+            if not reads:
+                self._atomics[address][block] = now, now if releases else self._fenced.get(block, 0)
             self._taken[block][address] = now
 
     def ordered(self, time: int, earlier: int, later: int) -> bool:
