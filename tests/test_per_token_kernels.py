@@ -119,21 +119,13 @@ WRONG = {
         Verdict.OUT_OF_BOUNDS,
         "_bands' is not zero after the last launch",
     ),
-    "a tile that clears the band before all have read it": (
-        "resident.cuh",
-        "if (__shfl_sync(~0u, before, 0) != tiles - 1) return;",
-        "__syncwarp();",
-        "128x256/row_scales",
-        Verdict.NONDETERMINISTIC,
-        "race at",
-    ),
     "a band of the other direction": (
         "per_token_resident.cuh",
         "columnwise_bands + u32(origin.col)",
         "columnwise_bands + u32(origin.row)",
         "128x256/outliers_cols",
-        Verdict.NONDETERMINISTIC,
-        "race at",
+        Verdict.MISMATCH,
+        "columnwise_",
     ),
     "columns read before all rows are there": (
         "per_token_resident.cuh",
