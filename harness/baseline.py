@@ -7,6 +7,7 @@ operands of the same shape, with a bf16 output.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from harness.case import Case
 from harness.clock import Clock
@@ -25,8 +26,13 @@ def baseline_of(case: Case) -> Case:
 
 
 def baseline_id(case: Case) -> str:
-    """The case id of what a case is held against; of a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has."""
-    return f"cublas/bf16/{case.shape}/normal/{case.mode}" if case.n else baseline_of(case).id
+    """The case id of what a case is held against; of a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
+
+    A grouped GEMM is held against one with the rows of all groups and a single B, which has as many terms.
+    """
+    if not case.n:
+        return baseline_of(case).id
+    return f"cublas/bf16/{case.rows}x{case.cols}x{case.n}/normal/{case.mode}"
 
 
 def baseline_first(case: Case) -> tuple[int, int, int, bool]:
@@ -52,7 +58,7 @@ def product(case: Case, clock: Clock) -> Callable[[], None]:
 
 def product_bytes(case: Case) -> int:
     """What that reads and writes."""
-    return 2 * case.elements
+    return 2 * replace(case, tensors=()).elements
 
 
 def tflops(case: Case, microseconds: float) -> float:

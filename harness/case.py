@@ -66,10 +66,12 @@ class Case:
     input: name of a distribution, or `file:<path>#<tensor>`
     mode: `eager` or `graph`
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
-    tensors: (rows, cols) of every tensor of a group, which lie back to back; empty for a dense case
+    tensors: (rows, cols) of every tensor of a group, which lie back to back; of a grouped GEMM, of every A; empty for a
+        dense case
     philox_offset: the last Philox counter word; tensor g of a group has g
     seed_of: the problem whose seed this case shares, if not its own
-    n: columns of the output of a GEMM, whose (M, K) are rows and cols; 0 for a recipe of one tensor
+    n: columns of the output of a GEMM, whose (M, K) are rows and cols; N of every group of a grouped one; 0 for a
+        recipe of one tensor
     """
 
     recipe: str
@@ -92,8 +94,11 @@ class Case:
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor, of all tensors of the group, or of a GEMM's operands and output together."""
-        return self.rows * self.cols + self.n * (self.rows + self.cols)
+        """Elements of the tensor, of all tensors of the group, or of a GEMM's operands and output together.
+
+        Every group of a grouped GEMM has a B, also one without rows.
+        """
+        return self.rows * self.cols + self.n * (self.rows + self.cols * max(1, len(self.tensors)))
 
     @property
     def terms(self) -> int:
@@ -108,14 +113,21 @@ class Case:
     @property
     def launched(self) -> tuple[int, int]:
         """(rows, cols) that a grid covers: those of the tensor, or of a GEMM's output."""
-        return (self.rows, self.n) if self.n else (self.rows, self.cols)
+        return self.rows, self.n or self.cols
+
+    @property
+    def launched_parts(self) -> tuple[tuple[int, int], ...]:
+        """The same of every tensor of a group; none for a dense case."""
+        return tuple((rows, self.n or cols) for rows, cols in self.tensors)
 
     @cached_property
     def shape(self) -> str:
-        """The extents as an id spells them: `256x192`, `128+0+256x512` for a group, MxKxN for a GEMM."""
-        if self.tensors:
-            return str(self.grouped)
-        return f"{self.rows}x{self.cols}" + (f"x{self.n}" if self.n else "")
+        """The extents as an id spells them: `256x192`, `128+0+256x512` for a group, MxKxN for a GEMM.
+
+        A grouped GEMM has both, `128+0+256x512x1024`.
+        """
+        extents = str(self.grouped) if self.tensors else f"{self.rows}x{self.cols}"
+        return f"{extents}x{self.n}" if self.n else extents
 
     @cached_property
     def variant(self) -> str:
@@ -141,13 +153,15 @@ class Case:
     def dense(self, g: int) -> Case:
         """Tensor g of a group as a case of the group's recipe, whose bytes the group must have in its place.
 
-        It shares the flags that the recipe has, the input, and the seed, which is the Philox key of the whole group.
+        It shares the flags that the recipe has, the input, and the seed, which is the Philox key of the whole group. A
+        GEMM has no key, and its operands are drawn by the seed of their own group.
         """
         # Imported here because suites are made of cases.
         from harness.suite import suite_of
 
         recipe = str(self.flags.recipe)
         defaults = suite_of(recipe).defaults
+        seed_of = self.seed_of or self.problem
         flags = defaults.replace(**{name: value for name, value in self.flags.items() if name in defaults})
         return Case(
             recipe,
@@ -158,7 +172,8 @@ class Case:
             defaults,
             self.where,
             philox_offset=self.philox_offset + g,
-            seed_of=self.seed_of or self.problem,
+            seed_of=f"{seed_of}/group {g}" if self.n else seed_of,
+            n=self.n,
         )
 
 

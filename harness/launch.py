@@ -48,25 +48,24 @@ class Launch:
 
         Tiles of a GEMM are of its output, whose extents nothing pads.
         """
-        tiles = self._tiles(case.rows, case.n, 1) if case.n else self._tiles(case.rows, case.cols)
+        padded_to = 1 if case.n else PADDED_TO
+        tiles = self._tiles(*case.launched, padded_to)
+        of_group = sum(math.prod(self._tiles(*extents, padded_to)) for extents in case.launched_parts)
         if self.schedule == Schedule.PERSISTENT:
             if case.tensors:
-                count = self._tiles_of_group(case)
+                count = of_group
             elif case.n:
                 count = math.prod(tiles)
             else:
                 count = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
             return max(1, min(count, self.blocks_per_sm * multiprocessors)), 1, 1
         if case.tensors:
-            return max(1, self._tiles_of_group(case)), 1, 1
+            return max(1, of_group), 1, 1
         down, across = (max(1, count) for count in tiles)
         layers = -(-down // LARGEST_Y)
         return across, -(-down // layers), layers
 
-    def _tiles_of_group(self, case: Case) -> int:
-        return sum(math.prod(self._tiles(*tensor)) for tensor in case.tensors)
-
-    def _tiles(self, rows: int, cols: int, padded_to: int = PADDED_TO) -> tuple[int, int]:
+    def _tiles(self, rows: int, cols: int, padded_to: int) -> tuple[int, int]:
         """How many tiles, down and across, cover a matrix and the padding of its scales."""
         return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
 

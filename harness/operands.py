@@ -1,5 +1,7 @@
 """The high-precision tensors of a GEMM, D (M, N) = A (M, K) * B (N, K)^T: which extents they have, and their draw.
 
+Those of a grouped GEMM are its groups' one below the other.
+
 The flag `layout` says through which copy an operand is read. One that is read through its columnwise copy was
 quantized the other way round, as (K, M) or (K, N).
 """
@@ -26,14 +28,37 @@ def quantized(case: Case) -> dict[str, tuple[int, int]]:
     return {name: (case.cols, m) if name in transposed else (m, case.cols) for name, m in lines.items()}
 
 
+def drawn(case: Case) -> tuple[tuple[int, int], ...]:
+    """(rows, cols) of every tensor that is drawn from the input of a case of any kind."""
+    if not case.n:
+        return case.tensors or ((case.rows, case.cols),)
+    groups = [case.dense(g) for g in range(len(case.tensors))] or [case]
+    return tuple(extents for group in groups for extents in quantized(group).values())
+
+
 def draw(case: Case) -> dict[str, np.ndarray]:
     """`a`, `b` in bf16 and, where the flags ask for them, `c` (M, N) and `bias` (N,) in the output's type.
 
-    Each has a seed of its own, the case's plus its place in this list.
+    Each has a seed of its own, the case's, or its group's, plus its place in this list.
     """
+    if not case.tensors:
+        return _draw(case)
+    import numpy as np
+
+    groups = [_draw(case.dense(g)) for g in range(len(case.tensors))]
+    return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
+
+
+def _draw(case: Case) -> dict[str, np.ndarray]:
     # Imported here because suites are read without NumPy.
+    import numpy as np
+
     from harness import tensor_file
-    from harness.inputs import make
+    from harness.inputs import DTYPES, make
+
+    def filled(number: int, name: str, rows: int, cols: int, dtype: str) -> np.ndarray:
+        # Of an empty group, A has no rows, and no distribution makes such a thing.
+        return make(name, rows, cols, dtype, case.seed + number) if rows else np.empty((0, cols), DTYPES[dtype])
 
     flags = case.flags
     made = {name: (case.input, *shape, "bf16") for name, shape in quantized(case).items()}
@@ -42,5 +67,5 @@ def draw(case: Case) -> dict[str, np.ndarray]:
         made["c"] = (plain, case.rows, case.n, str(flags.dtype))
     if flags.get("bias", False):
         made["bias"] = (plain, 1, case.n, str(flags.dtype))
-    drawn = {name: make(*what, case.seed + _ORDER.index(name)) for name, what in made.items()}
-    return {name: array.reshape(-1) if name == "bias" else array for name, array in drawn.items()}
+    arrays = {name: filled(_ORDER.index(name), *what) for name, what in made.items()}
+    return {name: array.reshape(-1) if name == "bias" else array for name, array in arrays.items()}

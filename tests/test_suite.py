@@ -10,10 +10,10 @@ import pytest
 
 from harness.case import Case
 from harness.errors import SuiteError, UsageError
-from harness.grouped import GroupedShape
 from harness.suite import SUITES, Suite, cover, find_case, load_suite, load_suites, suite_of
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, json_schema
+from harness.suite.shapes import canonical
 
 RECIPES = sorted(path.stem for path in SUITES.glob("*.yaml"))
 
@@ -102,7 +102,7 @@ def _missing_pairs(suite: Suite, block: Block, cases: list[Case]) -> set[frozens
         for values in itertools.product(*axes.values())
         if suite.refusal(dict(zip(axes, values, strict=True))) is None
     ]
-    spelled = [str(GroupedShape.parse(s)) if isinstance(s, str) else "x".join(map(str, s)) for s in block.shapes]
+    spelled = [canonical(s) if isinstance(s, str) else "x".join(map(str, s)) for s in block.shapes]
     problems = [{"shape": shape, "input": name} for shape, name in itertools.product(spelled, block.inputs)]
     # Exclusions speak of flags only, so a pair with a shape or an input is legal if its flag value is.
     wanted = {pair for flags in legal for pair in _pairs(flags)}

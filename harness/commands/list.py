@@ -12,9 +12,9 @@ from rich.table import Column, Table
 
 from harness.case import Case
 from harness.errors import UsageError
-from harness.grouped import GroupedShape
 from harness.suite import Suite, load_suite, load_suites, suite_of
 from harness.suite.schema import nearest
+from harness.suite.shapes import canonical
 
 
 @click.command()
@@ -40,8 +40,7 @@ def command(
     if not holders:
         raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].sets)}")
     wanted = _flag_filter(suites, flags)
-    # Groups have several spellings, and ids one; MxKxN is no group.
-    spelled = shape if shape is None or shape.count("x") == 2 else str(GroupedShape.parse(shape))
+    spelled = shape and canonical(shape)
     cases = [
         case
         for suite in holders

@@ -58,7 +58,7 @@ def render(
     tensor = ""
     if case.tensors and evidence.comparable:
         number = holder(evidence.field, _memory_order(evidence))
-        lines.append(_labelled("tensor", f"{spelled(case, number)}; the first is 0"))
+        lines.append(_labelled("group" if case.n else "tensor", f"{spelled(case, number)}; the first is 0"))
         evidence, tensor = _of_tensor(evidence, number), f" --tensor {number}"
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
@@ -113,6 +113,7 @@ def _of_tensor(e: Evidence, number: int) -> Evidence:
         cut(e.fields, e.expected, number),
         tuple(cut(e.fields, run, number) for run in e.runs),
         e.poisons,
+        cut(e.fields, e.intervals, number),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from harness.case import Case
 from harness.errors import UsageError
 from harness.expectation import oracle_of
+from harness.interval import Demand, Interval
 from harness.tensor import Field
 
 Arrays = Mapping[str, np.ndarray]
@@ -22,9 +23,8 @@ def holder(field: Field, entry: int) -> int:
 
 
 def spelled(case: Case, number: int) -> str:
-    """`3 of 5, 256x512`; the first tensor is 0."""
-    rows, cols = case.tensors[number]
-    return f"{number} of {len(case.tensors)}, {rows}x{cols}"
+    """`3 of 5, 256x512`; the first tensor, or group of a GEMM, is 0."""
+    return f"{number} of {len(case.tensors)}, {case.dense(number).shape}"
 
 
 def require_elements(case: Case, number: int) -> None:
@@ -40,13 +40,24 @@ def parts(fields: Mapping[str, Field], number: int) -> dict[str, Field]:
     return {name: field.parts[number] for name, field in fields.items()}
 
 
-def cut(fields: Mapping[str, Field], arrays: Arrays, number: int) -> dict[str, np.ndarray]:
-    """The tensor's part of every array of a group."""
-    return {name: field.part(arrays[name], number) for name, field in fields.items()}
+def cut(fields: Mapping[str, Field], arrays: Mapping[str, Demand], number: int) -> dict[str, Demand]:
+    """The tensor's part of every array, or interval, of a group, as far as there are any."""
+    return {name: _part(field, arrays[name], number) for name, field in fields.items() if name in arrays}
+
+
+def _part(field: Field, array: Demand, number: int) -> Demand:
+    if isinstance(array, Interval):
+        return array.map(lambda end: field.part(end, number))
+    return field.part(array, number)
 
 
 def inputs(case: Case, tensors: Arrays, number: int) -> dict[str, np.ndarray]:
-    """What the dense recipe would have read: `input` (rows, cols) and the tensor's own amaxes, if any are given."""
+    """What the dense recipe would have read: `input` (rows, cols) and the tensor's own amaxes, if any are given.
+
+    Of a GEMM, the group's own operands and whatever else there is.
+    """
+    if case.n:
+        return oracle_of(case.recipe).inputs_of(case, tensors, number)
     # An oracle that knows activations tells what the recipe is given after one.
     quantized = getattr(oracle_of(case.recipe), "quantized", None)
     flat = quantized(case, tensors) if quantized else tensors["input"]

@@ -54,7 +54,7 @@ def trace(
         one_tensor.require_elements(case, tensor)
     elif tensor:
         raise UsageError(f"{case.id} has one tensor; tensor {tensor} is one of a group")
-    rows, cols = case.tensors[tensor] if case.tensors else case.launched
+    rows, cols = case.launched_parts[tensor] if case.tensors else case.launched
     if not (0 <= at[0] < rows and 0 <= at[1] < cols):
         what = "output" if case.n else "tensor"
         raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {case.id}")
@@ -82,7 +82,7 @@ def trace(
     elif steps is not None and side in ("rowwise", "columnwise"):
         tables = _encoding(spot, steps, side, inputs)
     elif case.n:
-        tables = [_product(spot, case, inputs), _element(spot, at)]
+        tables = [_product(spot, alone, inputs), _element(spot, at)]
     else:
         tables = _entries(spot)
     return _text(case, f"tensor {one_tensor.spelled(case, tensor)}: " if case.tensors else "", spot, tables)

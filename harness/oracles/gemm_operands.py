@@ -143,21 +143,30 @@ def _require_metadata(case: Case, name: str, tensor: QuantizedTensor) -> None:
             raise ContractError(f"{who} has the {field} {given}; this GEMM reads {right}")
 
 
-def require_shapes(case: Case, tensors: Mapping[str, Any]) -> None:
-    """Raise ContractError, with operand and field, unless every array has its shape; arrays of either library."""
-    shapes = {}
+def shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """Of every array that the case reads."""
+    found: dict[str, tuple[int, ...]] = {}
     for name in "ab":
         lines, amaxes = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
-        shapes[f"{name}_data"] = (lines, case.cols // nvfp4.CODES_PER_BYTE)
-        shapes[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
-        shapes[f"{name}_amax"] = (1,) if amaxes == "tensor" else (lines,)
+        found[f"{name}_data"] = (lines, case.cols // nvfp4.CODES_PER_BYTE)
+        found[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
+        found[f"{name}_amax"] = (1,) if amaxes == "tensor" else (lines,)
     if case.flags.beta != 0 or case.flags.accumulate:
-        shapes["c"] = (case.rows, case.n)
+        found["c"] = (case.rows, case.n)
     if case.flags.bias:
-        shapes["bias"] = (case.n,)
-    for key in {"c", "bias"} & (tensors.keys() - shapes.keys()):
+        found["bias"] = (case.n,)
+    return found
+
+
+def require_shapes(case: Case, tensors: Mapping[str, Any], right: Mapping[str, tuple[int, ...]] | None = None) -> None:
+    """Raise ContractError, with operand and field, unless every array has its shape; arrays of either library.
+
+    right: the shapes, if the case is one of several groups
+    """
+    right = right or shapes(case)
+    for key in {"c", "bias"} & (tensors.keys() - right.keys()):
         raise ContractError(f"{case.recipe}: {key} is given, and no flag asks for it; nothing that is given is ignored")
-    for key, shape in shapes.items():
+    for key, shape in right.items():
         name, _, part = key.partition("_")
         who = f"{case.recipe}: {part} of operand {name.upper()}" if part else f"{case.recipe}: {key}"
         if key not in tensors:

@@ -128,8 +128,7 @@ class Suite:
         )
         if not self.launches(case):
             raise SuiteError(where or self.name, f"no launch of this recipe applies to {case.id}")
-        drawn = tuple(operands.quantized(case).values()) if case.n else ((case.rows, case.cols),)
-        problem = shapes.tensor_problem(input_name, case.tensors or drawn)
+        problem = shapes.tensor_problem(input_name, operands.drawn(case))
         if problem:
             raise SuiteError(where or self.name, problem)
         return case

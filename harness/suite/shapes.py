@@ -1,5 +1,7 @@
 """Shapes in suites and ids: rows and cols of a dense recipe, the tensors of a group, or M, K and N of a GEMM.
 
+A grouped GEMM has those of its As, which are a group, and the N of all of them: `128+0+256x512x1024`.
+
 A recipe with the flag `shape_representation` is grouped: the flag decides which shapes it takes, and its flag `recipe`
 names the dense recipe whose bytes every tensor has. A `…_problem` function gives the sentence to show, or None.
 """
@@ -44,19 +46,30 @@ def extents(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> di
     """`rows`, `cols`, `tensors` and `n` of a case, from a shape that fits."""
     if not is_grouped(file):
         return dict(zip(("rows", "cols", "n"), _dense(file, shape), strict=False))
-    grouped = GroupedShape.parse(str(shape))
+    grouped, n = _group(file, shape)
     rows, cols = grouped.logical(str(flags[REPRESENTATION]))
-    return {"rows": rows, "cols": cols, "tensors": grouped.tensors}
+    return {"rows": rows, "cols": cols, "tensors": grouped.tensors, "n": n}
+
+
+def canonical(shape: str) -> str:
+    """A shape as ids have it: a group has several spellings. N of a GEMM stands after M and K of the group."""
+    sides = shape.split("x")
+    return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
 
 
 def shape_problem(shape: Sequence[int], multiple_of: int) -> str | None:
     """Unless both extents are positive multiples; of three, M need only be positive."""
     multiples = (multiple_of, multiple_of) if len(shape) == 2 else (1, multiple_of, multiple_of)
-    for axis, extent, multiple in zip(("rows", "cols") if len(shape) == 2 else "MKN", shape, multiples, strict=True):
-        if extent < 1 or extent % multiple:
-            fit = max(round(extent / multiple), 1) * multiple
-            return f"{axis} = {extent} is not a positive multiple of {multiple}; the nearest is {fit}"
-    return None
+    axes = ("rows", "cols") if len(shape) == 2 else "MKN"
+    problems = itertools.starmap(_extent_problem, zip(axes, shape, multiples, strict=True))
+    return next((problem for problem in problems if problem), None)
+
+
+def _extent_problem(axis: str, extent: int, multiple: int) -> str | None:
+    if extent > 0 and extent % multiple == 0:
+        return None
+    fit = max(round(extent / multiple), 1) * multiple
+    return f"{axis} = {extent} is not a positive multiple of {multiple}; the nearest is {fit}"
 
 
 def case_problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> str | None:
@@ -67,10 +80,12 @@ def case_problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) 
         except ContractError as error:
             return str(error)
     try:
-        GroupedShape.parse(str(shape)).require(str(flags[REPRESENTATION]), _multiple_of(file, flags))
+        grouped, n = _group(file, shape)
+        multiple = _multiple_of(file, flags)
+        grouped.require(str(flags[REPRESENTATION]), multiple)
     except (ContractError, UsageError) as error:
         return str(error)
-    return None
+    return _extent_problem("N", n, multiple) if file.gemm else None
 
 
 def block_problem(
@@ -84,8 +99,8 @@ def block_problem(
     refusal: why some flags are excluded, or None
     """
     if isinstance(shape, str) != is_grouped(file):
-        right = "a shape like 128+0+256x512" if is_grouped(file) else f"a shape {_DENSE[file.gemm].written}"
-        return f"shapes has {json.dumps(shape)} where {right} belongs"
+        right = f"like {_GROUP[file.gemm]}" if is_grouped(file) else _DENSE[file.gemm].written
+        return f"shapes has {json.dumps(shape)} where a shape {right} belongs"
     if not is_grouped(file):
         return case_problem(file, shape, {})
     fixed = {flag: values[0] for flag, values in axes.items() if len(values) == 1}
@@ -132,6 +147,22 @@ _DENSE = {
     False: _Dense(2, "[rows, cols]", "ROWSxCOLS, as in 256x192"),
     True: _Dense(3, "[M, K, N]", "MxKxN, as in 64x512x128"),
 }
+
+
+_GROUP = {False: "128+0+256x512", True: "128+0+256x512x1024"}
+
+
+def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
+    """The tensors of a group and, of a grouped GEMM, N."""
+    text = str(shape)
+    if not file.gemm:
+        return GroupedShape.parse(text), 0
+    group, _, n = text.rpartition("x")
+    if "x" not in group or not (n.isascii() and n.isdigit()):
+        raise ContractError(
+            f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in {_GROUP[True]}"
+        )
+    return GroupedShape.parse(group), int(n)
 
 
 def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:
