@@ -1,0 +1,107 @@
+// gemm_grouped: up to 64 GEMMs in one launch, D_g (M_g, N) = A_g (M_g, K) * B_g (N, K)^T, each with the bytes it has
+// alone.
+//
+// Contract (NUMERICS 10.4): the output of a group is what the kernel `gemm` makes of its operands, bit for bit on any
+// input: the same tile of the output, the same order along K, the same epilogue. So nothing depends on the grid, on
+// which block takes a tile, or on what the other groups are.
+//   1. A, C and the output of all groups lie back to back. M_g is a multiple of 128, or 0 for an empty group anywhere,
+//      which has no output; its B is there all the same.
+//   2. B, amaxes and biases of all groups lie back to back, too. An amax of a tensor is a group's own, and so is the
+//      alpha' that it makes.
+//   3. The extents are read from device memory. The host need not know them: the sum of all M_g tells how many tiles
+//      there are, and a block beyond the last has nothing to do.
+//
+// Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped
+#include "finish.cuh"
+#include "gemm_tile.cuh"
+#include "grouped.cuh"
+
+// =====================================================================================================================
+// Config
+// =====================================================================================================================
+
+constexpr int kTile = GemmTile::kLines;  // rows and columns of an output that a block of threads makes
+
+// =====================================================================================================================
+// Helpers
+// =====================================================================================================================
+
+// How many tiles cover this many rows, or columns, of an output
+__device__ __forceinline__ u32 tiles_in(int lines) { return (u32(lines) + kTile - 1) / kTile; }
+
+// The operand of a group from those of all groups. line, scale_line: where its data and its scales begin; the scales of
+// every group before it have their padding
+template <ScaleLayout scale_layout>
+__device__ __forceinline__ PackedOperand<scale_layout> operand_from(
+    const u8* __restrict__ data, const u8* __restrict__ scale_inv, int line, int scale_line, int lines, int K) {
+  const int blocks = int(u32(K) / kBlock);
+  return {data + row_offset(line, K) / 2, scale_inv + row_offset(scale_line, round_up(blocks, 4)), lines, blocks};
+}
+
+// Where a block's tile lies in the output of its group
+__device__ __forceinline__ TileOrigin origin_of(const Found& found, int N) {
+  const u32 across = tiles_in(N);
+  return {int(found.item / across) * kTile, int(found.item % across) * kTile};
+}
+
+// The epilogue of a tile. of_all: what it reads for all groups
+template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
+__device__ __forceinline__ Finish<epilogue, b_granularity, Dtype> finish_of(
+    const Found& found, Dtype* __restrict__ output, const EpilogueParams<Dtype>& of_all) {
+  constexpr bool kOneOfA = epilogue == Epilogue::per_tensor;
+  constexpr bool kOneOfB = kOneOfA || (epilogue == Epilogue::row_scaled && b_granularity == Granularity::tensor);
+  EpilogueParams<Dtype> own = of_all;
+  const int row = found.tensor.row, col = found.index * own.N;
+  own.a_amax += kOneOfA ? found.index : row;
+  own.b_amax += kOneOfB ? found.index : col;
+  if (own.c != nullptr) own.c += row_offset(row, own.N);
+  if (own.bias != nullptr) own.bias += col;
+  return {output + row_offset(row, own.N), own, found.tensor.rows, origin_of(found, own.N)};
+}
+
+// =====================================================================================================================
+// Kernel
+// =====================================================================================================================
+
+template <
+    typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
+    ScaleLayout b_scale_layout>
+__global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) gemm_grouped(
+    const u8* __restrict__ a_data,           // (M, K/2) e2m1 pairs, M being the sum of all M_g
+    const u8* __restrict__ a_scale_inv,      // (M, round_up(K/16, 4)) e4m3
+    const float* __restrict__ a_amax,        // (num_tensors,) or (M,)
+    const u8* __restrict__ b_data,           // (num_tensors * N, K/2) e2m1 pairs
+    const u8* __restrict__ b_scale_inv,      // (num_tensors * round_up(N, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ b_amax,        // (num_tensors,) or (num_tensors * N,)
+    const Dtype* __restrict__ c,             // (M, N), or null
+    const Dtype* __restrict__ bias,          // (num_tensors * N,), or null
+    Dtype* __restrict__ output,              // (M, N)
+    const i64* __restrict__ first_dims,      // (num_tensors,), every M_g
+    const i64* __restrict__ last_dims,       // (num_tensors,), K each
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,), elements of A
+    int num_tensors, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
+  __shared__ GemmTile::Shared shared;
+  __shared__ Found found;  // read again after the sum, so that it takes no registers meanwhile
+  find_item<Places::lines>(found, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int) {
+    return tiles_in(rows) * tiles_in(N);
+  });
+  if (found.index >= num_tensors) return;
+  const Member& group = found.tensor;
+  const TileOrigin origin = origin_of(found, N);
+  GemmTile tile;
+  tile.multiply(
+      shared, operand_from<a_scale_layout>(a_data, a_scale_inv, group.row, group.row, group.rows, K),
+      operand_from<b_scale_layout>(
+          b_data, b_scale_inv, found.index * N, found.index * round_up(N, kScalePadding), N, K),
+      origin.row, origin.col);
+  tile.finish(
+      shared, finish_of<epilogue, b_granularity>(
+                  found, output,
+                  {a_amax, b_amax, c, bias, N, alpha, beta, accumulator_scale(float(a_e4m3_max), float(b_e4m3_max))}));
+}
+
+// =====================================================================================================================
+// Exports
+// =====================================================================================================================
+
+__constant__ Launch gemm_grouped_launch = {kTile, kTile, GemmTile::kThreads, 0, Schedule::tiles};

@@ -1,0 +1,218 @@
+"""The oracle of gemm_grouped: every group is the dense recipe's, wherever empty ones are, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from harness.errors import ContractError
+from harness.expectation import expect, high_precision, to_torch
+from harness.interval import Interval
+from harness.oracles import gemm, gemm_grouped, gemm_ordered
+from harness.suite import find_case, suite_of
+
+SHAPE = "0+128+0+256x48x80"
+WHOLE = "128+0+128x128x256"
+FLAGS = [
+    ("alpha=-2,beta=0.5", SHAPE),
+    ("dtype=fp32,layout=nn,a_scale_layout=swizzled,b_scale_layout=swizzled,a_e4m3_max=256,b_e4m3_max=256", SHAPE),
+    ("epilogue=row_scaled,a_scale_layout=swizzled,a_e4m3_max=256,bias=true,accumulate=true", SHAPE),
+    ("epilogue=row_scaled,layout=nn,b_e4m3_max=256,b_granularity=tensor", SHAPE),
+    ("epilogue=per_token_fused,b_scale_layout=swizzled", WHOLE),
+    ("epilogue=per_token_fused,layout=nn", WHOLE),
+]
+
+
+def case_of(flags="default", shape=SHAPE, input_name="normal"):
+    return find_case(f"gemm_grouped/{flags}/{shape}/{input_name}/eager")
+
+
+def groups(case):
+    """(number, dense case) of every group that is not empty."""
+    return [(g, case.dense(g)) for g, (rows, _) in enumerate(case.tensors) if rows]
+
+
+def part(demand, rows):
+    return Interval(demand.low[rows], demand.high[rows]) if isinstance(demand, Interval) else demand[rows]
+
+
+def ends(demand):
+    return (demand.low, demand.high) if isinstance(demand, Interval) else (demand, demand)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("input_name", ["normal", "exact_sum", "wide_sum", "specials_nan"])
+@pytest.mark.parametrize(("flags", "shape"), FLAGS)
+def test_every_group_is_the_dense_one(flags, shape, input_name):
+    """With operands that the dense recipe makes, put together here and not by the oracle."""
+    case = case_of(flags, shape, input_name)
+    expected = expect(case)
+    assert expected.disagreement == "" and expected.witnesses == ("numpy", "torch")
+    output, start = expected.values["output"], 0
+    for g, dense in groups(case):
+        alone = gemm.inputs(dense, **high_precision(dense))
+        given = gemm_grouped.inputs_of(case, expected.inputs, g)
+        assert given.keys() == alone.keys()
+        for name, array in alone.items():
+            assert given[name].shape == array.shape and given[name].tobytes() == array.tobytes(), name
+        right, rows = gemm.numpy_oracle(dense, alone)["output"], slice(start, start + dense.rows)
+        assert [end.tobytes() for end in ends(part(output, rows))] == [end.tobytes() for end in ends(right)]
+        start += dense.rows
+    assert [len(end) for end in ends(output)] == [start, start] and start == case.rows
+
+
+def test_exact_sums_are_those_of_the_stated_order():
+    case = case_of("alpha=0.75", SHAPE, "exact_sum")
+    expected = expect(case)
+    ordered = [
+        gemm_ordered.numpy_oracle(
+            replace(dense, recipe="gemm_ordered"), gemm_grouped.inputs_of(case, expected.inputs, g)
+        )
+        for g, dense in groups(case)
+    ]
+    np.testing.assert_array_equal(expected.values["output"], np.concatenate([one["output"] for one in ordered]))
+
+
+@pytest.mark.parametrize("input_name", ["normal", "exact_sum"])
+def test_no_two_groups_read_the_same(input_name):
+    """Or a kernel that takes one group for another would go unnoticed."""
+    case = case_of("beta=1", "128+0+128+128x64x32", input_name)
+    tensors = expect(case).inputs
+    given = [gemm_grouped.inputs_of(case, tensors, g) for g in range(4)]
+    for name in ("b_data", "b_scale_inv"):
+        assert len({one[name].tobytes() for one in given}) == 4
+    for name in ("a_data", "a_scale_inv", "c"):
+        assert len({given[g][name].tobytes() for g in (0, 2, 3)}) == 3
+    # bf16 amaxes of 8192 and 2048 normal values are few
+    assert all(len({one[name].tobytes() for one in given}) > 2 for name in ("a_amax", "b_amax"))
+
+
+def test_an_empty_group_has_no_rows_and_a_b():
+    case = case_of("beta=1", "0+128+0x48x32")
+    tensors = expect(case).inputs
+    for g in (0, 2):
+        own = gemm_grouped.inputs_of(case, tensors, g)
+        assert {name: own[name].shape for name in ("a_data", "a_scale_inv", "c")} == {
+            "a_data": (0, 24), "a_scale_inv": (0, 4), "c": (0, 32),
+        }  # fmt: skip
+        assert own["a_amax"].tolist() == [0]
+        assert own["b_data"].any() and own["b_amax"] > 0
+    assert tensors["first_dims"].tolist() == [0, 128, 0]
+    assert tensors["last_dims"].tolist() == [48, 48, 48]
+    assert tensors["tensor_offsets"].tolist() == [0, 0, 128 * 48, 128 * 48]
+
+
+@pytest.mark.parametrize("input_name", ["normal", "exact_sum"])
+def test_nothing_but_empty_groups(input_name):
+    expected = expect(case_of("dtype=fp32", "0+0x16x32", input_name))
+    assert expected.disagreement == ""
+    assert (expected.values["output"].shape, expected.values["output"].dtype) == ((0, 32), np.float32)
+
+
+def test_a_group_alone_is_the_dense_case():
+    case = case_of("alpha=-2", "128x64x48")
+    assert case.shape == "128x64x48"
+    dense = case.dense(0)
+    assert (dense.recipe, dense.shape, dense.variant) == ("gemm", "128x64x48", "alpha=-2")
+    value = expect(case).values["output"]
+    np.testing.assert_array_equal(value.low, expect(dense).values["output"].low)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"layout": "nt"}, "layout must be tn or nn, not nt: in wgrad K differs"),
+        ({"epilogue": "per_token"}, "epilogue must not be per_token, whose second kernel"),
+        ({"recipe": "gemm_ordered"}, "recipe must be gemm, not gemm_ordered"),
+        ({"shape_representation": "same_both_dims"}, "shape_representation must be varying_first_dim"),
+        ({"bias": True}, "bias must be false, not true: the epilogue per_tensor"),
+        ({"epilogue": "per_token_fused"}, "K of A and B must be a positive multiple of 128, not 48"),
+    ],
+)
+def test_refused_flags(flags, sentence):
+    case = case_of()
+    case = replace(case, flags=case.flags.replace(**flags))
+    for call in (
+        lambda: gemm_grouped.outputs(case),
+        lambda: gemm_grouped.inputs(case),
+        lambda: gemm_grouped.numpy_oracle(case, {}),
+        lambda: gemm_grouped.torch_oracle(case, {}),
+    ):
+        with pytest.raises(ContractError, match=sentence):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sentence"),
+    [
+        (((128, 48), (100, 48)), "tensor 1 has rows = 100; a varying extent is 0 or a multiple of 128"),
+        (((128, 48), (128, 64)), "tensor 1 has cols = 64 where tensor 0 has 48"),
+        (((128, 48),) * 65, "tensor 64 is one too many: 65 tensors; at most 64"),
+    ],
+)
+def test_refused_groups(tensors, sentence):
+    case = replace(case_of(), tensors=tensors, rows=sum(rows for rows, _ in tensors))
+    with pytest.raises(ContractError, match=sentence):
+        gemm_grouped.outputs(case)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("a_amax", lambda x: x[:1], r"amax of operand A must have the shape \(4,\), one amax per tensor, not \(1,\)"),
+        ("b_amax", lambda x: np.repeat(x, 80), r"amax of operand B must have the shape \(4,\)"),
+        ("b_data", lambda x: x[80:], r"data of operand B must have the shape \(320, 24\), not \(240, 24\)"),
+        ("a_scale_inv", lambda x: x[:256], r"scale_inv of operand A must have the shape \(384, 4\)"),
+        ("b_scale_inv", lambda x: x[:320], r"scale_inv of operand B must have the shape \(512, 4\)"),
+        ("c", lambda x: None, "c is missing"),
+        ("bias", lambda x: np.zeros(320, np.float32), "bias is given, and no flag asks for it"),
+        ("first_dims", lambda x: x[::-1].copy(), "tensor 0 ends at element 0"),
+        ("first_dims", lambda x: x[1:], "first_dims has 3 entries and must have 4"),
+        ("last_dims", lambda x: x + 16, "tensor 0 has|cols"),
+        ("tensor_offsets", lambda x: x + 16, "tensor 0 starts at element 16"),
+        ("tensor_offsets", lambda x: None, "tensor_offsets is missing"),
+        ("b_amax", lambda x: np.array([1, 1, 1, 3e38], np.float32), "group 3: .*overflows float32"),
+    ],
+)  # fmt: skip
+def test_refused_arrays(name, change, sentence):
+    case = case_of("alpha=-2,beta=1")
+    tensors = dict(expect(case).inputs)
+    changed = change(tensors.get(name))
+    tensors = {key: array for key, array in tensors.items() if key != name}
+    if changed is not None:
+        tensors[name] = changed
+    with pytest.raises(ContractError, match=sentence):
+        gemm_grouped.numpy_oracle(case, tensors)
+    with pytest.raises(ContractError, match=sentence):
+        gemm_grouped.torch_oracle(case, {key: to_torch(array) for key, array in tensors.items()})
+
+
+def test_dims_that_are_legal_and_not_the_case():
+    case = case_of("default", "128+256x16x16")
+    tensors = dict(expect(case).inputs)
+    tensors |= {"first_dims": np.array([256, 128]), "tensor_offsets": np.array([0, 4096, 6144])}
+    with pytest.raises(ContractError, match="first_dims has 256 rows for group 0, and the case 128"):
+        gemm_grouped.numpy_oracle(case, tensors)
+
+
+def test_the_torch_oracle_gives_tensors():
+    case = case_of("default", "128+0x16x16", "exact_sum")
+    given = {name: to_torch(array) for name, array in expect(case).inputs.items()}
+    assert isinstance(gemm_grouped.torch_oracle(case, given)["output"], torch.Tensor)
+
+
+def test_what_the_suite_excludes_the_oracle_refuses():
+    suite = suite_of("gemm_grouped")
+    for exclusion in suite.file.exclude:
+        flags = suite.defaults.replace(**{name: values[0] for name, values in exclusion.when.items()})
+        case = replace(case_of("default", WHOLE), flags=flags)
+        with pytest.raises(ContractError):
+            gemm_grouped.refuse(case)

@@ -1,0 +1,176 @@
+"""Groups of products, from YAML and ids to a grid, operands, a baseline, a story and a trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.baseline import baseline_id, product_bytes, tflops
+from harness.diagnosis.mismatch import render
+from harness.diagnosis.trace import trace
+from harness.errors import SuiteError, UsageError
+from harness.expectation import expect, high_precision
+from harness.launch import Launch, numbers, plan
+from harness.operands import drawn
+from harness.suite import Suite, find_case, load_suite
+from harness.suite.shapes import canonical
+
+TEXT = """\
+recipe: products
+contract: NUMERICS 0
+gemm: true
+axes:
+  recipe: [gemm]
+  shape_representation: [varying_first_dim]
+  layout: [tn, nn]
+launches: [{kernel: products}]
+sets:
+  smoke: [{axes: default, shapes: [0+128x48x32, 128+128+128x16x16], inputs: [normal]}]
+  full: [{axes: default, shapes: [4*128x32x16], inputs: [normal]}]
+  bench: [{axes: default, shapes: [128x16x16], inputs: [normal]}]
+"""
+CASE = find_case("gemm_grouped/dtype=fp32,beta=0.5/128+0+256x80x48/normal/eager")
+SAMPLE = "file:suites/data/minilm_sample.safetensors#ffn_up.weight"
+
+
+def written(folder: Path, text: str) -> Suite:
+    path = folder / "suites" / "products.yaml"
+    path.parent.mkdir()
+    path.write_text(text)
+    return load_suite(path)
+
+
+# Suites and ids
+
+
+def test_a_shape_is_m_of_every_group_then_k_and_n(tmp_path):
+    suite = written(tmp_path, TEXT)
+    first, second = suite.cases("smoke")
+    assert (first.shape, second.shape) == ("3*128x16x16", "0+128x48x32")
+    assert second.tensors == ((0, 48), (128, 48))
+    assert (second.rows, second.cols, second.n) == (128, 48, 32)
+    assert suite.find(second.id) == second
+    assert suite.find("products/default/128+128+128x16x16/normal/eager") == first
+
+
+def test_other_spellings_of_a_shape():
+    assert canonical("128+128x64x512") == "2*128x64x512"
+    assert canonical("64x512x128") == "64x512x128"
+    assert canonical("128+128x64") == "2*128x64"
+
+
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [
+        ("128+128x16", "'128\\+128x16' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in"),
+        ("128+128x16x16+32", "'128\\+128x16x16\\+32' is not a shape of a grouped GEMM"),
+        ("128+100x16x16", "tensor 1 has rows = 100; a varying extent is 0 or a multiple of 128, the nearest is 128"),
+        ("128+128x24x16", "tensor 0 has cols = 24; cols is a positive multiple of 16"),
+        ("128+128x16x24", "N = 24 is not a positive multiple of 16; the nearest is 32"),
+        ("128+0x16x0", "N = 0 is not a positive multiple of 16; the nearest is 16"),
+        ("65*128x16x16", "tensor 64 is one too many"),
+    ],
+)
+def test_an_id_with_another_shape(tmp_path, shape, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        written(tmp_path, TEXT).find(f"products/default/{shape}/normal/eager")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("4*128x32x16", "[128, 32, 16]", "has [128, 32, 16] where a shape like 128+0+256x512x1024 belongs"),
+        ("4*128x32x16", "4*128x32", "'4*128x32' does not fit varying_first_dim of gemm: '4*128x32' is not a shape of"),
+        ("gemm: true", "gemm: false", "'0+128x48x32' is not a grouped shape"),
+    ],
+)
+def test_a_mistake_in_a_suite_of_groups(tmp_path, old, new, sentence):
+    assert TEXT.count(old) == 1
+    with pytest.raises(SuiteError) as caught:
+        written(tmp_path, TEXT.replace(old, new))
+    assert sentence in str(caught.value)
+
+
+def test_a_file_must_hold_the_operands_of_every_group():
+    assert drawn(CASE) == ((128, 80), (48, 80), (0, 80), (48, 80), (256, 80), (48, 80))
+    assert find_case(f"gemm_grouped/default/0+128x128x48/{SAMPLE}/eager").tensors == ((0, 128), (128, 128))
+    with pytest.raises(UsageError, match="4096"):
+        find_case(f"gemm_grouped/default/128+4096x128x48/{SAMPLE}/eager")
+
+
+# What a case is
+
+
+def test_every_group_is_a_case_of_its_own_with_its_own_seed():
+    groups = [CASE.dense(g) for g in range(3)]
+    assert [group.shape for group in groups] == ["128x80x48", "0x80x48", "256x80x48"]
+    assert {group.variant for group in groups} == {"dtype=fp32,beta=0.5"}
+    assert len({group.seed for group in groups} | {CASE.seed}) == 4
+
+
+def test_what_a_group_costs():
+    assert CASE.elements == 384 * 80 + 3 * 48 * 80 + 384 * 48
+    assert CASE.terms == 384 * 80 * 48
+    assert CASE.launched_parts == ((128, 48), (0, 48), (256, 48))
+
+
+def test_a_grid_covers_the_outputs_of_all_groups():
+    tiles = Launch(tile_rows=128, tile_cols=16, threads=128, blocks_per_sm=2, schedule=0)
+    assert tiles.grid(CASE, 132) == (3 * 3, 1, 1)
+    assert replace(tiles, schedule=1).grid(CASE, 132) == (9, 1, 1)
+    assert replace(tiles, schedule=1).grid(CASE, 2) == (4, 1, 1)
+    assert tiles.grid(replace(CASE, tensors=((0, 80),) * 2, rows=0), 132) == (1, 1, 1)
+
+
+def test_a_kernel_may_ask_for_the_number_of_groups():
+    known = numbers(CASE)
+    assert {name: known[name] for name in ("M", "K", "N", "num_tensors", "beta")} == {
+        "M": 384, "K": 80, "N": 48, "num_tensors": 3, "beta": 0.5,
+    }  # fmt: skip
+    assert [step.signature.name for step in plan(CASE)] == ["gemm_grouped"]
+
+
+def test_the_baseline_is_one_product_of_all_rows():
+    assert baseline_id(CASE) == "cublas/bf16/384x80x48/normal/eager"
+    assert product_bytes(CASE) == 2 * (384 * 80 + 48 * 80 + 384 * 48)
+    assert tflops(CASE, microseconds=1) == pytest.approx(2 * 384 * 80 * 48 / 1e6)
+
+
+@pytest.mark.parametrize(("layout", "b"), [("tn", (3 * 48, 80)), ("nn", (3 * 80, 48))])
+def test_operands_are_those_of_the_groups_one_below_the_other(layout, b):
+    case = replace(CASE, flags=CASE.flags.replace(layout=layout))
+    made = high_precision(case)
+    assert {name: x.shape for name, x in made.items()} == {"a": (384, 80), "b": b, "c": (384, 48)}
+    last = high_precision(case.dense(2))
+    for name, array in last.items():
+        np.testing.assert_array_equal(made[name][-len(array) :], array)
+    assert high_precision(case.dense(1))["a"].shape == (0, 80)
+
+
+# Diagnosis
+
+
+def test_a_wrong_element_is_told_by_its_group():
+    expected = expect(CASE)
+    run = {"output": expected.values["output"].low.copy()}
+    run["output"][128 + 40, 7] = 1000
+    story = render(CASE, "sm_90a", expected, [run])
+    assert "output float32 (384, 48): 1 of 18432 entries are outside their intervals" in story
+    assert "group     2 of 3, 256x80x48; the first is 0" in story
+    assert "first     [40, 7], row 40 of A by row 7 of B" in story
+    assert "at least" in story and "above the highest" in story
+    assert f"harness trace '{CASE.id}' --tensor 2 --field output --at 40,7" in story
+
+
+def test_a_trace_is_that_of_the_group():
+    text = trace(CASE, "output", (40, 7), None, expect(CASE).inputs, tensor=2)
+    alone = trace(CASE.dense(2), "output", (40, 7), None, expect(CASE.dense(2)).inputs)
+    assert "tensor 2 of 3, 256x80x48: output: row 40 of A by row 7 of B" in text
+    assert text.splitlines()[2:] == alone.splitlines()[2:]
+    with pytest.raises(UsageError, match="element 40,48 is outside the 256x48 output"):
+        trace(CASE, "output", (40, 48), None, expect(CASE).inputs, tensor=2)
+    with pytest.raises(UsageError, match="has no elements"):
+        trace(CASE, "output", (0, 0), None, expect(CASE).inputs, tensor=1)
