@@ -14,6 +14,7 @@
 // Run it: make verify R=gemm          Time it: make bench R=gemm
 #include "finish.cuh"
 #include "gemm_skinny.cuh"
+#include "gemm_skinny_warpgroup.cuh"
 #include "gemm_tile.cuh"
 
 // =====================================================================================================================
@@ -31,6 +32,12 @@ constexpr int kTileCols = 32 * kEight;
 // decode: a warp takes this much of a line at a time, a thread eight codes of each of these.
 constexpr int kDecodeRepeat = 4;
 constexpr int kDecodeCols = 32 * kEight * kDecodeRepeat;
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+using Skinny = GemmSkinnyWarpgroup;
+#else
+using Skinny = GemmSkinny;
+#endif
 
 // =====================================================================================================================
 // GEMM
@@ -66,7 +73,7 @@ __global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) ge
 template <
     typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
     ScaleLayout b_scale_layout>
-__global__ void __launch_bounds__(GemmSkinny::kThreads, 1) gemm_skinny(
+__global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
     const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
     const float* __restrict__ a_amax,    // (1,) or (M,)
@@ -77,8 +84,8 @@ __global__ void __launch_bounds__(GemmSkinny::kThreads, 1) gemm_skinny(
     const Dtype* __restrict__ bias,      // (N,), or null
     Dtype* __restrict__ output,          // (M, N)
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
-  __shared__ GemmSkinny::Shared shared;
-  const TileOrigin origin = tile_origin(GemmSkinny::kRows, GemmSkinny::kCols);
+  __shared__ Skinny::Shared shared;
+  const TileOrigin origin = tile_origin(Skinny::kRows, Skinny::kCols);
   if (origin.row >= M) return;
   const PackedOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
   const PackedOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
@@ -87,13 +94,13 @@ __global__ void __launch_bounds__(GemmSkinny::kThreads, 1) gemm_skinny(
       output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
   const int rows = M - origin.row;
   if (rows <= 8)
-    GemmSkinny::multiply<1>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<1>(shared, a, b, origin.row, origin.col, finish);
   else if (rows <= 16)
-    GemmSkinny::multiply<2>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<2>(shared, a, b, origin.row, origin.col, finish);
   else if (rows <= 32)
-    GemmSkinny::multiply<4>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<4>(shared, a, b, origin.row, origin.col, finish);
   else
-    GemmSkinny::multiply<8>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<8>(shared, a, b, origin.row, origin.col, finish);
 }
 
 // The second half of the per_token route: every element of `output` times the amaxes of its row and its column
@@ -207,8 +214,7 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
 // =====================================================================================================================
 
 __constant__ Launch gemm_launch = {GemmTile::kLines, GemmTile::kLines, GemmTile::kThreads, 0, Schedule::tiles};
-__constant__ Launch gemm_skinny_launch = {
-    GemmSkinny::kRows, GemmSkinny::kCols, GemmSkinny::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_skinny_launch = {Skinny::kRows, Skinny::kCols, Skinny::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_post_scale_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_decode_launch = {kWarps, kEight, kThreads, 8, Schedule::persistent};
 __constant__ Launch gemm_epilogue_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};

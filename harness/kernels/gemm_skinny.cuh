@@ -7,6 +7,7 @@
 #pragma once
 
 #include "halves.cuh"
+#include "partial_sums.cuh"
 #include "staged_operand.cuh"
 
 struct GemmSkinny {
@@ -14,8 +15,6 @@ struct GemmSkinny {
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kWide = kCols / 16;
-  static constexpr int kSumRows = 16;    // added up at a time
-  static constexpr int kSumStride = 68;  // floats; no two lanes that store meet in a bank
 
   // Stages a warp has on the way or at hand: what registers and shared memory allow.
   template <int narrow>
@@ -34,7 +33,7 @@ struct GemmSkinny {
 
   union Shared {
     uint4 stages[kWarps][kStagesBytes / sizeof(uint4)];
-    float sums[kWarps][kSumRows][kSumStride];
+    PartialSums<kWarps> sums;
   };
 
   // This lane's codes of a stage of B: blocks 2t and 2t + 1 of lines 8i + g
@@ -144,44 +143,6 @@ struct GemmSkinny {
       }
     }
     await_copies<0>();
-    add_warps(shared, sum, lane, store);
-  }
-
-  // The whole block calls this.
-  template <int narrow, typename Store>
-  static __device__ void add_warps(
-      Shared& shared, const Accumulator (&sum)[kWide][narrow], const Lane& lane, const Store& store) {
-    float (&mine)[kSumRows][kSumStride] = shared.sums[threadIdx.x / 32];
-#pragma unroll
-    for (int first = 0; first < narrow; first += kSumRows / 8) {
-      __syncthreads();
-#pragma unroll
-      for (int j = first; j < narrow && j < first + kSumRows / 8; ++j) {
-        const int row = (j - first) * 8 + 2 * lane.member;
-#pragma unroll
-        for (int i = 0; i < kWide; ++i) {
-          const int col = 16 * i + lane.group;
-          mine[row][col] = sum[i][j].value[0];
-          mine[row + 1][col] = sum[i][j].value[1];
-          mine[row][col + 8] = sum[i][j].value[2];
-          mine[row + 1][col + 8] = sum[i][j].value[3];
-        }
-      }
-      __syncthreads();
-      const int row = threadIdx.x / 16, col = threadIdx.x % 16 * 4;
-      if (8 * first + row >= 8 * narrow) continue;
-      float sums[4] = {};
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        const float4 part = *reinterpret_cast<const float4*>(&shared.sums[warp][row][col]);
-        sums[0] = __fadd_rn(sums[0], part.x);
-        sums[1] = __fadd_rn(sums[1], part.y);
-        sums[2] = __fadd_rn(sums[2], part.z);
-        sums[3] = __fadd_rn(sums[3], part.w);
-      }
-#pragma unroll
-      for (float& value : sums) value = __fmul_rn(value, 1.0f / kProductUnit);
-      store(8 * first + row, col, sums);
-    }
+    shared.sums.add(sum, threadIdx.x / 32, 0, lane, store);
   }
 };
