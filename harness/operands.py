@@ -54,7 +54,8 @@ def _draw(case: Case) -> dict[str, np.ndarray]:
     import numpy as np
 
     from harness import tensor_file
-    from harness.inputs import DTYPES, make
+    from harness.dtypes import DTYPES
+    from harness.inputs import make
 
     def filled(number: int, name: str, rows: int, cols: int, dtype: str) -> np.ndarray:
         # Of an empty group, A has no rows, and no distribution makes such a thing.

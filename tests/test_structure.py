@@ -100,6 +100,15 @@ def test_a_kernel_is_made_by_nobodys_oracle(path: Path):
     assert "oracle" not in " ".join(re.findall(r"#\s*include.*", path.read_text()))
 
 
+HARNESS = ROOT / "harness"
+INPUTS = [HARNESS / f"{name}.py" for name in ("inputs", "tensor_file", "dtypes")]
+
+
+@pytest.mark.parametrize("path", [*INPUTS, *sorted((HARNESS / "distributions").glob("*.py"))], ids=relative)
+def test_inputs_share_nothing_with_the_oracles(path: Path):
+    assert [name for name in imports(path) if "oracles" in name or "kernels" in name] == []
+
+
 # Python
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 from harness.case import Case
 from harness.diagnosis.difference import unswizzled
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES
+from harness.dtypes import DTYPES
 
-_DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 
 
@@ -75,7 +74,7 @@ class DecodeSteps:
             else:
                 factor = scale * (tensors["amax"].reshape(1, 1) * rescale)
             product = E2M1_VALUES[codes] * np.repeat(factor, BLOCK, axis=1)
-            output = product.astype(_DTYPES[self.dtype])
+            output = product.astype(DTYPES[self.dtype])
         nan = _NAN[output.dtype.itemsize]
         output.view(nan.dtype)[np.isnan(product)] = nan
         return Decoded(codes, scale_inv, scaled_amax, factor, product, output)

@@ -12,6 +12,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from harness import inputs
+from harness.dtypes import rounded
 from harness.errors import InputError
 from harness.suite import ROOT
 from harness.suite.schema import nearest
@@ -105,7 +106,7 @@ def _matrix(name: str, array: np.ndarray | None, kind: str, dtype: str) -> Tenso
         return f"{name} is {_spelled(array.shape)}, smaller than one 16x16 block"
     notes = [f"{rows}x{cols} of {_spelled(array.shape)}"] if (rows, cols) != array.shape else []
     notes += [f"{kind.lower()} rounded to {dtype}"] if kind not in _SPELLINGS[dtype] else []
-    return Tensor(name, inputs.rounded(flat[:rows, :cols], dtype), ", ".join(notes))
+    return Tensor(name, rounded(flat[:rows, :cols], dtype), ", ".join(notes))
 
 
 def _spelled(shape: tuple[int, ...]) -> str:
