@@ -109,14 +109,20 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
     answers = {}
     if case.work <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)
-    answers["torch"] = _ask_torch(oracle, case, inputs, torch_device, alone=not answers)
+    answers["torch"] = ask_torch(case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
     disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expectation(inputs, fields, values, tuple(answers), disagreement)
 
 
-def _ask_torch(oracle, case: Case, inputs: dict[str, np.ndarray], device: str, alone: bool) -> dict[str, Demand]:
+def ask_torch(
+    case: Case, inputs: Mapping[str, np.ndarray], device: str = "cpu", alone: bool = False
+) -> dict[str, Demand]:
+    """What the torch oracle demands, as NumPy has it. Raises NotCapable without torch.
+
+    alone: no other witness is asked, so that intervals come without the sums behind them
+    """
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -124,7 +130,7 @@ def _ask_torch(oracle, case: Case, inputs: dict[str, np.ndarray], device: str, a
             "capability: torch is not installed, so there is no second oracle; `pip install torch`"
         ) from None
     tensors = {name: to_torch(value).to(device) for name, value in inputs.items()}
-    answers = oracle.torch_oracle(case, tensors)
+    answers = oracle_of(case.recipe).torch_oracle(case, tensors)
     if alone:  # nobody will ask for the sums, which are several times as large
         answers = {name: value.bounds if isinstance(value, Interval) else value for name, value in answers.items()}
     return {name: from_torch(value) for name, value in answers.items()}

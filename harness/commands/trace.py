@@ -13,7 +13,7 @@ from harness import device
 from harness.case import Case
 from harness.diagnosis import trace
 from harness.errors import CaseError, UsageError
-from harness.expectation import Expectation, expect
+from harness.expectation import make_inputs, oracle_of
 from harness.suite import find_case
 from harness.suite.schema import nearest
 
@@ -37,18 +37,21 @@ def command(case_id: str, field: str | None, element: str, tensor: int, device_n
     if target not in (None, *chosen.targets):
         raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
     case = replace(case, mode="eager")  # bytes do not depend on the mode, and eager runs everywhere
-    expected = expect(case, "cuda" if chosen.name == "cuda" else "cpu")
-    kernel = _run(case, chosen, target or chosen.targets[0], expected)
-    click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, expected.inputs, tensor))
+    inputs = make_inputs(case)
+    kernel = _run(case, chosen, target or chosen.targets[0], inputs)
+    click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, inputs, tensor))
 
 
-def _run(case: Case, chosen: device.Device, target: str, expected: Expectation) -> Mapping[str, np.ndarray] | None:
+def _run(
+    case: Case, chosen: device.Device, target: str, inputs: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray] | None:
     """What the kernel writes, or None, with the reason on stderr, if it cannot run here."""
+    fields = oracle_of(case.recipe).outputs(case)
     try:
         chosen.admit(case)
-        program = chosen.prepare(case, target, expected.inputs, expected.fields)
+        program = chosen.prepare(case, target, inputs, fields)
         outputs = program.run(POISON, 0).outputs
     except CaseError as error:
         click.echo(f"without the kernel: {error}", err=True)
         return None
-    return {name: chosen.to_host(array, expected.fields[name]) for name, array in outputs.items()}
+    return {name: chosen.to_host(array, fields[name]) for name, array in outputs.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from io import StringIO
 
 import numpy as np
@@ -18,12 +17,12 @@ from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
-from harness.errors import UsageError
+from harness.errors import NotCapable, UsageError
+from harness.expectation import NUMPY_LARGEST, ask_torch, make_inputs, oracle_of
 from harness.interval import Demand, Interval, order
 from harness.tensor import Field
 
 _WIDTH = 120
-_NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes
 _ABSENT = "-"
 _MOST_TERMS = 32  # of a sum that are shown
 
@@ -45,7 +44,7 @@ def trace(
     inputs: what the kernel read, by parameter; made from the case if None
     raises UsageError for a field, a tensor or an element the case does not have
     """
-    oracle = import_module(f"harness.oracles.{case.recipe}")
+    oracle = oracle_of(case.recipe)
     fields = oracle.outputs(case)
     name = next(iter(fields)) if field is None else field
     if name not in fields:
@@ -58,13 +57,10 @@ def trace(
     if not (0 <= at[0] < rows and 0 <= at[1] < cols):
         what = "output" if case.n else "tensor"
         raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {case.id}")
-    if inputs is None:
-        from harness.expectation import expect
-
-        inputs = expect(case).inputs
+    inputs = make_inputs(case) if inputs is None else inputs
     witnesses = {
-        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.work <= _NUMPY_LARGEST else None,
-        "torch": _ask_torch(oracle, case, inputs),
+        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.work <= NUMPY_LARGEST else None,
+        "torch": _ask_torch(case, inputs),
         "kernel": kernel,
     }
     asked = {who: said for who, said in witnesses.items() if said is not None}
@@ -318,11 +314,8 @@ def _entry(value: np.generic) -> str:
     return spelled if value.dtype == np.uint8 else f"{spelled} {float(value):.6g}"
 
 
-def _ask_torch(oracle, case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, Demand] | None:
-    from harness.expectation import from_torch, to_torch
-
+def _ask_torch(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, Demand] | None:
     try:
-        tensors = {name: to_torch(array) for name, array in inputs.items()}
-    except ImportError:
+        return ask_torch(case, inputs)
+    except NotCapable:
         return None
-    return {name: from_torch(answer) for name, answer in oracle.torch_oracle(case, tensors).items()}
