@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.case import Case
 from harness.diagnosis.difference import unswizzled
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
 from harness.dtypes import DTYPES
 
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
@@ -78,3 +78,10 @@ class DecodeSteps:
         nan = _NAN[output.dtype.itemsize]
         output.view(nan.dtype)[np.isnan(product)] = nan
         return Decoded(codes, scale_inv, scaled_amax, factor, product, output)
+
+
+def steps_of(case: Case, side: str) -> Steps | DecodeSteps | None:
+    """The contract's steps to a field of this side, which may be empty; None where none are known."""
+    if case.recipe == "dequantize":
+        return DecodeSteps.of(case)
+    return Steps.of(case, side) if side else None

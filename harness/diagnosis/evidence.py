@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.case import Case
-from harness.diagnosis.decode_steps import DecodeSteps
+from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
 from harness.diagnosis.permitted import comparable
-from harness.diagnosis.steps import BLOCK, Encoded, Steps
+from harness.diagnosis.steps import BLOCK, Encoded, Steps, side_and_kind, unpacked
 from harness.interval import Interval, order
 from harness.tensor import Field
 
@@ -59,7 +59,7 @@ class Evidence:
             name: compare(name, field, self.expected[name], self.written(name)) for name, field in self.fields.items()
         }
         rank = {kind: number for number, kind in enumerate(_DATAFLOW)}
-        ordered = sorted(found, key=lambda name: rank.get(_split(name)[1], len(rank)))
+        ordered = sorted(found, key=lambda name: rank.get(side_and_kind(name)[1], len(rank)))
         return {name: difference for name in ordered if (difference := found[name]) is not None}
 
     @cached_property
@@ -80,12 +80,12 @@ class Evidence:
     @property
     def side(self) -> str:
         """`rowwise`, `columnwise`, or empty for a field of neither."""
-        return _split(self.root)[0]
+        return side_and_kind(self.root)[0]
 
     @property
     def kind(self) -> str:
         """`amax`, `scale_inv`, `data`, or the root's whole name if it has no side."""
-        return _split(self.root)[1]
+        return side_and_kind(self.root)[1]
 
     @property
     def field(self) -> Field:
@@ -124,9 +124,7 @@ class Evidence:
     @cached_property
     def steps(self) -> Steps | DecodeSteps | None:
         """The contract's steps to the root; None where none are known."""
-        if self.case.recipe == "dequantize":
-            return DecodeSteps.of(self.case)
-        return Steps.of(self.case, self.side) if self.side else None
+        return steps_of(self.case, self.side)
 
     @cached_property
     def lines(self) -> np.ndarray:
@@ -152,7 +150,7 @@ class Evidence:
     @cached_property
     def codes(self) -> tuple[np.ndarray, np.ndarray]:
         """Demanded and written codes of `lines`, for a root that is data."""
-        return _unpacked(self.right[self.lines]), _unpacked(self.actual[self.lines])
+        return unpacked(self.right[self.lines]), unpacked(self.actual[self.lines])
 
     def explained_by(self, steps: Steps | DecodeSteps, exactly: bool) -> bool:
         """Whether other steps give the bytes that were written.
@@ -217,14 +215,3 @@ class Hypothesis(NamedTuple):
 
     cause: Cause
     holds: Callable[[Evidence], bool]
-
-
-def _split(name: str) -> tuple[str, str]:
-    for side in ("rowwise", "columnwise"):
-        if name.startswith(f"{side}_"):
-            return side, name.removeprefix(f"{side}_")
-    return "", name
-
-
-def _unpacked(data: np.ndarray) -> np.ndarray:
-    return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)

@@ -14,7 +14,7 @@ from harness.diagnosis.difference import Difference, compare, first_input
 from harness.diagnosis.evidence import Evidence
 from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.diagnosis.permitted import beyond, resolved
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps, unpacked
 from harness.interval import Interval
 
 if TYPE_CHECKING:
@@ -186,9 +186,8 @@ def _block(e: Evidence, found: Difference) -> list[str]:
     )
     lines += [_labelled("steps", summary), *_sixteen("products", encoded.product[here, span])]
     if e.kind == "data":
-        packed = slice(span.start // 2, span.stop // 2)
         for label, array in (("demanded", e.right), ("written", e.actual)):
-            values = [f"{E2M1_VALUES[code]:g}" for byte in array[line, packed] for code in (byte & 15, byte >> 4)]
+            values = [f"{E2M1_VALUES[code]:g}" for code in unpacked(array[line])[span]]
             lines.append(_labelled(label, " ".join(f"{value:>4}" for value in values)))
     return lines
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.case import Case
 from harness.diagnosis.difference import unswizzled
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 
 
 class Term(NamedTuple):
@@ -39,8 +39,7 @@ def terms(case: Case, tensors: Mapping[str, np.ndarray], row: int, col: int) -> 
 
 def _line(case: Case, tensors: Mapping[str, np.ndarray], name: str, number: int) -> tuple[np.ndarray, np.ndarray]:
     """(K,) codes and (K/16,) scale bytes of a row of an operand."""
-    data = tensors[f"{name}_data"][number]
     scales = tensors[f"{name}_scale_inv"]
     if case.flags.get(f"{name}_scale_layout") == "swizzled":
         scales = unswizzled(scales)
-    return np.stack((data & 15, data >> 4), axis=1).reshape(-1), scales[number, : case.cols // BLOCK]
+    return unpacked(tensors[f"{name}_data"][number]), scales[number, : case.cols // BLOCK]

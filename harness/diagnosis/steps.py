@@ -225,6 +225,19 @@ class Steps:
         return random.reshape(len(numbers), -1)
 
 
+def side_and_kind(field: str) -> tuple[str, str]:
+    """`rowwise` or `columnwise`, and `amax`, `scale_inv` or `data`; a field of neither side is a kind of its own."""
+    for side in ("rowwise", "columnwise"):
+        if field.startswith(f"{side}_"):
+            return side, field.removeprefix(f"{side}_")
+    return "", field
+
+
+def unpacked(data: np.ndarray) -> np.ndarray:
+    """(..., n) packed bytes → (..., 2n) codes, the even element from the low nibble."""
+    return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)
+
+
 def _codes(product: np.ndarray, random: np.ndarray | None) -> np.ndarray:
     magnitude = np.abs(product)
     if random is None:

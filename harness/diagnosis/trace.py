@@ -13,10 +13,10 @@ from rich.table import Table
 
 from harness.case import Case
 from harness.diagnosis import one_tensor
-from harness.diagnosis.decode_steps import DecodeSteps
+from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
+from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps, side_and_kind, unpacked
 from harness.errors import NotCapable, UsageError
 from harness.expectation import NUMPY_LARGEST, ask_torch, make_inputs, oracle_of
 from harness.interval import Demand, Interval, order
@@ -71,11 +71,11 @@ def trace(
         asked = {who: one_tensor.cut(fields, said, tensor) for who, said in asked.items()}
         fields = one_tensor.parts(fields, tensor)
     spot = _Spot(fields, name, at, asked)
-    side = name.split("_")[0]
-    steps = DecodeSteps.of(alone) if alone.recipe == "dequantize" else Steps.of(alone, side)
+    side, _ = side_and_kind(name)
+    steps = steps_of(alone, side)
     if isinstance(steps, DecodeSteps):
         tables = _decoding(spot, steps, inputs)
-    elif steps is not None and side in ("rowwise", "columnwise"):
+    elif steps is not None:
         tables = _encoding(spot, steps, side, inputs)
     elif case.n:
         tables = [_product(spot, alone, inputs), _element(spot, at)]
@@ -181,7 +181,7 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
         ),
     ]
     raw = x[spot.span, spot.line] if steps.direction else x[spot.line, spot.span]
-    data = {who: _nibbles(array[spot.line], spot.span) for who, array in spot.ask(f"{side}_data").items()}
+    data = {who: unpacked(array[spot.line])[spot.span] for who, array in spot.ask(f"{side}_data").items()}
     body = []
     for i in range(BLOCK):
         position = spot.span.start + i
@@ -289,11 +289,6 @@ def _granule(amax: np.ndarray, spot: _Spot) -> np.generic:
     if amax.shape == (1,):
         return amax[0]
     return amax[spot.line] if amax.ndim == 1 else amax[spot.line, spot.span.start // 64]
-
-
-def _nibbles(line: np.ndarray, span: slice) -> np.ndarray:
-    packed = line[span.start // 2 : span.stop // 2]
-    return np.stack((packed & 15, packed >> 4), axis=1).reshape(-1)
 
 
 def _float(value: np.generic) -> str:
