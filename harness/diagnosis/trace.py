@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from io import StringIO
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from harness.case import Case
 from harness.diagnosis import one_tensor
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
+from harness.diagnosis.side_by_side import Row, Section, rendered
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps, side_and_kind, unpacked
 from harness.errors import NotCapable, UsageError
 from harness.expectation import NUMPY_LARGEST, ask_torch, make_inputs, oracle_of
 from harness.interval import Demand, Interval, order
 from harness.tensor import Field
 
-_WIDTH = 120
-_ABSENT = "-"
 _MOST_TERMS = 32  # of a sum that are shown
 
 
@@ -81,7 +76,11 @@ def trace(
         tables = [_product(spot, alone, inputs), _element(spot, at)]
     else:
         tables = _entries(spot)
-    return _text(case, f"tensor {one_tensor.spelled(case, tensor)}: " if case.tensors else "", spot, tables)
+    place = f"block {spot.block} of line {spot.line}, from input {list(at)}"
+    if case.n:
+        place = f"row {at[0]} of A by row {at[1]} of B, summed in order"
+    which = f"tensor {one_tensor.spelled(case, tensor)}: " if case.tensors else ""
+    return rendered((case.id, f"{which}{name}: {place}"), spot.witnesses, tables)
 
 
 @dataclass(frozen=True)
@@ -123,33 +122,7 @@ class _Spot:
         }
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One line of a table. ours: what the steps give; theirs: what each witness gives, as far as it can be asked.
-
-    inside: those of whom it is known that they may differ from the steps as they do
-    """
-
-    cells: tuple[str, ...]
-    ours: str
-    theirs: Mapping[str, str]
-    inside: tuple[str, ...] = ()
-
-    @property
-    def parts(self) -> list[str]:
-        """The witnesses that differ from the steps."""
-        return [who for who, said in self.theirs.items() if said != self.ours and who not in self.inside]
-
-
-@dataclass(frozen=True)
-class _Section:
-    """A table: headings of the cells before `ours`, and its rows."""
-
-    headings: tuple[str, ...]
-    rows: list[_Row]
-
-
-def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndarray]) -> list[_Section]:
+def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndarray]) -> list[Section]:
     x = inputs["input"]
     given = inputs.get(f"{side}_amax")
     amax = steps.amax(x) if given is None else given
@@ -164,17 +137,17 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
     amaxes = {who: _granule(array, spot) for who, array in spot.ask(f"{side}_amax").items()}
     wanted = steps.multiplier
     head = [
-        _Row(("2.2", "amax"), _float(_granule(amax, spot)), {who: _float(value) for who, value in amaxes.items()}),
-        _Row(("2.1", "S_enc"), _float(of_block(encoded.encode_scale)), {}),
-        _Row(("2.3", "S_dec"), _float(of_block(encoded.decode_scale)), {}),
-        _Row(("2.2", "block amax"), _float(of_block(encoded.block_amax)), {}),
-        _Row(("2.4", "scale before its cast"), _float(of_block(encoded.scale)), {}),
-        _Row(
+        Row(("2.2", "amax"), _float(_granule(amax, spot)), {who: _float(value) for who, value in amaxes.items()}),
+        Row(("2.1", "S_enc"), _float(of_block(encoded.encode_scale)), {}),
+        Row(("2.3", "S_dec"), _float(of_block(encoded.decode_scale)), {}),
+        Row(("2.2", "block amax"), _float(of_block(encoded.block_amax)), {}),
+        Row(("2.4", "scale before its cast"), _float(of_block(encoded.scale)), {}),
+        Row(
             ("2.4", "scale_inv"),
             _scale(of_block(encoded.scale_inv)),
             {who: _scale(value) for who, value in scales.items()},
         ),
-        _Row(
+        Row(
             ({"direct": "2.7", "fast": "3"}.get(wanted, "2.6"), f"multiplier, {wanted}"),
             _float(of_block(encoded.multiplier)),
             {},
@@ -192,33 +165,33 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
         if encoded.random is not None:
             cells.append(str(encoded.random[here, position]))
         theirs = {who: _code(codes[i]) for who, codes in data.items()}
-        body.append(_Row(tuple(cells), _code(encoded.codes[here, position]), theirs))
+        body.append(Row(tuple(cells), _code(encoded.codes[here, position]), theirs))
     rotated = ("rotated 2.10",) if steps.rotation is not None else ()
     random = ("random 2.9",) if encoded.random is not None else ()
-    return [_Section(("", "step"), head), _Section(("i", "x", *rotated, "x * m 2.8", *random), body)]
+    return [Section(("", "step"), head), Section(("i", "x", *rotated, "x * m 2.8", *random), body)]
 
 
-def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray]) -> list[_Section]:
+def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray]) -> list[Section]:
     got = steps.decode(inputs, np.array([spot.line]))
     head = [
-        _Row(("9", "amax"), _float(inputs["amax"].flat[0]), {}),
-        _Row(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block]), {}),
-        _Row(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
-        _Row(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),
+        Row(("9", "amax"), _float(inputs["amax"].flat[0]), {}),
+        Row(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block]), {}),
+        Row(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
+        Row(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),
     ]
     asked = spot.ask(spot.name)
     body = [
-        _Row(
+        Row(
             (str(i), _code(got.codes[0, position]), _float(got.product[0, position])),
             _entry(got.output[0, position]),
             {who: _entry(array[spot.line, position]) for who, array in asked.items()},
         )
         for i, position in enumerate(range(spot.span.start, spot.span.stop))
     ]
-    return [_Section(("", "step"), head), _Section(("i", "code", "q * factor"), body)]
+    return [Section(("", "step"), head), Section(("i", "code", "q * factor"), body)]
 
 
-def _entries(spot: _Spot) -> list[_Section]:
+def _entries(spot: _Spot) -> list[Section]:
     """The one entry the element belongs to, for a recipe whose steps are not known here."""
     field = spot.fields[spot.name]
     index = (
@@ -229,7 +202,7 @@ def _entries(spot: _Spot) -> list[_Section]:
     return [_element(spot, index)]
 
 
-def _element(spot: _Spot, index: tuple[int, ...]) -> _Section:
+def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
     asked = spot.ask(spot.name)
     said = {who: _demanded(array, index) for who, array in asked.items()}
     first = next(iter(said.values()))
@@ -240,8 +213,8 @@ def _element(spot: _Spot, index: tuple[int, ...]) -> _Section:
         and kernel is not None
         and bool(order(interval.nearest(kernel))[index] == order(kernel)[index])
     )
-    return _Section(
-        ("entry", "compact index"), [_Row((spot.name, str(list(index))), first, said, ("kernel",) if inside else ())]
+    return Section(
+        ("entry", "compact index"), [Row((spot.name, str(list(index))), first, said, ("kernel",) if inside else ())]
     )
 
 
@@ -251,38 +224,15 @@ def _demanded(value: Demand, index: tuple[int, ...]) -> str:
     return _entry(value[index])
 
 
-def _product(spot: _Spot, case: Case, inputs: Mapping[str, np.ndarray]) -> _Section:
+def _product(spot: _Spot, case: Case, inputs: Mapping[str, np.ndarray]) -> Section:
     """The sum of a GEMM's element; of many blocks the first and the last."""
     found = terms(case, inputs, *spot.at)
     shown = found if len(found) <= _MOST_TERMS else [*found[: _MOST_TERMS // 2], *found[-_MOST_TERMS // 2 :]]
     rows = [
-        _Row((str(t.block), _scale(t.a_scale), _scale(t.b_scale), _float(t.dot), _float(t.product)), _float(t.acc), {})
+        Row((str(t.block), _scale(t.a_scale), _scale(t.b_scale), _float(t.dot), _float(t.product)), _float(t.acc), {})
         for t in shown
     ]
-    return _Section(("block", "scale of A", "scale of B", "dot 10.1", "p 10.1"), rows)
-
-
-def _text(case: Case, where: str, spot: _Spot, sections: Iterable[_Section]) -> str:
-    console = Console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
-    console.print(f"{case.id}", highlight=False, soft_wrap=True)
-    place = f"block {spot.block} of line {spot.line}, from input {list(spot.at)}"
-    if case.n:
-        place = f"row {spot.at[0]} of A by row {spot.at[1]} of B, summed in order"
-    console.print(f"{where}{spot.name}: {place}", highlight=False, soft_wrap=True)
-    parted = ""
-    for section in sections:
-        table = Table(*section.headings, "steps", *spot.witnesses, "", box=box.SIMPLE_HEAD, padding=(0, 1))
-        for row in section.rows:
-            said = [row.theirs.get(who, _ABSENT) for who in spot.witnesses]
-            mark = "" if not row.parts else "<-" if parted else "<- first"
-            if row.parts and not parted:
-                parted = (
-                    f"first difference from the steps: {' and '.join(row.parts)} at {' '.join(row.cells[:2]).strip()}"
-                )
-            table.add_row(*row.cells, row.ours, *said, mark)
-        console.print(table, highlight=False)
-    console.print(parted or "all agree on this block", highlight=False, soft_wrap=True)
-    return console.file.getvalue().rstrip() + "\n"
+    return Section(("block", "scale of A", "scale of B", "dot 10.1", "p 10.1"), rows)
 
 
 def _granule(amax: np.ndarray, spot: _Spot) -> np.generic:
