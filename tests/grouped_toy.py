@@ -125,6 +125,14 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     return {"input": x, **given}
 
 
+def inputs_of(case: Case, tensors: dict, number: int) -> dict:
+    """One tensor's elements, (rows, cols), and its amaxes if any are given."""
+    rows, cols = case.tensors[number]
+    start = case.grouped.tensor_offsets[number]
+    amaxes = {name: tensors[name][number : number + 1] for name in tensors if name.endswith("amax")}
+    return {"input": tensors["input"][start : start + rows * cols].reshape(rows, cols), **amaxes}
+
+
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Every tensor alone, by the NumPy oracle of its recipe."""
     return _asked(case, tensors, "numpy_oracle", np.concatenate, np.zeros)
@@ -141,12 +149,10 @@ def torch_oracle(case: Case, tensors: dict) -> dict:
 
 
 def _asked(case: Case, tensors: dict, who: str, join: Callable, zeros: Callable) -> dict:
-    written, start = {name: [] for name in fields(case)}, 0
-    for number, (rows, cols) in enumerate(case.tensors):
+    written = {name: [] for name in fields(case)}
+    for number in range(len(case.tensors)):
         dense, own = case.dense(number), dense_fields(case, number)
-        given = {"input": tensors["input"][start : start + rows * cols].reshape(rows, cols)}
-        given |= {name: tensors[name][number : number + 1] for name in tensors if name.endswith("amax")}
-        start += rows * cols
+        given = inputs_of(case, tensors, number)
         said = getattr(oracle_of(dense.recipe), who)(dense, given) if dense.elements else {}
         for name, field in own.items():
             written[name].append(said[name].reshape(-1) if name in said else zeros(field.size, field.dtype))
@@ -156,7 +162,8 @@ def _asked(case: Case, tensors: dict, who: str, join: Callable, zeros: Callable)
 def module() -> ModuleType:
     """The oracle, as `harness.oracles.toy_group` would be."""
     made = ModuleType("harness.oracles.toy_group")
-    made.outputs, made.inputs, made.numpy_oracle, made.torch_oracle = fields, inputs, numpy_oracle, torch_oracle
+    made.outputs, made.inputs, made.inputs_of = fields, inputs, inputs_of
+    made.numpy_oracle, made.torch_oracle = numpy_oracle, torch_oracle
     return made
 
 

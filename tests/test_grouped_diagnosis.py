@@ -12,12 +12,10 @@ from grouped_toy import Toy
 
 from harness.case import Case, Flags
 from harness.diagnosis.mismatch import render
-from harness.diagnosis.one_tensor import inputs
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.expectation import Expectation, expect
-from harness.oracles import per_tensor
-from harness.oracles.grouped import quantized
+from harness.oracles import grouped, per_tensor
 
 SHAPE = "128+0+256+128x128"
 POISONS = (0xA5, 0x5A)
@@ -163,16 +161,6 @@ def test_a_dense_case_has_one_tensor(toy: Toy):
         trace(toy.case(SHAPE).dense(0), tensor=1)
 
 
-def test_amaxes_that_are_given_are_those_of_the_tensor(toy: Toy):
-    case = toy.case("128+0+256x384", stage="encode")
-    given = {"input": np.zeros(case.elements, np.float32)}
-    lines = given | {"rowwise_amax": np.arange(384), "columnwise_amax": np.arange(3 * 384)}
-    assert inputs(case, lines, 2)["rowwise_amax"].tolist() == list(range(128, 384))
-    assert inputs(case, lines, 2)["columnwise_amax"].tolist() == list(range(2 * 384, 3 * 384))
-    whole = inputs(case, given | {"rowwise_amax": np.arange(3)}, 2)
-    assert whole["rowwise_amax"].tolist() == [2] and whole["input"].shape == (256, 384)
-
-
 def test_what_came_out_of_an_activation_is_what_is_replayed():
     """By the real recipe, because the toy knows no activations."""
     flags = {
@@ -189,7 +177,7 @@ def test_what_came_out_of_an_activation_is_what_is_replayed():
     }
     case = Case("grouped", Flags(flags), 384, 64, tensors=((128, 64), (0, 64), (256, 64)))
     expected = expect(case)
-    x = quantized(case, expected.inputs)[128 * 64 :].reshape(256, 64)
+    x = grouped.inputs_of(case, expected.inputs, 2)["input"]
     assert not (x == expected.inputs["input"][128 * 64 :].reshape(256, 64)).all()
 
     def edit(run, poison):

@@ -52,27 +52,5 @@ def _part(field: Field, array: Demand, number: int) -> Demand:
 
 
 def inputs(case: Case, tensors: Arrays, number: int) -> dict[str, np.ndarray]:
-    """What the dense recipe would have read: `input` (rows, cols) and the tensor's own amaxes, if any are given.
-
-    Of a GEMM, the group's own operands and whatever else there is.
-    """
-    if case.n:
-        return oracle_of(case.recipe).inputs_of(case, tensors, number)
-    # An oracle that knows activations tells what the recipe is given after one.
-    quantized = getattr(oracle_of(case.recipe), "quantized", None)
-    flat = quantized(case, tensors) if quantized else tensors["input"]
-    offsets = case.grouped.tensor_offsets
-    cut_out = {"input": flat[offsets[number] : offsets[number + 1]].reshape(case.tensors[number])}
-    for side, name in enumerate(("rowwise_amax", "columnwise_amax")):
-        if name in tensors:
-            cut_out[name] = _amax(case, tensors[name].reshape(-1), side, number)
-    return cut_out
-
-
-def _amax(case: Case, amax: np.ndarray, side: int, number: int) -> np.ndarray:
-    """The tensor's amax, or those of its rows (side 0) or cols (1)."""
-    if amax.size == len(case.tensors):
-        return amax[number : number + 1]
-    lines = case.grouped.side(side)
-    start = sum(lines[:number])
-    return amax[start : start + lines[number]]
+    """What the dense recipe reads of this tensor, or group of a GEMM, as the oracle of the group has it."""
+    return oracle_of(case.recipe).inputs_of(case, tensors, number)

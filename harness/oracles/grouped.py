@@ -94,12 +94,9 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
     return tensors
 
 
-def quantized(case: Case, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(elements,): what step 3 sees of all tensors, for a diagnosis of one that knows its recipe alone."""
-    if case.flags.activation == "none":
-        return tensors["input"]
-    v = activations.activated(case.flags.activation, tensors["input"], tensors["act_input"])
-    return nvfp4.convert(v, case.flags.dtype)
+def inputs_of(case: Case, tensors: Mapping[str, np.ndarray], g: int) -> dict[str, np.ndarray]:
+    """What step 3 gives the recipe of tensor g: `input` (rows, cols), and for stage=encode its amaxes."""
+    return _given(case, g, tensors, _activated(case, g, tensors))
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -123,18 +120,27 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
 
 def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Steps 1 to 3 of tensor g."""
-    flags, offsets = case.flags, case.grouped.tensor_offsets
-    here = slice(offsets[g], offsets[g + 1])
-    act_input = tensors["act_input"][here] if flags.activation != "none" else None
-    v = activations.activated(flags.activation, tensors["input"][here], act_input).reshape(case.tensors[g])  # 1
+    v = _activated(case, g, tensors)  # 1
     part = {}
     if case.flags.dbias:
-        part["dbias"] = nvfp4.convert(activations.bias_gradient(v), flags.dtype)  # 2
+        part["dbias"] = nvfp4.convert(activations.bias_gradient(v), case.flags.dtype)  # 2
     if not v.size:
         return part | {name: np.zeros(field.shape, field.dtype) for name, field in _fields(case, g).items()}
-    given = {name: field.part(tensors[name], g) for name, field in _given_fields(case).items()}
-    module = RECIPES[flags.recipe][0]
-    return part | module.numpy_oracle(case.dense(g), {"input": nvfp4.convert(v, flags.dtype), **given})  # 3
+    module = RECIPES[case.flags.recipe][0]
+    return part | module.numpy_oracle(case.dense(g), _given(case, g, tensors, v))  # 3
+
+
+def _activated(case: Case, g: int, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Step 1 of tensor g, (rows, cols) float32."""
+    activation, offsets = case.flags.activation, case.grouped.tensor_offsets
+    here = slice(offsets[g], offsets[g + 1])
+    act_input = tensors["act_input"][here] if activation != "none" else None
+    return activations.activated(activation, tensors["input"][here], act_input).reshape(case.tensors[g])
+
+
+def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray) -> dict[str, np.ndarray]:
+    amaxes = {name: field.part(tensors[name], g) for name, field in _given_fields(case).items()}
+    return {"input": nvfp4.convert(v, case.flags.dtype), **amaxes}
 
 
 def _fields(case: Case, g: int) -> dict[str, Field]:

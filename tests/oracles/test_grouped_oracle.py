@@ -170,6 +170,18 @@ def test_many_tensors(make_group):
         agree(make_group(shape, recipe=recipe, rounding="sr"))
 
 
+def test_a_tensor_alone_has_its_own_lines_amaxes(make_group):
+    case = make_group("128+0+256x384", recipe="per_token", stage="encode")
+    lines = {"rowwise_amax": np.arange(384, dtype=F32), "columnwise_amax": np.arange(3 * 384, dtype=F32)}
+    own = grouped.inputs_of(case, {"input": np.zeros(case.elements, BF16)} | lines, 2)
+    assert own["input"].shape == (256, 384)
+    assert own["rowwise_amax"].tolist() == list(range(128, 384))
+    assert own["columnwise_amax"].tolist() == list(range(2 * 384, 3 * 384))
+    whole = {name: np.arange(3, dtype=F32) for name in lines} | {"input": np.zeros(case.elements, BF16)}
+    case = make_group("128+0+256x384", stage="encode")
+    assert grouped.inputs_of(case, whole, 2)["rowwise_amax"].tolist() == [2]
+
+
 def test_encode_takes_the_amaxes_it_is_given(make_group):
     case = make_group("128+0+256x128", stage="encode", outputs="rowwise")
     tensors = grouped.inputs(case, **high_precision(case))
