@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
+from emulated import with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
-from harness.signature import KERNELS
 from harness.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
@@ -37,10 +35,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_line_leaves_the_bound(name, tmp_path):
     file, right, wrong, case = WRONG[name]
-    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    source = (kernels / file).read_text()
-    assert right in source, "the line this test breaks has changed"
-    (kernels / file).write_text(source.replace(right, wrong))
+    kernels = with_wrong_line(tmp_path, file, right, wrong)
     result = verify(find_case(f"gemm/{case}"), EmulatorDevice(kernels=kernels))
     assert result.verdict is Verdict.MISMATCH, result.story
     assert "entries are outside their intervals" in result.story

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from emulated import output_of, with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
 from harness.expectation import expect
 from harness.launch import Launch
 from harness.oracles import gemm_grouped
-from harness.signature import KERNELS
 from harness.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
@@ -107,19 +106,10 @@ def _case(text, input_name="normal"):
     return find_case(f"gemm_grouped/{text}/{input_name}/eager")
 
 
-def _written(case, target, tensors, device=None):
-    outcome = (device or EmulatorDevice()).prepare(case, target, tensors, expect(case).fields).run(0xA5, 0)
-    assert not outcome.trespass
-    return outcome.outputs["output"]
-
-
 @pytest.mark.parametrize("name", WRONG)
 def test_one_wrong_line_is_caught(name, tmp_path):
     file, right, wrong, case = WRONG[name]
-    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    source = (kernels / file).read_text()
-    assert source.count(right) == 1, "the line this test breaks has changed"
-    (kernels / file).write_text(source.replace(right, wrong))
+    kernels = with_wrong_line(tmp_path, file, right, wrong)
     result = verify(_case(case), EmulatorDevice(kernels))
     assert result.verdict not in (Verdict.PASS, Verdict.COMPILE_ERROR, Verdict.EXCLUDED), result.story
 
@@ -144,9 +134,9 @@ def test_every_group_is_what_the_dense_kernel_makes_of_it(text, input_name):
     case = _case(text, input_name)
     tensors = expect(case).inputs
     for target in EmulatorDevice.targets:
-        written = _written(case, target, tensors)
+        written = output_of(case, target, tensors)
         dense = [
-            _written(case.dense(g), target, gemm_grouped.inputs_of(case, tensors, g))
+            output_of(case.dense(g), target, gemm_grouped.inputs_of(case, tensors, g))
             for g, (rows, _) in enumerate(case.tensors)
             if rows
         ]
@@ -158,7 +148,7 @@ def test_a_group_has_the_same_bytes_wherever_empty_ones_are():
         _case(f"default/{shape}x144x16", "wide_sum") for shape in ("128+128", "0+128+128", "128+0+0+128", "128+128+0")
     )
     tensors = expect(first).inputs
-    right = _written(first, "sm_90a", tensors)
+    right = output_of(first, "sm_90a", tensors)
     for case in others:
         place = np.flatnonzero(case.grouped.first_dims)
         spread = dict(expect(case).inputs)
@@ -169,17 +159,17 @@ def test_a_group_has_the_same_bytes_wherever_empty_ones_are():
                 groups = spread[name].reshape(len(case.tensors), -1, *spread[name].shape[1:]).copy()
                 groups[place] = tensors[name].reshape(2, -1, *tensors[name].shape[1:])
                 spread[name] = groups.reshape(-1, *spread[name].shape[1:])
-        np.testing.assert_array_equal(_written(case, "sm_90a", spread), right)
+        np.testing.assert_array_equal(output_of(case, "sm_90a", spread), right)
 
 
 def test_more_blocks_than_tiles_change_nothing(monkeypatch):
     """A host that does not know the extents may launch more."""
     case = _case(WIDE)
-    right = _written(case, "sm_90a", expect(case).inputs)
+    right = output_of(case, "sm_90a", expect(case).inputs)
     blocks = Launch.grid(Launch(128, 128, 128, 0, 0), case, 4)[0]
     assert blocks == 2 * 2
     monkeypatch.setattr(Launch, "grid", lambda self, case, multiprocessors: (blocks + 5, 1, 1))
-    np.testing.assert_array_equal(_written(case, "sm_90a", expect(case).inputs), right)
+    np.testing.assert_array_equal(output_of(case, "sm_90a", expect(case).inputs), right)
 
 
 def test_nothing_to_do():
@@ -193,5 +183,5 @@ def test_the_fused_epilogue_with_unit_amaxes_is_the_plain_kernel():
     tensors = dict(expect(fused).inputs)
     tensors |= {name: np.ones_like(tensors[name]) for name in ("a_amax", "b_amax")}
     given = [gemm_grouped.inputs_of(fused, tensors, g) for g in (0, 2)]
-    parts = [_written(case, "sm_90a", group) for case, group in zip(plain, given, strict=True)]
-    np.testing.assert_array_equal(_written(fused, "sm_90a", tensors), np.concatenate(parts))
+    parts = [output_of(case, "sm_90a", group) for case, group in zip(plain, given, strict=True)]
+    np.testing.assert_array_equal(output_of(fused, "sm_90a", tensors), np.concatenate(parts))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
+from emulated import output_of, with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
 from harness.expectation import expect
-from harness.signature import KERNELS
 from harness.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
@@ -101,10 +99,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_one_wrong_line_is_caught(name, tmp_path):
     file, right, wrong, case, verdict = WRONG[name]
-    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    source = (kernels / file).read_text()
-    assert right in source, "the line this test breaks has changed"
-    (kernels / file).write_text(source.replace(right, wrong))
+    kernels = with_wrong_line(tmp_path, file, right, wrong)
     result = verify(find_case(f"gemm_ordered/{case}"), EmulatorDevice(kernels=kernels))
     assert result.verdict is verdict, result.story
     if verdict is Verdict.MISMATCH:
@@ -117,17 +112,10 @@ def test_the_same_cases_pass_with_the_right_lines(case):
     assert result.verdict is Verdict.PASS, result.story
 
 
-def _written(case, target, tensors):
-    device, fields = EmulatorDevice(), expect(case).fields
-    outcome = device.prepare(case, target, tensors, fields).run(0xA5, 0)
-    assert not outcome.trespass
-    return outcome.outputs["output"]
-
-
 @pytest.mark.parametrize("target", EmulatorDevice.targets)
 def test_the_fused_epilogue_with_unit_amaxes_is_the_plain_kernel(target):
     fused, plain = (find_case(f"gemm_ordered/epilogue={name}/{TOKEN}") for name in ("per_token_fused", "per_token"))
     tensors = dict(expect(fused).inputs)
-    assert (_written(fused, target, tensors) != _written(plain, target, tensors)).any()
+    assert (output_of(fused, target, tensors) != output_of(plain, target, tensors)).any()
     tensors |= {name: np.ones_like(tensors[name]) for name in ("a_amax", "b_amax")}
-    np.testing.assert_array_equal(_written(fused, target, tensors), _written(plain, target, tensors))
+    np.testing.assert_array_equal(output_of(fused, target, tensors), output_of(plain, target, tensors))

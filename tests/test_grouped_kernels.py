@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
+from emulated import with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
-from harness.signature import KERNELS
 from harness.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
@@ -85,10 +84,6 @@ def test_the_grid_changes_no_byte(case: str, multiprocessors: int):
 @pytest.mark.parametrize("name", WRONG)
 def test_one_wrong_line_is_caught(name: str, tmp_path: Path):
     file, right, wrong, case = WRONG[name]
-    kernels = tmp_path / "kernels"
-    shutil.copytree(KERNELS, kernels)
-    text = (kernels / file).read_text()
-    assert text.count(right) == 1
-    (kernels / file).write_text(text.replace(right, wrong))
+    kernels = with_wrong_line(tmp_path, file, right, wrong)
     verdict = verify(find_case(case), EmulatorDevice(kernels, multiprocessors=1)).verdict
     assert verdict not in (Verdict.PASS, Verdict.COMPILE_ERROR)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
+from emulated import with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
-from harness.signature import KERNELS
 from harness.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
@@ -142,10 +141,7 @@ WRONG = {
 def test_a_wrong_line_is_caught(
     tmp_path: Path, file: str, right: str, wrong: str, case: str, verdict: Verdict, says: str
 ):
-    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    source = (kernels / file).read_text()
-    assert source.count(right) == 1, "the line this test breaks has changed"
-    (kernels / file).write_text(source.replace(right, wrong))
+    kernels = with_wrong_line(tmp_path, file, right, wrong)
     flags = case if case.count("/") == 2 else f"default/{case}"
     result = verify(find_case(f"per_token/{flags}/eager"), EmulatorDevice(kernels=kernels, multiprocessors=1))
     assert (result.verdict, says in result.story) == (verdict, True), result.story

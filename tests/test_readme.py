@@ -2,15 +2,14 @@
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from emulated import with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
-from harness.signature import KERNELS
 from harness.suite import ROOT, find_case, load_suites
 from harness.verify import verify
 
@@ -66,11 +65,8 @@ def test_every_link_leads_somewhere():
 
 
 def test_the_screen_of_a_mismatch_is_the_one_that_is_printed(tmp_path):
-    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    header = kernels / "nvfp4.cuh"
-    clamp = "return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);"
-    assert clamp in header.read_text()
-    header.write_text(header.read_text().replace(clamp, "return __frcp_rn(__fmul_rn(scale_inv, global.decode));"))
+    clamped = "return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);"
+    kernels = with_wrong_line(tmp_path, "nvfp4.cuh", clamped, "return __frcp_rn(__fmul_rn(scale_inv, global.decode));")
     shown = next(text for kind, text in BLOCKS if kind == "text" and text.startswith("MISMATCH"))
     case = find_case(shown.split()[1])
     story = verify(case, EmulatorDevice(kernels=kernels)).story

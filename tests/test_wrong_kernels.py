@@ -3,13 +3,12 @@
 Each case copies the kernels, breaks one line, and verifies on the emulator, as `make verify` would.
 """
 
-import shutil
 from dataclasses import dataclass
 
 import pytest
+from emulated import with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
-from harness.signature import KERNELS
 from harness.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
@@ -107,10 +106,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
 def test_one_wrong_line_is_caught_and_named(wrong, tmp_path):
-    kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    source = (kernels / wrong.file).read_text()
-    assert wrong.right in source, "the line this test breaks has changed"
-    (kernels / wrong.file).write_text(source.replace(wrong.right, wrong.wrong))
+    kernels = with_wrong_line(tmp_path, wrong.file, wrong.right, wrong.wrong)
     result = verify(find_case(wrong.case), EmulatorDevice(kernels=kernels))
     assert (result.verdict, wrong.says in result.story) == (wrong.verdict, True), result.story
     assert wrong.case in result.story
