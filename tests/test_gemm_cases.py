@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from suite_files import assert_mistake, written
 
 from harness.baseline import baseline_first, baseline_id, product_bytes, tflops
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
-from harness.errors import CompileError, NotCapable, SuiteError, UsageError
+from harness.errors import CompileError, NotCapable, UsageError
 from harness.expectation import expect, high_precision
 from harness.launch import Launch, Step, bind, numbers, plan
 from harness.roofline import bytes_moved
 from harness.signature import CallParameter
-from harness.suite import Suite, find_case, load_suite
+from harness.suite import find_case
 
 TEXT = """\
 recipe: product
@@ -36,13 +36,6 @@ sets:
   bench: [{axes: default, shapes: [[16, 16, 16]], inputs: [normal]}]
 """
 CASE = find_case("gemm_ordered/alpha=0.75,beta=0.5/48x80x32/normal/eager")
-
-
-def written(folder: Path, text: str) -> Suite:
-    path = folder / "suites" / "product.yaml"
-    path.parent.mkdir()
-    path.write_text(text)
-    return load_suite(path)
 
 
 # Suites and ids
@@ -91,11 +84,7 @@ def test_an_id_with_another_shape(tmp_path, shape, sentence):
     ],
 )
 def test_a_mistake_in_a_suite_of_products(tmp_path, old, new, line, sentence):
-    assert TEXT.count(old) == 1
-    with pytest.raises(SuiteError) as caught:
-        written(tmp_path, TEXT.replace(old, new))
-    assert sentence in str(caught.value)
-    assert caught.value.where.endswith(f"product.yaml:{line}")
+    assert_mistake(tmp_path, TEXT, (old, new), sentence, line)
 
 
 def test_a_file_must_hold_both_operands():

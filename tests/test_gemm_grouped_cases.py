@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from suite_files import assert_mistake, written
 
 from harness.baseline import baseline_id, product_bytes, tflops
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
-from harness.errors import SuiteError, UsageError
+from harness.errors import UsageError
 from harness.expectation import expect, high_precision
 from harness.launch import Launch, numbers, plan
 from harness.operands import drawn
-from harness.suite import Suite, find_case, load_suite
+from harness.suite import find_case
 from harness.suite.shapes import canonical
 
 TEXT = """\
@@ -34,13 +34,6 @@ sets:
 """
 CASE = find_case("gemm_grouped/dtype=fp32,beta=0.5/128+0+256x80x48/normal/eager")
 SAMPLE = "file:suites/data/minilm_sample.safetensors#ffn_up.weight"
-
-
-def written(folder: Path, text: str) -> Suite:
-    path = folder / "suites" / "products.yaml"
-    path.parent.mkdir()
-    path.write_text(text)
-    return load_suite(path)
 
 
 # Suites and ids
@@ -80,18 +73,20 @@ def test_an_id_with_another_shape(tmp_path, shape, sentence):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "sentence"),
+    ("old", "new", "line", "sentence"),
     [
-        ("4*128x32x16", "[128, 32, 16]", "has [128, 32, 16] where a shape like 128+0+256x512x1024 belongs"),
-        ("4*128x32x16", "4*128x32", "'4*128x32' does not fit varying_first_dim of gemm: '4*128x32' is not a shape of"),
-        ("gemm: true", "gemm: false", "'0+128x48x32' is not a grouped shape"),
+        ("4*128x32x16", "[128, 32, 16]", 11, "has [128, 32, 16] where a shape like 128+0+256x512x1024 belongs"),
+        (
+            "4*128x32x16",
+            "4*128x32",
+            11,
+            "'4*128x32' does not fit varying_first_dim of gemm: '4*128x32' is not a shape of",
+        ),
+        ("gemm: true", "gemm: false", 10, "'0+128x48x32' is not a grouped shape"),
     ],
 )
-def test_a_mistake_in_a_suite_of_groups(tmp_path, old, new, sentence):
-    assert TEXT.count(old) == 1
-    with pytest.raises(SuiteError) as caught:
-        written(tmp_path, TEXT.replace(old, new))
-    assert sentence in str(caught.value)
+def test_a_mistake_in_a_suite_of_groups(tmp_path, old, new, line, sentence):
+    assert_mistake(tmp_path, TEXT, (old, new), sentence, line)
 
 
 def test_a_file_must_hold_the_operands_of_every_group():

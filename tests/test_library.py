@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
+from suite_files import assert_mistake, written
 
 import harness.baseline
 import harness.bench
@@ -18,9 +19,9 @@ from harness.bench import Bench
 from harness.commands.compile import instantiations
 from harness.device import library
 from harness.device.emulator import EmulatorDevice
-from harness.errors import LaunchError, SuiteError
+from harness.errors import LaunchError
 from harness.launch import bind, own_memory, plan
-from harness.suite import find_case, load_suite, suite_of
+from harness.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 
@@ -167,13 +168,6 @@ sets: {smoke: &one [{shapes: [[4, 16, 16], [5, 16, 16]], inputs: [normal]}], ful
 """
 
 
-def written(folder, text):
-    path = folder / "suites" / "routed.yaml"
-    path.parent.mkdir()
-    path.write_text(text)
-    return load_suite(path)
-
-
 def test_launches_by_rows(tmp_path):
     suite = written(tmp_path, TEXT)
     names = [[launch.name for launch in suite.launches(case)] for case in suite.cases("smoke")]
@@ -191,10 +185,7 @@ def test_launches_by_rows(tmp_path):
     ],
 )
 def test_a_mistake_in_a_launch(tmp_path, old, new, line, sentence):
-    with pytest.raises(SuiteError) as caught:
-        written(tmp_path, TEXT.replace(old, new))
-    assert sentence in str(caught.value)
-    assert caught.value.where.endswith(f"routed.yaml:{line}")
+    assert_mistake(tmp_path, TEXT, (old, new), sentence, line)
 
 
 # The baseline of a GEMM

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from suite_files import assert_mistake
 
 from harness.case import Case
 from harness.errors import SuiteError, UsageError
@@ -237,15 +238,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("old", "new", "line", "sentence"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_one_sentence_with_its_line(
-    suite_path: Path, suite_text: str, old: str, new: str, line: int, sentence: str
+    tmp_path: Path, suite_text: str, old: str, new: str, line: int, sentence: str
 ):
-    assert suite_text.count(old) >= 1
-    suite_path.write_text(suite_text.replace(old, new, 1))
-    with pytest.raises(SuiteError) as caught:
-        load_suite(suite_path)
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.where.endswith(f"suites/toy.yaml:{line}")
+    assert_mistake(tmp_path, suite_text, (old, new), sentence, line)
 
 
 @pytest.mark.parametrize(
