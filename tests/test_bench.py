@@ -10,12 +10,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_clock import FakeClock, in_turns
 
 import harness.bench
 import harness.device
@@ -24,7 +24,7 @@ import harness.roofline
 import harness.runner.bench_plugin
 import harness.verify
 from harness.baseline import baseline_first, baseline_of
-from harness.bench import FEWEST, MOST, Bench, Recorder
+from harness.bench import FEWEST, MOST, Bench
 from harness.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
@@ -35,27 +35,6 @@ from harness.verdict import Result, Verdict
 
 CASE_US, BASELINE_US, MOVED = 100.0, 250.0, 200_000_000
 COPY_SECONDS = 2 * COPY_BYTES / 4e12  # 4,000 GB/s
-
-
-class FakeClock:
-    """Time that only targets move on; `late` marks every round as one in which the GPU waited."""
-
-    words = "a fake clock"
-    stream = nullcontext(SimpleNamespace())
-    __name__ = "fake_clock"
-
-    def __init__(self):
-        self.now = 0.0
-        self.flushes = 0
-        self.late = False
-        self.exposed: list[bool] = []
-
-    def __call__(self) -> float:
-        self.exposed.append(self.late)
-        return self.now
-
-    def flush(self) -> None:
-        self.flushes += 1
 
 
 class FakeProgram:
@@ -141,21 +120,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
     yield fake
-
-
-def in_turns(clock: FakeClock) -> Recorder:
-    """A recorder that calls `setup` before each round, as pytest-benchmark's pedantic mode does."""
-
-    def record(target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
-        seconds = []
-        for _ in range(rounds):
-            setup()
-            start = clock()
-            target()
-            seconds.append(clock() - start)
-        return seconds
-
-    return record
 
 
 class Benches:

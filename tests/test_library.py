@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
+from fake_clock import FakeClock, in_turns
 from suite_files import assert_mistake, written
 
 import harness.baseline
@@ -191,23 +192,13 @@ def test_a_mistake_in_a_launch(tmp_path, old, new, line, sentence):
 # The baseline of a GEMM
 
 
-class FakeClock:
-    """Time that only targets move on."""
-
-    words = "a fake clock"
+class CapturingClock(FakeClock):
+    """One whose stream captures a graph, which takes its own time to launch."""
 
     def __init__(self):
-        self.now = 0.0
-        self.exposed: list[bool] = []
+        super().__init__()
         self.stream = nullcontext(SimpleNamespace(begin_capture=self.begin, end_capture=self.end))
         self.captured = None
-
-    def __call__(self):
-        self.exposed.append(False)
-        return self.now
-
-    def flush(self):
-        """Nothing to flush."""
 
     def begin(self):
         self.captured = []
@@ -225,7 +216,7 @@ class FakeClock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    fake = FakeClock()
+    fake = CapturingClock()
     monkeypatch.setattr(library, "bf16_product", lambda m, k, n: lambda: fake.pass_time(60e-6))
     return fake
 
@@ -243,17 +234,8 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
     expected = SimpleNamespace(inputs={}, fields={"o": None}, values={"o": output})
     monkeypatch.setattr(harness.bench, "expect", lambda *_: expected)
 
-    def record(target, setup, rounds):
-        seconds = []
-        for _ in range(rounds):
-            setup()
-            start = clock()
-            target()
-            seconds.append(clock() - start)
-        return seconds
-
     bench = Bench(device, clock, 4000.0)
-    times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), record).times
+    times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times
     assert times["baseline"] == f"cublas/bf16/1024x1024x1024/normal/{mode}"
     assert times["baseline_us"] == pytest.approx(microseconds)
     assert times["baseline_ratio"] == pytest.approx(microseconds / 100)

@@ -1,0 +1,45 @@
+"""Time that is counted and not measured, for tests of a bench."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+from harness.bench import Recorder
+
+
+class FakeClock:
+    """Time that only targets move on; `late` marks every round as one in which the GPU waited."""
+
+    words = "a fake clock"
+    stream = nullcontext(SimpleNamespace())
+    __name__ = "fake_clock"
+
+    def __init__(self):
+        self.now = 0.0
+        self.flushes = 0
+        self.late = False
+        self.exposed: list[bool] = []
+
+    def __call__(self) -> float:
+        self.exposed.append(self.late)
+        return self.now
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+
+def in_turns(clock: FakeClock) -> Recorder:
+    """A recorder that calls `setup` before each round, as pytest-benchmark's pedantic mode does."""
+
+    def record(target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
+        seconds = []
+        for _ in range(rounds):
+            setup()
+            start = clock()
+            target()
+            seconds.append(clock() - start)
+        return seconds
+
+    return record
