@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.expectation import high_precision
+from harness.expectation import high_precision, to_torch
 from harness.oracles import activations, grouped, nvfp4, torch_grouped
 
 F32, F64 = np.float32, np.float64
@@ -193,15 +193,9 @@ class TestBiasGradient:
         with np.errstate(all="ignore"):
             tensors = grouped.inputs(case, x.ravel())
             given = grouped.numpy_oracle(case, tensors)["dbias"]
-            other = grouped.torch_oracle(case, {name: self.as_torch(array) for name, array in tensors.items()})["dbias"]
+            other = grouped.torch_oracle(case, {name: to_torch(array) for name, array in tensors.items()})["dbias"]
         whole = {"bf16": np.uint16, "fp16": np.uint16, "fp32": np.uint32}[dtype]
         nan = 0x7FFFFFFF if dtype == "fp32" else 0x7FFF
         assert given.view(whole)[0, :2].tolist() == [nan, nan]
         assert given.astype(F32)[0, 2:4].tolist() == [-np.inf, np.inf]
         assert other.contiguous().view(torch.uint8).numpy().tobytes() == given.tobytes()
-
-    @staticmethod
-    def as_torch(array):
-        if array.dtype == BF16:
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(array)

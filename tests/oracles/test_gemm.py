@@ -7,42 +7,21 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from products import BOTH, FLAGS, by, drawn, operand, shape_of
 
 from harness.errors import ContractError
-from harness.expectation import from_torch, high_precision, to_torch
 from harness.interval import Interval, inside, order
-from harness.oracles import gemm, gemm_epilogues, gemm_ordered, layout, nvfp4
+from harness.oracles import gemm, gemm_epilogues, gemm_ordered, nvfp4
 
 F32 = np.float32
 ONE, TWO, NAN = 0x38, 0x40, 0x7F  # e4m3 bytes: 1, 2, NaN
 C_AB = F32(1) / F32(36 * 448 * 448)
-BOTH = pytest.mark.parametrize("ask", ["numpy", "torch"])
-
-
-def by(ask, case, tensors):
-    """What one oracle demands of the output."""
-    if ask == "numpy":
-        return gemm.numpy_oracle(case, tensors)["output"]
-    return from_torch(gemm.torch_oracle(case, {name: to_torch(array) for name, array in tensors.items()})["output"])
-
-
-def drawn(case):
-    return gemm.inputs(case, **high_precision(case))
 
 
 def accepts(interval, output):
     """Which elements of an output are inside."""
     return inside(*(np.ascontiguousarray(x).view(np.uint8) for x in (output, interval.low, interval.high)),
                   output.dtype.itemsize)  # fmt: skip
-
-
-def operand(name, codes, scales, amax):
-    """The arrays of an operand: codes (lines, K), scale bytes (lines, K/16), amax as given."""
-    return {
-        f"{name}_data": nvfp4.pack(np.array(codes, np.uint8)),
-        f"{name}_scale_inv": layout.arrange(np.array(scales, np.uint8), "compact"),
-        f"{name}_amax": np.array(amax, F32),
-    }
 
 
 def values(case, tensors, name):
@@ -163,26 +142,11 @@ def test_an_overflow_that_meets_a_zero_is_seen_between_the_ends(make_gemm, ask):
 
 # --- both oracles, and the answers that must be inside ----------------------------------------------------------------
 
-FLAGS = [
-    {},
-    {"dtype": "fp32", "layout": "nn", "a_scale_layout": "swizzled", "alpha": -2, "beta": 0.5},
-    {"layout": "nt", "b_scale_layout": "swizzled", "a_e4m3_max": 256, "beta": 1},
-    {"dtype": "fp32", "b_e4m3_max": 256, "alpha": 0.75},
-    {"epilogue": "row_scaled", "layout": "nt", "bias": True},
-    {"epilogue": "row_scaled", "dtype": "fp32", "a_e4m3_max": 256, "b_e4m3_max": 256, "accumulate": True},
-    {"epilogue": "row_scaled", "layout": "nn", "b_granularity": "tensor", "b_e4m3_max": 256, "bias": True},
-    {"epilogue": "per_token", "layout": "nn", "a_scale_layout": "swizzled"},
-    {"epilogue": "per_token_fused", "b_scale_layout": "swizzled", "route": "library"},
-]
 INPUTS = ["normal", "exact_sum", "wide_sum", "specials_nan", "row_scales", "signed_zero", "tiny_amax", "zero_rows"]
 
 
-def shape_of(flags):
-    return (128, 128, 256) if "per_token" in flags.get("epilogue", "") else (48, 80, 32)
-
-
 @pytest.mark.parametrize("input_name", INPUTS)
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
+@pytest.mark.parametrize("flags", [*FLAGS, {"route": "library"}], ids=str)
 def test_both_oracles_agree_and_the_stated_order_is_one_of_all(make_gemm, flags, input_name):
     case = make_gemm(shape_of(flags), input_name, recipe="gemm", **flags)
     tensors = drawn(case)

@@ -8,41 +8,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from products import BOTH, FLAGS, by, drawn, operand, shape_of
 
 from harness.expectation import high_precision
-from harness.oracles import gemm_epilogues, gemm_ordered, layout, nvfp4, torch_gemm
+from harness.oracles import gemm_epilogues, gemm_ordered, nvfp4, torch_gemm
 
 F32 = np.float32
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ONE, TWO, HALF, LARGE, TINY, NAN = 0x38, 0x40, 0x30, 0x78, 0x01, 0x7F  # e4m3 bytes: 1, 2, 1/2, 256, 2^-9, NaN
 C_AB = F32(1) / F32(36 * 448 * 448)
-BOTH = pytest.mark.parametrize("ask", ["numpy", "torch"])
-
-
-def by(ask, case, tensors):
-    """The output of one oracle."""
-    if ask == "numpy":
-        return gemm_ordered.numpy_oracle(case, tensors)["output"]
-
-    def to_torch(array):
-        bf16 = array.dtype == BF16
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if bf16 else torch.from_numpy(array)
-
-    given = gemm_ordered.torch_oracle(case, {name: to_torch(array) for name, array in tensors.items()})["output"]
-    return given.view(torch.int16).numpy().view(BF16) if given.dtype == torch.bfloat16 else given.numpy()
 
 
 def bits(array):
     return array.view(f"u{array.itemsize}")
-
-
-def operand(name, codes, scales, amax):
-    """The arrays of an operand: codes (lines, K), scale bytes (lines, K/16), amax as given."""
-    return {
-        f"{name}_data": nvfp4.pack(np.array(codes, np.uint8)),
-        f"{name}_scale_inv": layout.arrange(np.array(scales, np.uint8), "compact"),
-        f"{name}_amax": np.array(amax, F32),
-    }
 
 
 def simple(blocks, lines=1):
@@ -50,10 +28,6 @@ def simple(blocks, lines=1):
     codes = np.zeros((lines, 16 * blocks), np.uint8)
     codes[:, ::16] = 2
     return codes
-
-
-def drawn(case):
-    return gemm_ordered.inputs(case, **high_precision(case))
 
 
 # --- by hand ----------------------------------------------------------------------------------------------------------
@@ -258,23 +232,7 @@ def test_fma_beside_the_middle_of_two_floats(fma):
 
 # --- properties -------------------------------------------------------------------------------------------------------
 
-FLAGS = [
-    {},
-    {"dtype": "fp32", "layout": "nn", "a_scale_layout": "swizzled", "alpha": -2, "beta": 0.5},
-    {"layout": "nt", "b_scale_layout": "swizzled", "a_e4m3_max": 256, "beta": 1},
-    {"dtype": "fp32", "b_e4m3_max": 256, "alpha": 0.75},
-    {"epilogue": "row_scaled", "layout": "nt", "bias": True},
-    {"epilogue": "row_scaled", "dtype": "fp32", "a_e4m3_max": 256, "b_e4m3_max": 256, "accumulate": True},
-    {"epilogue": "row_scaled", "layout": "nn", "b_granularity": "tensor", "b_e4m3_max": 256, "bias": True},
-    {"epilogue": "per_token", "layout": "nn", "a_scale_layout": "swizzled"},
-    {"epilogue": "per_token", "layout": "nt"},
-    {"epilogue": "per_token_fused", "b_scale_layout": "swizzled"},
-]
 INPUTS = ["normal", "exact_sum", "wide_sum", "specials_inf", "specials_nan", "row_scales", "signed_zero", "tiny_amax"]
-
-
-def shape_of(flags):
-    return (128, 128, 256) if "per_token" in flags.get("epilogue", "") else (48, 80, 32)
 
 
 @pytest.mark.parametrize("input_name", INPUTS)

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from harness import inputs
 from harness.case import Flags
 from harness.errors import ContractError
-from harness.expectation import high_precision
+from harness.expectation import from_torch, high_precision, to_torch
 from harness.oracles import grouped, nvfp4, per_tensor, per_token
 
 F32 = np.float32
@@ -38,23 +37,11 @@ def run(case):
     return grouped.numpy_oracle(case, grouped.inputs(case, **high_precision(case)))
 
 
-def as_torch(array):
-    if array.dtype == BF16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
-def from_torch(tensor):
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(BF16)
-    return tensor.numpy()
-
-
 def agree(case, made=None):
     """Both oracles; returns the fields they agree on."""
     tensors = grouped.inputs(case, **(made or high_precision(case)))
     expected = grouped.numpy_oracle(case, tensors)
-    given = grouped.torch_oracle(case, {name: as_torch(array) for name, array in tensors.items()})
+    given = grouped.torch_oracle(case, {name: to_torch(array) for name, array in tensors.items()})
     assert list(given) == list(expected) == list(grouped.outputs(case))
     for name, array in expected.items():
         assert given[name].is_contiguous()
@@ -253,6 +240,6 @@ class TestRefusals:
         case = make_group("128+0+256x128", stage="encode", outputs="rowwise", activation="drelu")
         tensors = grouped.inputs(case, **high_precision(case)) | wrong
         if oracle is grouped.torch_oracle:
-            tensors = {name: as_torch(array) for name, array in tensors.items() if array is not None}
+            tensors = {name: to_torch(array) for name, array in tensors.items() if array is not None}
         with pytest.raises(ContractError, match=word):
             oracle(case, tensors)

@@ -12,6 +12,7 @@ from quantized import assert_refused, assert_same, codes
 
 from harness import inputs
 from harness.errors import ContractError
+from harness.expectation import to_torch
 from harness.oracles import layout, nvfp4, per_tensor, per_token, torch_per_token
 
 SHAPES = [(128, 128), (256, 384)]
@@ -22,12 +23,6 @@ HAND = {"outputs": "rowwise"}
 
 def run(case, x):
     return per_token.numpy_oracle(case, per_token.inputs(case, x))
-
-
-def as_torch(array):
-    if array.dtype == BF16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
 
 
 def with_flags(case, **flags):
@@ -168,7 +163,7 @@ class TestSteps:
         whole = run(case, x)
         monkeypatch.setattr(layout, "SLAB_ELEMENTS", 1)
         assert_same(run(case, x), whole)
-        there = torch_per_token.per_token(case, as_torch(x), slab_elements=1)
+        there = torch_per_token.per_token(case, to_torch(x), slab_elements=1)
         assert_same({name: array.numpy() for name, array in there.items()}, whole)
 
     def test_encode_takes_the_amaxes_it_is_given(self, make_case, tensor):
@@ -308,7 +303,7 @@ class TestWeight2d:
         tensors = per_token.inputs(case, tensor(128, 128))
         tensors["columnwise_amax"][77] *= 2
         for oracle in (per_token.numpy_oracle, per_token.torch_oracle):
-            given = tensors if oracle is per_token.numpy_oracle else {n: as_torch(a) for n, a in tensors.items()}
+            given = tensors if oracle is per_token.numpy_oracle else {n: to_torch(a) for n, a in tensors.items()}
             with pytest.raises(ContractError, match=r"every entry of columnwise_amax .* entry 77 differs"):
                 oracle(case, given)
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
-import torch
 
 from harness import inputs
+from harness.expectation import to_torch
 from harness.oracles import nvfp4, per_token
 
 BF16 = nvfp4.DTYPES["bf16"]
-
-
-def as_torch(array):
-    if array.dtype == BF16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
 
 
 def all_flags():
@@ -39,7 +32,7 @@ def all_flags():
 def agree(case, x):
     tensors = per_token.inputs(case, x)
     expected = per_token.numpy_oracle(case, tensors)
-    given = per_token.torch_oracle(case, {name: as_torch(array) for name, array in tensors.items()})
+    given = per_token.torch_oracle(case, {name: to_torch(array) for name, array in tensors.items()})
     assert list(given) == list(expected)
     for name, array in expected.items():
         assert given[name].is_contiguous()

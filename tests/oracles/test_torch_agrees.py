@@ -12,6 +12,7 @@ import torch
 
 from harness.case import Case, Flags
 from harness.errors import ContractError
+from harness.expectation import to_torch
 from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, per_token, row_scaled, swizzle
 from harness.suite import cover
 
@@ -167,12 +168,6 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 def draw(how: Draw, shape: tuple[int, int], dtype: str) -> np.ndarray:
     with np.errstate(all="ignore"):
         return how(np.random.default_rng([*shape, len(dtype)]), shape).astype(NUMPY[dtype])
-
-
-def to_torch(array: np.ndarray) -> torch.Tensor:
-    if array.dtype == NUMPY["bf16"]:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
 
 
 def legal(recipe: str, flags: dict[str, object]) -> bool:

@@ -1,0 +1,50 @@
+"""What the tests of both GEMM oracles share: operands by hand and drawn, flags that meet every step, and the asking."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.expectation import ask_torch, high_precision, oracle_of
+from harness.oracles import layout, nvfp4
+
+BOTH = pytest.mark.parametrize("ask", ["numpy", "torch"])
+
+FLAGS = [
+    {},
+    {"dtype": "fp32", "layout": "nn", "a_scale_layout": "swizzled", "alpha": -2, "beta": 0.5},
+    {"layout": "nt", "b_scale_layout": "swizzled", "a_e4m3_max": 256, "beta": 1},
+    {"dtype": "fp32", "b_e4m3_max": 256, "alpha": 0.75},
+    {"epilogue": "row_scaled", "layout": "nt", "bias": True},
+    {"epilogue": "row_scaled", "dtype": "fp32", "a_e4m3_max": 256, "b_e4m3_max": 256, "accumulate": True},
+    {"epilogue": "row_scaled", "layout": "nn", "b_granularity": "tensor", "b_e4m3_max": 256, "bias": True},
+    {"epilogue": "per_token", "layout": "nn", "a_scale_layout": "swizzled"},
+    {"epilogue": "per_token", "layout": "nt"},
+    {"epilogue": "per_token_fused", "b_scale_layout": "swizzled"},
+]
+
+
+def by(ask, case, tensors):
+    """What one oracle demands of the output."""
+    if ask == "numpy":
+        return oracle_of(case.recipe).numpy_oracle(case, tensors)["output"]
+    return ask_torch(case, tensors)["output"]
+
+
+def drawn(case):
+    """What the kernel reads."""
+    return oracle_of(case.recipe).inputs(case, **high_precision(case))
+
+
+def operand(name, codes, scales, amax):
+    """The arrays of an operand: codes (lines, K), scale bytes (lines, K/16), amax as given."""
+    return {
+        f"{name}_data": nvfp4.pack(np.array(codes, np.uint8)),
+        f"{name}_scale_inv": layout.arrange(np.array(scales, np.uint8), "compact"),
+        f"{name}_amax": np.array(amax, np.float32),
+    }
+
+
+def shape_of(flags):
+    """An (M, K, N) that these flags take."""
+    return (128, 128, 256) if "per_token" in flags.get("epilogue", "") else (48, 80, 32)
