@@ -24,7 +24,6 @@ from harness.case import Case
 from harness.errors import ContractError
 from harness.interval import Interval, order
 from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, gemm_ordered, layout, nvfp4
-from harness.oracles.gemm_operands import inputs as _inputs
 from harness.tensor import Field
 
 if TYPE_CHECKING:
@@ -52,13 +51,14 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
     """What a kernel reads, as `gemm_operands` makes it."""
     refuse(case)
-    return _inputs(case, *high_precision, **named)
+    return gemm_operands.inputs(case, *high_precision, **named)
 
 
 @nvfp4.ieee
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
     """`output`, as an interval unless every sum is exact. Raises ContractError for arrays that the flags do not say."""
-    _require(case, tensors)
+    refuse(case)
+    gemm_operands.require(case, tensors)
     a, b = (_values(case, tensors, name) for name in "ab")
     shape, dtype = (case.rows, case.n), nvfp4.DTYPES[case.flags.dtype]
     if case.input == "exact_sum":
@@ -75,18 +75,10 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     return {"output": interval}
 
 
-def _require(case: Case, tensors: dict) -> None:
-    refuse(case)
-    gemm_operands.require_shapes(case, tensors)
-    gemm_operands.require_finite_factors(case, tensors)
-
-
 def _values(case: Case, tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
     """An operand, (lines, K) float64, exactly."""
-    codes = nvfp4.decode_e2m1(nvfp4.unpack(tensors[f"{name}_data"])).astype(np.float64)
-    valid = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
-    stored = layout.gather(tensors[f"{name}_scale_inv"], valid, case.flags[f"{name}_scale_layout"])
-    return codes * np.repeat(nvfp4.decode_e4m3(stored), nvfp4.BLOCK, axis=1)
+    codes, scales = gemm_operands.decoded(case, tensors, name)
+    return codes.astype(np.float64) * np.repeat(scales, nvfp4.BLOCK, axis=1)
 
 
 def _sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -127,5 +119,6 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     """The same field from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_gemm_bounds
 
-    _require(case, tensors)
+    refuse(case)
+    gemm_operands.require(case, tensors)
     return {"output": torch_gemm_bounds.bounded(case, tensors)}

@@ -198,5 +198,18 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
         )
 
 
+def require(case: Case, tensors: Mapping[str, Any]) -> None:
+    """Raise ContractError for arrays, of either library, that no kernel of this case may be given."""
+    require_shapes(case, tensors)
+    require_finite_factors(case, tensors)
+
+
+def decoded(case: Case, tensors: Mapping[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """What the codes, (lines, K), and the scale bytes, (lines, K/16), of an operand stand for, float32."""
+    valid = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
+    stored = layout.gather(tensors[f"{name}_scale_inv"], valid, case.flags[f"{name}_scale_layout"])
+    return nvfp4.decode_e2m1(nvfp4.unpack(tensors[f"{name}_data"])), nvfp4.decode_e4m3(stored)
+
+
 def _host(array: Any) -> np.ndarray:
     return array.cpu().numpy() if hasattr(array, "cpu") else array

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.case import Case
-from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, layout, nvfp4
+from harness.oracles import gemm_epilogues, gemm_operands, layout, nvfp4
 from harness.oracles.gemm_flags import refuse
 from harness.oracles.gemm_operands import inputs
 from harness.tensor import Field
@@ -37,17 +37,12 @@ def outputs(case: Case) -> dict[str, Field]:
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The elements of `output`. Raises ContractError for arrays that are not what the flags say."""
     refuse(case)
-    gemm_operands.require_shapes(case, tensors)
-    gemm_operands.require_finite_factors(case, tensors)
-    codes, scales = {}, {}
-    for name in "ab":
-        codes[name] = nvfp4.decode_e2m1(nvfp4.unpack(tensors[f"{name}_data"]))
-        valid = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
-        stored = layout.gather(tensors[f"{name}_scale_inv"], valid, case.flags[f"{name}_scale_layout"])
-        scales[name] = np.ascontiguousarray(nvfp4.decode_e4m3(stored).T)
+    gemm_operands.require(case, tensors)
+    (a, a_scales), (b, b_scales) = (gemm_operands.decoded(case, tensors, name) for name in "ab")
+    a_scales, b_scales = (np.ascontiguousarray(scales.T) for scales in (a_scales, b_scales))
     output = np.empty((case.rows, case.n), nvfp4.DTYPES[case.flags.dtype])
     for rows in layout.slabs(case.rows, case.n):
-        acc = _sum(codes["a"][rows], codes["b"], scales["a"][:, rows], scales["b"])
+        acc = _sum(a[rows], b, a_scales[:, rows], b_scales)
         output[rows] = gemm_epilogues.output(case, tensors, rows, acc)  # 3
     return {"output": output}
 
@@ -69,6 +64,5 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     from harness.oracles import torch_gemm
 
     refuse(case)
-    gemm_operands.require_shapes(case, tensors)
-    gemm_operands.require_finite_factors(case, tensors)
+    gemm_operands.require(case, tensors)
     return {"output": torch_gemm.ordered(case, tensors)}

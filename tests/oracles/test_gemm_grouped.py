@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from quantized import assert_refused
 
 from harness.errors import ContractError
 from harness.expectation import expect, high_precision, to_torch
@@ -140,14 +141,7 @@ def test_a_group_alone_is_the_dense_case():
 def test_refused_flags(flags, sentence):
     case = case_of()
     case = replace(case, flags=case.flags.replace(**flags))
-    for call in (
-        lambda: gemm_grouped.outputs(case),
-        lambda: gemm_grouped.inputs(case),
-        lambda: gemm_grouped.numpy_oracle(case, {}),
-        lambda: gemm_grouped.torch_oracle(case, {}),
-    ):
-        with pytest.raises(ContractError, match=sentence):
-            call()
+    assert_refused(gemm_grouped, case, sentence)
 
 
 @pytest.mark.parametrize(
