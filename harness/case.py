@@ -14,6 +14,11 @@ TERMS = 2048  # products that cost a NumPy oracle about as much as one element t
 FlagValue = str | bool | int | float
 
 
+def spell(value: object) -> str:
+    """A flag's value as it is written in YAML and in a case id."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Flags(Mapping[str, FlagValue]):
     """The flags of a case in axis order, read as `flags.rounding` or `flags["rounding"]`; immutable and hashable."""
 
@@ -132,7 +137,7 @@ class Case:
     @cached_property
     def variant(self) -> str:
         """The flags that differ from their defaults, `rht=true,rounding=sr`; `default` if none does."""
-        changed = [f"{k}={_spell(v)}" for k, v in self.flags.items() if self.defaults.get(k) != v]
+        changed = [f"{k}={spell(v)}" for k, v in self.flags.items() if self.defaults.get(k) != v]
         return ",".join(changed) or "default"
 
     @cached_property
@@ -175,7 +180,3 @@ class Case:
             seed_of=f"{seed_of}/group {g}" if self.n else seed_of,
             n=self.n,
         )
-
-
-def _spell(value: FlagValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -49,19 +49,15 @@ class Launch:
         Tiles of a GEMM are of its output, whose extents nothing pads.
         """
         padded_to = 1 if case.n else PADDED_TO
-        tiles = self._tiles(*case.launched, padded_to)
-        of_group = sum(math.prod(self._tiles(*extents, padded_to)) for extents in case.launched_parts)
+        tiles = [self._tiles(*extents, padded_to) for extents in case.launched_parts or (case.launched,)]
+        count = sum(math.prod(both) for both in tiles)
         if self.schedule == Schedule.PERSISTENT:
-            if case.tensors:
-                count = of_group
-            elif case.n:
-                count = math.prod(tiles)
-            else:
-                count = -(-case.rows * case.cols // (self.tile_rows * self.tile_cols))
+            if not case.tensors and not case.n:  # one tensor is walked element by element, and no padding
+                count = -(-case.elements // (self.tile_rows * self.tile_cols))
             return max(1, min(count, self.blocks_per_sm * multiprocessors)), 1, 1
         if case.tensors:
-            return max(1, of_group), 1, 1
-        down, across = (max(1, count) for count in tiles)
+            return max(1, count), 1, 1
+        down, across = (max(1, count) for count in tiles[0])
         layers = -(-down // LARGEST_Y)
         return across, -(-down // layers), layers
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}  # layout → the operands that are read through their columnwise copy
-OF_OPERANDS = ("exact_sum", "wide_sum")  # inputs that A and B alone can be, as those of a file
-PLAIN = "normal"  # what C and the bias are instead
+PLAIN = "normal"  # what C and the bias are where only operands can be the input: drawn as bytes, or of a file
 _ORDER = ("a", "b", "c", "bias")
 
 
@@ -56,6 +55,7 @@ def _draw(case: Case) -> dict[str, np.ndarray]:
     from harness import tensor_file
     from harness.dtypes import DTYPES
     from harness.inputs import make
+    from harness.oracles.gemm_packed import INPUTS
 
     def filled(number: int, name: str, rows: int, cols: int, dtype: str) -> np.ndarray:
         # Of an empty group, A has no rows, and no distribution makes such a thing.
@@ -63,7 +63,7 @@ def _draw(case: Case) -> dict[str, np.ndarray]:
 
     flags = case.flags
     made = {name: (case.input, *shape, "bf16") for name, shape in quantized(case).items()}
-    plain = PLAIN if case.input in OF_OPERANDS or case.input.startswith(tensor_file.PREFIX) else case.input
+    plain = PLAIN if case.input in INPUTS or case.input.startswith(tensor_file.PREFIX) else case.input
     if flags.get("beta", 0) or flags.get("accumulate", False):
         made["c"] = (plain, case.rows, case.n, str(flags.dtype))
     if flags.get("bias", False):

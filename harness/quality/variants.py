@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.case import Case
+from harness.case import Case, spell
 from harness.errors import UsageError
 from harness.suite import find_case, suite_of
-from harness.suite.schema import spell
 from harness.suite.shapes import is_grouped, shape_problem
 
 DEFAULTS = (

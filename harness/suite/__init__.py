@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import get_args
 
 from harness import operands
-from harness.case import Case, Flags, FlagValue
+from harness.case import Case, Flags, FlagValue, spell
 from harness.errors import SuiteError, UsageError
 from harness.suite import check as suite_check
 from harness.suite import cover, shapes
-from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest, parse, spell
+from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest, parse
 from harness.suite.yaml_lines import Document, read
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from harness.case import FlagValue
+from harness.case import FlagValue, spell
 from harness.errors import SuiteError
 from harness.suite import shapes
-from harness.suite.schema import Block, Launch, SuiteFile, nearest, spell
+from harness.suite.schema import Block, Launch, SuiteFile, nearest
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_problem
 from harness.suite.yaml_lines import Document, Route
 
@@ -128,12 +128,12 @@ def value_problem(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
 def input_problem(name: str, root: Path) -> str | None:
     """Unless the input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
     # Imported here because it loads NumPy, which `harness --help` does without.
-    from harness import inputs
+    from harness import inputs, tensor_file
 
-    if not name.startswith("file:"):
+    if not name.startswith(tensor_file.PREFIX):
         known = [known for known, _ in inputs.names()]
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
-    text = name.removeprefix("file:").partition("#")[0]
+    text = name.removeprefix(tensor_file.PREFIX).partition("#")[0]
     path = root / text
     if not path.is_file():
         others = sorted(str(other.relative_to(root)) for other in path.parent.glob("*") if other.is_file())

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails
 
-from harness.case import FlagValue
+from harness.case import FlagValue, spell
 from harness.errors import SuiteError
 from harness.suite.yaml_lines import Document
 
@@ -151,11 +151,6 @@ def nearest(word: object, choices: Iterable[object]) -> str:
     if not spelled:
         return ""
     return "; choose " + (" or ".join([", ".join(spelled[:-1]), spelled[-1]]) if len(spelled) > 1 else spelled[0])
-
-
-def spell(value: object) -> str:
-    """A value as it is written in YAML and in a case id."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse(document: Document) -> SuiteFile:
