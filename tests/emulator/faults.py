@@ -1,0 +1,27 @@
+"""A launch of CUDA C++ under the sanitizer, and the fault that must come of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_source import line_of, module
+
+from harness import emulator
+from harness.errors import AccessError
+
+
+def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> emulator.Counters:
+    return emulator.launch(module(source, arch), "k", (grid, 1, 1), (block, 1, 1), args, **options)
+
+
+def fault(source: str, *args, kind: str, marker: str, **options) -> str:
+    """The sentence of the fault that must come, of this kind, at the line with this marker."""
+    with pytest.raises(AccessError) as caught:
+        run(source, *args, **options)
+    assert caught.value.kind == kind
+    assert caught.value.where == line_of(source, marker)
+    return caught.value.sentence
+
+
+def words(count: int) -> np.ndarray:
+    return np.zeros(count, np.uint32)
