@@ -131,7 +131,7 @@ def test_a_launch_binds_the_library_by_the_names_of_its_arguments(cublas):
     assert (acc == 256).all()
 
 
-def test_the_launches_of_both_routes_and_their_memory():
+def test_the_launches_of_every_route_and_their_memory():
     def launched(case_id):
         return [step.signature.name for step in plan(find_case(case_id))]
 
@@ -139,6 +139,8 @@ def test_the_launches_of_both_routes_and_their_memory():
     assert launched("gemm/default/64x16x16/normal/eager") == ["gemm_skinny"]
     assert launched("gemm/default/65x16x16/normal/eager") == ["gemm"]
     assert launched("gemm/epilogue=per_token/1x128x128/normal/eager") == ["gemm_skinny", "gemm_post_scale"]
+    assert launched("gemm/route=fastest/64x16x16/normal/eager") == ["gemm_skinny"]
+    assert launched("gemm/route=fastest/65x16x16/normal/eager") == ["gemm_decode", "cublas_gemm", "gemm_epilogue"]
     _, workspace = own_memory(plan(CASE))
     assert workspace == {"a_decoded": 2 * 128 * 128, "b_decoded": 2 * 256 * 128, "acc": 4 * 128 * 256}
 

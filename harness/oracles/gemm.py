@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["inputs", "numpy_oracle", "outputs", "refuse", "torch_oracle"]
 
-ROUTES = ("mma", "library")
+ROUTES = ("mma", "library", "fastest")
 _ERROR = 2.0**-23  # of an addition, relative to its result: a last bit, as matrix units may cut instead of round
 
 
 def refuse(case: Case) -> None:
     """Raise ContractError for what no two quantized tensors can have, and for a route that there is not."""
     if case.flags.route not in ROUTES:
-        raise ContractError(f"{case.recipe}: route must be {' or '.join(ROUTES)}, not {case.flags.route}")
+        raise ContractError(f"{case.recipe}: route must be {', '.join(ROUTES)}, not {case.flags.route}")
     gemm_flags.refuse(case)
 
 
