@@ -167,8 +167,8 @@ def _judge(case_id: str, ours: Record | None, theirs: Record | None, refused: st
 def _compare(change: stats.Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
     relative = change.scaled(now["roofline_gbps"] / then["roofline_gbps"])
     least = max(effect, EFFECT_US / then["median_us"])
-    in_time, in_copies = (_view(view, least) for view in (change, relative))
-    told = f"time {_told(change)}; in units of the copy roofline {_told(relative)}"
+    in_time, in_copies = (view.verdict(least) for view in (change, relative))
+    told = f"time {change}; in units of the copy roofline {relative}"
     if now["code"] == then["code"]:
         proven = {in_time, in_copies} & {Performance.SLOWER, Performance.FASTER}
         but = "changed, yet " if proven else ""
@@ -179,22 +179,8 @@ def _compare(change: stats.Change, now: Mapping, then: Mapping, effect: float) -
     return in_time, told
 
 
-def _view(change: stats.Change, effect: float) -> Performance:
-    if change.low > 1 and change.ratio >= 1 + effect:
-        return Performance.SLOWER
-    if change.high < 1 and change.ratio <= 1 / (1 + effect):
-        return Performance.FASTER
-    if change.low > 1 / (1 + effect) and change.high < 1 + effect:
-        return Performance.SAME
-    return Performance.AMBIGUOUS
-
-
 def _unusable(now: Mapping, then: Mapping) -> str:
     for name, times in (("this run", now), ("the baseline", then)):
         if times["exposed"] > EXPOSED * times["rounds"]:
             return f"in {name} the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
     return ""
-
-
-def _told(change: stats.Change) -> str:
-    return f"{change.ratio - 1:+.1%} ({change.low - 1:+.1%} to {change.high - 1:+.1%})"

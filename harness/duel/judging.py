@@ -1,0 +1,95 @@
+"""What samples of two sides show: a verdict that needs a proof, against the noise of one side with itself.
+
+Head and base are timed in random turns on the same buffers, and the head a second time as a side of its own, whose
+difference from the first is nothing but noise. SLOWER and FASTER need a rank test that rejects "no change" and medians
+that differ by more than EFFECT and by more than FLOORS times that noise, in time and in cycles of the multiprocessors:
+a change of the clock is no change of the code. SAME needs the whole interval within EFFECT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness import stats
+from harness.verdict import Performance
+
+EFFECT = 0.01  # least change of a median that counts
+FLOORS = 3.0  # and the least in units of the noise between two timings of one side
+THROTTLED = 0.9  # of the clock that one round in ten exceeds: samples taken below it are dropped
+MOST_DROPPED = 0.5  # share of the samples
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Of one side: microseconds of each call, and the multiprocessors' MHz at that time."""
+
+    us: Sequence[float]
+    mhz: Sequence[float]
+
+    @property
+    def cycles(self) -> list[float]:
+        """Thousands of cycles of each call."""
+        return [us * mhz / 1e3 for us, mhz in zip(self.us, self.mhz, strict=True)]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one case.
+
+    head_us, base_us: medians; time, cycles: head over base; floor: head over itself
+    dropped: rounds thrown away because the clock was low
+    """
+
+    verdict: Performance
+    reason: str
+    head_us: float | None = None
+    base_us: float | None = None
+    time: stats.Change | None = None
+    cycles: stats.Change | None = None
+    floor: stats.Change | None = None
+    dropped: int = 0
+
+
+def unthrottled(sides: Sequence[Samples]) -> tuple[list[Samples], int]:
+    """The sides without the rounds in which a clock was low, and how many those were.
+
+    Sample i of every side was taken in round i.
+    """
+    rounds = list(zip(*(side.mhz for side in sides), strict=True))
+    every = sorted(mhz for clocks in rounds for mhz in clocks)
+    least = THROTTLED * every[9 * len(every) // 10] if every else 0.0
+    kept = [i for i, clocks in enumerate(rounds) if min(clocks) >= least]
+    left = [Samples([side.us[i] for i in kept], [side.mhz[i] for i in kept]) for side in sides]
+    return left, len(rounds) - len(kept)
+
+
+def judge(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) -> Finding:
+    """A verdict on three sides that were sampled in the same rounds.
+
+    again: the head a second time; effect: least relative change that counts
+    """
+    (head, again, base), dropped = unthrottled((head, again, base))
+    rounds = len(head.us)
+    if dropped > MOST_DROPPED * (rounds + dropped):
+        return Finding(
+            Performance.INVALID,
+            f"the clock was below {THROTTLED:.0%} of its best in {dropped} of {rounds + dropped} rounds",
+            dropped=dropped,
+        )
+    if rounds < stats.FEWEST_SAMPLES:
+        return Finding(
+            Performance.AMBIGUOUS, f"{rounds} rounds; {stats.FEWEST_SAMPLES} are the fewest that show anything"
+        )
+    time, cycles = stats.change(head.us, base.us), stats.change(head.cycles, base.cycles)
+    floor = stats.change(head.us, again.us)
+    noise = FLOORS * abs(floor.ratio - 1)
+    in_time, in_cycles = (change.verdict(effect, noise) for change in (time, cycles))
+    reason = f"time {time}, cycles {cycles}; noise {floor}; {rounds} rounds"
+    if dropped:
+        reason += f", {dropped} dropped for a low clock"
+    verdict = in_time
+    if in_time is not in_cycles:
+        verdict, reason = Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles: {reason}"
+    medians = (stats.summarize(side.us).median for side in (head, base))
+    return Finding(verdict, reason, *medians, time, cycles, floor, dropped)
