@@ -34,7 +34,7 @@ METHOD = (
     f"{FEWEST} to {MOST} of them, {LONGEST:g} s at most, in turns with the baseline"
 )
 
-_POISON = 0x5A
+POISON = 0x5A  # of outputs before they are timed
 
 # Runs a target for so many rounds, each after `setup`, and returns the seconds of each.
 Recorder = Callable[[Callable[[], None], Callable[[], None], int], list[float]]
@@ -110,16 +110,16 @@ class Bench:
             self.clock.flush()
 
         with self.clock.stream:
-            program.poison(_POISON)
+            program.poison(POISON)
             first, host_seconds = pilot(self.clock, program.enqueue, WARM_UP, PILOT)
             wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
             seconds = record(program.enqueue, before_round, max(FEWEST, wanted))
-        self._judge(program.outcome(_POISON), expected)
+        self._judge(program.outcome(POISON), expected)
         return Timing(
             seconds,
             sum(self.clock.exposed[-len(seconds) :]),
             bytes_moved(case, program.steps, expected.inputs, expected.fields),
-            _digest(program),
+            digest(program),
             theirs[-len(seconds) :],
         )
 
@@ -161,9 +161,9 @@ class Bench:
         try:
             expected, program = self._prepare(case)
             with self.clock.stream:
-                program.poison(_POISON)
+                program.poison(POISON)
                 pilot(self.clock, program.enqueue, WARM_UP, PILOT)
-            self._judge(program.outcome(_POISON), expected)
+            self._judge(program.outcome(POISON), expected)
         except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
             return Baseline(why_not=str(error))
         return Baseline(program.enqueue, bytes_moved(case, program.steps, expected.inputs, expected.fields))
@@ -200,7 +200,8 @@ class Bench:
         } | ({"tflops": round(tflops(case, found.median), 1)} if case.n else {})
 
 
-def _digest(program: Any) -> str:
+def digest(program: Any) -> str:
+    """Of a prepared case: the same for two programs whose GPUs do the same."""
     parts = [(kernel.sass_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
     parts += program.libraries
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -62,9 +62,9 @@ def prove(device, progress: Callable[[int], None]) -> Iterator[Finding]:
             if program is None:
                 program = device.prepare(case, device.targets[0], {"input": bits}, oracle_of("casts").outputs(case))
             else:
-                program.replace_input("input", bits)
+                program.memory.replace_input("input", bits)
             outputs = program.run(0xA5, 0).outputs
-            yield from _against_torch(outputs, program.inputs["input"], start)
+            yield from _against_torch(outputs, program.memory.inputs["input"], start)
             host = {name: value.get() for name, value in outputs.items()}
             for offset in range(0, CHUNK, RANGE):
                 pieces = {name: value[_bytes_of(name, offset)] for name, value in host.items()}

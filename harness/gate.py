@@ -96,9 +96,9 @@ def roofline(header: Header) -> float:
     return median(entry["gbps"] for entry in header["roofline"])
 
 
-def outcome(run: RunFiles, judgements: Sequence[Judgement]) -> Exit:
-    """The most serious state wins; a run in which nothing was judged is not clean."""
-    codes = {Verdict(record["verdict"]).exit_code for record in run.records}
+def outcome(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
+    """The most serious state wins; a run in which nothing was judged is not clean. records: what was verified"""
+    codes = {Verdict(record["verdict"]).exit_code for record in records}
     codes |= {judgement.verdict.exit_code for judgement in judgements}
     if not judgements:
         codes.add(Exit.NOISY)

@@ -96,18 +96,22 @@ class Step:
 
 
 def plan(
-    case: Case, kernels: Path = KERNELS, fits: Callable[[Signature], bool] = lambda signature: False
+    case: Case,
+    kernels: Path = KERNELS,
+    fits: Callable[[Signature], bool] = lambda signature: False,
+    suites: Path | None = None,
 ) -> tuple[Step, ...]:
     """The launches of a case in order, as its suite lists them, from the `.cu` files in `kernels`.
 
     fits: whether the device runs all blocks of a kernel at once; the launches that depend on it are chosen by that
+    suites: the folder of the suite, if it is not this revision's
     Raises CompileError if the suite names a kernel that the `.cu` does not have.
     """
     from harness.device.library import SIGNATURES
-    from harness.suite import suite_of
+    from harness.suite import SUITES, suite_of
 
     signatures = read_signatures(case.recipe, kernels)
-    launches = suite_of(case.recipe).launches(case)
+    launches = suite_of(case.recipe, suites or SUITES).launches(case)
     for launch in launches:
         if launch.kernel is not None and launch.kernel not in signatures:
             raise CompileError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Column, Table
 
 from harness import gate
-from harness.errors import Exit
+from harness.errors import Exit, UsageError
 from harness.gate import Judgement
-from harness.runner.run_files import RunFiles, latest_bench, read_bench, read_run
+from harness.runner.run_files import Record, latest_bench, read_bench, read_run, shown
 from harness.suite import ROOT
 from harness.verdict import Performance, Verdict
 
@@ -27,15 +29,36 @@ LOG_WIDTH = 200
     "--baseline", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="times to compare with"
 )
 @click.option(
-    "--effect", type=click.FloatRange(0, min_open=True), default=gate.EFFECT, help="smallest change that counts (0.03)"
+    "--effect", type=click.FloatRange(0, min_open=True), help="smallest change that counts (0.03; 0.01 with --base)"
 )
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
 @click.option("--save", is_flag=True, help="make this run the baseline instead of judging it")
-def command(run_dir: Path | None, baseline: Path | None, effect: float, recipes: Sequence[str], save: bool) -> int:
+@click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
+@click.option("--case", "ids", multiple=True, metavar="ID", help="with --base: time only this case")
+@click.option("--all", "again", is_flag=True, help="with --base: time also what has the same machine code")
+def command(
+    run_dir: Path | None,
+    baseline: Path | None,
+    effect: float | None,
+    recipes: Sequence[str],
+    save: bool,
+    base: str | None,
+    ids: Sequence[str],
+    again: bool,
+) -> int:
     """Compare the times of a run (the newest, if none is named) with the baseline of its GPU.
+
+    Or, with --base, time the kernels as they are against those of another revision, in one process and in turns;
+    RUN_DIR is then a new folder for what is measured.
 
     Exits with 1 if a byte differs, 2 if a case is slower, 3 if it cannot be told, 5 without a baseline.
     """
+    if base is not None:
+        if baseline or save:
+            raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")
+        return _duel(base, recipes, ids, effect, again, run_dir)
+    if ids or again:
+        raise UsageError("--case and --all go with --base")
     run = read_run(run_dir or latest_bench(ROOT / "results" / "runs"))
     path = baseline or gate.baseline_path(run.header)
     header, held = read_bench(path) if path.exists() else ({}, [])
@@ -43,17 +66,38 @@ def command(run_dir: Path | None, baseline: Path | None, effect: float, recipes:
         for written in gate.save(run, path, held):
             click.echo(written)
         return Exit.CLEAN
-    judgements = gate.judge(run, header, held, effect, recipes)
-    code = gate.outcome(run, judgements)
-    _show(run, path, judgements, code)
+    judgements = gate.judge(run, header, held, effect or gate.EFFECT, recipes)
+    code = gate.outcome(run.records, judgements)
+    if not path.exists():
+        click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
+    _show(run.records, judgements, code)
     return code
 
 
-def _show(run: RunFiles, path: Path, judgements: Sequence[Judgement], code: Exit) -> None:
+def _duel(
+    base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
+) -> int:
+    from harness.duel import judging, run
+
+    command = shlex.join(["harness", *sys.argv[1:]])
+    chosen = run.cases(recipes, ids)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("cases", total=len(chosen))
+        path, done = run.run(
+            base, chosen, command, effect or judging.EFFECT, again, folder, lambda match: progress.advance(task)
+        )
+    judgements = [run.judgement(match) for match in done]
+    code = gate.outcome([match.verified.to_record() for match in done], judgements)
+    _show(run.wrong(done), judgements, code)
+    click.echo(shown(path))
+    return code
+
+
+def _show(records: Sequence[Record], judgements: Sequence[Judgement], code: Exit) -> None:
     # A log has no width, and a case id that is cut off is no case id.
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    wrong = [record for record in run.records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
-    table = Table("verdict", Column("case", overflow="fold"), "then us", "now us", "because")
+    wrong = [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
+    table = Table("verdict", Column("case", overflow="fold"), "base us", "now us", "because")
     for record in wrong:
         table.add_row(record["verdict"], record["case_id"], "", "", record["reason"])
     for judgement in judgements:
@@ -62,8 +106,6 @@ def _show(run: RunFiles, path: Path, judgements: Sequence[Judgement], code: Exit
             table.add_row(judgement.verdict, judgement.case_id, *times, judgement.reason)
     if table.row_count:
         console.print(table)
-    if not path.exists():
-        console.print(f"there is no baseline at {path}; `harness gate --save` makes this run one")
     counts = Counter(judgement.verdict for judgement in judgements)
     told = [f"{counts[verdict]} {verdict}" for verdict in Performance if counts[verdict]] or ["nothing was measured"]
     told += [f"{len(wrong)} wrong"] if wrong else []

@@ -15,14 +15,14 @@ from filelock import FileLock
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
 from harness.device import Outcome, library
+from harness.device.memory import Guarded, Memory, upload
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.interval import Demand, Interval, inside
 from harness.launch import bind, own_memory, plan
 from harness.signature import KERNELS, Signature
+from harness.suite import SUITES
 from harness.tensor import Field
 
-GUARD = 4096  # bytes before and after every output
-ALIGNMENT = 256
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
 
@@ -30,7 +30,7 @@ _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64
 
 
 class CudaDevice:
-    """The GPU with this index, running the `.cu` files of the folder `kernels`.
+    """The GPU with this index, running the `.cu` files of the folder `kernels` as the suites in `suites` list them.
 
     Raises DeviceUnavailable if CuPy, torch with CUDA, or the GPU is missing.
     """
@@ -38,8 +38,8 @@ class CudaDevice:
     name = "cuda"
     modes = frozenset({"eager", "graph"})
 
-    def __init__(self, index: int = 0, kernels: Path = KERNELS):
-        self.kernels = kernels
+    def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path = SUITES):
+        self.kernels, self.suites = kernels, suites
         try:
             import cupy
             import torch
@@ -113,15 +113,15 @@ class CudaDevice:
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> CudaProgram:
         """Compile the case's kernels to cubins, load them and upload the inputs."""
-        return CudaProgram(self, case, target, inputs, fields)
+        return CudaProgram(self, case, target, Memory.upload(inputs, fields))
 
     def accepts(self, ours, demanded: Demand) -> bool:
         """Whether an output on the GPU holds exactly the demanded bytes, or nothing outside the interval."""
         if isinstance(demanded, Interval):
             # bf16 as well, which CuPy has not: the order of numbers is that of integers.
-            ends = (_upload(end) for end in (demanded.low, demanded.high))
+            ends = (upload(end) for end in (demanded.low, demanded.high))
             return bool(inside(ours, *ends, demanded.dtype.itemsize).all())
-        return bool((ours == _upload(demanded)).all())
+        return bool((ours == upload(demanded)).all())
 
     def to_host(self, array, field: Field) -> np.ndarray:
         """A copy in host memory."""
@@ -149,45 +149,14 @@ def native_target(major: int, minor: int) -> str:
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
-class Guarded:
-    """One output or workspace between two guard bands, which nothing may touch."""
-
-    def __init__(self, field: Field):
-        import cupy
-
-        self.field = field
-        # The payload starts at the same alignment as an allocation of its own.
-        self.memory = cupy.empty(2 * GUARD + -(-field.nbytes // ALIGNMENT) * ALIGNMENT, cupy.uint8)
-        self.payload = self.memory[GUARD : GUARD + field.nbytes]
-
-    def poison(self, byte: int) -> None:
-        """Fill payload and guards on the current stream."""
-        self.memory.fill(byte)
-
-    def trespass(self, byte: int) -> str:
-        """Which band was written to, and how far off; empty if none."""
-        for where, band in (("before", self.memory[:GUARD]), ("after", self.memory[GUARD + self.field.nbytes :])):
-            touched = (band != byte).nonzero()[0]
-            if touched.size:
-                offset = GUARD - int(touched[-1]) if where == "before" else int(touched[0]) + 1
-                return f"{touched.size} bytes {where} it were written, the nearest {offset} bytes off"
-        return ""
-
-
 class CudaProgram:
     """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
 
-    def __init__(
-        self,
-        device: CudaDevice,
-        case: Case,
-        target: str,
-        inputs: Mapping[str, np.ndarray],
-        fields: Mapping[str, Field],
-    ):
+    def __init__(self, device: CudaDevice, case: Case, target: str, memory: Memory):
         import cupy
 
         self.case = case
+        self.memory = memory
 
         def compiled(signature: Signature) -> Compiled:
             return compile_kernel(signature, case.flags, target)
@@ -197,13 +166,10 @@ class CudaProgram:
             blocks = math.prod(kernel.launch.grid(case, device.multiprocessors))
             return blocks <= device.multiprocessors * blocks_per_sm(kernel)
 
-        self.steps = plan(case, device.kernels, fits)
+        self.steps = plan(case, device.kernels, fits, device.suites)
         self.kernels = tuple(compiled(step.signature) for step in self.steps if not step.library)
         self.grids = tuple(kernel.launch.grid(case, device.multiprocessors) for kernel in self.kernels)
         self.libraries = tuple(f"{s.signature.name} of {library.version()}" for s in self.steps if s.library)
-        self.pristine = {name: _upload(value) for name, value in inputs.items()}
-        self.inputs = {name: value.copy() for name, value in self.pristine.items()}
-        self.outputs = {name: Guarded(field) for name, field in fields.items()}
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
         self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
@@ -235,8 +201,8 @@ class CudaProgram:
 
     def poison(self, byte: int) -> None:
         """Fill every output and workspace and its guard bands on the current stream."""
-        for memory in (*self.outputs.values(), *self.workspace.values()):
-            memory.poison(byte)
+        for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
+            guarded.poison(byte)
 
     def enqueue(self) -> None:
         """Launch, or replay the graph that the first call captures, on the current stream; nothing here waits."""
@@ -252,27 +218,27 @@ class CudaProgram:
 
     def outcome(self, poison: int) -> Outcome:
         """What the outputs hold once the stream was waited for, given the byte they were filled with before."""
-        return Outcome({name: output.payload.copy() for name, output in self.outputs.items()}, self._trespass(poison))
-
-    def replace_input(self, name: str, value: np.ndarray) -> None:
-        """Other contents for an input of the same size, at the same address."""
-        self.pristine[name] = _upload(value)
-        self.inputs[name][...] = self.pristine[name]
+        outputs = {name: output.payload.copy() for name, output in self.memory.outputs.items()}
+        return Outcome(outputs, self._trespass(poison))
 
     def capture(self):
         """The launches as a CUDA graph."""
         with self.side_stream:
-            for call, step in zip(self.calls, self.steps, strict=True):
-                if step.library:
-                    call()  # which loads its machine code the first time, and must not do so during a capture
+            self.load_libraries()
             self.side_stream.begin_capture()
             self.launch()
             return self.side_stream.end_capture()
 
+    def load_libraries(self) -> None:
+        """Have libraries load their machine code, which they do at their first call and not during a capture."""
+        for call, step in zip(self.calls, self.steps, strict=True):
+            if step.library:
+                call()
+
     def _calls(self) -> Iterator[Callable[[], None]]:
         """Every launch with its arguments."""
-        guarded = {**self.outputs, **self.workspace}
-        arrays = {**self.inputs, **{name: memory.payload for name, memory in guarded.items()}, **self.scratch}
+        guarded = {**self.memory.outputs, **self.workspace}
+        arrays = {**self.memory.inputs, **{name: it.payload for name, it in guarded.items()}, **self.scratch}
         kernels = iter(zip(self.kernels, self.grids, strict=True))
         for step in self.steps:
             bound = list(bind(step, self.case, arrays))
@@ -288,14 +254,13 @@ class CudaProgram:
             yield partial(load(kernel, step.together), grid, (kernel.launch.threads,), arguments)
 
     def _trespass(self, poison: int) -> str:
-        for kind, guarded in (("output", self.outputs), ("workspace", self.workspace)):
-            for name, memory in guarded.items():
-                sentence = memory.trespass(poison)
-                if sentence:
-                    return f"{kind} {name!r}: {sentence}"
-        for name, value in self.inputs.items():
-            if not bool((value == self.pristine[name]).all()):
-                return f"input {name!r} was changed by the kernel"
+        sentence = self.memory.trespass(poison)
+        if sentence:
+            return sentence
+        for name, guarded in self.workspace.items():
+            sentence = guarded.trespass(poison)
+            if sentence:
+                return f"workspace {name!r}: {sentence}"
         for name, value in self.scratch.items():
             if bool(value.any()):
                 return f"scratch {name!r} is not zero after the last launch, so a second run would differ"
@@ -328,10 +293,3 @@ def _scalar(kind: str, value: int | float):
         raise LaunchError(f"{value} does not fit a parameter of type {kind!r}; take it as i64") from None
     except KeyError:
         raise LaunchError(f"no way to pass a parameter of type {kind!r}; use one of {', '.join(_SCALARS)}") from None
-
-
-def _upload(array: np.ndarray):
-    """The array's bytes on the GPU; CuPy has no bf16, and kernels ask for pointers only."""
-    import cupy
-
-    return cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -56,5 +56,5 @@ def _git(repository: Path, problem: str, *words: str) -> bytes:
         raise UsageError(f"--base needs git: {error}") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError(f"{problem}{f' (git: {said[-1]})' if said else ''}")
+        raise UsageError(f"{problem}{f' (git: {said[0]})' if said else ''}")
     return done.stdout

@@ -191,12 +191,12 @@ def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
 
 
 @cache
-def suite_of(recipe: str) -> Suite:
-    """The suite of a recipe. Raises UsageError, with the nearest choice, if there is none."""
-    path = SUITES / f"{recipe}.yaml"
+def suite_of(recipe: str, folder: Path = SUITES) -> Suite:
+    """The suite of a recipe. Raises UsageError, with the nearest choice, if there is none in the folder."""
+    path = folder / f"{recipe}.yaml"
     if not path.is_file():
         raise UsageError(
-            f"there is no recipe '{recipe}'{nearest(recipe, (path.stem for path in sorted(SUITES.glob('*.yaml'))))}"
+            f"there is no recipe '{recipe}'{nearest(recipe, (path.stem for path in sorted(folder.glob('*.yaml'))))}"
         )
     return load_suite(path)
 

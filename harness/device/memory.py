@@ -1,0 +1,87 @@
+"""Memory of the GPU that kernels are given: inputs that must stay as they are, outputs between guard bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.tensor import Field
+
+GUARD = 4096  # bytes before and after every output
+ALIGNMENT = 256
+
+
+class Guarded:
+    """One output or workspace between two guard bands, which nothing may touch."""
+
+    def __init__(self, field: Field):
+        import cupy
+
+        self.field = field
+        # The payload starts at the same alignment as an allocation of its own.
+        self.memory = cupy.empty(2 * GUARD + -(-field.nbytes // ALIGNMENT) * ALIGNMENT, cupy.uint8)
+        self.payload = self.memory[GUARD : GUARD + field.nbytes]
+
+    def poison(self, byte: int) -> None:
+        """Fill payload and guards on the current stream."""
+        self.memory.fill(byte)
+
+    def trespass(self, byte: int) -> str:
+        """Which band was written to, and how far off; empty if none."""
+        for where, band in (("before", self.memory[:GUARD]), ("after", self.memory[GUARD + self.field.nbytes :])):
+            touched = (band != byte).nonzero()[0]
+            if touched.size:
+                offset = GUARD - int(touched[-1]) if where == "before" else int(touched[0]) + 1
+                return f"{touched.size} bytes {where} it were written, the nearest {offset} bytes off"
+        return ""
+
+
+class Memory:
+    """The inputs and outputs of one case.
+
+    inputs: what the kernels read; pristine: what it must still be afterwards; outputs: where they write
+    """
+
+    def __init__(self, pristine: Mapping[str, Any], fields: Mapping[str, Field]):
+        self.pristine = dict(pristine)
+        self.inputs = {name: value.copy() for name, value in self.pristine.items()}
+        self.outputs = {name: Guarded(field) for name, field in fields.items()}
+
+    @classmethod
+    def upload(cls, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
+        """With contents from the host."""
+        return cls({name: upload(value) for name, value in inputs.items()}, fields)
+
+    def twin(self) -> Memory:
+        """Other memory with the same inputs, which share their pristine copies."""
+        return Memory(self.pristine, {name: output.field for name, output in self.outputs.items()})
+
+    @property
+    def nbytes(self) -> int:
+        """Of inputs and outputs, without guards and pristine copies."""
+        return sum(value.nbytes for value in self.inputs.values()) + sum(o.field.nbytes for o in self.outputs.values())
+
+    def replace_input(self, name: str, value: np.ndarray) -> None:
+        """Other contents for an input of the same size, at the same address."""
+        self.pristine[name] = upload(value)
+        self.inputs[name][...] = self.pristine[name]
+
+    def trespass(self, byte: int) -> str:
+        """What was written that must not be, given the byte that guards were filled with; empty if nothing was."""
+        for name, output in self.outputs.items():
+            sentence = output.trespass(byte)
+            if sentence:
+                return f"output {name!r}: {sentence}"
+        for name, value in self.inputs.items():
+            if not bool((value == self.pristine[name]).all()):
+                return f"input {name!r} was changed by the kernel"
+        return ""
+
+
+def upload(array: np.ndarray) -> Any:
+    """The array's bytes on the GPU; CuPy has no bf16, and kernels ask for pointers only."""
+    import cupy
+
+    return cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

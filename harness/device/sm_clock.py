@@ -1,0 +1,45 @@
+"""The clock of the multiprocessors, in MHz, between two points of a stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.compile import compile_kernel
+from harness.device.cuda import CudaDevice, load
+from harness.signature import read_signatures
+
+_LARGEST = 10_000  # MHz; beyond, the two readings are not of one counter
+
+
+class SmClock:
+    """Readings on the current stream. They are kept on the GPU until `mhz` asks."""
+
+    def __init__(self, device: CudaDevice, readings: int):
+        """readings: the most there will be between two calls of `restart`."""
+        import cupy
+
+        signature = read_signatures("sm_clock", Path(__file__).parent)["sm_clock"]
+        self._function = load(compile_kernel(signature, {}, device.targets[0]))
+        self._readings = cupy.zeros((readings, 3), cupy.uint64)
+        self._count = 0
+
+    def restart(self) -> None:
+        """Forget the readings."""
+        self._count = 0
+
+    def read(self) -> None:
+        """Queue a reading."""
+        self._function((1,), (1,), (self._readings[self._count],))
+        self._count += 1
+
+    def mhz(self) -> list[float]:
+        """Between each reading and the next, once they have happened; 0 where another multiprocessor answered."""
+        taken = self._readings[: self._count].get().astype(float)
+        found = []
+        for (cycles, nanoseconds, sm), (cycles_then, nanoseconds_then, sm_then) in zip(
+            taken[1:], taken[:-1], strict=True
+        ):
+            passed = nanoseconds - nanoseconds_then
+            mhz = (cycles - cycles_then) / passed * 1e3 if passed > 0 and sm == sm_then else 0.0
+            found.append(mhz if 0 < mhz < _LARGEST else 0.0)
+        return found
