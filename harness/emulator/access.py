@@ -155,8 +155,17 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def fence(emitter: Emitter, instruction: Instruction) -> None:
-    """`membar` and `fence`: what the block did is published to blocks that see its next atomic."""
+    """`membar` and `fence`: what the block did is published to blocks that see its next atomic.
+
+    `fence.proxy.async` orders what was written to shared memory before what `wgmma` reads of it.
+    """
     parts = instruction.mnemonic.split(".")[1:]
+    if parts[:2] == ["proxy", "async"]:
+        if parts[2:] not in ([], ["global"], ["shared::cta"], ["shared::cluster"]):
+            raise Unsupported
+        if parts[2:] != ["global"]:
+            emitter.emit(lambda batch, mask: batch.fence_proxy(mask), (), ())
+        return
     if not parts or not set(parts) <= {"cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel"}:
         raise Unsupported
     if "cta" not in parts:

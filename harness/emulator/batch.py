@@ -9,12 +9,14 @@ import numpy as np
 from harness.emulator import atomics, warp
 from harness.emulator.atomics import Atomic
 from harness.emulator.copies import Copies
+from harness.emulator.flights import Flights
 from harness.emulator.lanes import Grid, Lanes
 from harness.emulator.locate import Locator, Place
 from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, all_written, mark
 from harness.emulator.operation import U32, UNSIGNED, Bits
 from harness.emulator.ptx import Instruction
 from harness.emulator.shared_shadow import SharedShadow
+from harness.emulator.tensor_shadow import TensorShadow
 
 
 class Batch(Lanes):
@@ -29,10 +31,15 @@ class Batch(Lanes):
         local = BlockMemory(blocks * self.threads, launch.code.local_size, tracked=False)
         self.shadow: SharedShadow | None = None
         if launch.sanitize and shared_size:
-            self.shadow = SharedShadow(blocks, self.threads, shared.stride, launch.code.cell_shared)
+            kind = TensorShadow if launch.code.fragments else SharedShadow
+            self.shadow = kind(blocks, self.threads, shared.stride, launch.code.cell_shared)
         self.memory = Locator(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.memory.report_shared
+        self.flights: Flights | None = None
+        if isinstance(self.shadow, TensorShadow):
+            self.shadow.unfenced = self.memory.report_unfenced
+            self.flights = Flights(self, self.shadow)
         self.copies = Copies(self.shape)
 
     # ---- warps ------------------------------------------------------------------------------------------------------
@@ -105,6 +112,11 @@ class Batch(Lanes):
             lanes = self.live if mask is None else mask
             shadow.fence(self.first + np.flatnonzero(lanes.any(axis=1)))
 
+    def fence_proxy(self, mask: np.ndarray | None) -> None:
+        """These lanes order what was written to shared memory before what `wgmma` reads of it."""
+        if isinstance(self.shadow, TensorShadow):
+            self.shadow.fence_proxy(self.live if mask is None else mask)
+
     def read(self, access: Access, address: Bits, mask: np.ndarray | None) -> list[Bits]:
         """Load a vector for each lane; one array per element."""
         places = self.memory.places(access, address, mask)
@@ -172,6 +184,10 @@ class Batch(Lanes):
         out = np.zeros((self.blocks * self.threads, *tail), values.dtype)
         out[positions] = values
         return out.reshape(*self.shape, *tail)
+
+    def require_written(self, access: Access, index: np.ndarray) -> None:
+        """Raise AccessError if one of these rows of shared memory, the locator's last, was not written."""
+        self._require_written(access, Place(self.memory.shared, index))
 
     def _require_written(self, access: Access, place: Place) -> None:
         if place.storage.written is None:

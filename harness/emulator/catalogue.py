@@ -9,10 +9,12 @@ from harness.emulator.atomics import ATOMICS
 from harness.emulator.forms import ARITHMETIC, form_mnemonics
 from harness.emulator.matrix import matrix_mnemonics
 from harness.emulator.warp import REDUCTIONS
+from harness.emulator.warpgroup import warpgroup_mnemonics
 
 SPACES = ("global", "shared", "local", "param", "const")
 CONTROL = ("bra", "brx.idx", "ret", "exit", "trap", "bar.sync", "barrier.sync", "bar.arrive", "bar.warp.sync")
 ORDER = ("membar.gl", "membar.cta", "membar.sys", "fence.acq_rel.gpu", "fence.sc.gpu", "fence.acq_rel.sys")
+ORDER += ("fence.proxy.async", "fence.proxy.async.shared::cta", "fence.proxy.async.global")
 IGNORED = ("prefetch.global.L2", "nanosleep.u32", "griddepcontrol.wait", "griddepcontrol.launch_dependents")
 COPIES = ("cp.async.ca.shared.global", "cp.async.cg.shared.global", "cp.async.commit_group")
 COPIES += ("cp.async.wait_group", "cp.async.wait_all")
@@ -20,7 +22,16 @@ COPIES += ("cp.async.wait_group", "cp.async.wait_all")
 
 def mnemonics() -> set[str]:
     """All of them, with `/3` where a mnemonic exists with a third operand too."""
-    names = {*ARITHMETIC, *form_mnemonics(), *matrix_mnemonics(), *CONTROL, *ORDER, *IGNORED, *COPIES}
+    names = {
+        *ARITHMETIC,
+        *form_mnemonics(),
+        *matrix_mnemonics(),
+        *warpgroup_mnemonics(),
+        *CONTROL,
+        *ORDER,
+        *IGNORED,
+        *COPIES,
+    }
     names |= {"activemask.b32", "elect.sync"}
     names |= {f"ld.{space}" for space in SPACES} | {"st.global", "st.shared", "st.local", "ld", "st"}
     names |= {f"{head}.{name}" for head in ("atom", "red") for name in ATOMICS if head == "atom" or _reduces(name)}

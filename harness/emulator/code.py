@@ -101,6 +101,7 @@ class Code:
     initial: value of every slot before the first instruction; specials: special register → slot
     shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
+    fragments: the registers that a `wgmma` holds while it runs, empty in kernels without
     """
 
     kernel: Kernel
@@ -113,3 +114,4 @@ class Code:
     parameter_size: int
     cell_shared: int
     cell_global: int
+    fragments: frozenset[int]

@@ -15,8 +15,8 @@ from harness.emulator import ptx
 from harness.emulator.code import Piece, Step
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE
 from harness.emulator.operation import SIGNED, UNSIGNED, Bits, Compute
-from harness.emulator.ptx import SIZES, Immediate, Kernel, Name, Operand, Variable
-from harness.emulator.steps import arithmetic, guarded
+from harness.emulator.ptx import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable
+from harness.emulator.steps import arithmetic, guarded, watched
 
 
 class Unsupported(Exception):
@@ -47,6 +47,7 @@ class Emitter:
         self.pending: list[Piece] = []
         self.after: list[tuple[int, int, bool]] = []
         self.cells = {"shared": 16, "global": 16}
+        self.fragments: frozenset[int] = frozenset()
         self._place_variables(module_variables)
 
     def _place_variables(self, module_variables: dict[str, Variable]) -> None:
@@ -161,13 +162,16 @@ class Emitter:
         """Add a step to the instruction that is being decoded."""
         self.pending.append(Piece(step, frozenset(reads), frozenset(writes)))
 
-    def finish(self, guard: tuple[int, bool] | None = None) -> list[Piece]:
-        """The pieces of the instruction, with the conversions of its results, under its guard."""
+    def finish(self, guard: tuple[int, bool] | None = None, instruction: Instruction | None = None) -> list[Piece]:
+        """The pieces of the instruction, with the conversions of its results, under its guard.
+
+        instruction: what they are of, where it may touch registers that a `wgmma` holds
+        """
         for wide, narrow, signed in self.after:
             dtype, own = self.initial[wide].dtype.type, self.initial[narrow].dtype
             read = SIGNED[own.itemsize] if signed else own.type
             self.compute(lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide)
-        pieces = self.pending
+        pieces = [self._watched(piece, instruction) for piece in self.pending]
         self.abandon()
         if not guard:
             return pieces
@@ -176,6 +180,13 @@ class Emitter:
             Piece(guarded(piece.step, *guard), piece.reads | piece.writes | {guard[0]}, piece.writes)
             for piece in pieces
         ]
+
+    def _watched(self, piece: Piece, instruction: Instruction | None) -> Piece:
+        """The piece, which tells of its use of registers that a `wgmma` may hold; `wgmma` does so itself."""
+        reads, writes = piece.reads & self.fragments, piece.writes & self.fragments
+        if not instruction or not reads | writes or instruction.mnemonic.startswith("wgmma"):
+            return piece
+        return Piece(watched(piece.step, instruction, reads, writes), piece.reads, piece.writes)
 
     def abandon(self) -> None:
         """Forget the instruction that is being decoded."""

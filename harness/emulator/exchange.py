@@ -1,6 +1,7 @@
 """Decoding of warp-wide instructions: shuffles, votes, reductions, matches, elections and the warp barrier.
 
-Also which instructions a warp executes together; those on matrices, which take all its lanes, are in `matrix`.
+Also which instructions a warp, or a warpgroup of four, executes together; those on matrices, which take all its lanes,
+are in `matrix` and `warpgroup`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from harness.emulator.forms import Builder
 from harness.emulator.operation import U32
 from harness.emulator.ptx import Instruction, Pair
 
-WHOLE_WARP = ("mma.", "ldmatrix.")
+WHOLE_GROUP = ("wgmma.",)
+WHOLE_WARP = ("mma.", "ldmatrix.", *WHOLE_GROUP)
 GATED = ("shfl", "vote", "redux", "match", "elect", "bar.warp", *WHOLE_WARP)
 
 

@@ -20,6 +20,7 @@ from harness.emulator.ptx import Instruction
 from harness.errors import AccessError
 
 Extent = tuple[int, int, int]
+WARPGROUP = 128  # threads
 
 
 @dataclass

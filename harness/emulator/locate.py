@@ -79,6 +79,13 @@ class Locator:
             self.shadow.touch(access, index, positions)
         return [Place(memory, index)]
 
+    def shared_rows(self, access: Access, address: Bits, lanes: np.ndarray) -> np.ndarray:
+        """Rows of shared memory that an access finds for the block of each of these lanes. address, lanes: (n,)"""
+        self.positions = lanes
+        offset = address - address.dtype.type(SHARED_BASE)
+        self._check_bounds(access, offset, self.shared.size, "shared memory")
+        return _rows(offset, access.bytes) + self._owners("shared") * (self.shared.stride // access.bytes)
+
     def lane_of(self, row: int) -> int:
         """The lane behind acting lane number `row` of the instruction at hand."""
         return row if self.positions is None else int(self.positions[row])
@@ -215,14 +222,22 @@ class Locator:
         lane = self.lane_of(row)
         who = f"thread {coordinates(other, self.lanes.launch.block)}" if other is not None else "several threads"
         same_warp = other is not None and other // 32 == lane % self.lanes.threads // 32
+        at = earlier.instruction.location
         if earlier is access:
             problem = f"{who} writes the same shared bytes in the same instruction"
+        elif earlier.instruction.mnemonic.startswith("wgmma"):
+            problem = f"the wgmma at {at} reads them, with no wgmma.wait_group and then __syncthreads between"
         else:
             needed = "__syncwarp" if same_warp else "__syncthreads"
-            at = earlier.instruction.location
             problem = f"{who} {PAST[earlier.kind]} the same shared bytes at {at} with no {needed} between"
         sentence = f"{access.kind} {access.bytes} shared bytes while {problem}"
         self.lanes.fault("race", access.instruction, lane, sentence)
+
+    def report_unfenced(self, access: Access, row: int, earlier: Access, thread: int) -> NoReturn:
+        """The report of shared memory that a `wgmma` reads while its proxy may not see it."""
+        who, at = coordinates(thread, self.lanes.launch.block), earlier.instruction.location
+        sentence = f"reads shared bytes that thread {who} wrote at {at} with no fence.proxy.async between"
+        self.lanes.fault("race", access.instruction, self.lane_of(row), sentence)
 
 
 def _rows(offset: Bits, size: int) -> np.ndarray:

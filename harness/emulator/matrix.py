@@ -24,13 +24,13 @@ _DEPTHS = {"m16n8k16": 2, "m16n8k8": 1}  # in matrices 8 wide
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 
 
-def _gathered(batch: Batch, slots: list[int], warps: np.ndarray | None) -> Bits:
+def gathered(batch: Batch, slots: list[int], warps: np.ndarray | None) -> Bits:
     """(registers, warps, 32) uint32. warps: those that act, None for all."""
     values = [batch.full(batch.registers[slot]).reshape(-1, 32) for slot in slots]
     return np.stack([value if warps is None else value[warps] for value in values])
 
 
-def _scatter(batch: Batch, targets: list[int], values: Bits, warps: np.ndarray | None) -> None:
+def scatter(batch: Batch, targets: list[int], values: Bits, warps: np.ndarray | None) -> None:
     """Registers of the warps that act, from (registers, warps, 32) uint32."""
     for target, value in zip(targets, values, strict=True):
         out = value
@@ -43,7 +43,7 @@ def _scatter(batch: Batch, targets: list[int], values: Bits, warps: np.ndarray |
 # ---- mma ------------------------------------------------------------------------------------------------------------
 
 
-def _rows_of_a(registers: Bits) -> Bits:
+def rows_of_a(registers: Bits) -> Bits:
     """(n, 16, k) uint16 from (k / 4, n, 32) registers."""
     depth, n = len(registers) // 2, registers.shape[1]
     parts = registers.view(U16).reshape(depth, 2, n, 8, 4, 2)  # column block, row block, warp, g, t, element
@@ -57,17 +57,18 @@ def _columns_of_b(registers: Bits) -> Bits:
     return parts.transpose(1, 0, 3, 4, 2).reshape(n, 8 * depth, 8)
 
 
-def _rows_of_c(registers: Bits) -> Bits:
-    """(n, 16, 8) uint32 from (4, n, 32) registers."""
-    n = registers.shape[1]
-    parts = registers.reshape(2, 2, n, 8, 4)  # row block, element, warp, g, t
-    return parts.transpose(2, 0, 3, 4, 1).reshape(n, 16, 8)
+def rows_of_c(registers: Bits) -> Bits:
+    """(n, 16, columns) uint32 from (columns / 2, n, 32) registers."""
+    blocks, n = len(registers) // 4, registers.shape[1]
+    parts = registers.reshape(blocks, 2, 2, n, 8, 4)  # column block, row block, element, warp, g, t
+    return parts.transpose(3, 1, 4, 0, 5, 2).reshape(n, 16, 8 * blocks)
 
 
-def _registers_of_c(rows: Bits) -> Bits:
-    """(4, n, 32) registers from (n, 16, 8) uint32."""
-    n = len(rows)
-    return rows.reshape(n, 2, 8, 4, 2).transpose(1, 4, 0, 2, 3).reshape(4, n, 32)
+def registers_of_c(rows: Bits) -> Bits:
+    """(columns / 2, n, 32) registers from (n, 16, columns) uint32."""
+    n, blocks = len(rows), rows.shape[2] // 8
+    parts = rows.reshape(n, 2, 8, blocks, 4, 2)
+    return parts.transpose(3, 1, 5, 0, 2, 4).reshape(4 * blocks, n, 32)
 
 
 def _multiply(emitter: Emitter, instruction: Instruction) -> None:
@@ -88,9 +89,9 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         warps = batch.whole_warps(instruction, mask)
-        left, right = _rows_of_a(_gathered(batch, a, warps)), _columns_of_b(_gathered(batch, b, warps))
-        rows = products.multiply_add(kind, left, right, _rows_of_c(_gathered(batch, c, warps)))
-        _scatter(batch, targets, _registers_of_c(rows), warps)
+        left, right = rows_of_a(gathered(batch, a, warps)), _columns_of_b(gathered(batch, b, warps))
+        rows = products.multiply_add(kind, left, right, rows_of_c(gathered(batch, c, warps)))
+        scatter(batch, targets, registers_of_c(rows), warps)
 
     emitter.emit(step, (*a, *b, *c), targets)
 
@@ -123,7 +124,7 @@ def _load(emitter: Emitter, instruction: Instruction) -> None:
         rows = np.ascontiguousarray(rows if warps is None else rows[warps]).reshape(-1, count, 8, 4)
         if transposed:
             rows = np.ascontiguousarray(rows.view(U16).swapaxes(2, 3)).view(U32)
-        _scatter(batch, targets, np.ascontiguousarray(rows.reshape(-1, count, 32).swapaxes(0, 1)), warps)
+        scatter(batch, targets, np.ascontiguousarray(rows.reshape(-1, count, 32).swapaxes(0, 1)), warps)
 
     emitter.emit(step, (address,), targets)
 

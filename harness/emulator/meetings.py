@@ -14,7 +14,8 @@ import numpy as np
 from harness.emulator import warp
 from harness.emulator.batch import Batch
 from harness.emulator.code import Barrier
-from harness.emulator.exchange import WHOLE_WARP
+from harness.emulator.exchange import WHOLE_GROUP, WHOLE_WARP
+from harness.emulator.lanes import WARPGROUP
 from harness.emulator.operation import U32
 from harness.emulator.ptx import Instruction
 
@@ -46,10 +47,20 @@ class Meetings:
             awaited = np.where(there, self.awaited.pop(number), awaited)
             mask = mask | there
         ready = mask & (awaited & ~warp.ballot(mask) == 0)
+        if self._takes_group(number):
+            ready = ready & ~self._of_groups_with(self.batch.live & ~ready)
         rest = mask & ~ready
         if rest.any():
             self.parked[number], self.awaited[number] = rest, awaited
         return ready if ready.any() else None
+
+    def _takes_group(self, number: int) -> bool:
+        return self.blocks[number].instructions[0].mnemonic.startswith(WHOLE_GROUP)
+
+    def _of_groups_with(self, lanes: np.ndarray) -> np.ndarray:
+        """All lanes of the warpgroups that one of these lanes is of; the last of a block may be smaller."""
+        starts = np.arange(0, self.batch.threads, WARPGROUP)
+        return np.repeat(np.logical_or.reduceat(lanes, starts, axis=1), WARPGROUP, axis=1)[:, : self.batch.threads]
 
     def _is_gate(self, number: int) -> bool:
         return self.blocks[number].gate is not None
@@ -152,13 +163,20 @@ class Meetings:
 
     def _fault_gate(self, number: int) -> NoReturn:
         lane = int(np.argmax(self.parked[number]))
-        absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
-        missing = (absent & -absent).bit_length() - 1
-        places = [self._place(at) for at, mask in self.parked.items() if mask.flat[lane // 32 * 32 + missing]]
+        block, thread = divmod(lane, self.batch.threads)
+        if self._takes_group(number):
+            missing = thread // WARPGROUP * WARPGROUP
+            missing += int(np.argmin(self.parked[number][block, missing : missing + WARPGROUP]))
+            name = f"thread {missing}"
+        else:
+            absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
+            bit = (absent & -absent).bit_length() - 1
+            missing, name = thread // 32 * 32 + bit, f"lane {bit}"
+        places = [self._place(at) for at, mask in self.parked.items() if mask[block, missing]]
         where = f"waits at {places[0]}" if places else "exited"
         instruction = self._instruction(number)
         verb = "takes" if instruction.mnemonic.startswith(WHOLE_WARP) else "names"
-        sentence = f"{instruction.mnemonic} {verb} lane {missing}, which {where} without executing it"
+        sentence = f"{instruction.mnemonic} {verb} {name}, which {where} without executing it"
         self.batch.fault("inactive_shuffle", instruction, lane, sentence)
 
     def _instruction(self, number: int) -> Instruction:

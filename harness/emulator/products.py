@@ -49,7 +49,7 @@ with np.errstate(invalid="ignore"):  # NumPy remarks on signalling NaNs
 def multiply_add(kind: str, a: Bits, b: Bits, c: Bits) -> Bits:
     """a @ b + c as float32 patterns; a sum of exactly 0 is +0, a NaN is 0x7FFFFFFF.
 
-    kind: `bf16` or `f16`; a: (n, 16, k), b: (n, k, 8) uint16; c: (n, 16, 8) uint32, patterns of float32
+    kind: `bf16` or `f16`; a: (n, rows, k), b: (n, k, columns) uint16; c: (n, rows, columns) uint32, patterns of float32
     """
     factors = FACTORS[kind]
     left, right, addend = factors.value[a], factors.value[b], c.view(F32).astype(F64)

@@ -13,8 +13,9 @@ from harness.emulator.matrix import MATRICES
 from harness.emulator.operation import Bits
 from harness.emulator.ptx import Immediate, Instruction, Kernel, Name, Variable
 from harness.emulator.steps import refusing, releasing
+from harness.emulator.warpgroup import WARPGROUPS, fragments
 
-BUILDERS: dict[str, Builder] = {**FORMS, **ACCESSES, **EXCHANGES, **MATRICES}
+BUILDERS: dict[str, Builder] = {**FORMS, **ACCESSES, **EXCHANGES, **MATRICES, **WARPGROUPS}
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
@@ -34,6 +35,7 @@ def _ends_block(mnemonic: str) -> bool:
 def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, int]) -> Code:
     """Decode a kernel. addresses: of the module's variables in global memory."""
     emitter = Emitter(kernel, variables, dict(addresses))
+    emitter.fragments = fragments(emitter, kernel)
     starts = _leaders(kernel)
     number = {start: i for i, start in enumerate(starts)}
     labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
@@ -54,6 +56,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         parameter_size=emitter.parameter_size,
         cell_shared=emitter.cells["shared"],
         cell_global=emitter.cells["global"],
+        fragments=emitter.fragments,
     )
 
 
@@ -96,7 +99,7 @@ def _pieces(emitter: Emitter, instruction: Instruction) -> list[Piece]:
     name = instruction.mnemonic
     builder = asynchronous if name.startswith("cp.async") else BUILDERS.get(name.split(".")[0], arithmetic_form)
     builder(emitter, instruction)
-    return emitter.finish(guard)
+    return emitter.finish(guard, instruction)
 
 
 def _ending(

@@ -13,7 +13,7 @@ or that there were several in one warp, or in several warps. That is enough to j
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import numpy as np
@@ -99,18 +99,15 @@ class SharedShadow:
         width = access.bytes // self.cell
         if positions is None:
             index = np.broadcast_to(index, (self.blocks, self.threads))
-            agent = _Agent(self.thread, self.block_floor, self.warp_floor, width)
+            agent = Agent(self.thread, self.block_floor, self.warp_floor, width)
         else:
             block, thread = np.divmod(positions, self.threads)
             warp_floor = self.warp_floor.reshape(-1)[positions]
-            agent = _Agent(thread.astype(U32), self.block_floor[block, 0], warp_floor, width)
+            agent = Agent(thread.astype(U32), self.block_floor[block, 0], warp_floor, width)
         mine = np.broadcast_to(time | agent.column, (*index.shape, width) if width > 1 else index.shape)
         writes, reads, updates = (in_rows(shadow, width) for shadow in (self.writes, self.reads, self.updates))
-        self._against(writes[index], agent, access)
-        if access.kind != "reads":
-            self._against(reads[index], agent, access)
-        if self.has_updates and access.kind != "updates":
-            self._against(updates[index], agent, access)
+        for rival in self._rivals(access):
+            self._against(in_rows(rival, width)[index], agent, access)
         if access.kind == "reads":
             self._join(reads, index, mine, agent)
         elif access.kind == "updates":
@@ -120,6 +117,14 @@ class SharedShadow:
             writes[index] = mine
             self._require_own(writes[index], mine, access)
 
+    def _rivals(self, access: Access) -> Iterator[np.ndarray]:
+        """The shadows of earlier accesses that this one may race with."""
+        yield self.writes
+        if access.kind != "reads":
+            yield self.reads
+        if self.has_updates and access.kind != "updates":
+            yield self.updates
+
     def _require_own(self, back: Bits, mine: Bits, access: Access) -> None:
         """No other lane of the same instruction may have stored to a cell."""
         lost = back != mine
@@ -127,7 +132,7 @@ class SharedShadow:
             first = int(np.argmax(lost))
             self.report(access, first // (access.bytes // self.cell), access, int(back.flat[first] & AGENT_MASK))
 
-    def _against(self, prior: Bits, agent: _Agent, access: Access) -> None:
+    def _against(self, prior: Bits, agent: Agent, access: Access) -> None:
         recent = prior >= agent.block_floor
         if not recent.any():
             return
@@ -141,7 +146,7 @@ class SharedShadow:
             known = who if who < IN_ONE_WARP else None
             self.report(access, first // agent.width, self.events[tag >> AGENT_BITS], known)
 
-    def _join(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: _Agent) -> None:
+    def _join(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Agent) -> None:
         """Add readers (or atomics) to cells that may have some since the last barrier."""
         prior = shadow[index]
         recent = prior >= agent.block_floor
@@ -168,7 +173,7 @@ class SharedShadow:
         flat[cells[in_several]] = (time | U32(IN_SEVERAL_WARPS))[in_several]
 
 
-class _Agent:
+class Agent:
     """The threads of one access, with what each is ordered behind; shaped to compare with rows of `width` cells."""
 
     def __init__(self, thread: Bits, block_floor: Bits, warp_floor: Bits, width: int):

@@ -63,6 +63,17 @@ def guarded(step: Step, predicate: int, negated: bool) -> Step:
     return run
 
 
+def watched(step: Step, instruction: Instruction, reads: frozenset[int], writes: frozenset[int]) -> Step:
+    """The step, after the check that no `wgmma` holds registers that it uses. reads, writes: those that one ever may"""
+
+    def run(batch: Batch, mask: np.ndarray | None) -> None:
+        if batch.flights:
+            batch.flights.use(instruction, reads, writes, mask)
+        step(batch, mask)
+
+    return run
+
+
 def refusing(instruction: Instruction) -> Step:
     """A step that says what is missing."""
 
