@@ -3,7 +3,9 @@
 The product is computed, and its result stored, when the instruction starts; no thread may see it before it is waited
 for. Until then a warpgroup must not read or write the accumulators, nor write the fragments of A: reading those is
 undefined in PTX too, but the hardware does so as well, and compilers give equal values one register. Registers that
-other instructions wrote need a `wgmma.fence` before a `wgmma` uses them, and so does the first one at all.
+other instructions wrote need a `wgmma.fence` before a `wgmma` uses them, and so does the first one at all. That is said
+of PTX, into which a compiler may sink arithmetic behind a fence that stands after it in the source; `asm volatile("" :
+"+f"(d))` before the fence forbids it. A `mov` counts as what it copies, and a constant as nothing: those sink always.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.emulator.lanes import WARPGROUP
-from harness.emulator.ptx import Instruction
+from harness.emulator.ptx import Instruction, Vector
 from harness.emulator.tensor_shadow import Reading, TensorShadow
 
 if TYPE_CHECKING:
@@ -85,9 +87,19 @@ class Flights:
                 self._require_landed(flight, instruction, "overwrites an accumulator", groups)
             if not flight.fragments.isdisjoint(writes):
                 self._require_landed(flight, instruction, "overwrites a fragment of A", groups)
+        inherited = self._inherited(instruction, reads)
         for slot in writes:
-            _, wrote = self.written.get(slot, (None, False))
-            self.written[slot] = instruction, wrote | groups
+            _, before = self.written.get(slot, (None, False))
+            who, wrote = inherited or (instruction, True)
+            self.written[slot] = who, before & ~groups | wrote & groups
+
+    def _inherited(self, instruction: Instruction, reads: frozenset[int]) -> tuple[Instruction, np.ndarray] | None:
+        """What a move says of its result: who wrote what it copies, if that lies in a register that is watched."""
+        if not instruction.mnemonic.startswith("mov.") or any(isinstance(x, Vector) for x in instruction.operands):
+            return None
+        return next(
+            (self.written[slot] for slot in reads & self.written.keys()), (instruction, np.zeros_like(self.fenced))
+        )
 
     def fence(self, groups: np.ndarray) -> None:
         """`wgmma.fence` of these warpgroups."""

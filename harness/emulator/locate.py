@@ -228,6 +228,7 @@ class Locator:
         elif earlier.instruction.mnemonic.startswith("wgmma"):
             problem = f"the wgmma at {at} reads them, with no wgmma.wait_group and then __syncthreads between"
         else:
+            same_warp &= not access.instruction.mnemonic.startswith("wgmma")
             needed = "__syncwarp" if same_warp else "__syncthreads"
             problem = f"{who} {PAST[earlier.kind]} the same shared bytes at {at} with no {needed} between"
         sentence = f"{access.kind} {access.bytes} shared bytes while {problem}"

@@ -32,16 +32,26 @@ _SIGN = U16(0x8000)
 
 
 def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
-    """The slots of all registers that hold an accumulator or fragment of a `wgmma` of this kernel."""
-    vectors = [
-        operand
+    """The slots of all registers that hold accumulators or fragments of a `wgmma` of this kernel, or move there."""
+    names = {
+        item.text
         for instruction in kernel.instructions
         if instruction.mnemonic.startswith("wgmma.mma_async")
         for operand in instruction.operands
         if isinstance(operand, Vector)
-    ]
-    names = {item.text for vector in vectors for item in vector.items if isinstance(item, Name)}
-    return frozenset(found[0] for found in map(emitter.named, names) if found)
+        for item in operand.items
+        if isinstance(item, Name)
+    }
+    moves = [instruction.operands for instruction in kernel.instructions if instruction.mnemonic.startswith("mov.")]
+    moves = (
+        [(to.text, what.text) for to, what in moves if isinstance(to, Name) and isinstance(what, Name)] if names else []
+    )
+    before = 0
+    while before < len(names):
+        before = len(names)
+        names |= {what for to, what in moves if to in names}
+    found = (emitter.named(name) for name in names if name in kernel.registers)
+    return frozenset(slot for slot, _ in found)
 
 
 def acting_groups(batch: Batch, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray:

@@ -17,6 +17,7 @@ COVERED = {
     "test_copies.py": ("cp.async.",),
     "test_mma.py": ("mma.",),
     "test_ldmatrix.py": ("ldmatrix.",),
+    "test_wgmma.py": ("wgmma.", "fence.proxy.async"),
     "test_exchange.py": ("shfl.", "vote.", "redux.", "match.", "elect.", "activemask."),
     "test_control.py": (
         "bra", "brx.idx", "ret", "exit", "trap", "bar.", "barrier.sync", "membar.", "fence.", "prefetch.", "nanosleep.",

@@ -133,7 +133,7 @@ def test_generic_addresses_reach_every_space() -> None:
     [
         "ex2.approx.f32 %f0, %f1;",
         "add.cc.u32 %r0, %r1, %r2;",
-        "wgmma.fence.sync.aligned;",
+        "mbarrier.init.shared.b64 [%r0], 1;",
         "mov.u32 %r0, %smid;",
         "call foo;",
     ],
