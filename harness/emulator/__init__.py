@@ -13,13 +13,13 @@ between, lanes of a warp without `__syncwarp`, blocks without a fence and an ato
 registers used before `wgmma.wait_group` or not fenced (`flights`), shared memory overwritten before the wait, or read
 without `fence.proxy.async` (`tensor_shadow`).
 
-What it does not model. Time, caches, and the order in which blocks run: batches run in ascending order, so a block
-that spins until a later one writes never ends. The order of weak memory: threads of one block that exchange global
-memory without a barrier go unseen. A barrier of some of a block's threads counts as ordering all of them, a shuffle as
+What it does not model. Time, caches, and the order in which blocks run: batches run in ascending order, so a block that
+spins until a later one writes never ends. The order of weak memory: threads of one block that exchange global memory
+without a barrier go unseen. A barrier of some of a block's threads counts as ordering all of them, a shuffle as
 ordering its warp's memory. The payload of a float64 NaN. Instructions whose bits are not specified (`ex2.approx`,
 `tanh.approx`), `mma` and `wgmma` of other than 16-bit floats, or of matrices that do not run along K in shared memory,
-TMA, clusters, calls: NotCapable where they are reached, never a wrong value. The order in which an `mma` adds: its sum is exact and rounded once (`products`). Local memory may
-be read before it is written.
+TMA, clusters, calls: NotCapable where they are reached, never a wrong value. The order in which an `mma` adds: its sum
+is exact and rounded once (`products`). Local memory may be read before it is written.
 """
 
 from harness.emulator.counters import Counters

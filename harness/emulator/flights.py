@@ -47,7 +47,7 @@ class Flights:
         self.lanes, self.shadow = lanes, shadow
         shape = (lanes.blocks, lanes.threads // WARPGROUP)
         self.open, self.done = np.zeros(shape, int), np.zeros(shape, int)
-        self.fenced = np.zeros(shape, bool)
+        self.fenced, self.all = np.zeros(shape, bool), np.ones(shape, bool)
         self.flying: list[_Flight] = []
         self.written: dict[int, tuple[Instruction, np.ndarray]] = {}
 
@@ -125,6 +125,8 @@ class Flights:
 
     def _groups(self, mask: np.ndarray | None) -> np.ndarray:
         """The warpgroups with a lane that acts."""
+        if self.lanes.acting(mask) is None:
+            return self.all
         lanes = self.lanes.live if mask is None else mask
         whole = self.open.shape[1] * WARPGROUP
         return lanes[:, :whole].reshape(*self.open.shape, WARPGROUP).any(axis=2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cuda_source import buffer, line_of, module
+from ptx_snippets import kernel
+from ptx_snippets import run as run_ptx
 from wgmma_source import descriptor, device_functions
 
 from harness import emulator
@@ -156,11 +158,35 @@ def test_a_fragment_may_be_read() -> None:
     run(source(third="out[t] = a[2];"))
 
 
-def test_an_accumulator_as_a_fragment() -> None:
-    text = source(third="fence(); { const u32 c[4] = {__float_as_uint(d[0]), __float_as_uint(d[1]), 0, 0};\n"
-                        "multiply(e, c, at, 1); } commit();")  # fmt: skip
-    with pytest.raises(AccessError, match="reads an accumulator of the wgmma"):
-        run(text)
+# Two products in a row: the first of registers 0 to 3 and B of zeros, the second of registers that a test puts in.
+PAIR = """ .shared .align 128 .b8 s[256];
+ mov.u32 %r20, %tid.x; shl.b32 %r20, %r20, 1; mov.u32 %r21, s; add.u32 %r20, %r20, %r21; mov.u16 %rs0, 0;
+ st.shared.u16 [%r20], %rs0; fence.proxy.async; bar.sync 0;
+ cvt.u64.u32 %rd0, %r21; shr.u64 %rd0, %rd0, 4; or.b64 %rd0, %rd0, 524288; wgmma.fence.sync.aligned;
+ MULTIPLY {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %rd0, 1, 1, 1, 0; wgmma.commit_group.sync.aligned;
+ MULTIPLY {ACCUMULATORS}, {FRAGMENTS}, %rd0, 1, 1, 1, 0;"""
+
+
+@pytest.mark.parametrize(
+    "accumulators, fragments, problem",
+    [
+        ((4, 5, 6, 7), (0, 1, 2, 3), ""),
+        ((8, 9, 10, 11), (0, 1, 2, 3), ""),
+        ((8, 9, 10, 11), (12, 13, 14, 6), "reads an accumulator of the wgmma"),
+        ((8, 9, 10, 2), (12, 13, 14, 15), "overwrites a fragment of A of the wgmma"),
+    ],
+)
+def test_registers_of_two_products(accumulators: tuple[int, ...], fragments: tuple[int, ...], problem: str) -> None:
+    body = PAIR.replace("MULTIPLY", SHOWN)
+    for name, numbers in (("ACCUMULATORS", accumulators), ("FRAGMENTS", fragments)):
+        body = body.replace(name, ", ".join(f"%r{number}" for number in numbers))
+    if not problem:
+        run_ptx(kernel(body, 0), {}, block=128)
+        return
+    with pytest.raises(AccessError, match=f"{SHOWN} {problem} at ptx:0 before a wgmma.wait_group covers it"):
+        run_ptx(kernel(body, 0), {}, block=128)
+    landed = body.replace("commit_group.sync.aligned;", "commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;")
+    run_ptx(kernel(landed, 0), {}, block=128)
 
 
 def test_no_fence_at_all() -> None:
@@ -187,6 +213,20 @@ def test_registers_written_between_two_products() -> None:
 def test_a_constant_needs_no_fence_after_it() -> None:
     text = source().replace("d[4] = {in[0], in[1], in[2], in[3]}", "d[4] = {}")
     assert (run(text) == 16).all()
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_moved_register_is_as_good_as_what_it_copies(fenced: bool) -> None:
+    """The compiler copies x behind the fence, wherever x was written."""
+    write = 'float x; asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(in));  // late\n'
+    order = f"{write} fence();" if fenced else f"fence(); {write}"
+    text = source(
+        third=f"{order} float c[4] = {{x, x, x, x}}; multiply(c, a, at, 1); commit(); wait(0); out[t] = c[0] + x;"
+    )
+    if fenced:
+        run(text)
+    else:
+        assert f"uses an accumulator written at {line_of(text, '// late')}" in fault(text)
 
 
 def test_another_warpgroups_fence() -> None:
