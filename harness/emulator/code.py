@@ -56,6 +56,7 @@ class Trap:
 class Barrier:
     """`bar` and `barrier`.
 
+    number: slot of the barrier's, a constant where count is None
     count: slot of the number of threads, or None for all of the block; waits: False for `arrive`
     reduction: for `bar.red`, its name, and the slots of result and predicate
     """

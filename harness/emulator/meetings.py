@@ -74,8 +74,10 @@ class Meetings:
 
     def pass_by(self, barrier: Barrier, lanes: np.ndarray) -> None:
         """These lanes count at a barrier and go on."""
-        threads = 32 * lanes.reshape(self.batch.blocks, -1, 32).any(axis=2).sum(axis=1)
-        self.arrived[barrier.number] = self.arrived.get(barrier.number, 0) + threads
+        numbers = self.batch.full(self.batch.registers[barrier.number])
+        for which in np.unique(numbers[lanes]).tolist():
+            warps = (lanes & (numbers == which)).reshape(self.batch.blocks, -1, 32).any(axis=2)
+            self.arrived[which] = self.arrived.get(which, 0) + 32 * warps.sum(axis=1)
 
     def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
         """All threads of a barrier met. blocks: (blocks,) bool, None for all."""
@@ -97,9 +99,11 @@ class Meetings:
             if number not in self.parked or self._is_gate(number):
                 continue
             barrier = self.blocks[number].ending
-            yield from (
-                self._release_counted(barrier) if barrier.count is not None else self._release_whole(number, barrier)
-            )
+            if barrier.count is None:
+                yield from self._release_whole(number, barrier)
+                continue
+            for which in np.unique(self.batch.full(self.batch.registers[barrier.number])[self.parked[number]]).tolist():
+                yield from self._release_counted(barrier, which)
 
     def _release_whole(self, number: int, barrier: Barrier) -> Iterator[tuple[int, np.ndarray]]:
         """A barrier of the block: all its live threads wait at this very instruction."""
@@ -111,30 +115,30 @@ class Meetings:
             self.complete(barrier, lanes, blocks)
             yield self._unpark(number, lanes)
 
-    def _release_counted(self, barrier: Barrier) -> Iterator[tuple[int, np.ndarray]]:
+    def _release_counted(self, barrier: Barrier, which: int) -> Iterator[tuple[int, np.ndarray]]:
         """A barrier of so many threads: a warp counts once all its live lanes wait, wherever in the code they do."""
         batch = self.batch
-        places = [number for number in self.parked if self._counts_at(number, barrier.number)]
-        here = np.zeros(batch.shape, bool)
-        for number in places:
-            here |= self.parked[number]
+        places = {number: self._waiting(number, which) for number in self.parked if not self._is_gate(number)}
+        here = np.logical_or.reduce(list(places.values()))
         by_warp = (batch.blocks, -1, 32)
         whole = (here == batch.live).reshape(by_warp).all(axis=2) & here.reshape(by_warp).any(axis=2)
-        arrived = self.arrived.get(barrier.number, np.zeros(batch.blocks, np.int64))
+        arrived = self.arrived.get(which, np.zeros(batch.blocks, np.int64))
         wanted = np.where(here, batch.full(batch.registers[barrier.count]), 0).max(axis=1)
         blocks = (wanted > 0) & (32 * whole.sum(axis=1) + arrived >= wanted)
         if not blocks.any():
             return
         lanes = here & np.repeat(whole, 32, axis=1) & blocks[:, None]
-        self.arrived[barrier.number] = np.where(blocks, 0, arrived)
+        self.arrived[which] = np.where(blocks, 0, arrived)
         self.complete(barrier, lanes, blocks)
-        for number in places:
-            chosen = lanes & self.parked[number]
+        for number, waiting in places.items():
+            chosen = lanes & waiting
             if chosen.any():
                 yield self._unpark(number, chosen)
 
-    def _counts_at(self, number: int, barrier: int) -> bool:
-        return not self._is_gate(number) and self.blocks[number].ending.number == barrier
+    def _waiting(self, number: int, which: int) -> np.ndarray:
+        """The lanes parked at the end of a block that wait at barrier `which`."""
+        numbers = self.batch.registers[self.blocks[number].ending.number]
+        return self.parked[number] & (numbers == which)
 
     def _unpark(self, number: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
         rest = self.parked.pop(number) & ~lanes

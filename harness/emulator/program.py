@@ -126,10 +126,11 @@ def _barrier(emitter: Emitter, instruction: Instruction, following: int) -> Barr
     if _is(instruction, _REDUCTIONS):
         name, kind = instruction.mnemonic.split(".")[-2:]
         reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
-    if not isinstance(operands[0], Immediate):
+    if len(operands) == 1 and not isinstance(operands[0], Immediate):
         raise Unsupported
+    number = emitter.source(operands[0], "u32")
     count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
-    return Barrier(operands[0].bits, count, not _is(instruction, _ARRIVALS), following, reduction)
+    return Barrier(number, count, not _is(instruction, _ARRIVALS), following, reduction)
 
 
 # ---- registers that nothing reads any more --------------------------------------------------------------------------
@@ -151,7 +152,7 @@ def _needs(ending: Ending) -> set[int]:
         return {ending.register}
     if isinstance(ending, Barrier):
         reduction = ending.reduction[1:] if ending.reduction else ()
-        return {ending.count, *reduction} - {None}
+        return {ending.number, ending.count, *reduction} - {None}
     return set()
 
 

@@ -8,7 +8,7 @@ from cuda_source import ARCHES, buffer, module
 from ptx_snippets import kernel, run
 
 from harness import emulator
-from harness.errors import AccessError, LaunchError
+from harness.errors import AccessError, LaunchError, NotCapable
 
 THREAD = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r0, 4, %rd0;
 """
@@ -165,6 +165,43 @@ def test_an_arrival_counts_once() -> None:
     with pytest.raises(AccessError) as caught:
         threads(body.replace("{arrive}", "bar.arrive 3, 64; bar.sync 4, 64;"))
     assert caught.value.kind == "divergent_barrier"
+
+
+# Each half of the block has a barrier of its own, and the second meets twice.
+NUMBERED = """ shr.u32 %r1, %r0, 6; add.u32 %r1, %r1, 1; mov.u32 %r2, 0; {leave}
+$again: bar.sync %r1, 64; add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, %r1; @%p0 bra $again;
+ st.global.u32 [%rd1], %r2;"""
+
+
+def test_barriers_whose_number_a_register_holds() -> None:
+    assert threads(NUMBERED.replace("{leave}", ""), block=128).tolist() == [1] * 64 + [2] * 64
+    with pytest.raises(AccessError) as caught:  # a warp of each half waits, not two of one
+        threads(NUMBERED.replace("{leave}", "and.b32 %r3, %r0, 32; setp.ne.u32 %p1, %r3, 0; @%p1 ret;"), block=128)
+    assert caught.value.kind == "divergent_barrier"
+
+
+def test_an_arrival_whose_number_a_register_holds() -> None:
+    body = SPECIALISED.replace("{arrive}", "mov.u32 %r7, 3; bar.arrive %r7, 64;")
+    assert (threads(body)[32:] == np.arange(32) + 1).all()
+    with pytest.raises(AccessError) as caught:
+        threads(body.replace("mov.u32 %r7, 3;", "mov.u32 %r7, 4;"))
+    assert caught.value.kind == "divergent_barrier"
+
+
+def test_arrivals_with_different_numbers() -> None:
+    body = """ shr.u32 %r1, %r0, 5; setp.ge.u32 %p0, %r1, 2; @%p0 bra $wait;
+ and.b32 %r2, %r1, {mask}; add.u32 %r2, %r2, 3; bar.arrive %r2, 96; bra $end;
+$wait: bar.sync 3, 96;
+$end: st.global.u32 [%rd1], %r0;"""
+    assert (threads(body.replace("{mask}", "0"), block=96) == np.arange(96)).all()
+    with pytest.raises(AccessError) as caught:
+        threads(body.replace("{mask}", "1"), block=96)
+    assert caught.value.kind == "divergent_barrier"
+
+
+def test_a_barrier_of_the_whole_block_has_a_constant_number() -> None:
+    with pytest.raises(NotCapable, match="not emulated: bar.sync"):
+        threads(" bar.sync %r0;")
 
 
 def test_counted_barrier_of_part_of_the_block() -> None:

@@ -210,6 +210,21 @@ def test_registers_written_between_two_products() -> None:
     run(source(third=f"wait(0); {write} fence(); multiply(d, a, at, 1); commit();"))
 
 
+# Both warpgroups write a fragment after their fence, and the second fences once more.
+SPLIT = """ mov.u32 %r22, %tid.x; setp.lt.u32 %p0, %r22, 128; wgmma.fence.sync.aligned;
+ @%p0 add.u32 %r0, %r0, 1; @!%p0 add.u32 %r0, %r0, 2; @%p0 bra $go;
+ wgmma.fence.sync.aligned;
+$go: MULTIPLY {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %rd0, 1, 1, 1, 0;"""
+
+
+def test_registers_written_by_two_warpgroups_of_which_one_fences() -> None:
+    body = PAIR[: PAIR.index("wgmma.fence")].replace("s[256]", "s[512]") + SPLIT.replace("MULTIPLY", SHOWN)
+    problem = "uses a fragment of A written at ptx:0 with no wgmma.fence between; k, block .0, 0, 0., thread .0, 0"
+    with pytest.raises(AccessError, match=f"{SHOWN} {problem}"):
+        run_ptx(kernel(body, 0), {}, block=256)
+    run_ptx(kernel(body.replace("@%p0 bra $go;", ""), 0), {}, block=256)
+
+
 def test_a_constant_needs_no_fence_after_it() -> None:
     text = source().replace("d[4] = {in[0], in[1], in[2], in[3]}", "d[4] = {}")
     assert (run(text) == 16).all()
