@@ -9,6 +9,7 @@ import pytest
 
 import harness.suite
 from harness.case import Case
+from harness.compile import include_closure
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import AccessError
 from harness.launch import plan
@@ -85,8 +86,8 @@ class Memo:
     def __init__(self, folder: Path):
         self.folder = folder
         (folder / "memo.yaml").write_text(SUITE)
-        for name in ("tile.cuh", "nvfp4.cuh", "integers.cuh", "philox.cuh"):
-            (folder / name).write_text((KERNELS / name).read_text())
+        for name, text in include_closure(KERNELS / "tile.cuh").items():
+            (folder / name).write_text(text)
         self.write(KERNEL)
 
     def write(self, kernel: str) -> None:

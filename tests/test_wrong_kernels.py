@@ -58,7 +58,7 @@ WRONG = [
     ),
     Wrong(
         "ties away from even",
-        "nvfp4.cuh",
+        "elements.cuh",
         '"cvt.rn.f16x2.f32 %0, %1, %2;"',
         '"cvt.rz.f16x2.f32 %0, %1, %2;"',
         "per_tensor/outputs=rowwise/48x80/ties/eager",
