@@ -32,15 +32,7 @@ __device__ __forceinline__ Packed16<Dtype> decode_block(const uint2& codes, floa
 #pragma unroll
   for (int i = 0; i < kBlock; ++i)
     value[i] = __fmul_rn(e2m1_decode((i < 8 ? codes.x : codes.y) >> (4 * (i % 8))), factor);
-  Packed16<Dtype> out;
-#pragma unroll
-  for (int i = 0; i < Packed16<Dtype>::kWords; ++i) {
-    if constexpr (sizeof(Dtype) == 4)
-      out.word[i] = __float_as_uint(value[i]);
-    else
-      out.word[i] = pack2(value[2 * i], value[2 * i + 1], Dtype{});
-  }
-  return out;
+  return pack<Dtype>(value);
 }
 
 template <Granularity granularity>

@@ -82,6 +82,19 @@ __device__ __forceinline__ void unpack(const Packed16<fp32>& x, float (&value)[k
   for (int i = 0; i < kBlock; ++i) value[i] = __uint_as_float(x.word[i]);
 }
 
+template <typename Dtype>
+__device__ __forceinline__ Packed16<Dtype> pack(const float (&value)[kBlock]) {
+  Packed16<Dtype> x;
+  if constexpr (sizeof(Dtype) == 4) {
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) x.word[i] = __float_as_uint(value[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBlock / 2; ++i) x.word[i] = pack2(value[2 * i], value[2 * i + 1], Dtype{});
+  }
+  return x;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // 2.2 amax: max |x|, NaN dropped, exact in the input's own type
 // ---------------------------------------------------------------------------------------------------------------------

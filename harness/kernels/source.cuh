@@ -7,23 +7,10 @@
 #include "turn.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Between fp32 and the type of the tensor, nearest-even
+// Pairs of columns, between fp32 and the type of the tensor
 // ---------------------------------------------------------------------------------------------------------------------
 
-template <typename Dtype>
-__device__ __forceinline__ Packed16<Dtype> pack(const float (&value)[kBlock]) {
-  Packed16<Dtype> x;
-  if constexpr (sizeof(Dtype) == 4) {
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) x.word[i] = __float_as_uint(value[i]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kBlock / 2; ++i) x.word[i] = pack2(value[2 * i], value[2 * i + 1], Dtype{});
-  }
-  return x;
-}
-
-// Two neighbouring elements as they lie in a ColumnPair
+// Two neighbouring elements as they lie in a ColumnPair, to nearest-even
 template <typename Dtype>
 __device__ __forceinline__ typename ColumnPair<Dtype>::Row pack_row(float2 value) {
   if constexpr (sizeof(Dtype) == 4)
