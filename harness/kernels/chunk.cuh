@@ -78,7 +78,6 @@ __device__ __forceinline__ float2 per_token_amax_chunk(
       column_max[column] = fmaxf(column_max[column], amax);
     }
   });
-  __shared__ bool last[2];
   __syncthreads();
   const int row = origin.row + int(threadIdx.x);
   const bool has_row = kByRow && threadIdx.x < kChunkRows && row < rows, has_cols = kByCol && col < cols;
@@ -87,16 +86,9 @@ __device__ __forceinline__ float2 per_token_amax_chunk(
     by_col.add(col, column_max[0]);
     by_col.add(col + 1, column_max[1]);
   }
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last[0] = kByRow && by_row.arrive();
-    last[1] = kByCol && by_col.arrive();
-    __threadfence();
-  }
-  __syncthreads();
-  if (has_row && last[0]) by_row.take(row);
-  if (has_cols && last[1]) {
+  const Arrived& last = arrive<outputs>(by_row, by_col);
+  if (has_row && last.by_row) by_row.take(row);
+  if (has_cols && last.by_col) {
     by_col.take(col);
     by_col.take(col + 1);
   }

@@ -254,8 +254,7 @@ struct BlockMaxima {
     }
     __threadfence();
     __syncthreads();
-    // atomicInc wraps to 0 when the last block arrives.
-    if (threadIdx.x == 0) last = atomicInc(&state->ticket, gridDim.x - 1) == gridDim.x - 1;
+    if (threadIdx.x == 0) last = arrives_last(&state->ticket, gridDim.x);
     __syncthreads();
     if (!last || index >= num_tensors) return;
     __threadfence();

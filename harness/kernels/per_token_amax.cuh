@@ -60,11 +60,33 @@ struct LineMerge {
     else
       atomicMax(maxima + line, __float_as_uint(value));
   }
-  // Called by one thread of every block once all its maxima are added. True in the block that arrives last.
-  __device__ bool arrive() const { return arrivals != 1 && atomicInc(ticket, arrivals - 1) == arrivals - 1; }
+  // Called by one thread of every block once all its maxima are added. True in the block that arrives last, and is to
+  // take the results.
+  __device__ bool arrive() const { return arrivals != 1 && arrives_last(ticket, arrivals); }
   // By the last block: the result of a line.
   __device__ void take(int line) const { amax[line] = __uint_as_float(atomicExch(maxima + line, 0u)); }
 };
+
+// Whether this block is to take the results of rows, and of columns
+struct Arrived {
+  bool by_row, by_col;
+};
+
+// The whole block calls this once all its maxima are added. The result lies in shared memory and stays until the next
+// barrier.
+template <Outputs outputs>
+__device__ __forceinline__ const Arrived& arrive(const LineMerge& by_row, const LineMerge& by_col) {
+  __shared__ Arrived last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last.by_row = outputs != Outputs::columnwise && by_row.arrive();
+    last.by_col = outputs != Outputs::rowwise && by_col.arrive();
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
 
 // The share's row maxima to `by_row`, its column maxima to `by_col`; the last block of either moves the results out.
 // Called by all threads; shared memory may be used again after the next barrier.
@@ -144,21 +166,13 @@ __device__ __forceinline__ void per_token_amax_share(
     }
   }
 
-  __shared__ bool last[2];
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last[0] = kByRow && by_row.arrive();
-    last[1] = kByCol && by_col.arrive();
-    __threadfence();
-  }
-  __syncthreads();
-  if (kByRow && last[0]) {
+  const Arrived& last = arrive<outputs>(by_row, by_col);
+  if (kByRow && last.by_row) {
     const int count = (share.end - share.first + share.step - 1) / share.step;
     for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads)
       by_row.take(share.row<rht>(share.first, r));
   }
-  if (kByCol && last[1]) {
+  if (kByCol && last.by_col) {
     for (int col = share.col + threadIdx.x; col < min(cols, share.col + Strip::kCols); col += Strip::kThreads) {
       by_col.take(col);
     }

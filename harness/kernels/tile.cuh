@@ -97,6 +97,13 @@ __device__ __forceinline__ void block_max(const float (&value)[values], u32 (&bi
   }
 }
 
+// Called by one thread of each of `arrivals` blocks, between fences. True in the one that arrives last, which finds what
+// the others wrote. ticket: zero before the first and after the last
+__device__ __forceinline__ bool arrives_last(u32* ticket, u32 arrivals) {
+  // atomicInc wraps to 0 when the last block arrives.
+  return atomicInc(ticket, arrivals - 1) == arrivals - 1;
+}
+
 // Maxima over the whole grid. All zero before a launch and after it, so that no launch has to clear it and a graph
 // can replay.
 struct GridMax {
@@ -111,8 +118,7 @@ __device__ __forceinline__ bool grid_max(GridMax* state, u32 (&bits)[values]) {
 #pragma unroll
   for (int v = 0; v < values; ++v) atomicMax(&state->bits[v], bits[v]);
   __threadfence();
-  // atomicInc wraps to 0 when the last block arrives.
-  if (atomicInc(&state->ticket, gridDim.x - 1) != gridDim.x - 1) return false;
+  if (!arrives_last(&state->ticket, gridDim.x)) return false;
   __threadfence();
 #pragma unroll
   for (int v = 0; v < values; ++v) bits[v] = atomicExch(&state->bits[v], 0u);
