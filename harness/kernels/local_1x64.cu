@@ -27,33 +27,22 @@ static_assert(Turn<fp32>::kCols % kWindow == 0 && Turn<bf16>::kRows % kWindow ==
 // Helpers
 // =====================================================================================================================
 
-// The windows of the two lines of a RowRole or ColumnRole, each in four neighbouring lanes. Even lanes reduce the first
-// window and odd lanes the second, so that a thread divides once for both.
-struct WindowPair {
-  float own_amax;
-  GlobalScale scale[2];
+// Step 1 of the windows of the two lines of a RowRole or ColumnRole, each in four neighbouring lanes: of the first window
+// for even lanes, of the second for odd ones.
+__device__ __forceinline__ float window_amax(const float (&block_amax)[2]) {
+  const bool odd = threadIdx.x % 2 != 0;
+  const float passed_on = odd ? block_amax[0] : block_amax[1];
+  const float amax = fmaxf(odd ? block_amax[1] : block_amax[0], __shfl_xor_sync(~0u, passed_on, 1));
+  return fmaxf(amax, __shfl_xor_sync(~0u, amax, 2));
+}
 
-  template <Multiplier multiplier>
-  __device__ static WindowPair reduce(const float (&block_amax)[2]) {
-    const bool odd = threadIdx.x % 2 != 0;
-    const float passed_on = odd ? block_amax[0] : block_amax[1];
-    float amax = fmaxf(odd ? block_amax[1] : block_amax[0], __shfl_xor_sync(~0u, passed_on, 1));
-    amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 2));
-    const GlobalScale own = window_scale(amax);
-    float encode[2], decode[2] = {};
-    share_pair(own.encode, encode);
-    if constexpr (multiplier == Multiplier::reciprocal) share_pair(own.decode, decode);
-    return {amax, {{encode[0], decode[0]}, {encode[1], decode[1]}}};
-  }
-
-  // lines: of the windows; the first two lanes of the four store one window each
-  __device__ void store_amax(float* __restrict__ amax, int line, int block, int lines, int windows_per_line) const {
-    const int lane = threadIdx.x % kWindowBlocks;
-    const int window = u32(block) / kWindowBlocks;
-    if (lane < 2 && line < lines && window < windows_per_line)
-      amax[row_offset(line, windows_per_line) + window] = own_amax;
-  }
-};
+// own: what window_amax returns, of block `block` of line `line`. The first two lanes of the four store a window each.
+__device__ __forceinline__ void store_window_amax(
+    float* __restrict__ amax, float own, const ScaleExtents& extents, int line, int block) {
+  const int window = u32(block) / kWindowBlocks, windows = u32(extents.blocks) / kWindowBlocks;
+  if (threadIdx.x % kWindowBlocks < 2 && line < extents.rows && window < windows)
+    amax[row_offset(line, windows) + window] = own;
+}
 
 // =====================================================================================================================
 // Kernel
@@ -95,10 +84,10 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
 #pragma unroll
         for (int pair = 0; pair < Turn::kPairs; ++pair) {
           const float amax[2] = {block_amax(x[2 * pair]), block_amax(x[2 * pair + 1])};
-          const WindowPair windows = WindowPair::reduce<multiplier>(amax);
-          windows.store_amax(
-              rowwise_amax, origin.row + role.row(2 * pair + threadIdx.x % 2), block_col, rows,
-              u32(rowwise_extents.blocks) / kWindowBlocks);
+          const float own = window_amax(amax);
+          const ScalePair<multiplier> windows(window_scale(own));
+          store_window_amax(
+              rowwise_amax, own, rowwise_extents, origin.row + role.row(2 * pair + threadIdx.x % 2), block_col);
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             const int row = origin.row + role.row(2 * pair + i);
@@ -121,9 +110,9 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
         const int col = first_col + role.pair_col(pair_index);
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
         const float amax[2] = {pair.amax(0), pair.amax(1)};
-        const WindowPair windows = WindowPair::reduce<multiplier>(amax);
-        windows.store_amax(
-            columnwise_amax, col + threadIdx.x % 2, block_row, cols, u32(columnwise_extents.blocks) / kWindowBlocks);
+        const float own = window_amax(amax);
+        const ScalePair<multiplier> windows(window_scale(own));
+        store_window_amax(columnwise_amax, own, columnwise_extents, col + threadIdx.x % 2, block_row);
 #pragma unroll
         for (int column = 0; column < 2; ++column) {
           float values[kBlock];

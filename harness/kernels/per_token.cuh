@@ -14,30 +14,21 @@ struct EncodeTile {
   float square_amax[Turn<bf16>::kBands][Turn<bf16>::kBlocks];  // of 16x16 tiles
 };
 
-// Global scales of the two lines of a RowRole or ColumnRole. A thread divides for one of them.
 template <bool weight_2d>
-struct ScalePair {
-  GlobalScale scale[2];
+constexpr Multiplier kTokenMultiplier = weight_2d ? Multiplier::reciprocal : Multiplier::direct;
 
-  // amax: of the first line for even lanes, of the second for odd ones
-  __device__ explicit ScalePair(float amax) {
-    // The floor of the amax is that of a window; the one amax of a weight has none.
-    const GlobalScale own = weight_2d ? global_scale(amax, kE4m3Max) : window_scale(amax);
-    float encode[2], decode[2] = {};
-    share_pair(own.encode, encode);
-    if constexpr (weight_2d) share_pair(own.decode, decode);
-    scale[0] = {encode[0], decode[0]};
-    scale[1] = {encode[1], decode[1]};
-  }
-};
+// The floor of the amax is that of a window; the one amax of a weight has none.
+template <bool weight_2d>
+__device__ __forceinline__ GlobalScale token_scale(float amax) {
+  return weight_2d ? global_scale(amax, kE4m3Max) : window_scale(amax);
+}
 
 // Sixteen values, with rht unnormalised ones, whose scale covers `amax`.
 template <bool rht, Rounding rounding, bool weight_2d>
 __device__ __forceinline__ EncodedBlock per_token_encode_block(
     const float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
   const E4m3 scale_inv = block_scale_inv(amax, global);
-  float multiplier =
-      block_encode_scale<weight_2d ? Multiplier::reciprocal : Multiplier::direct>(scale_inv.value, global);
+  float multiplier = block_encode_scale<kTokenMultiplier<weight_2d>>(scale_inv.value, global);
   if constexpr (rht) multiplier = __fmul_rn(multiplier, kRhtNorm);
   if constexpr (rounding == Rounding::rne) return {scale_inv.code, encode16_nearest(x, multiplier)};
   return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
@@ -101,7 +92,7 @@ __device__ __forceinline__ void per_token_encode_rows(
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
 #pragma unroll
   for (int i = 0; i < Turn<bf16>::kLines; i += 2) {
-    const ScalePair<weight_2d> lines(amax_of(role.row(i + odd)));
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int row = origin.row + role.row(i + k);
@@ -139,7 +130,7 @@ __device__ __forceinline__ void per_token_encode_columns(
 #pragma unroll(rht ? 1 : Turn<bf16>::kPairs)
   for (int pair_index = 0; pair_index < Turn<bf16>::kPairs; ++pair_index) {
     const int col_in_tile = role.pair_col(pair_index);
-    const ScalePair<weight_2d> lines(amax_of(col_in_tile + odd));
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(col_in_tile + odd)));
     const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
 #pragma unroll
     for (int column = 0; column < 2; ++column) {

@@ -74,20 +74,10 @@ struct Team {
   }
 };
 
-// Steps 2 and 3 of the two lines of a RowRole or ColumnRole. A thread divides for one of them.
-struct LinePair {
-  GlobalScale scale[2];
-
-  // line: the first for even lanes, the second for odd ones
-  __device__ LinePair(const float* __restrict__ amax, int line, int lines) {
-    const GlobalScale own = global_scale(line < lines ? __ldg(amax + line) : 0.0f, kE4m3Max);
-    float encode[2], decode[2];
-    share_pair(own.encode, encode);
-    share_pair(own.decode, decode);
-    scale[0] = {encode[0], decode[0]};
-    scale[1] = {encode[1], decode[1]};
-  }
-};
+// Steps 2 and 3 of a line, which may be beyond the last
+__device__ __forceinline__ GlobalScale line_scale(const float* __restrict__ amax, int line, int lines) {
+  return global_scale(line < lines ? __ldg(amax + line) : 0.0f, kE4m3Max);
+}
 
 // =====================================================================================================================
 // rowwise: amax and encode in one pass (steps 1 to 6)
@@ -241,7 +231,8 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>
       if constexpr (outputs == Outputs::both) {
 #pragma unroll
         for (int i = 0; i < Turn::kLines; i += 2) {
-          const LinePair lines(rowwise_amax, origin.row + role.row(i + threadIdx.x % 2), rows);
+          const ScalePair<Multiplier::reciprocal> lines(
+              line_scale(rowwise_amax, origin.row + role.row(i + threadIdx.x % 2), rows));
 #pragma unroll
           for (int k = 0; k < 2; ++k) {
             const int row = origin.row + role.row(i + k);
@@ -262,7 +253,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>
 #pragma unroll
       for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);
-        const LinePair lines(columnwise_amax, col + threadIdx.x % 2, cols);
+        const ScalePair<Multiplier::reciprocal> lines(line_scale(columnwise_amax, col + threadIdx.x % 2, cols));
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
 #pragma unroll
         for (int column = 0; column < 2; ++column) {

@@ -70,6 +70,21 @@ __device__ __forceinline__ void share_pair(float own, float (&pair)[2]) {
   pair[1] = odd ? own : other;
 }
 
+// The scales of those two lines, of which a thread thus divides for one. S_dec is shared where the multiplier takes it.
+template <Multiplier multiplier>
+struct ScalePair {
+  GlobalScale scale[2];
+
+  // own: of the first line for even lanes, of the second for odd ones
+  __device__ explicit ScalePair(const GlobalScale& own) {
+    float encode[2], decode[2] = {};
+    share_pair(own.encode, encode);
+    if constexpr (multiplier == Multiplier::reciprocal) share_pair(own.decode, decode);
+    scale[0] = {encode[0], decode[0]};
+    scale[1] = {encode[1], decode[1]};
+  }
+};
+
 // Two neighbouring columns of a band.
 template <typename Dtype>
 struct ColumnPair {
