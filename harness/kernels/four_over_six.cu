@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_ove
 #pragma unroll
   for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, row[i], block_col);
   float amax[2] = {block_amax(x[0]), block_amax(x[1])};
-  if constexpr (block == Block::block_16x16) amax[0] = amax[1] = band_max<kRowwiseBlocks>(fmaxf(amax[0], amax[1]));
+  if constexpr (block == Block::block_16x16) widen_to_square<kRowwiseBlocks>(amax);
   encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, row_scaled>(
       [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, extents, row, block_col,
       rowwise_data, rowwise_scale_inv);
@@ -223,11 +223,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
         tile.store(role, i, x[i]);
       }
       if constexpr (block == Block::block_16x16) {
-#pragma unroll
-        for (int i = 1; i < Turn::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
-        amax[0] = band_max<Turn::kBlocks>(amax[0]);
-#pragma unroll
-        for (int i = 1; i < Turn::kLines; ++i) amax[i] = amax[0];
+        widen_to_square<Turn::kBlocks>(amax);
         if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {

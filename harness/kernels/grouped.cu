@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTensorBlocks<Dtype, roun
         u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
         int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
-  __shared__ PerTensorTile<Dtype> shared;
+  __shared__ EncodeTile<Dtype> shared;
   for_each_item<Places::scales>(
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
@@ -424,7 +424,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rounding, ac
     u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
     u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
     int num_tensors, u64 seed, u32 offset) {
-  __shared__ EncodeTile tile;
+  __shared__ EncodeTile<bf16> tile;
   for_each_item<Places::lines>(
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<Dtype, r
         u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
         int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
-  __shared__ PerTensorTile<Dtype> shared;
+  __shared__ EncodeTile<Dtype> shared;
   const Source<Dtype, Activation::none> source = {input, nullptr};
   encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
       shared, source, [&] { return global_scale(*rowwise_amax, kE4m3Max); },

@@ -16,12 +16,6 @@ encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 
   return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
 }
 
-template <typename Dtype>
-struct PerTensorTile {
-  SharedTile<Dtype> tile;
-  float square_amax[Turn<Dtype>::kBands][Turn<Dtype>::kBlocks];  // of 16x16 tiles
-};
-
 // The tile of kTurnLaunch at `origin`, or what is inside the matrix of it, and the padding of its scales. Called by all
 // its threads; shared memory may be used again after the next barrier.
 // rowwise_scale(), columnwise_scale(): the GlobalScale of either direction
@@ -29,7 +23,7 @@ template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
     typename Dtype, Activation activation, typename RowwiseScale, typename ColumnwiseScale>
 __device__ __forceinline__ void encode_tile(
-    PerTensorTile<Dtype>& shared, const Source<Dtype, activation>& source, RowwiseScale rowwise_scale,
+    EncodeTile<Dtype>& shared, const Source<Dtype, activation>& source, RowwiseScale rowwise_scale,
     ColumnwiseScale columnwise_scale, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {
@@ -55,11 +49,7 @@ __device__ __forceinline__ void encode_tile(
         shared.tile.store(role, i, x[i]);
       }
       if constexpr (block == Block::block_16x16) {
-#pragma unroll
-        for (int i = 1; i < Turn::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
-        amax[0] = band_max<Turn::kBlocks>(amax[0]);
-#pragma unroll
-        for (int i = 1; i < Turn::kLines; ++i) amax[i] = amax[0];
+        widen_to_square<Turn::kBlocks>(amax);
         if (role.first == 0) shared.square_amax[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {

@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm) per_t
     u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs, or null
     u8* __restrict__ columnwise_scale_inv,      // (cols, rows/16) e4m3, or null
     int rows, int cols, u64 seed, u32 offset) {
-  __shared__ EncodeTile shared;
+  __shared__ EncodeTile<bf16> shared;
   TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
   if (origin.row >= rows) return;
   // From the bottom up: what the amax read last is still in the L2.

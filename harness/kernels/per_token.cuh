@@ -9,11 +9,6 @@
 #include "tile.cuh"
 #include "turn.cuh"
 
-struct EncodeTile {
-  SharedTile<bf16> tile;
-  float square_amax[Turn<bf16>::kBands][Turn<bf16>::kBlocks];  // of 16x16 tiles
-};
-
 template <bool weight_2d>
 constexpr Multiplier kTokenMultiplier = weight_2d ? Multiplier::reciprocal : Multiplier::direct;
 
@@ -58,7 +53,7 @@ struct TileRows {
   // Reads them, and with `shares` leaves them in shared memory as well.
   template <bool shares, bool weight_2d, Activation activation>
   __device__ static TileRows load(
-      EncodeTile& shared, const Source<bf16, activation>& source, int cols, const TileOrigin& origin) {
+      EncodeTile<bf16>& shared, const Source<bf16, activation>& source, int cols, const TileOrigin& origin) {
     TileRows rows;
     const typename Turn::Role& role = rows.role;
 #pragma unroll
@@ -71,13 +66,8 @@ struct TileRows {
       if constexpr (shares) shared.tile.store(role, i, rows.x[i]);
     }
     if constexpr (weight_2d) {
-      float amax = rows.amax[0];
-#pragma unroll
-      for (int i = 1; i < Turn::kLines; ++i) amax = fmaxf(amax, rows.amax[i]);
-      amax = band_max<Turn::kBlocks>(amax);
-#pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) rows.amax[i] = amax;
-      if (role.first == 0) shared.square_amax[role.band][role.block] = amax;
+      widen_to_square<Turn::kBlocks>(rows.amax);
+      if (role.first == 0) shared.square_amax[role.band][role.block] = rows.amax[0];
     }
     return rows;
   }
@@ -122,8 +112,8 @@ __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int 
 // amax_of(col in the tile): of the whole column
 template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_columns(
-    const EncodeTile& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv,
-    int rows, const TileOrigin& origin, u64 seed, u32 offset) {
+    const EncodeTile<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
+    u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
@@ -152,7 +142,7 @@ template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
     Activation activation>
 __device__ __forceinline__ void per_token_encode_tile(
-    EncodeTile& shared, const Source<bf16, activation>& source, const float* __restrict__ rowwise_amax,
+    EncodeTile<bf16>& shared, const Source<bf16, activation>& source, const float* __restrict__ rowwise_amax,
     const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {

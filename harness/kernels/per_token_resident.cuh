@@ -6,7 +6,7 @@
 #include "resident.cuh"
 
 struct ResidentTile {
-  EncodeTile encode;
+  EncodeTile<bf16> encode;
   float row_amax[Band::kLines], col_amax[Band::kLines];
 };
 

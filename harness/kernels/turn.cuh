@@ -23,12 +23,15 @@ struct RowRole {
   __device__ int row(int i) const { return band * kBlock + row_in_band(i); }
 };
 
-// Largest value among the lanes that hold the same block of columns in RowRole.
+// In place of the amaxes of a thread's blocks in RowRole, that of the 16x16 tile that holds them.
 template <int blocks>
-__device__ __forceinline__ float band_max(float value) {
+__device__ __forceinline__ void widen_to_square(float (&amax)[RowRole<blocks>::kLines]) {
 #pragma unroll
-  for (int offset = blocks; offset < 32; offset *= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, offset));
-  return value;
+  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
+#pragma unroll
+  for (int offset = blocks; offset < 32; offset *= 2) amax[0] = fmaxf(amax[0], __shfl_xor_sync(~0u, amax[0], offset));
+#pragma unroll
+  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[i] = amax[0];
 }
 
 template <typename Dtype>
@@ -168,4 +171,11 @@ struct SharedTile {
     }
     return pair;
   }
+};
+
+// What a block of threads shares that encodes a tile in both directions
+template <typename Dtype>
+struct EncodeTile {
+  SharedTile<Dtype> tile;
+  float square_amax[Turn<Dtype>::kBands][Turn<Dtype>::kBlocks];  // of 16x16 tiles
 };
