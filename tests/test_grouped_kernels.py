@@ -55,7 +55,7 @@ WRONG = {
     "chunks are summed from the last": ("grouped.cu", "sum = __fadd_rn(sum, *partial)", "sum = *partial", SUMS),
     "no row or column ends a tile": ("source.cuh", "if (!place.inside) return {};", "", EDGES),
     "maxima stay in the scratch": (
-        "grouped.cuh",
+        "group_max.cuh",
         "atomicExch(&state->bits[v][index], 0u)",
         "state->bits[v][index]",
         EDGES,

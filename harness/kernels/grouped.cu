@@ -12,6 +12,7 @@
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
 #include "chunk.cuh"
+#include "group_max.cuh"
 #include "grouped.cuh"
 #include "per_tensor.cuh"
 #include "per_token.cuh"
