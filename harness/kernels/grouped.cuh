@@ -57,8 +57,37 @@ __device__ __forceinline__ u32 sum_of_those_before(int index, const Number (&val
   return __reduce_add_sync(~0u, (first < index ? u32(value[0]) : 0u) + (first + 1 < index ? u32(value[1]) : 0u));
 }
 
+// Tensors 2t and 2t + 1, as thread t of the first warp reads them; empty beyond the last
+struct TwoTensors {
+  int rows[2] = {}, cols[2] = {};
+  i64 element[2] = {};
+  u32 items[2] = {};
+
+  // items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
+  template <typename ItemsOf>
+  __device__ TwoTensors(
+      const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
+      int num_tensors, ItemsOf items_of) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int index = 2 * int(threadIdx.x) + i;
+      if (index < num_tensors) {
+        rows[i] = int(__ldg(first_dims + index));
+        cols[i] = int(__ldg(last_dims + index));
+        element[i] = __ldg(tensor_offsets + index);  // of all, as a second read would wait as long as the first
+        items[i] = items_of(rows[i], cols[i]);
+      }
+    }
+  }
+};
+
+// The tensor of an item. A tensor that ends at or before the item lies before it, so an empty one is passed over wherever
+// it stands. Whole warps call this. items_to: of a lane's two tensors, those before each and its own
+__device__ __forceinline__ int tensor_of(u32 item, const u32 (&items_to)[2]) {
+  return __popc(__ballot_sync(~0u, items_to[0] <= item)) + __popc(__ballot_sync(~0u, items_to[1] <= item));
+}
+
 // Fills `group`, by its first warp, and waits for it: the whole block calls this once.
-// items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
 template <typename ItemsOf>
 __device__ __forceinline__ void read_group(
     Group& group,
@@ -67,39 +96,29 @@ __device__ __forceinline__ void read_group(
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     int num_tensors, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    int rows[2] = {}, cols[2] = {}, chunks[2];
-    i64 element[2] = {}, rowwise[2], columnwise[2];
-    u32 items[2] = {};
+    const TwoTensors two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    int chunks[2];
+    i64 rowwise[2], columnwise[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int index = 2 * threadIdx.x + i;
-      if (index < num_tensors) {
-        rows[i] = int(__ldg(first_dims + index));
-        cols[i] = int(__ldg(last_dims + index));
-        element[i] = __ldg(tensor_offsets + index);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      rowwise[i] = scale_bytes(rows[i], cols[i]);
-      columnwise[i] = scale_bytes(cols[i], rows[i]);
-      chunks[i] = round_up(rows[i], kChunkRows) / kChunkRows;
-      if (2 * int(threadIdx.x) + i < num_tensors) items[i] = items_of(rows[i], cols[i]);
+      rowwise[i] = scale_bytes(two.rows[i], two.cols[i]);
+      columnwise[i] = scale_bytes(two.cols[i], two.rows[i]);
+      chunks[i] = round_up(two.rows[i], kChunkRows) / kChunkRows;
     }
     int row[2], col[2], chunk[2];
     i64 rowwise_before[2], columnwise_before[2];
     u32 item[2];
-    sum_before(rows, row);
-    sum_before(cols, col);
+    sum_before(two.rows, row);
+    sum_before(two.cols, col);
     sum_before(chunks, chunk);
     sum_before(rowwise, rowwise_before);
     sum_before(columnwise, columnwise_before);
-    sum_before(items, item);
+    sum_before(two.items, item);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      group.member[2 * threadIdx.x + i] = {
-          element[i], rowwise_before[i], columnwise_before[i], row[i], col[i], chunk[i], rows[i], cols[i], item[i]};
-      group.items_to[2 * threadIdx.x + i] = item[i] + items[i];
+      group.member[2 * threadIdx.x + i] = {two.element[i], rowwise_before[i], columnwise_before[i], row[i], col[i],
+                                           chunk[i],       two.rows[i],       two.cols[i],          item[i]};
+      group.items_to[2 * threadIdx.x + i] = item[i] + two.items[i];
     }
   }
   __syncthreads();
@@ -114,9 +133,7 @@ template <typename Work>
 __device__ __forceinline__ void for_each_item(const Group& group, Work work) {
   const int lane = threadIdx.x % 32;
   for (u32 item = blockIdx.x; item < group.items_to[kMaxTensors - 1]; item += gridDim.x) {
-    // Every tensor that ends at or before the item lies before it, so an empty one is passed over wherever it stands.
-    const bool even = group.items_to[2 * lane] <= item, odd = group.items_to[2 * lane + 1] <= item;
-    const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
+    const int index = tensor_of(item, {group.items_to[2 * lane], group.items_to[2 * lane + 1]});
     const Member& tensor = group.member[index];
     work(index, tensor, item - tensor.item);
   }
@@ -142,42 +159,30 @@ __device__ __forceinline__ void find_item(
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     int num_tensors, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    const int lane = threadIdx.x;
-    int rows[2] = {}, cols[2] = {};
-    i64 element[2] = {};
-    u32 items[2] = {}, before[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (2 * lane + i < num_tensors) {
-        rows[i] = int(__ldg(first_dims + 2 * lane + i));
-        cols[i] = int(__ldg(last_dims + 2 * lane + i));
-        element[i] = __ldg(tensor_offsets + 2 * lane + i);  // of all, as a second read would wait as long as the first
-        items[i] = items_of(rows[i], cols[i]);
-      }
-    }
-    sum_before(items, before);
-    const bool even = before[0] + items[0] <= item, odd = before[1] + items[1] <= item;
-    const int index = __popc(__ballot_sync(~0u, even)) + __popc(__ballot_sync(~0u, odd));
+    const TwoTensors two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    u32 before[2];
+    sum_before(two.items, before);
+    const int index = tensor_of(item, {before[0] + two.items[0], before[1] + two.items[1]});
     Member tensor = {};
     if constexpr (places == Places::lines) {
-      tensor.row = int(sum_of_those_before(index, rows));
-      tensor.col = int(sum_of_those_before(index, cols));
+      tensor.row = int(sum_of_those_before(index, two.rows));
+      tensor.col = int(sum_of_those_before(index, two.cols));
     } else {
       constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
       u32 rowwise[2], columnwise[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        rowwise[i] = u32(scale_bytes(rows[i], cols[i]) / kUnit);
-        columnwise[i] = u32(scale_bytes(cols[i], rows[i]) / kUnit);
+        rowwise[i] = u32(scale_bytes(two.rows[i], two.cols[i]) / kUnit);
+        columnwise[i] = u32(scale_bytes(two.cols[i], two.rows[i]) / kUnit);
       }
       tensor.rowwise_scale_inv = i64(kUnit) * sum_of_those_before(index, rowwise);
       tensor.columnwise_scale_inv = i64(kUnit) * sum_of_those_before(index, columnwise);
     }
-    if (lane == (index < num_tensors ? index / 2 : 0)) {
+    if (threadIdx.x == (index < num_tensors ? index / 2 : 0)) {
       const int own = index % 2;
-      tensor.element = own ? element[1] : element[0];
-      tensor.rows = own ? rows[1] : rows[0];
-      tensor.cols = own ? cols[1] : cols[0];
+      tensor.element = own ? two.element[1] : two.element[0];
+      tensor.rows = own ? two.rows[1] : two.rows[0];
+      tensor.cols = own ? two.cols[1] : two.cols[0];
       tensor.item = own ? before[1] : before[0];
       found = {index, tensor, item - tensor.item};
     }
