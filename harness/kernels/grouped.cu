@@ -29,13 +29,6 @@
 constexpr int kThreads = 256;
 constexpr int kPerTensorSigns = 0xD7E8, kPerTokenSigns = 0xACE1;  // of rht
 
-// amax without rht: a block takes this many 16-byte vectors at a time.
-constexpr int kUnroll = 4;
-constexpr int kVectors = kThreads * kUnroll;
-
-// amax with rht: a thread rotates this many columns of 16 rows.
-constexpr int kRhtCols = 4;
-
 // encode rowwise: a warp covers 32 blocks of one row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowwiseRepeat = 4;
@@ -93,7 +86,7 @@ __device__ __forceinline__ void clear_amaxes_of_empty(
 // =====================================================================================================================
 
 template <typename Dtype>
-__global__ void __launch_bounds__(kThreads, 5) grouped_amax(
+__global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
     const Dtype* __restrict__ input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
@@ -102,12 +95,12 @@ __global__ void __launch_bounds__(kThreads, 5) grouped_amax(
     float* __restrict__ columnwise_amax,     // (num_tensors,), or null
     GroupMax* __restrict__ amax_state,       // (1,) zero before and after
     int num_tensors) {
-  constexpr int kPerVector = 16 / int(sizeof(Dtype));
+  constexpr int kPerVector = 16 / int(sizeof(Dtype)), kPerItem = TensorAmax::kStep * kPerVector;  // elements
   __shared__ Group group;
   __shared__ BlockMaxima<1> maxima;
   maxima.clear();
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
-    return u32((i64(rows) * cols + kVectors * kPerVector - 1) / (kVectors * kPerVector));
+    return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
   u32 running = 0;
   int current = 0;
@@ -119,17 +112,7 @@ __global__ void __launch_bounds__(kThreads, 5) grouped_amax(
     }
     const uint4* vectors = reinterpret_cast<const uint4*>(input + tensor.element);
     const i64 total = i64(tensor.rows) * tensor.cols / kPerVector;
-    uint4 v[kUnroll];
-#pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      const i64 at = i64(item) * kVectors + i * kThreads + threadIdx.x;
-      v[i] = at < total ? __ldg(vectors + at) : make_uint4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      const u32 word[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-      running = max2(running, absmax<Dtype>(word), Dtype{});
-    }
+    running = TensorAmax::step<Dtype>(vectors, i64(item) * TensorAmax::kStep, total, running);
   });
   maxima.merge(current, {amax_of_word<Dtype>(running)});
   maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[1]) {
@@ -149,46 +132,26 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     GroupMax* __restrict__ amax_state,       // (1,) zero before and after
     int num_tensors) {
   static_assert(sizeof(Dtype) == 2, "rht is defined on bf16");
-  constexpr int kUnit = kBlock * kRhtCols;  // elements of a thread
+  constexpr int kPerItem = kThreads * kBlock * RotatedAmax::kCols;  // elements
   __shared__ Group group;
   __shared__ BlockMaxima<2> maxima;
   maxima.clear();
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
-    return u32((i64(rows) * cols + kThreads * kUnit - 1) / (kThreads * kUnit));
+    return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
-  u32 running = 0, running_rotated = 0;
+  RotatedAmax running;
   int current = 0;
   for_each_item(group, [&](int index, const Member& tensor, u32 item) {
     if (index != current) {
-      maxima.merge(current, {amax_of_word<Dtype>(running), amax_of_word<Dtype>(running_rotated)});
+      maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
       current = index;
-      running = running_rotated = 0;
+      running = {};
     }
-    const u32 units_across = u32(tensor.cols) / kRhtCols;
     const u32 unit = item * kThreads + threadIdx.x;
-    if (unit >= u32(tensor.rows) / kBlock * units_across) return;
-    const Dtype* corner =
-        input + tensor.element + row_offset(unit / units_across * kBlock, tensor.cols) + unit % units_across * kRhtCols;
-    uint2 row[kBlock];
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) row[i] = __ldg(reinterpret_cast<const uint2*>(corner + i64(i) * tensor.cols));
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) {
-      const u32 word[2] = {row[i].x, row[i].y};
-      running = max2(running, absmax<Dtype>(word), Dtype{});
-    }
-#pragma unroll
-    for (int column = 0; column < kRhtCols; ++column) {
-      float x[kBlock];
-#pragma unroll
-      for (int i = 0; i < kBlock; ++i) {
-        const u32 pair = column < 2 ? row[i].x : row[i].y;
-        x[i] = column % 2 ? high_to_float(pair, Dtype{}) : low_to_float(pair, Dtype{});
-      }
-      running_rotated = max2(running_rotated, absmax<bf16>(rht16_bf16<kPerTensorSigns>(x).word), Dtype{});
-    }
+    if (unit >= RotatedAmax::units(tensor.rows, tensor.cols)) return;
+    running.add<kPerTensorSigns>(input + tensor.element, tensor.cols, unit);
   });
-  maxima.merge(current, {amax_of_word<Dtype>(running), amax_of_word<Dtype>(running_rotated)});
+  maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
   maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[2]) {
     if (rowwise_amax != nullptr) rowwise_amax[index] = amax[0];
     columnwise_amax[index] = amax[1];
@@ -484,9 +447,10 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 // =====================================================================================================================
 
 // The grid is as large as there are tiles of these extents, which is what an item covers of a tensor without edges.
-__constant__ Launch grouped_amax_launch = {128, kVectors * 8 / 128, kThreads, 5, Schedule::persistent};
+__constant__ Launch grouped_amax_launch = {
+    128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
-    128, kBlock * kThreads * kRhtCols / 128, kThreads, 4, Schedule::persistent};
+    128, kBlock * kThreads * RotatedAmax::kCols / 128, kThreads, 4, Schedule::persistent};
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};

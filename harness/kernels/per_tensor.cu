@@ -22,9 +22,6 @@
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// amax with rht: a thread rotates this many columns of 16 rows.
-constexpr int kRhtCols = 4;
-
 // rowwise: a warp covers 32 blocks of one row, a thread takes this many rows.
 constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
@@ -63,32 +60,13 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
     float* __restrict__ columnwise_amax,  // (1,), or null
     GridMax* __restrict__ amax_state,     // (1,) zero before and after
     int rows, int cols) {
-  const u32 units_across = u32(cols) / kRhtCols;
-  const u32 units = u32(rows) / kBlock * units_across;
-  u32 running = 0, running_rotated = 0;
+  const u32 units = RotatedAmax::units(rows, cols);
+  RotatedAmax running;
   for (u32 unit = blockIdx.x * kThreads + threadIdx.x; unit < units; unit += gridDim.x * kThreads) {
-    const bf16* corner = input + i64(unit / units_across) * kBlock * cols + unit % units_across * kRhtCols;
-    uint2 row[kBlock];
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) row[i] = __ldg(reinterpret_cast<const uint2*>(corner + i64(i) * cols));
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) {
-      const u32 word[2] = {row[i].x, row[i].y};
-      running = max2(running, absmax<bf16>(word), bf16{});
-    }
-#pragma unroll
-    for (int column = 0; column < kRhtCols; ++column) {
-      float x[kBlock];
-#pragma unroll
-      for (int i = 0; i < kBlock; ++i) {
-        const u32 pair = column < 2 ? row[i].x : row[i].y;
-        x[i] = column % 2 ? high_to_float(pair, bf16{}) : low_to_float(pair, bf16{});
-      }
-      running_rotated = max2(running_rotated, absmax<bf16>(rht16_bf16<sign_mask>(x).word), bf16{});
-    }
+    running.add<sign_mask>(input, cols, unit);
   }
   u32 bits[2];
-  block_max<kThreads>({amax_of_word<bf16>(running), amax_of_word<bf16>(running_rotated)}, bits);
+  block_max<kThreads>({amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)}, bits);
   if (threadIdx.x != 0 || !grid_max(amax_state, bits)) return;
   if (rowwise_amax != nullptr) *rowwise_amax = __uint_as_float(bits[0]);
   if (columnwise_amax != nullptr) *columnwise_amax = __uint_as_float(bits[1]);
@@ -176,7 +154,8 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<Dtype, r
 // =====================================================================================================================
 
 __constant__ Launch per_tensor_amax_launch = TensorAmax::kLaunch;
-__constant__ Launch per_tensor_amax_rht_launch = {kBlock, kThreads * kRhtCols, kThreads, 4, Schedule::persistent};
+__constant__ Launch per_tensor_amax_rht_launch = {
+    kBlock, kThreads * RotatedAmax::kCols, kThreads, 4, Schedule::persistent};
 __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch per_tensor_encode_tile_launch = kTurnLaunch;

@@ -134,6 +134,23 @@ struct TensorAmax {
   static constexpr int kUnroll = 4;                 // 16-byte reads a thread keeps in flight
   static constexpr int kStep = kThreads * kUnroll;  // 16-byte vectors a block takes at a time
   static constexpr Launch kLaunch = {1, kStep * 8, kThreads, 8, Schedule::persistent};
+
+  // `running`, and the magnitudes of a block's vectors from `first` on that are before `total`
+  template <typename Dtype>
+  __device__ static u32 step(const uint4* __restrict__ vectors, i64 first, i64 total, u32 running) {
+    uint4 v[kUnroll];
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const i64 index = first + i * kThreads + threadIdx.x;
+      v[i] = index < total ? __ldg(vectors + index) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kUnroll; ++i) {
+      const u32 word[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+      running = max2(running, absmax<Dtype>(word), Dtype{});
+    }
+    return running;
+  }
 };
 
 // Reads the input once. Either result may be null.
@@ -145,17 +162,7 @@ __device__ __forceinline__ void tensor_amax(
   const i64 total = i64(rows) * cols * sizeof(Dtype) / sizeof(uint4);
   u32 running = 0;
   for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; first += i64(gridDim.x) * TensorAmax::kStep) {
-    uint4 v[TensorAmax::kUnroll];
-#pragma unroll
-    for (int i = 0; i < TensorAmax::kUnroll; ++i) {
-      const i64 index = first + i * TensorAmax::kThreads + threadIdx.x;
-      v[i] = index < total ? __ldg(vectors + index) : make_uint4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (int i = 0; i < TensorAmax::kUnroll; ++i) {
-      const u32 word[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-      running = max2(running, absmax<Dtype>(word), Dtype{});
-    }
+    running = TensorAmax::step<Dtype>(vectors, first, total, running);
   }
   u32 bits[1];
   block_max<TensorAmax::kThreads>({amax_of_word<Dtype>(running)}, bits);
