@@ -48,8 +48,8 @@ constexpr int kRowwiseTileCols = kWarps * kRowwiseBlocks * kBlock;
 // Helpers
 // =====================================================================================================================
 
-// Step 7, the error of a tile from those of a thread's lines, into each of them. Lanes 16 apart hold lines farther apart
-// than lanes 8 apart, and those than lanes 4 apart.
+// Step 7, the error of a tile from those of a thread's lines, into each of them. Lanes 16 apart hold lines farther
+// apart than lanes 8 apart, and those than lanes 4 apart.
 //
 // RowRole: a thread's own lines are the farthest apart.
 template <int blocks>

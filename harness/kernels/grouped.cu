@@ -38,7 +38,8 @@ using RowwiseTiles = Tiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TurnTiles = Tiles<kTurnLaunch.tile_rows, kTurnLaunch.tile_cols>;
 using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 
-// What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are constants.
+// What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are
+// constants.
 constexpr int kTileBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;

@@ -81,8 +81,8 @@ struct TwoTensors {
   }
 };
 
-// The tensor of an item. A tensor that ends at or before the item lies before it, so an empty one is passed over wherever
-// it stands. Whole warps call this. items_to: of a lane's two tensors, those before each and its own
+// The tensor of an item. A tensor that ends at or before the item lies before it, so an empty one is passed over
+// wherever it stands. Whole warps call this. items_to: of a lane's two tensors, those before each and its own
 __device__ __forceinline__ int tensor_of(u32 item, const u32 (&items_to)[2]) {
   return __popc(__ballot_sync(~0u, items_to[0] <= item)) + __popc(__ballot_sync(~0u, items_to[1] <= item));
 }

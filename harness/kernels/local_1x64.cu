@@ -4,7 +4,7 @@
 //   1. amax       = max |x| over a 1x64 window, NaN dropped; stored as it is
 //   2. S_enc      = min(2688 / max(amax, 1e-12), FLT_MAX), 1 if amax is inf
 //   3. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))            of each of the window's four 1x16 blocks
-//   4. multiplier = S_enc / scale_inv, 0 if scale_inv is 0         reciprocal: min(1 / (scale_inv * (1/S_enc)), FLT_MAX)
+//   4. multiplier = S_enc / scale_inv, 0 if scale_inv is 0        reciprocal: min(1 / (scale_inv * (1/S_enc)), FLT_MAX)
 //   5. code       = e2m1(x * multiplier), nearest-even
 // -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. direct: a block whose scale underflows to 0
 // encodes as zeros of their signs; reciprocal: its non-zero elements as +-6.
@@ -27,8 +27,8 @@ static_assert(Turn<fp32>::kCols % kWindow == 0 && Turn<bf16>::kRows % kWindow ==
 // Helpers
 // =====================================================================================================================
 
-// Step 1 of the windows of the two lines of a RowRole or ColumnRole, each in four neighbouring lanes: of the first window
-// for even lanes, of the second for odd ones.
+// Step 1 of the windows of the two lines of a RowRole or ColumnRole, each in four neighbouring lanes: of the first
+// window for even lanes, of the second for odd ones.
 __device__ __forceinline__ float window_amax(const float (&block_amax)[2]) {
   const bool odd = threadIdx.x % 2 != 0;
   const float passed_on = odd ? block_amax[0] : block_amax[1];

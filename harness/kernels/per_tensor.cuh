@@ -7,7 +7,7 @@
 #include "source.cuh"
 #include "turn.cuh"
 
-// Step 1 with rht: the largest magnitudes that a thread knows of, two to a word. It takes units of 16 rows and 4 columns.
+// Step 1 with rht: the largest magnitudes that a thread knows of, two to a word. A unit is 16 rows of 4 columns.
 struct RotatedAmax {
   static constexpr int kCols = 4;
   u32 input = 0, rotated = 0;

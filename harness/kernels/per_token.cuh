@@ -1,5 +1,5 @@
-// per_token's encoding of a tile of a matrix at a pointer, in both directions in one read. Rows and cols are multiples of
-// 128, so no line has padding and no tile an edge.
+// per_token's encoding of a tile of a matrix at a pointer, in both directions in one read. Rows and cols are multiples
+// of 128, so no line has padding and no tile an edge.
 #pragma once
 
 #include "layout.cuh"

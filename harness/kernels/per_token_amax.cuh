@@ -1,5 +1,5 @@
-// per_token's amaxes of a share of a matrix at a pointer: the largest magnitude of every row and of every column, in one
-// read. Rows and cols are multiples of 128.
+// per_token's amaxes of a share of a matrix at a pointer: the largest magnitude of every row and of every column, in
+// one read. Rows and cols are multiples of 128.
 #pragma once
 
 #include "nvfp4.cuh"

@@ -26,8 +26,8 @@ struct PerTokenOutputs {
   u8* __restrict__ columnwise_scale_inv;
 };
 
-// The tile of kTurnLaunch at `origin`. rowwise_bands, columnwise_bands: of the matrix. outputs_of(): the PerTokenOutputs,
-// asked for late, to hold registers no longer than needed. Called once by all threads of a block.
+// The tile of kTurnLaunch at `origin`. rowwise_bands, columnwise_bands: of the matrix. outputs_of(): the
+// PerTokenOutputs, asked for late, to hold registers no longer than needed. Called once by all threads of a block.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, Activation activation,
     typename OutputsOf>

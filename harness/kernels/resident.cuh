@@ -4,8 +4,8 @@
 
 #include "tile.cuh"
 
-// The 128 lines that a row, or a column, of tiles has in common. Scratch: all zero before a launch and after it, so that
-// no launch has to clear it and a graph can replay.
+// The 128 lines that a row, or a column, of tiles has in common. Scratch: all zero before a launch and after it, so
+// that no launch has to clear it and a graph can replay.
 struct Band {
   static constexpr int kLines = 128;
   u32 maxima[kLines];  // bits of non-negative floats, which order as the floats do

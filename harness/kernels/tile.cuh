@@ -97,8 +97,8 @@ __device__ __forceinline__ void block_max(const float (&value)[values], u32 (&bi
   }
 }
 
-// Called by one thread of each of `arrivals` blocks, between fences. True in the one that arrives last, which finds what
-// the others wrote. ticket: zero before the first and after the last
+// Called by one thread of each of `arrivals` blocks, between fences. True in the one that arrives last, which finds
+// what the others wrote. ticket: zero before the first and after the last
 __device__ __forceinline__ bool arrives_last(u32* ticket, u32 arrivals) {
   // atomicInc wraps to 0 when the last block arrives.
   return atomicInc(ticket, arrivals - 1) == arrivals - 1;

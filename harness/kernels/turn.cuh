@@ -11,7 +11,8 @@
 constexpr Launch kTurnLaunch = {128, 128, 256, 0, Schedule::tiles};
 constexpr int kTurnBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : 3;  // what registers allow without spilling
 
-// Rowwise a warp holds a band of 16 rows, neighbouring lanes the blocks of a row. A thread takes a block of kLines rows.
+// Rowwise a warp holds a band of 16 rows, neighbouring lanes the blocks of a row. A thread takes a block of kLines of
+// them.
 template <int blocks>
 struct RowRole {
   static constexpr int kLines = blocks / 2;
