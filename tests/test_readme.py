@@ -64,10 +64,22 @@ def test_every_link_leads_somewhere():
         assert Path(ROOT, target).exists(), target
 
 
-def test_the_screen_of_a_mismatch_is_the_one_that_is_printed(tmp_path):
-    clamped = "return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);"
-    kernels = with_wrong_line(tmp_path, "nvfp4.cuh", clamped, "return __frcp_rn(__fmul_rn(scale_inv, global.decode));")
-    shown = next(text for kind, text in BLOCKS if kind == "text" and text.startswith("MISMATCH"))
+@pytest.mark.parametrize(
+    ("verdict", "file", "right", "wrong"),
+    [
+        (
+            "MISMATCH",
+            "nvfp4.cuh",
+            "return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);",
+            "return __frcp_rn(__fmul_rn(scale_inv, global.decode));",
+        ),
+        ("NONDETERMINISTIC", "per_tensor.cuh", "    __syncthreads();\n    // Columnwise:", "    // Columnwise:"),
+    ],
+)
+def test_a_screen_that_is_shown_is_the_one_that_is_printed(tmp_path, verdict, file, right, wrong):
+    kernels = with_wrong_line(tmp_path, file, right, wrong)
+    shown = next(text for kind, text in BLOCKS if kind == "text" and text.startswith(verdict))
     case = find_case(shown.split()[1])
-    story = verify(case, EmulatorDevice(kernels=kernels)).story
-    assert [line for line in shown.splitlines() if line.strip() not in map(str.strip, story.splitlines())] == []
+    printed = [line.strip() for line in verify(case, EmulatorDevice(kernels=kernels)).story.splitlines()]
+    starts = [line.strip().removesuffix("…") for line in shown.splitlines()]  # of lines that go on after it
+    assert [start for start in starts if not any(line.startswith(start) for line in printed)] == [], printed
