@@ -41,23 +41,26 @@ def baseline_first(case: Case) -> tuple[int, int, int, bool]:
     return shape.elements, shape.rows, shape.cols, case.id != baseline_id(case)
 
 
-def product(case: Case, clock: Clock) -> Callable[[], None]:
-    """What a GEMM is held against, as a call or as a graph, queued on the clock's stream."""
-    from harness.device import library
+def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None], int]:
+    """What a GEMM is held against, queued on the clock's stream, and how many products one call of it makes.
 
-    call = library.bf16_product(case.rows, case.cols, case.n)
+    Eager, a product a call; as a graph, products of copies of all operands in turn, as the case itself is timed.
+    """
+    from harness.device import library, rotation
+
+    extents = case.rows, case.cols, case.n
     if case.mode == "eager":
-        return call
-    with clock.stream as stream:
-        call()  # which loads its machine code, and must not do so during a capture
-        stream.begin_capture()
-        call()
-        graph = stream.end_capture()
-    return lambda: graph.launch(clock.stream)
+        return library.bf16_product(*extents), 1
+    copies = rotation.copies_for(product_bytes(case), l2_bytes)
+    products = [library.bf16_product(*extents) for _ in range(copies)]
+    with clock.stream:
+        products[0]()  # which loads its machine code, and must not do so during a capture
+    graph, calls = rotation.rotate(clock, products)
+    return lambda: graph.launch(clock.stream), calls
 
 
 def product_bytes(case: Case) -> int:
-    """What that reads and writes."""
+    """What one product reads and writes."""
     return 2 * replace(case, tensors=()).elements
 
 

@@ -1,14 +1,15 @@
 """What is timed, and how. Nothing here knows pytest; `harness.runner.bench_plugin` brings the recorder.
 
-A case that passed is prepared anew, its outputs are poisoned, and then the launches that verification ran, or the
-graph they are captured into, are timed round by round behind a flush of the L2, with a round of the baseline before
-each. Afterwards the outputs are compared once more: a time is kept only if what was timed also wrote the right bytes.
+A case that passed is prepared anew, its outputs are poisoned, and then the launches that verification ran, or graphs of
+them on copies of all memory in turn, are timed round by round behind a flush of the L2, with a round of the baseline
+before or after each. Afterwards outputs are compared once more: a time is kept only if what was timed also wrote the
+right bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,9 +43,11 @@ Recorder = Callable[[Callable[[], None], Callable[[], None], int], list[float]]
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one case. seconds: one a round; exposed: rounds in which the GPU waited for the host; moved: bytes.
+    """Times of one case.
 
-    baseline: seconds of the baseline, one before each round
+    seconds: of a call, one a round; exposed: rounds in which the GPU waited for the host; moved: bytes of a call
+    baseline: seconds of the baseline in the same rounds; mhz: of the multiprocessors, in the same rounds
+    dropped: rounds thrown away because that clock was low; launches: of a call; words: how it was timed
     code: digest of machine code, grids and libraries, the same for two runs whose GPUs did the same
     """
 
@@ -53,13 +56,21 @@ class Timing:
     moved: int
     code: str
     baseline: list[float]
+    mhz: list[float]
+    dropped: int
+    launches: int
+    words: str
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a case is compared with, ready to run. enqueue: None if it cannot be, because of `why_not`; moved: bytes"""
+    """What a case is compared with, ready to run.
+
+    enqueue: None if it cannot be, because of `why_not`; calls: that a round of it holds; moved: bytes of a call
+    """
 
     enqueue: Callable[[], None] | None = None
+    calls: int = 1
     moved: int = 0
     why_not: str = ""
 
@@ -100,41 +111,60 @@ class Bench:
         return replace(verified, times=self._times(case, timing, baseline))
 
     def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
-        expected, program = self._prepare(case)
+        expected, timed = self._prepare(case)
         theirs: list[float] = []
 
         def before_round() -> None:
             if baseline.enqueue:
+                self.clock.calls = baseline.calls
                 theirs.extend(sample(self.clock, baseline.enqueue, 1))
                 self.clock.exposed.pop()  # which tells of the case's own rounds
+            self.clock.calls = timed.calls
             self.clock.flush()
 
         with self.clock.stream:
-            program.poison(POISON)
-            first, host_seconds = pilot(self.clock, program.enqueue, WARM_UP, PILOT)
+            timed.poison(POISON)
+            self.clock.calls = timed.calls
+            first, host_seconds = pilot(self.clock, timed.enqueue, WARM_UP, PILOT)
             wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
-            seconds = record(program.enqueue, before_round, max(FEWEST, wanted))
-        self._judge(program.outcome(POISON), expected)
+            self.clock.restart()
+            seconds = record(timed.enqueue, before_round, max(FEWEST, wanted))
+            # With a baseline, every other reading is of its rounds.
+            mhz = self.clock.mhz()[1::2] if baseline.enqueue else self.clock.mhz()
+        self._judge(timed.outcomes(POISON), expected)
+        kept = stats.steady(mhz)
+        exposed = self.clock.exposed[-len(seconds) :]
+        theirs = theirs[-len(seconds) :]
+        program = timed.program
         return Timing(
-            seconds,
-            sum(self.clock.exposed[-len(seconds) :]),
+            [seconds[i] for i in kept],
+            sum(exposed[i] for i in kept),
             bytes_moved(case, program.steps, expected.inputs, expected.fields),
             digest(program),
-            theirs[-len(seconds) :],
+            [theirs[i] for i in kept] if theirs else [],
+            [mhz[i] for i in kept],
+            len(seconds) - len(kept),
+            len(program.steps),
+            timed.words(1e6 * stats.summarize(seconds).median),
         )
 
     def _prepare(self, case: Case) -> tuple[Expectation, Any]:
         expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
-        return expected, self.device.prepare(case, self.device.targets[0], expected.inputs, expected.fields)
+        return expected, self.device.timed(case, expected.inputs, expected.fields, self.clock)
 
-    def _judge(self, outcome: Outcome, expected: Expectation) -> None:
-        if outcome.trespass:
-            raise WrongBytesError(Verdict.OUT_OF_BOUNDS, f"after timing: {outcome.trespass}")
-        wrong = [
-            name for name in expected.fields if not self.device.accepts(outcome.outputs[name], expected.values[name])
-        ]
-        if wrong:
-            raise WrongBytesError(Verdict.NONDETERMINISTIC, f"after timing, bytes differ in {', '.join(wrong)}")
+    def _judge(self, outcomes: Sequence[tuple[str, Outcome]], expected: Expectation) -> None:
+        for which, outcome in outcomes:
+            if outcome.trespass:
+                raise WrongBytesError(Verdict.OUT_OF_BOUNDS, f"after timing, {which}: {outcome.trespass}")
+            wrong = [
+                name
+                for name in expected.fields
+                if not self.device.accepts(outcome.outputs[name], expected.values[name])
+            ]
+            if wrong:
+                raise WrongBytesError(
+                    Verdict.NONDETERMINISTIC, f"after timing, bytes differ in {', '.join(wrong)} of {which}"
+                )
 
     def _baseline(self, case: Case) -> Baseline:
         """Of a case: verified and warmed up once a shape and mode; what belongs to another shape is let go."""
@@ -147,33 +177,36 @@ class Bench:
 
     def _product(self, case: Case) -> Baseline:
         try:
-            enqueue = product(case, self.clock)
+            enqueue, calls = product(case, self.clock, int(self.device.identity()["l2_bytes"]))
             with self.clock.stream:
                 pilot(self.clock, enqueue, WARM_UP, PILOT)
         except LaunchError as error:
             return Baseline(why_not=str(error))
-        return Baseline(enqueue, product_bytes(case))
+        return Baseline(enqueue, calls, product_bytes(case))
 
     def _ready(self, case: Case) -> Baseline:
         verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
         if verified.verdict is not Verdict.PASS:
             return Baseline(why_not=f"{verified.verdict} {verified.reason}")
         try:
-            expected, program = self._prepare(case)
+            expected, timed = self._prepare(case)
             with self.clock.stream:
-                program.poison(POISON)
-                pilot(self.clock, program.enqueue, WARM_UP, PILOT)
-            self._judge(program.outcome(POISON), expected)
+                timed.poison(POISON)
+                pilot(self.clock, timed.enqueue, WARM_UP, PILOT)
+            self._judge(timed.outcomes(POISON), expected)
         except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
             return Baseline(why_not=str(error))
-        return Baseline(program.enqueue, bytes_moved(case, program.steps, expected.inputs, expected.fields))
+        moved = bytes_moved(case, timed.program.steps, expected.inputs, expected.fields)
+        return Baseline(timed.enqueue, timed.calls, moved)
 
     def _times(self, case: Case, timing: Timing, baseline: Baseline) -> dict[str, Any]:
         found = stats.summarize([1e6 * value for value in timing.seconds])
         rounds = len(timing.seconds)
         gbps = timing.moved / found.median / 1e3
         baseline_us = stats.summarize(timing.baseline).median * 1e6 if timing.baseline else None
-        words = [case.mode, self.clock.words, f"median of {rounds}"]
+        words = [case.mode, timing.words, f"median of {rounds}"]
+        if timing.dropped:
+            words.append(f"{timing.dropped} more dropped for a clock below {stats.THROTTLED:.0%} of the best")
         if timing.exposed:
             words.append(f"the GPU waited for the host in {timing.exposed} of {rounds} rounds")
         if baseline.why_not:
@@ -187,6 +220,9 @@ class Bench:
             "relative_error": round(stats.relative_error(timing.seconds), 6),
             "exposed": timing.exposed,
             "samples_us": [round(1e6 * value, 3) for value in timing.seconds],
+            "mhz": round(stats.summarize(timing.mhz).median, 1),
+            "dropped": timing.dropped,
+            "launches": timing.launches,
             "bytes": timing.moved,
             "gbps": round(gbps, 1),
             "roofline_gbps": round(self.roofline_gbps, 1),

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from harness.device.cuda import cuda_errors
+from harness.device.cuda import CudaDevice, cuda_errors
+from harness.device.sm_clock import SmClock
 
 FLUSH_FACTOR = 3  # times the L2
 FLUSH_SMALLEST = 256 << 20  # bytes; takes an H200 75 us, longer than the host needs to queue three launches
@@ -22,11 +23,13 @@ class Clock(Protocol):
     """What pytest-benchmark calls as its timer, with the flush that belongs before each round.
 
     stream: on which everything timed is queued
+    calls: how many of what is timed a round holds; times are of one
     exposed: one entry a round, True if the GPU waited for the host within the timed region
     words: how this clock measures, for a record
     """
 
     stream: AbstractContextManager[Any]
+    calls: int
     exposed: list[bool]
     words: str
 
@@ -36,14 +39,21 @@ class Clock(Protocol):
     def flush(self) -> None:
         """Queue a read of more bytes than the L2 holds, so that the round finds none of its data there."""
 
+    def restart(self) -> None:
+        """Forget what `mhz` tells of."""
+
+    def mhz(self) -> list[float]:
+        """Of the multiprocessors, from each flush since `restart` to the next, and from the last until now."""
+
 
 class Tick:
     """One reading. `stop - start` waits until `stop` has happened and gives seconds."""
 
-    __slots__ = ("_clock", "_event")
+    __slots__ = ("_calls", "_clock", "_event")
 
     def __init__(self, clock: GpuClock, event: Any):
         self._clock = clock
+        self._calls = clock.calls
         self._event = event
 
     def __sub__(self, start: Tick) -> float:
@@ -53,19 +63,26 @@ class Tick:
             # If the start has passed by now, the flush ended before everything was queued.
             self._clock.exposed.append(start._event.done)
             self._event.synchronize()
-            return cupy.cuda.get_elapsed_time(start._event, self._event) / 1e3
+            return cupy.cuda.get_elapsed_time(start._event, self._event) / 1e3 / self._calls
+
+
+def clock_of(device: CudaDevice) -> GpuClock:
+    """A clock of this GPU."""
+    return GpuClock(int(device.identity()["l2_bytes"]), SmClock(device))
 
 
 class GpuClock:
-    """Clock of the current GPU, whose L2 holds `l2_bytes`."""
+    """Clock of the current GPU, whose L2 holds `l2_bytes`, beside that of its multiprocessors."""
 
     __name__ = "gpu_clock"  # as pytest-benchmark's JSON calls its timer
 
-    def __init__(self, l2_bytes: int):
+    def __init__(self, l2_bytes: int, sm_clock: SmClock):
         import cupy
 
         self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.calls = 1
         self.exposed: list[bool] = []
+        self._sm_clock = sm_clock
         size = max(FLUSH_FACTOR * l2_bytes, FLUSH_SMALLEST)
         self._memory = cupy.zeros(size // 4, cupy.float32)
         self._sink = cupy.zeros((), cupy.float32)
@@ -85,7 +102,35 @@ class GpuClock:
         # NOTE: not by writing. That leaves the L2 full of dirty lines, and writing those back is then timed: 8 % of
         # per_tensor/stage=amax/32768x8192, 130 us instead of 120 (H200, 2026-11-21).
         with cuda_errors("flush"), self.stream:
+            self._sm_clock.read()
             self._memory.max(out=self._sink)
+
+    def restart(self) -> None:
+        """Forget what `mhz` tells of."""
+        self._sm_clock.restart()
+
+    def mhz(self) -> list[float]:
+        """Of the multiprocessors, from each flush since `restart` to the next, and from the last until now."""
+        with cuda_errors("clock of the multiprocessors"), self.stream as stream:
+            self._sm_clock.read()
+            stream.synchronize()
+            return self._sm_clock.mhz()
+
+
+def graph_us(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
+    """Microseconds of a graph, the least of a few rounds; a rough figure, without a flush."""
+    import cupy
+
+    times: list[float] = []
+    with cuda_errors("timed graph"), clock.stream as stream:
+        for _ in range(rounds):
+            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record(stream)
+            graph.launch(stream)
+            stop.record(stream)
+            stop.synchronize()
+            times.append(cupy.cuda.get_elapsed_time(start, stop) * 1e3)
+    return min(times)
 
 
 def sample(clock: Clock, target: Callable[[], None], rounds: int) -> list[float]:

@@ -16,6 +16,7 @@ import numpy as np
 from harness.verdict import Performance
 
 ALPHA = 0.002  # chance that the interval of two alike sets of samples leaves out 1
+THROTTLED = 0.9  # of the clock that one round in ten exceeds: what is timed below it tells of the clock
 FEWEST_SAMPLES = 10  # below this the interval cannot be narrow enough to say anything at ALPHA
 
 # Of a normal distribution: standard error of a median over that of a mean; interquartile range over standard deviation.
@@ -80,6 +81,14 @@ def relative_error(samples: Sequence[float]) -> float:
 def rounds_needed(pilot: Sequence[float], precision: float) -> int:
     """How many samples like these bring `relative_error` down to `precision`."""
     return math.ceil((_spread(pilot) / precision) ** 2)
+
+
+def steady(mhz: Sequence[float]) -> list[int]:
+    """Which rounds held their clock, given the lowest of each: none of them is below THROTTLED of the best."""
+    if not len(mhz):
+        return []
+    least = THROTTLED * sorted(mhz)[9 * len(mhz) // 10]
+    return [number for number, clock in enumerate(mhz) if clock >= least]
 
 
 def change(ours: Sequence[float], theirs: Sequence[float]) -> Change:

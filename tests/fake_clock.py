@@ -18,16 +18,24 @@ class FakeClock:
 
     def __init__(self):
         self.now = 0.0
-        self.flushes = 0
+        self.flushes = self._restarted = 0
         self.late = False
+        self.calls = 1
+        self.clocks: dict[int, float] = {}  # flush → MHz, where it is not 1980
         self.exposed: list[bool] = []
 
     def __call__(self) -> float:
         self.exposed.append(self.late)
-        return self.now
+        return self.now / self.calls
 
     def flush(self) -> None:
         self.flushes += 1
+
+    def restart(self) -> None:
+        self._restarted = self.flushes
+
+    def mhz(self) -> list[float]:
+        return [self.clocks.get(number, 1980.0) for number in range(self.flushes - self._restarted)]
 
 
 def in_turns(clock: FakeClock) -> Recorder:

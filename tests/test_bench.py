@@ -47,6 +47,7 @@ class FakeProgram:
 
     def __init__(self, gpu: FakeGpu, case_id: str):
         self.gpu = gpu
+        self.program, self.calls = self, 1
         self.case_id = case_id
         self.data = np.full(4, 7, np.uint8)  # the right bytes, as memory that was just freed may hold them
 
@@ -62,8 +63,11 @@ class FakeProgram:
         if not self.gpu.lazy:
             self.data[:] = 7
 
-    def outcome(self, poison: int) -> Outcome:
-        return Outcome({"rowwise_data": self.data.copy()})
+    def outcomes(self, poison: int) -> list[tuple[str, Outcome]]:
+        return [("copy 1 of 1", Outcome({"rowwise_data": self.data.copy()}))]
+
+    def words(self, us: float) -> str:
+        return self.gpu.clock.words
 
 
 class FakeGpu:
@@ -84,7 +88,7 @@ class FakeGpu:
     def identity(self) -> dict[str, str]:
         return {"device": "cuda", "gpu": "Fake H1", "l2_bytes": "1048576", "driver": "1", "nvrtc": "13.0"}
 
-    def prepare(self, case, target, inputs, fields) -> FakeProgram:
+    def timed(self, case, inputs, fields, clock) -> FakeProgram:
         return FakeProgram(self, case.id)
 
     def accepts(self, ours: np.ndarray, demanded: np.ndarray) -> bool:
@@ -222,7 +226,7 @@ def test_timed_launches_that_write_nothing_are_found_out(bench: Benches, gpu: Fa
     gpu.lazy = True
     result = bench()
     assert result.ret == Exit.BYTES_DIFFER
-    result.stdout.fnmatch_lines(["*after timing, bytes differ in rowwise_data"])
+    result.stdout.fnmatch_lines(["*after timing, bytes differ in rowwise_data of copy 1 of 1"])
     (record, *_) = bench.records()
     assert (record["verdict"], record["times"]) == ("NONDETERMINISTIC", {})
     assert bench.benchmarks() == []
@@ -362,6 +366,14 @@ def test_a_round_of_the_baseline_comes_before_every_round_of_the_case(gpu: FakeG
     assert order[-2 * timed.times["rounds"] :] == ["baseline", "case"] * timed.times["rounds"]
     assert timed.times["exposed"] == 0
     assert timed.times["baseline_percent"] == pytest.approx(MOVED / BASELINE_US / 1e3 / 4000 * 100, rel=0.01)
+
+
+def test_a_round_with_a_low_clock_is_dropped_and_its_baseline_too(gpu: FakeGpu):
+    case = next(case for case in suite_of("per_tensor").cases("bench") if case.id != baseline_of(case).id)
+    gpu.clock.clocks = {5: 1200.0, 8: 1200.0}  # of the third round of the case, and of a round of the baseline
+    timed = Bench(gpu, gpu.clock, 4000.0).time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(gpu.clock))
+    assert (timed.times["rounds"], timed.times["dropped"], timed.times["mhz"]) == (FEWEST - 1, 1, 1980.0)
+    assert "1 more dropped for a clock below 90% of the best" in timed.times["measured"]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,13 @@ class FakeEvent:
         return len(self.cuda.log) - self.place > self.cuda.queued
 
 
+class NoClock:
+    """In place of the multiprocessors' clock."""
+
+    def read(self) -> None:
+        pass
+
+
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda()
@@ -82,21 +89,23 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def test_a_round_is_queued_whole_behind_its_flush_and_only_then_waited_for(cuda: FakeCuda):
-    clock = GpuClock(l2_bytes=50 * MIB)
+    clock = GpuClock(50 * MIB, NoClock())
     sample(clock, lambda: cuda.log.append("launch"), rounds=2)
     once = ["flush 256 MiB on stream", "event on stream", "launch", "event on stream", "wait"]
     assert cuda.log == once * 2
 
 
 def test_a_reading_is_in_seconds(cuda: FakeCuda):
-    clock = GpuClock(l2_bytes=50 * MIB)
+    clock = GpuClock(50 * MIB, NoClock())
     # In the stand-in every operation lasts a second: the event itself and the launch.
     assert sample(clock, lambda: cuda.log.append("launch"), rounds=1) == [2.0]
+    clock.calls = 8
+    assert sample(clock, lambda: cuda.log.append("launch"), rounds=1) == [0.25]
 
 
 @pytest.mark.parametrize(("l2", "flushed"), [(50 * MIB, FLUSH_SMALLEST), (126 * MIB, 378 * MIB)])
 def test_the_flush_is_thrice_the_l2_and_said_so(cuda: FakeCuda, l2: int, flushed: int):
-    clock = GpuClock(l2)
+    clock = GpuClock(l2, NoClock())
     clock.flush()
     assert cuda.log == [f"flush {flushed // MIB} MiB on stream"]
     assert f"flush by reading {flushed // MIB} MiB ({flushed / l2:.1f}x L2)" in clock.words
@@ -104,7 +113,7 @@ def test_the_flush_is_thrice_the_l2_and_said_so(cuda: FakeCuda, l2: int, flushed
 
 
 def test_a_round_whose_flush_ended_too_early_is_marked(cuda: FakeCuda):
-    clock = GpuClock(50 * MIB)
+    clock = GpuClock(50 * MIB, NoClock())
     sample(clock, lambda: cuda.log.append("launch"), rounds=1)
     cuda.queued = 2
     sample(clock, lambda: cuda.log.append("launch"), rounds=1)
@@ -112,7 +121,7 @@ def test_a_round_whose_flush_ended_too_early_is_marked(cuda: FakeCuda):
 
 
 def test_a_kernel_that_fails_is_a_launch_error(cuda: FakeCuda):
-    clock = GpuClock(50 * MIB)
+    clock = GpuClock(50 * MIB, NoClock())
     cuda.broken = True
     with pytest.raises(LaunchError, match="timed launch: an illegal memory access"):
         sample(clock, lambda: None, rounds=1)

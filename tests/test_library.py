@@ -18,7 +18,7 @@ import harness.bench
 from harness.baseline import product
 from harness.bench import Bench
 from harness.commands.compile import instantiations
-from harness.device import library
+from harness.device import library, rotation
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError
 from harness.launch import bind, own_memory, plan
@@ -206,8 +206,8 @@ class CapturingClock(FakeClock):
         self.captured = []
 
     def end(self):
-        graph, self.captured = SimpleNamespace(launch=lambda stream: self.pass_time(50e-6)), None
-        return graph
+        calls, self.captured = len(self.captured), None
+        return SimpleNamespace(calls=calls, launch=lambda stream: self.pass_time(50e-6 * calls))
 
     def pass_time(self, seconds):
         if self.captured is not None:
@@ -220,6 +220,7 @@ class CapturingClock(FakeClock):
 def clock(monkeypatch):
     fake = CapturingClock()
     monkeypatch.setattr(library, "bf16_product", lambda m, k, n: lambda: fake.pass_time(60e-6))
+    monkeypatch.setattr(rotation, "graph_us", lambda clock, graph: 50.0 * graph.calls)
     return fake
 
 
@@ -228,11 +229,14 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
     case = find_case(f"gemm/default/1024x1024x1024/normal/{mode}")
     output = np.zeros(4, np.uint8)
     program = SimpleNamespace(
-        kernels=(), grids=(), libraries=(), steps=(), poison=lambda byte: None,
+        kernels=(), grids=(), libraries=(), steps=(), poison=lambda byte: None, calls=1, words=lambda us: "",
         enqueue=lambda: clock.pass_time(100e-6),
-        outcome=lambda poison: SimpleNamespace(trespass="", outputs={"o": output}),
+        outcomes=lambda poison: [("", SimpleNamespace(trespass="", outputs={"o": output}))],
     )  # fmt: skip
-    device = SimpleNamespace(targets=("sm_90a",), prepare=lambda *_: program, accepts=lambda ours, demanded: True)
+    program.program = program
+    device = SimpleNamespace(
+        identity=lambda: {"l2_bytes": "52428800"}, timed=lambda *_: program, accepts=lambda ours, demanded: True
+    )
     expected = SimpleNamespace(inputs={}, fields={"o": None}, values={"o": output})
     monkeypatch.setattr(harness.bench, "expect", lambda *_: expected)
 
@@ -246,17 +250,27 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
 
 
 def test_without_the_library_there_is_no_ratio_and_a_reason(clock, monkeypatch):
-    def fail(case, clock):
+    def fail(case, clock, l2_bytes):
         raise LaunchError("cuBLAS cannot be loaded")
 
     monkeypatch.setattr(harness.bench, "product", fail)
-    baseline = Bench(SimpleNamespace(), clock, 4000.0)._baseline(find_case("gemm/default/64x64x64/normal/eager"))
+    baseline = Bench(SimpleNamespace(identity=lambda: {"l2_bytes": "1"}), clock, 4000.0)._baseline(
+        find_case("gemm/default/64x64x64/normal/eager")
+    )
     assert (baseline.enqueue, baseline.why_not) == (None, "cuBLAS cannot be loaded")
 
 
-def test_a_graph_of_the_product_is_captured_after_a_first_call(clock):
-    product(find_case("gemm/default/64x64x64/normal/graph"), clock)
-    assert clock.now == pytest.approx(60e-6)  # not the captured one
+def test_a_graph_of_products_is_of_as_many_operands_as_it_takes_to_come_from_memory(clock, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        library, "bf16_product", lambda *extents: made.append(extents) or (lambda: clock.pass_time(1e-3))
+    )
+    enqueue, calls = product(find_case("gemm/default/1024x1024x1024/normal/graph"), clock, l2_bytes=50 << 20)
+    assert made == [(1024, 1024, 1024)] * 26  # of 6 MiB each, and one more than fill three times the L2
+    assert calls == 26
+    assert clock.now == pytest.approx(1e-3)  # a first call, and not the captured ones
+    enqueue()
+    assert clock.now == pytest.approx(1e-3 + 26 * 50e-6)
 
 
 def test_other_recipes_keep_their_baseline():

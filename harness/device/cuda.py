@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock
@@ -22,6 +23,10 @@ from harness.launch import bind, own_memory, plan
 from harness.signature import KERNELS, Signature
 from harness.suite import SUITES
 from harness.tensor import Field
+
+if TYPE_CHECKING:
+    from harness.clock import GpuClock
+    from harness.device.rotation import Timed
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
@@ -114,6 +119,14 @@ class CudaDevice:
     ) -> CudaProgram:
         """Compile the case's kernels to cubins, load them and upload the inputs."""
         return CudaProgram(self, case, target, Memory.upload(inputs, fields))
+
+    def timed(
+        self, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field], clock: GpuClock
+    ) -> Timed:
+        """The same, ready for a bench: eager as it is, a graph on as many copies as it takes to come from memory."""
+        from harness.device.rotation import Timed
+
+        return Timed(self, case, Memory.upload(inputs, fields), clock)
 
     def accepts(self, ours, demanded: Demand) -> bool:
         """Whether an output on the GPU holds exactly the demanded bytes, or nothing outside the interval."""

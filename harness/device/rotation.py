@@ -3,42 +3,135 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.case import Case
+from harness.clock import GpuClock, graph_us
+from harness.device import Outcome
 from harness.device.cuda import CudaDevice, CudaProgram
 from harness.device.memory import Memory
 
 COLD = 3  # times the L2, that the copies fill at least
 MOST_COPIES = 256
+LEAST_US = 200.0  # that a graph takes, so that the GPU never waits for the host
+MOST_CALLS = 512
+WARM_IS_FASTER = 0.03  # by this much a case on one copy alone is faster, if the copies were cold
 
 
-def copies(memory: Memory, l2_bytes: int) -> list[Memory]:
-    """So many copies of a case's memory that none of it is left in the L2 when its turn comes again.
+def copies_for(nbytes: int, l2_bytes: int) -> int:
+    """So many copies of so many bytes that none of them is left in the L2 when its turn comes again.
 
     At least two, and MOST_COPIES at most, which is not enough for the smallest cases.
     """
-    wanted = math.ceil(COLD * l2_bytes / max(1, memory.nbytes)) + 1
-    return [memory, *(memory.twin() for _ in range(min(max(wanted, 2), MOST_COPIES) - 1))]
+    return min(max(math.ceil(COLD * l2_bytes / max(1, nbytes)) + 1, 2), MOST_COPIES)
+
+
+def calls_for(copies: int, us: float) -> int:
+    """How many calls a graph has: of every copy as many, and LEAST_US of them, given the time of one."""
+    wanted = max(copies, min(int(LEAST_US / us) + 1, MOST_CALLS))
+    return -(-wanted // copies) * copies
+
+
+def memories(first: Memory, l2_bytes: int) -> list[Memory]:
+    """A case's memory and its copies."""
+    return [first, *(first.twin() for _ in range(copies_for(first.nbytes, l2_bytes) - 1))]
+
+
+def capture(clock: GpuClock, launches: Sequence[Callable[[], None]], calls: int) -> Any:
+    """A graph of so many calls, one of the launches after the other and again from the first."""
+    with clock.stream as stream:
+        stream.begin_capture()
+        for number in range(calls):
+            launches[number % len(launches)]()
+        return stream.end_capture()
+
+
+def rotate(clock: GpuClock, launches: Sequence[Callable[[], None]]) -> tuple[Any, int]:
+    """A graph of these launches in turn that takes LEAST_US, and how many calls that are."""
+    count = len(launches)
+    calls = calls_for(count, graph_us(clock, capture(clock, launches, count)) / count)
+    return capture(clock, launches, calls), calls
 
 
 class Rotation:
-    """The launches of one side of a case, on each of some memories."""
+    """One side of a case on each of some memories."""
 
     def __init__(self, device: CudaDevice, case: Case, memories: Sequence[Memory]):
+        self.l2_bytes = int(device.identity()["l2_bytes"])
         self.programs = [CudaProgram(device, case, device.targets[0], memory) for memory in memories]
+
+    @property
+    def launches(self) -> list[Callable[[], None]]:
+        """Of every copy. What libraries load at their first call is loaded."""
+        self.programs[0].load_libraries()
+        return [program.launch for program in self.programs]
 
     def poison(self, byte: int) -> None:
         """Fill every output of every copy on the current stream."""
         for program in self.programs:
             program.poison(byte)
 
-    def capture(self, stream: Any, calls: int) -> Any:
-        """A graph of so many calls, one copy after the other and again from the first."""
-        with stream:
-            self.programs[0].load_libraries()
-            stream.begin_capture()
-            for number in range(calls):
-                self.programs[number % len(self.programs)].launch()
-            return stream.end_capture()
+    def outcomes(self, poison: int, order: random.Random) -> list[tuple[str, Outcome]]:
+        """What the first copy, the last and one between hold, given the byte all outputs were filled with before.
+
+        Each with words for which copy it is.
+        """
+        count = len(self.programs)
+        numbers = sorted({0, order.randrange(count), count - 1})
+        return [(f"copy {number + 1} of {count}", self.programs[number].outcome(poison)) for number in numbers]
+
+    def coldness(self, clock: GpuClock, calls: int, us: float) -> str:
+        """Whether what was timed came from memory and not from the L2, in words.
+
+        calls, us: of the graph, and of one call. Shown by an A/B with one copy alone, unless that is more than the L2.
+        """
+        one = self.programs[0].memory.nbytes
+        filled = one * len(self.programs) / self.l2_bytes
+        size = f"{len(self.programs)} copies fill {filled:.1f}x L2"
+        if filled < COLD:
+            return f"warm: {size}"
+        if one > self.l2_bytes:
+            return f"cold: {size}, one alone more than all of it"
+        alone = graph_us(clock, capture(clock, self.launches[:1], calls)) / calls
+        if alone * (1 + WARM_IS_FASTER) < us:
+            return f"cold: {size}; {alone:.2f} us on one copy alone"
+        return f"cold by construction, not shown: {size}; one copy alone takes {alone:.2f} us, as long"
+
+
+class Timed:
+    """What a bench times of a case: the launches, eagerly and once a round, or graphs of them on copies in turn.
+
+    calls: how many a round holds; program: one of them
+    """
+
+    def __init__(self, device: CudaDevice, case: Case, memory: Memory, clock: GpuClock):
+        self._case, self._clock, self._order = case, clock, random.Random(case.seed)
+        rotates = case.mode == "graph"
+        self._rotation = Rotation(
+            device, case, memories(memory, device.properties["l2CacheSize"]) if rotates else [memory]
+        )
+        self.program = self._rotation.programs[0]
+        self._graph, self.calls = rotate(clock, self._rotation.launches) if rotates else (None, 1)
+
+    def poison(self, byte: int) -> None:
+        """Fill all outputs on the current stream."""
+        self._rotation.poison(byte)
+
+    def enqueue(self) -> None:
+        """One round, on the clock's stream; nothing here waits."""
+        if self._graph is None:
+            self.program.enqueue()
+        else:
+            self._graph.launch(self._clock.stream)
+
+    def outcomes(self, poison: int) -> list[tuple[str, Outcome]]:
+        """What some of the copies hold."""
+        return self._rotation.outcomes(poison, self._order)
+
+    def words(self, us: float) -> str:
+        """How it was timed, given the time of a call."""
+        if self._graph is None:
+            return self._clock.words
+        return f"graphs of {self.calls} calls, {self._rotation.coldness(self._clock, self.calls, us)}"

@@ -8,19 +8,19 @@ from harness.compile import compile_kernel
 from harness.device.cuda import CudaDevice, load
 from harness.signature import read_signatures
 
+MOST = 4096  # readings between two calls of `restart`
 _LARGEST = 10_000  # MHz; beyond, the two readings are not of one counter
 
 
 class SmClock:
     """Readings on the current stream. They are kept on the GPU until `mhz` asks."""
 
-    def __init__(self, device: CudaDevice, readings: int):
-        """readings: the most there will be between two calls of `restart`."""
+    def __init__(self, device: CudaDevice):
         import cupy
 
         signature = read_signatures("sm_clock", Path(__file__).parent)["sm_clock"]
         self._function = load(compile_kernel(signature, {}, device.targets[0]))
-        self._readings = cupy.zeros((readings, 3), cupy.uint64)
+        self._readings = cupy.zeros((MOST, 3), cupy.uint64)
         self._count = 0
 
     def restart(self) -> None:
@@ -28,9 +28,9 @@ class SmClock:
         self._count = 0
 
     def read(self) -> None:
-        """Queue a reading."""
-        self._function((1,), (1,), (self._readings[self._count],))
-        self._count += 1
+        """Queue a reading; beyond MOST, the last is taken again."""
+        self._count = min(self._count + 1, MOST)
+        self._function((1,), (1,), (self._readings[self._count - 1],))
 
     def mhz(self) -> list[float]:
         """Between each reading and the next, once they have happened; 0 where another multiprocessor answered."""

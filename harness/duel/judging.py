@@ -16,7 +16,6 @@ from harness.verdict import Performance
 
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of one side
-THROTTLED = 0.9  # of the clock that one round in ten exceeds: samples taken below it are dropped
 MOST_DROPPED = 0.5  # share of the samples
 
 
@@ -56,12 +55,10 @@ def unthrottled(sides: Sequence[Samples]) -> tuple[list[Samples], int]:
 
     Sample i of every side was taken in round i.
     """
-    rounds = list(zip(*(side.mhz for side in sides), strict=True))
-    every = sorted(mhz for clocks in rounds for mhz in clocks)
-    least = THROTTLED * every[9 * len(every) // 10] if every else 0.0
-    kept = [i for i, clocks in enumerate(rounds) if min(clocks) >= least]
+    clocks = [min(clocks) for clocks in zip(*(side.mhz for side in sides), strict=True)]
+    kept = stats.steady(clocks)
     left = [Samples([side.us[i] for i in kept], [side.mhz[i] for i in kept]) for side in sides]
-    return left, len(rounds) - len(kept)
+    return left, len(clocks) - len(kept)
 
 
 def judge(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) -> Finding:
@@ -74,7 +71,7 @@ def judge(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) 
     if dropped > MOST_DROPPED * (rounds + dropped):
         return Finding(
             Performance.INVALID,
-            f"the clock was below {THROTTLED:.0%} of its best in {dropped} of {rounds + dropped} rounds",
+            f"the clock was below {stats.THROTTLED:.0%} of its best in {dropped} of {rounds + dropped} rounds",
             dropped=dropped,
         )
     if rounds < stats.FEWEST_SAMPLES:

@@ -38,7 +38,10 @@ def fetch(name: str, into: Path, repository: Path = ROOT) -> Revision:
 
     Raises UsageError for a name that is no commit, and for a commit without kernels or suites.
     """
-    commit = _git(repository, f"--base {name} names no commit of this repository", "rev-parse", f"{name}^{{commit}}")
+    commit = _git(
+        repository, f"--base {name} names no commit of this repository", "rev-parse", "--verify", "--quiet",
+        "--end-of-options", f"{name}^{{commit}}",
+    )  # fmt: skip
     archive = _git(
         repository, f"--base {name} has no {' and no '.join(FOLDERS)}", "archive", "--format=tar",
         commit.decode().strip(), *FOLDERS,

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness import roofline
 from harness.case import Case
-from harness.clock import GpuClock
+from harness.clock import GpuClock, clock_of
 from harness.duel import match, revision
 from harness.duel.match import Arena, Match
 from harness.errors import UsageError
@@ -56,7 +56,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside:
         theirs = revision.fetch(base, Path(beside))
         head = CudaDevice()
-        arena = Arena(head, CudaDevice(kernels=theirs.kernels, suites=theirs.suites), _clock(head), effect, again)
+        arena = Arena(head, CudaDevice(kernels=theirs.kernels, suites=theirs.suites), clock_of(head), effect, again)
         header = new_header(command, head.identity(), match.METHOD, arena.clock.words) | {
             "base": base, "base_commit": theirs.commit, "effect": effect,
         }  # fmt: skip
@@ -112,10 +112,6 @@ def judgement(found: Match) -> Judgement:
 def wrong(done: Iterable[Match]) -> list[Record]:
     """The verified results of the cases that are not right, as records."""
     return [m.verified.to_record() for m in done if m.verified.verdict not in (Verdict.PASS, Verdict.EXCLUDED)]
-
-
-def _clock(device: Any) -> GpuClock:
-    return GpuClock(int(device.identity()["l2_bytes"]))
 
 
 def _roofline(clock: GpuClock, point: str) -> Record:

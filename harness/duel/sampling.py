@@ -9,12 +9,9 @@ from typing import Any
 
 from harness.clock import GpuClock
 from harness.device.cuda import cuda_errors
-from harness.device.sm_clock import SmClock
 from harness.duel.judging import Samples
 
 BLOCK = 10  # rounds between two readings of the multiprocessors' clock
-LEAST_US = 200.0  # that a graph takes, so that the GPU never waits for the host
-MOST_CALLS = 512  # in a graph
 
 
 @dataclass(frozen=True)
@@ -25,37 +22,26 @@ class Side:
     calls: int
 
 
-def calls_for(copies: int, us: float) -> int:
-    """How many calls a graph has: as many as there are copies at least, and LEAST_US of them, given the time of one."""
-    wanted = max(copies, min(int(LEAST_US / us) + 1, MOST_CALLS))
-    return -(-wanted // copies) * copies
-
-
-def take(
-    clock: GpuClock, sm_clock: SmClock, sides: Mapping[str, Side], rounds: int, order: random.Random
-) -> dict[str, Samples]:
+def take(clock: GpuClock, sides: Mapping[str, Side], rounds: int, order: random.Random) -> dict[str, Samples]:
     """Microseconds a call, and MHz, of every side in so many rounds, a multiple of BLOCK.
 
     In a round each side runs once, in an order that is drawn anew.
     """
     found = {name: ([], []) for name in sides}
     for _ in range(-(-rounds // BLOCK)):
-        for name, us, mhz in _block(clock, sm_clock, sides, order):
+        for name, us, mhz in _block(clock, sides, order):
             found[name][0].append(us)
             found[name][1].append(mhz)
     return {name: Samples(us, mhz) for name, (us, mhz) in found.items()}
 
 
-def _block(
-    clock: GpuClock, sm_clock: SmClock, sides: Mapping[str, Side], order: random.Random
-) -> list[tuple[str, float, float]]:
+def _block(clock: GpuClock, sides: Mapping[str, Side], order: random.Random) -> list[tuple[str, float, float]]:
     import cupy
 
     queued: list[tuple[str, int, Any, Any]] = []
     with cuda_errors("timed graphs"), clock.stream as stream:
+        clock.restart()
         clock.flush()  # which keeps the GPU busy until the first graphs are queued
-        sm_clock.restart()
-        sm_clock.read()
         for _ in range(BLOCK):
             for name in order.sample(sorted(sides), len(sides)):
                 start, stop = cupy.cuda.Event(), cupy.cuda.Event()
@@ -63,9 +49,7 @@ def _block(
                 sides[name].graph.launch(stream)
                 stop.record(stream)
                 queued.append((name, sides[name].calls, start, stop))
-        sm_clock.read()
-        stream.synchronize()
-        mhz = sm_clock.mhz()[0]
+        mhz = clock.mhz()[0]
         return [
             (name, cupy.cuda.get_elapsed_time(start, stop) * 1e3 / calls, mhz) for name, calls, start, stop in queued
         ]
@@ -74,19 +58,3 @@ def _block(
 def joined(one: Mapping[str, Samples], other: Mapping[str, Samples]) -> dict[str, Samples]:
     """The samples of more rounds behind those of the first."""
     return {name: Samples([*one[name].us, *more.us], [*one[name].mhz, *more.mhz]) for name, more in other.items()}
-
-
-def once(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
-    """Microseconds of a graph, the least of a few rounds."""
-    import cupy
-
-    times: list[float] = []
-    with cuda_errors("timed graph"), clock.stream as stream:
-        for _ in range(rounds):
-            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record(stream)
-            graph.launch(stream)
-            stop.record(stream)
-            stop.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(start, stop) * 1e3)
-    return min(times)

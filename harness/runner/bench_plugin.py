@@ -14,7 +14,7 @@ import pytest
 from harness import roofline
 from harness.baseline import baseline_first
 from harness.bench import METHOD, Bench
-from harness.clock import Clock, GpuClock
+from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
@@ -33,7 +33,7 @@ def check_bench(config: pytest.Config, device: Device) -> None:
 
 def open_clock(device: Device) -> Clock:
     """The clock of a GPU."""
-    return GpuClock(int(device.identity()["l2_bytes"]))
+    return clock_of(device)
 
 
 class BenchRun:

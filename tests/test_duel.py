@@ -1,0 +1,288 @@
+"""A gate against a base revision, from its files to its verdicts; two sides that are made up stand in for a GPU's."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import harness.duel.match
+import harness.duel.run
+from harness.bench import POISON
+from harness.device import Outcome, rotation
+from harness.device.rotation import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
+from harness.duel import revision, sampling
+from harness.duel.judging import Samples
+from harness.duel.match import Arena
+from harness.errors import CompileError, Exit, LaunchError, UsageError
+from harness.suite import find_case
+from harness.verdict import Performance, Result, Verdict
+
+CASE = find_case("swizzle/default/256x256/normal/graph")
+MIB = 1 << 20
+
+
+# Files of the other revision
+
+
+@pytest.fixture
+def repository(tmp_path):
+    def git(*words):
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *words],
+            check=True,
+            capture_output=True,
+        )
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "nothing yet")
+    for name in ("harness/kernels/toy.cu", "suites/toy.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("first\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a kernel")
+    (tmp_path / "harness/kernels/toy.cu").write_text("edited\n")
+    return tmp_path
+
+
+def test_a_revision_is_fetched_beside_and_nothing_is_changed(repository, tmp_path):
+    fetched = revision.fetch("HEAD", tmp_path / "beside", repository)
+    assert (fetched.kernels / "toy.cu").read_text() == (fetched.suites / "toy.yaml").read_text() == "first\n"
+    assert len(fetched.commit) == 40
+    assert (repository / "harness/kernels/toy.cu").read_text() == "edited\n"
+
+
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("nosuch", "--base nosuch names no commit of this repository"),
+        ("HEAD~1", "--base HEAD~1 has no harness/kernels and no suites"),
+        ("--output=x", "--base --output=x names no commit of this repository"),
+    ],
+)
+def test_a_revision_that_cannot_be_a_base(repository, tmp_path, name, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        revision.fetch(name, tmp_path / "beside", repository)
+    assert not (tmp_path / "beside").exists()
+
+
+# Matches
+
+
+class Graph:
+    """Takes `us` a call, writes `byte` to the copies that `writes` names, and lets the clock know."""
+
+    def __init__(self, side, calls):
+        self.side, self.calls = side, calls
+
+    def launch(self, stream):
+        for number, memory in enumerate(self.side.outputs):
+            if number in self.side.writes:
+                memory[:] = self.side.byte
+
+
+class Side:
+    """In place of a Rotation over three copies."""
+
+    def __init__(self, us=100.0, digest="a", byte=7, writes=(0, 1, 2)):
+        self.us, self.byte, self.writes = us, byte, writes
+        self.outputs = [np.zeros(4, np.uint8) for _ in range(3)]
+        kernel = SimpleNamespace(sass_digest=digest)
+        self.programs = [
+            SimpleNamespace(kernels=[kernel], grids=[(1,)], libraries=(), memory=SimpleNamespace(nbytes=8))
+        ] * 3
+        self.launches = [self]
+
+    def poison(self, byte):
+        for memory in self.outputs:
+            memory[:] = byte
+
+    def outcomes(self, poison, order):
+        return [(f"copy {n + 1} of 3", Outcome({"data": memory.copy()})) for n, memory in enumerate(self.outputs)]
+
+    def coldness(self, clock, calls, us):
+        return "cold"
+
+
+@pytest.fixture
+def meet(monkeypatch):
+    """Match a head with a base: sides, or an error that preparing them raises."""
+
+    def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002):
+        waiting = [head, base]
+        sides = {}
+
+        def prepare(device, case, memories):
+            side = waiting.pop(0)
+            if isinstance(side, Exception):
+                raise side
+            return side
+
+        def take(clock, graphs, rounds, order):
+            rng = np.random.default_rng(len(sides))
+            return {
+                name: Samples(list(graph.graph.side.us * rng.normal(1, noise, rounds)), [1980.0] * rounds)
+                for name, graph in graphs.items()
+            }
+
+        clock = SimpleNamespace(stream=nullcontext(SimpleNamespace(synchronize=lambda: None)))
+        expected = SimpleNamespace(inputs={}, fields={"data": None}, values={"data": np.full(4, 7, np.uint8)})
+        device = SimpleNamespace(
+            targets=("sm_90a",),
+            identity=lambda: {"l2_bytes": "50"},
+            accepts=lambda ours, want: bool((ours == want).all()),
+        )
+        module = harness.duel.match
+        result = Result(CASE.id, CASE.recipe, verdict, "" if verdict is Verdict.PASS else "wrong")
+        monkeypatch.setattr(module, "verify", lambda *_: result)
+        monkeypatch.setattr(module, "expect", lambda *_: expected)
+        monkeypatch.setattr(module, "Memory", SimpleNamespace(upload=lambda *_: None))
+        monkeypatch.setattr(module, "memories", lambda *_: [None] * 3)
+        monkeypatch.setattr(module, "Rotation", prepare)
+        monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
+        monkeypatch.setattr(sampling, "take", take)
+        return Arena(device, device, clock, again=again).match(CASE)
+
+    return match
+
+
+@pytest.mark.parametrize("us, verdict", [(100, Performance.SAME), (103, Performance.SLOWER), (97, Performance.FASTER)])
+def test_a_change_of_the_code_is_timed(meet, us, verdict):
+    found = meet(Side(us, "b"), Side(100))
+    assert found.finding.verdict is verdict
+    assert found.finding.head_us == pytest.approx(us, rel=0.005)
+    assert set(found.samples) == {"head", "again", "base"}
+
+
+def test_the_same_machine_code_is_not_timed_unless_that_is_asked_for(meet):
+    found = meet(Side(), Side())
+    assert (found.finding.verdict, found.samples) == (Performance.SAME, {})
+    assert "not timed" in found.finding.reason
+    assert len(meet(Side(), Side(), again=True).samples["base"].us) >= 30
+
+
+def test_only_what_is_ambiguous_gets_more_rounds(meet):
+    assert len(meet(Side(100, "b"), Side(100)).samples["head"].us) == harness.duel.match.FEWEST
+    noisy = meet(Side(101, "b"), Side(100), noise=0.2)
+    assert noisy.finding.verdict is Performance.AMBIGUOUS
+    assert len(noisy.samples["head"].us) == harness.duel.match.MOST
+
+
+@pytest.mark.parametrize(
+    "head, base, verdict, reason",
+    [
+        (Side(digest="b", writes=()), Side(), Performance.INVALID, "graph of the head wrote nothing to data of copy 1"),
+        (
+            Side(digest="b", writes=(0,)),
+            Side(),
+            Performance.INVALID,
+            "graph of the head wrote nothing to data of copy 2",
+        ),
+        (
+            Side(digest="b", byte=8),
+            Side(),
+            Performance.INVALID,
+            "graph of the head wrote other bytes to data of copy 1",
+        ),
+        (Side(digest="b"), Side(byte=8), Performance.INVALID, "the timed graph of the base wrote other bytes"),
+        (Side(), CompileError("toy.cu has no kernel 'x'"), Performance.NO_BASELINE, "toy.cu has no kernel 'x'"),
+        (Side(), UsageError("there is no recipe 'swizzle'"), Performance.NO_BASELINE, "no recipe 'swizzle'"),
+        (CompileError("bad"), Side(), Performance.NOT_MEASURED, "bad"),
+    ],
+)
+def test_what_cannot_be_compared_has_a_state_of_its_own(meet, head, base, verdict, reason):
+    finding = meet(head, base).finding
+    assert finding.verdict is verdict
+    assert reason in finding.reason
+
+
+def test_wrong_bytes_are_never_timed(meet):
+    found = meet(Side(), Side(), verdict=Verdict.MISMATCH)
+    assert (found.finding.verdict, found.samples) == (Performance.NOT_MEASURED, {})
+    assert [record["case_id"] for record in harness.duel.run.wrong([found])] == [CASE.id]
+
+
+def test_a_launch_that_fails_costs_its_own_case_only(meet, monkeypatch):
+    def fail(clock, launches):
+        raise LaunchError("an illegal memory access")
+
+    side = Side(digest="b")
+    monkeypatch.setattr(Side, "poison", lambda self, byte: fail(None, None))
+    assert meet(side, Side()).finding.verdict is Performance.INVALID
+
+
+def test_a_record_is_one_line_that_holds_every_sample(meet):
+    record = json.loads(json.dumps(harness.duel.run.record(meet(Side(110, "b"), Side(100)))))
+    assert (record["case_id"], record["verdict"]) == (CASE.id, "SLOWER")
+    assert len(record["samples_us"]["head"]) == len(record["samples_us"]["base"]) == len(record["mhz"])
+    assert record["time"][1] > 1.08
+
+
+# Copies that come from memory
+
+
+@pytest.mark.parametrize(
+    "nbytes, copies", [(1 << 30, 2), (60 * MIB, 4), (MIB, 181), (1, MOST_COPIES), (0, MOST_COPIES)]
+)
+def test_copies_fill_three_times_the_l2(nbytes, copies):
+    assert copies_for(nbytes, 60 * MIB) == copies
+
+
+@pytest.mark.parametrize("copies, us, calls", [(2, 1000.0, 2), (7, 10.0, 21), (2, 0.1, 512), (181, 1.5, 181)])
+def test_a_graph_has_every_copy_as_often_and_lasts(copies, us, calls):
+    assert calls_for(copies, us) == calls
+    assert calls % copies == 0
+    assert calls * us >= LEAST_US or calls >= 512
+
+
+@pytest.mark.parametrize(
+    "nbytes, copies, alone_us, words",
+    [
+        (MIB, 20, 50.0, "warm: 20 copies fill 0.4x L2"),
+        (MIB, 181, 50.0, "cold: 181 copies fill 3.6x L2; 50.00 us on one copy alone"),
+        (MIB, 181, 99.0, "cold by construction, not shown: 181 copies fill 3.6x L2; one copy alone takes 99.00 us"),
+        (60 * MIB, 4, 0.0, "cold: 4 copies fill 4.8x L2, one alone more than all of it"),
+    ],
+)
+def test_cold_is_shown_or_not_said(monkeypatch, nbytes, copies, alone_us, words):
+    made = object.__new__(Rotation)
+    made.l2_bytes = 50 * MIB
+    program = SimpleNamespace(memory=SimpleNamespace(nbytes=nbytes), launch=None, load_libraries=lambda: None)
+    made.programs = [program] * copies
+    monkeypatch.setattr(rotation, "capture", lambda clock, launches, calls: calls if len(launches) == 1 else None)
+    monkeypatch.setattr(rotation, "graph_us", lambda clock, graph: graph * alone_us)
+    assert made.coldness(None, 4, 100.0).startswith(words)
+
+
+def test_the_first_the_last_and_another_copy_are_looked_at():
+    made = object.__new__(Rotation)
+    made.programs = [SimpleNamespace(outcome=lambda poison, n=n: (n, poison)) for n in range(9)]
+    looked = [made.outcomes(POISON, random.Random(seed)) for seed in range(20)]
+    assert all(words[0][0] == "copy 1 of 9" and words[-1][0] == "copy 9 of 9" for words in looked)
+    assert len({words[1][0] for words in looked}) > 3
+
+
+# The command
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        (["--base", "HEAD", "--save"], "it goes with neither --baseline nor --save"),
+        (["--case", CASE.id], "--case and --all go with --base"),
+        (["--base", "HEAD", "--case", "swizle/default/16x16/normal/eager"], "did you mean 'swizzle'"),
+        (["--base", "HEAD", "-R", "swizle"], "did you mean 'swizzle'"),
+    ],
+)
+def test_a_mistake_on_the_command_line(capsys, options, sentence):
+    from harness.cli import main
+
+    with pytest.raises(SystemExit) as stop:
+        main(["gate", *options])
+    assert stop.value.code == Exit.USAGE
+    assert sentence in capsys.readouterr().err
