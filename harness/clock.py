@@ -16,7 +16,7 @@ from harness.device.cuda import CudaDevice, cuda_errors
 from harness.device.sm_clock import SmClock
 
 FLUSH_FACTOR = 3  # times the L2
-FLUSH_SMALLEST = 256 << 20  # bytes; takes an H200 75 us, longer than the host needs to queue three launches
+FLUSH_SMALLEST = 512 << 20  # bytes; takes an H200 150 us, longer than the host needs to queue a graph of hundreds
 
 
 class Clock(Protocol):

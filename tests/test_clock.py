@@ -91,7 +91,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 def test_a_round_is_queued_whole_behind_its_flush_and_only_then_waited_for(cuda: FakeCuda):
     clock = GpuClock(50 * MIB, NoClock())
     sample(clock, lambda: cuda.log.append("launch"), rounds=2)
-    once = ["flush 256 MiB on stream", "event on stream", "launch", "event on stream", "wait"]
+    once = ["flush 512 MiB on stream", "event on stream", "launch", "event on stream", "wait"]
     assert cuda.log == once * 2
 
 
@@ -103,7 +103,7 @@ def test_a_reading_is_in_seconds(cuda: FakeCuda):
     assert sample(clock, lambda: cuda.log.append("launch"), rounds=1) == [0.25]
 
 
-@pytest.mark.parametrize(("l2", "flushed"), [(50 * MIB, FLUSH_SMALLEST), (126 * MIB, 378 * MIB)])
+@pytest.mark.parametrize(("l2", "flushed"), [(50 * MIB, FLUSH_SMALLEST), (200 * MIB, 600 * MIB)])
 def test_the_flush_is_thrice_the_l2_and_said_so(cuda: FakeCuda, l2: int, flushed: int):
     clock = GpuClock(l2, NoClock())
     clock.flush()

@@ -1,0 +1,30 @@
+"""`harness prove`"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from harness.duel import proof
+from harness.errors import Exit
+
+
+@click.command()
+@click.option("--into", required=True, type=click.Path(file_okay=False, path_type=Path), help="a new folder")
+@click.option("--times", type=click.IntRange(1), default=20, help="gates of each kind (20)")
+@click.option("--percent", "percents", multiple=True, type=click.IntRange(0, 100), help="planted slowdowns (0, 3, 10)")
+def command(into: Path, times: int, percents: Sequence[int]) -> int:
+    """Prove the gate: HEAD against itself must be neither slower nor faster, and a planted slowdown must be found.
+
+    Exits with 1 if it was not so. Needs a GPU; takes some ten seconds a gate.
+    """
+    right = True
+    for found in proof.prove(percents or (0, 3, 10), times, into):
+        total = sum(found.verdicts, start=type(found.verdicts[0])())
+        what = f"{found.percent} % planted" if found.percent else "against itself"
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(total.items()))
+        click.echo(f"{what}: {counts}, in {len(found.verdicts)} gates; {'as it must' if found.right else 'WRONG'}")
+        right &= found.right
+    return Exit.CLEAN if right else Exit.BYTES_DIFFER

@@ -1,0 +1,64 @@
+"""The proof of the gate: the slowdown it plants, and what it makes of gates that are made up."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness.duel import proof
+from harness.duel.proof import Proof
+from harness.errors import Exit, UsageError
+from harness.suite import ROOT, find_case
+
+
+def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
+    target = tmp_path / "harness/kernels/tile.cuh"
+    target.parent.mkdir(parents=True)
+    target.write_text((ROOT / "harness/kernels/tile.cuh").read_text())
+    proof._plant(tmp_path, 3)
+    assert "again < total + total * 3 / 100" in target.read_text()
+    with pytest.raises(UsageError, match="has no line"):
+        proof._plant(tmp_path, 3)
+    assert [find_case(case).flags.stage for case in proof.PLANTED] == ["amax"]
+    assert all(find_case(case).id == case for case in proof.AGAINST_ITSELF)
+
+
+@pytest.mark.parametrize(
+    "percent, verdicts, right",
+    [
+        (0, ["SAME"] * 19 + ["AMBIGUOUS"], True),
+        (0, ["SAME"] * 19 + ["SLOWER"], False),
+        (0, ["SAME"] * 19 + ["FASTER"], False),
+        (3, ["SLOWER"] * 19 + ["SAME"], True),
+        (3, ["SLOWER"] * 18 + ["SAME"] * 2, False),
+        (3, ["SLOWER"] * 5 + ["SAME"], False),
+        (10, ["SLOWER"] * 20, True),
+        (10, ["SLOWER"] * 19 + ["AMBIGUOUS"], False),
+    ],
+)
+def test_what_a_proof_must_show(percent, verdicts, right):
+    assert Proof(percent, [Counter([verdict]) for verdict in verdicts], []).right is right
+
+
+def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
+    from harness.cli import main
+
+    def gate(checkout: Path, percent: int, into: Path) -> Path:
+        into.mkdir(parents=True)
+        lines = [{"base": "HEAD"}, *({"case_id": str(n), "verdict": "SAME"} for n in range(2)), {"end": {}}]
+        (into / "gate.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+        return into / "gate.jsonl"
+
+    monkeypatch.setattr(proof, "_run", lambda *command: None)
+    monkeypatch.setattr(proof, "_plant", lambda checkout, percent: None)
+    monkeypatch.setattr(proof, "_gate", gate)
+    with pytest.raises(SystemExit) as stop:
+        main(["prove", "--into", str(tmp_path), "--times", "3", "--percent", "0", "--percent", "10"])
+    assert stop.value.code == Exit.BYTES_DIFFER
+    assert capsys.readouterr().out.splitlines() == [
+        "against itself: 6 SAME, in 3 gates; as it must",
+        "10 % planted: 6 SAME, in 3 gates; WRONG",
+    ]
