@@ -1,19 +1,23 @@
-"""Tables and pages of a run: Markdown, CSV and HTML from its records. pandas makes the tables, Jinja the pages."""
+"""Tables and pages of a run: Markdown, CSV and HTML from its records. pandas makes the tables."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Console
 from rich.table import Table
 
+from harness.errors import Exit
+from harness.formats.code_quality import write_code_quality
+from harness.pages import number, page, rows
+from harness.plots.bars import bar_groups
+from harness.plots.heat import heat_maps
+from harness.plots.roofline import roofline_plot
 from harness.runner.run_files import BENCH, Header, Record
 from harness.verdict import Verdict
 
@@ -30,12 +34,12 @@ _RATE = "TFLOP/s"
 
 
 def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
-    """Write verify.md, verify.csv and verify.html; their paths."""
+    """Write verify.md, verify.csv, verify.html and codequality.json; their paths."""
     table = verify_table(records)
     verdicts = _counts(record["verdict"] for record in records)
     excluded = _counts(record["reason"] for record in records if record["verdict"] == Verdict.EXCLUDED)
-    failures = [record for record in records if record["verdict"] not in (Verdict.PASS, Verdict.EXCLUDED)]
-    page = _page("verify.html.j2", table=_rows(table), verdicts=verdicts, excluded=excluded, failures=failures)
+    failures = failures_of(records)
+    content = {"table": rows(table), "verdicts": verdicts, "excluded": excluded, "failures": failures}
     text = [
         "# Verification",
         markdown(pd.DataFrame(verdicts.items(), columns=["verdict", "cases"])),
@@ -45,26 +49,54 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
         text += [f"## {record['verdict']} {_plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
     if excluded:
         text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
-    return _write(run_dir, "verify", table, text, page)
+    paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
+    return [*paths, write_code_quality(run_dir, records)]
 
 
 def write_bench(run_dir: Path, header: Header, records: Sequence[Record]) -> list[Path]:
     """Write bench.jsonl (header, then the timed records), bench.md, bench.csv and bench.html; their paths."""
+    lines = run_dir / BENCH
+    write_jsonl(lines, header, [record for record in records if record.get("times")])
+    return [lines, *write_times(run_dir, lines.stem, header, records)]
+
+
+def write_times(folder: Path, stem: str, header: Header, records: Sequence[Record]) -> list[Path]:
+    """Write the times of the records as `stem`.md, .csv and .html; their paths."""
     timed = [record for record in records if record.get("times")]
     untimed = [record for record in records if not record.get("times")]
     table, pairs = bench_table(timed), pair_table(timed)
     facts = facts_of(header)
-    page = _page(
-        "bench.html.j2", facts=facts, pairs=_rows(pairs), table=_rows(table), untimed=untimed, modes=_MODES,
-        widest=max([100.0, *table["roofline_percent"]]), rate=_RATE if f"graph {_RATE}" in pairs.columns else "",
-    )  # fmt: skip
+    content = {
+        "facts": facts, "pairs": rows(pairs), "table": rows(table), "untimed": untimed, "modes": _MODES,
+        "widest": max([100.0, *table["roofline_percent"]]), "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
+        **pictures_of(header, timed),
+    }  # fmt: skip
     text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(spelled(pairs))]
     if untimed:
         without = pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"])
         text += ["## Without a time", markdown(without)]
-    lines = run_dir / BENCH
-    write_jsonl(lines, header, timed)
-    return [lines, *_write(run_dir, "bench", table, text, page)]
+    return write_files(folder, stem, table, text, "bench.html.j2", content)
+
+
+def pictures_of(header: Header, timed: Sequence[Record]) -> dict[str, Any]:
+    """What the pages of times draw, by the names their templates use."""
+    return {"roofline": roofline_plot(header, timed), "maps": heat_maps(timed), "groups": bar_groups(timed)}
+
+
+def failures_of(records: Iterable[Record]) -> list[Record]:
+    """The records of wrong kernels."""
+    return [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
+
+
+def write_files(
+    folder: Path, stem: str, table: pd.DataFrame, text: Sequence[str], template: str, content: dict[str, Any]
+) -> list[Path]:
+    """Write `stem`.md of paragraphs, `stem`.csv of the table and `stem`.html of the template; their paths."""
+    paths = [folder / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
+    contents = ("\n\n".join(text) + "\n", table.to_csv(index=False), page(template, **content))
+    for path, written in zip(paths, contents, strict=True):
+        path.write_text(written, encoding="utf-8")
+    return paths
 
 
 def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
@@ -115,7 +147,7 @@ def spelled(pairs: pd.DataFrame) -> pd.DataFrame:
     """That table as text: times with two or one decimals, a dash for what there is not."""
     table = pairs.astype(object)
     for column in table.columns[4:]:
-        table[column] = [_number(value, column) for value in pairs[column]]
+        table[column] = [number(value, column) for value in pairs[column]]
     return table
 
 
@@ -176,14 +208,6 @@ def _named(record: Record) -> dict[str, Any]:
     return {**record, "recipe": recipe, "flags": flags, "shape": shape, "input": input_name, "mode": mode}
 
 
-def _number(value: float, column: str) -> str:
-    if pd.isna(value):
-        return "-"
-    if column.endswith("%"):
-        return f"{value:.1f}"
-    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"
-
-
 def _counts(words: Iterable[str]) -> dict[str, int]:
     return dict(Counter(words).most_common())
 
@@ -196,34 +220,3 @@ def _plain(value: object) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows with None for what is missing."""
-    return table.astype(object).where(table.notna(), None).to_dict("records")
-
-
-def _write(run_dir: Path, stem: str, table: pd.DataFrame, text: Sequence[str], page: str) -> list[Path]:
-    paths = [run_dir / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
-    contents = ("\n\n".join(text) + "\n", table.to_csv(index=False), page)
-    for path, content in zip(paths, contents, strict=True):
-        path.write_text(content, encoding="utf-8")
-    return paths
-
-
-def _page(template: str, **content: Any) -> str:
-    return _environment().get_template(template).render(content)
-
-
-@cache
-def _environment() -> Environment:
-    folder = Path(__file__).parent / "templates"
-    environment = Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = _number
-    return environment

@@ -269,7 +269,8 @@ class Folder:
     def gate(self, *options: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:
             main(["gate", str(self.run_dir), "--baseline", str(self.baseline), *options])
-        return ended.value.code, "".join(self.capsys.readouterr())
+        out, error = self.capsys.readouterr()
+        return ended.value.code, out or error
 
 
 @pytest.fixture

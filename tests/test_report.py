@@ -74,8 +74,8 @@ def benched(tmp_path: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in report.write_bench(tmp_path, HEADER, TIMED)}
 
 
-def test_verification_is_written_in_three_forms(verified: dict[str, str]):
-    assert set(verified) == {"verify.md", "verify.csv", "verify.html"}
+def test_verification_is_written_in_four_forms(verified: dict[str, str]):
+    assert set(verified) == {"verify.md", "verify.csv", "verify.html", "codequality.json"}
 
 
 def test_the_page_counts_verdicts_bytes_and_exclusions(verified: dict[str, str]):
@@ -194,7 +194,8 @@ def test_report_writes_the_tables_of_a_run_that_was_killed(tmp_path: Path, capsy
         main(["report", str(tmp_path / "run")])
     assert ended.value.code == Exit.CLEAN
     assert [Path(line).name for line in capsys.readouterr().out.split()] == [
-        "verify.md", "verify.csv", "verify.html", "bench.jsonl", "bench.md", "bench.csv", "bench.html",
+        "verify.md", "verify.csv", "verify.html", "codequality.json",
+        "bench.jsonl", "bench.md", "bench.csv", "bench.html",
     ]  # fmt: skip
     assert len(read_run(tmp_path / "run").timed) == 2
 

@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from harness import gate
 from harness.errors import Exit, UsageError
 from harness.gate import Judgement
+from harness.gate_report import Gated, of_lines, of_run, write_gate
 from harness.runner.run_files import Record, latest_bench, read_bench, read_run, shown
 from harness.suite import ROOT
 from harness.verdict import Performance, Verdict
@@ -51,7 +52,8 @@ def command(
     Or, with --base, time the kernels as they are against those of another revision, in one process and in turns;
     RUN_DIR is then a new folder for what is measured.
 
-    Exits with 1 if a byte differs, 2 if a case is slower, 3 if it cannot be told, 5 without a baseline.
+    The report goes into that folder. Exits with 1 if a byte differs, 2 if a case is slower, 3 if it cannot be told,
+    5 without a baseline.
     """
     if base is not None:
         if baseline or save:
@@ -70,6 +72,7 @@ def command(
     code = gate.outcome(run.records, judgements)
     if not path.exists():
         click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
+    _report(run.path, of_run(run, header, held, judgements), code)
     _show(run.records, judgements, code)
     return code
 
@@ -87,10 +90,18 @@ def _duel(
             base, chosen, command, effect or judging.EFFECT, again, folder, lambda match: progress.advance(task)
         )
     judgements = [run.judgement(match) for match in done]
-    code = gate.outcome([match.verified.to_record() for match in done], judgements)
+    records = [match.verified.to_record() for match in done]
+    code = gate.outcome(records, judgements)
+    _report(path.parent, of_lines(*read_bench(path), records), code)
     _show(run.wrong(done), judgements, code)
     click.echo(shown(path))
     return code
+
+
+def _report(folder: Path, gated: Gated, code: Exit) -> None:
+    # On the other stream, so that what is judged stands alone and the outcome is its last line.
+    for written in write_gate(folder, gated, code):
+        click.echo(shown(written), err=True)
 
 
 def _show(records: Sequence[Record], judgements: Sequence[Judgement], code: Exit) -> None:

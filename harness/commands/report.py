@@ -7,16 +7,30 @@ from pathlib import Path
 import click
 
 from harness import report
-from harness.runner.run_files import read_run
+from harness.gate import outcome
+from harness.gate_report import of_lines, write_pages
+from harness.runner.run_files import read_bench, read_run
 
 
 @click.command()
-@click.argument("run_dir", type=click.Path(file_okay=False, path_type=Path))
-def command(run_dir: Path) -> None:
-    """Write the tables and pages of a run again from its journal; the run may be unfinished."""
-    run = read_run(run_dir)
-    paths = report.write_verify(run_dir, run.records)
-    if run.header:
-        paths += report.write_bench(run_dir, run.header, run.records)
+@click.argument("run", type=click.Path(path_type=Path))
+def command(run: Path) -> None:
+    """Write the tables and pages of a run again from its journal; the run may be unfinished.
+
+    RUN is a run's folder, or a file of times or of a gate such as results/tables/GPU/NAME.jsonl, whose pages are
+    written beside it.
+    """
+    if run.suffix == ".jsonl":
+        header, lines = read_bench(run)
+        if "base" in header:
+            gated = of_lines(header, lines)
+            paths = write_pages(run.parent, run.stem, gated, outcome(gated.records, gated.judgements))
+        else:
+            paths = report.write_times(run.parent, run.stem, header, lines)
+    else:
+        found = read_run(run)
+        paths = report.write_verify(run, found.records)
+        if found.header:
+            paths += report.write_bench(run, found.header, found.records)
     for path in paths:
         click.echo(path)

@@ -1,0 +1,1 @@
+"""What machines read of a run: JUnit, OpenMetrics and code quality, all keyed by the case id."""

@@ -1,0 +1,42 @@
+"""HTML pages out of Jinja templates. A page is one file that asks the network for nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+
+def page(template: str, **content: Any) -> str:
+    """The template of that name, filled."""
+    return _environment().get_template(template).render(content)
+
+
+def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as a template takes them, with None for what is missing."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def number(value: float, column: str) -> str:
+    """A number as tables show it: shares with one decimal, others with two or, from 100 on, one; else a dash."""
+    if pd.isna(value):
+        return "-"
+    if column.endswith("%"):
+        return f"{value:.1f}"
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    return environment

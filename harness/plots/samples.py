@@ -1,0 +1,73 @@
+"""The samples of both sides of a verdict: every one a dot, in the order they were taken, over quartiles and median."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.plots.axis import Axis, Tick
+from harness.stats import summarize
+
+WIDTH, ROW, BOTTOM, MARGIN = 340, 52, 32, 10
+FAR = 12.0  # quartile distances beyond which a sample would squeeze all others together, and is drawn at the edge
+
+
+@dataclass(frozen=True)
+class Side:
+    """top: of its band; dots: an SVG path; q1, q3, middle: where; beyond: samples drawn at the edge."""
+
+    name: str
+    top: float
+    dots: str
+    q1: float
+    q3: float
+    middle: float
+    count: int
+    median_us: float
+    beyond: int
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """height: of the picture."""
+
+    sides: list[Side]
+    ticks: list[Tick]
+    height: float
+
+
+def distribution(samples: dict[str, Sequence[float]]) -> Distribution | None:
+    """The picture of one case, name of a side → its samples in us; None without any."""
+    held = {name: list(values) for name, values in samples.items() if values}
+    if not held:
+        return None
+    summaries = {name: summarize(values) for name, values in held.items()}
+    reach = FAR * max(found.q3 - found.q1 or 0.01 * found.median for found in summaries.values())
+    low = min(found.q1 for found in summaries.values()) - reach
+    high = max(found.q3 for found in summaries.values()) + reach
+    shown = {name: [min(max(value, low), high) for value in values] for name, values in held.items()}
+    axis = Axis.over([value for values in shown.values() for value in values], MARGIN, WIDTH - MARGIN)
+    sides = []
+    for index, (name, values) in enumerate(shown.items()):
+        top, found = index * ROW + 4.0, summaries[name]
+        beyond = sum(value != drawn for value, drawn in zip(held[name], values, strict=True))
+        sides.append(
+            Side(
+                name,
+                top,
+                _dots(values, axis, top),
+                axis.at(found.q1),
+                axis.at(found.q3),
+                axis.at(found.median),
+                len(values),
+                found.median,
+                beyond,
+            )  # fmt: skip
+        )
+    return Distribution(sides, axis.ticks(), len(sides) * ROW + BOTTOM)
+
+
+def _dots(values: Sequence[float], axis: Axis, top: float) -> str:
+    # The first sample is highest, so that a drift leans and two modes stand apart.
+    step = (ROW - 32) / max(len(values) - 1, 1)
+    return "".join(f"M{axis.at(value):g} {top + 20 + index * step:.1f}h0" for index, value in enumerate(values))

@@ -1,0 +1,162 @@
+"""Pages in a real browser: they open from a file, ask for nothing else, sort, and never scroll sideways."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, find_browser
+from timed_runs import HEADER, gate_run
+
+from harness import report
+from harness.gate import judge, outcome
+from harness.gate_report import write_gate
+
+PROGRAM = find_browser()
+# The merge gate may run where there is no browser, but a job that has one can demand it: HARNESS_BROWSER=1.
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None and os.environ.get("HARNESS_BROWSER") != "1",
+    reason="no Chromium is installed, so no page is opened",
+)
+
+PAGES = ("verify", "bench", "gate")
+WIDTHS = (1280, 390)
+
+FAINTEST = Path(__file__).with_name("contrast.js").read_text()
+COLUMN = "[...document.querySelectorAll('#{table} tbody tr')].map(row => row.cells[{column}].dataset.sort)"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    browser = Browser(PROGRAM or "chromium")
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each page with all that it can show: many cases, both modes, every verdict, long ids and a wrong kernel."""
+    folder = tmp_path_factory.mktemp("pages")
+    run, held = gate_run(folder)
+    judgements = judge(run, HEADER, held)
+    written = [*report.write_verify(folder, run.records), *report.write_bench(folder, HEADER, run.records)]
+    written += write_gate(folder, run, HEADER, held, judgements, outcome(run, judgements))
+    return {path.stem: path for path in written if path.suffix == ".html"}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opens_alone_and_without_a_complaint(browser: Browser, pages: dict[str, Path], name: str, width: int):
+    browser.open(pages[name], width)
+    assert browser.requests == [pages[name].as_uri()]
+    assert browser.complaints == []
+    assert browser.value("document.querySelectorAll('h2').length") > 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_never_scrolls_sideways(browser: Browser, pages: dict[str, Path], name: str, width: int):
+    browser.open(pages[name], width)
+    browser.value("document.querySelectorAll('details').forEach(part => part.open = true)")
+    assert browser.value("document.scrollingElement.scrollWidth") <= width
+    cut = "[...document.querySelectorAll('table, pre, svg')].filter(part => part.getBoundingClientRect().right > {} && "
+    cut += "!part.closest('.scroll') && getComputedStyle(part).overflowX !== 'auto').length"
+    assert browser.value(cut.format(width)) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_every_text_can_be_read_by_day_and_by_night(browser: Browser, pages: dict[str, Path], name: str, scheme: str):
+    browser.open(pages[name], 1280, scheme=scheme)
+    browser.value("document.querySelectorAll('details').forEach(part => part.open = true)")
+    contrast, where = browser.value(FAINTEST)
+    assert contrast >= 4.5, where
+    day = browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert day == (scheme == "light")
+
+
+def test_a_click_on_a_head_sorts_and_another_turns_the_order(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["bench"], 1280)
+    head = "document.querySelectorAll('#pairs thead th')[6]"
+    assert browser.value(f"{head}.textContent") == "graph us"
+    before = browser.value(COLUMN.format(table="pairs", column=6))
+    browser.value(f"{head}.querySelector('button').click()")
+    numbers = sorted(float(text) for text in before if text)
+    missing = [""] * before.count("")
+    assert missing
+    after = browser.value(COLUMN.format(table="pairs", column=6))
+    assert [float(text) for text in after if text] == numbers != [float(text) for text in before if text]
+    assert after[len(numbers) :] == missing
+    browser.value(f"{head}.querySelector('button').click()")
+    after = browser.value(COLUMN.format(table="pairs", column=6))
+    assert [float(text) for text in after if text] == numbers[::-1]
+    assert after[len(numbers) :] == missing
+    assert browser.value(f"{head}.getAttribute('aria-sort')") == "descending"
+    assert browser.complaints == []
+
+
+def test_the_keyboard_alone_sorts(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["gate"], 1280)
+    browser.value("document.querySelector('.tools select').focus()")
+    for _ in range(20):
+        browser.press("Tab")
+        if browser.value("document.activeElement.textContent") == "now us":
+            break
+    browser.press("Enter")
+    sorted_by = "document.querySelector('#verdicts th[aria-sort=ascending]')?.textContent"
+    assert browser.value(sorted_by) == "now us"
+    times = [float(text) for text in browser.value(COLUMN.format(table="verdicts", column=3)) if text]
+    assert times == sorted(times)
+
+
+def test_words_filter_a_table(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["gate"], 1280)
+    shown = "[...document.querySelectorAll('#verdicts tbody tr:not([hidden])')].map(row => row.cells[0].textContent)"
+    browser.value("document.querySelector('.tools select').value = 'SLOWER'")
+    browser.value("document.querySelector('.tools select').dispatchEvent(new Event('change'))")
+    assert set(browser.value(shown)) == {"SLOWER"}
+
+
+def test_a_heat_map_shows_one_mode_at_a_time(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["bench"], 1280)
+    shown = "[...document.querySelectorAll('.heat')].filter(map => map.offsetParent).map(map => map.classList[1])"
+    assert set(browser.value(shown)) == {"graph"}
+    browser.value("document.getElementById('mode-eager').click()")
+    assert set(browser.value(shown)) == {"eager"}
+
+
+def test_every_dot_of_the_roofline_has_a_name_and_a_place(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["bench"], 1280)
+    titles = browser.value("[...document.querySelectorAll('.roofline .mark title')].map(title => title.textContent)")
+    rows = browser.value("document.querySelectorAll('table.sortable')[1].tBodies[0].rows.length")
+    assert len(set(titles)) == rows > 0
+    outside = (
+        "[...document.querySelectorAll('.roofline .mark')].filter(mark => { const [a, b] = [mark, mark.closest('svg')]"
+    )
+    outside += (
+        ".map(part => part.getBoundingClientRect()); return a.left < b.left || a.right > b.right || a.top < b.top"
+    )
+    assert browser.value(outside + " || a.bottom > b.bottom; }).length") == 0
+
+
+def test_both_sides_of_a_verdict_are_drawn_to_one_scale(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["gate"], 1280)
+    middles = (
+        "[...document.querySelectorAll('.samples')].map(one => [one.querySelector('figcaption span').textContent, "
+    )
+    middles += "...[...one.querySelectorAll('.middle')].map(line => +line.getAttribute('x1'))])"
+    drawn = browser.value(middles)
+    assert {verdict for verdict, *_ in drawn} >= {"SLOWER", "FASTER", "NO_BASELINE"}
+    assert all(then < now for verdict, then, now in (one for one in drawn if one[0] == "SLOWER"))
+    assert all(then > now for verdict, then, now in (one for one in drawn if one[0] == "FASTER"))
+    assert "SAME" not in {verdict for verdict, *_ in drawn}
+
+
+def test_a_browser_that_finds_fault_is_heard(browser: Browser, tmp_path: Path):
+    page = tmp_path / "page.html"
+    page.write_text('<img src="other.png"><script>console.error("no"); nobody.knows()</script><p style="width:900px">x')
+    browser.open(page, 390)
+    assert len(browser.requests) == 2 and len(browser.complaints) >= 2
+    assert browser.value("document.scrollingElement.scrollWidth") > 390
