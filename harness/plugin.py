@@ -173,10 +173,14 @@ class CaseItem(pytest.Item):
             raise CaseFailedError(result.story)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The story of a mismatch, the sentence of a harness error; a traceback for anything nobody meant to raise."""
-        if isinstance(excinfo.value, CaseFailedError | HarnessError):
+        """The story of a mismatch, the sentence of a harness error; a traceback for anything nobody meant to raise.
+
+        With the command that reproduces it at the end, as the story has already.
+        """
+        if isinstance(excinfo.value, CaseFailedError):
             return str(excinfo.value)
-        return super().repr_failure(excinfo, style)
+        told = excinfo.value if isinstance(excinfo.value, HarnessError) else super().repr_failure(excinfo, style)
+        return f"{told}\nreproduce make verify CASE='{self.case.id}'"
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """The line of the set that made the case."""

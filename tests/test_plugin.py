@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -324,6 +325,16 @@ def test_junit_names_cases_and_carries_verdicts(run: Runs):
     text = Path("junit.xml").read_text()
     assert 'name="toy/default/16x16/normal/eager"' in text
     assert '<property name="verdict" value="MISMATCH" />' in text
+
+
+def test_junit_names_the_suite_of_a_case_and_how_to_see_it_again(run: Runs):
+    run.verdicts(normal="INPUT", ties="BUG")
+    run("suites", "--junitxml", "junit.xml", "-c", str(ROOT / "pyproject.toml"), "--rootdir", ".")
+    cases = list(ElementTree.parse("junit.xml").iter("testcase"))
+    assert len({case.get("name") for case in cases}) == len(cases) == SMOKE
+    for case in cases:
+        assert case.get("file") == "suites/toy.yaml" and int(case.get("line")) > 0
+        assert case.find("failure").text.endswith(f"\nreproduce make verify CASE='{case.get('name')}'")
 
 
 def test_collect_only_runs_nothing_and_is_green(run: Runs):

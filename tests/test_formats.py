@@ -1,0 +1,151 @@
+"""What a merge request reads of a gate: JUnit, metrics and code quality, by case id, and nothing that noise moves."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from timed_runs import FASTER, HEADER, NEW, SLOWER, UNTIMED, WRONG, gate_run, record, wrong
+
+from harness.formats.code_quality import code_quality
+from harness.formats.junit import junit
+from harness.formats.metrics import code_of, metrics, two_digits
+from harness.gate import Judgement, judge, outcome
+from harness.gate_report import write_gate
+from harness.suite import ROOT
+from harness.verdict import Performance
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    run, held = gate_run(tmp_path)
+    judgements = judge(run, HEADER, held)
+    written = write_gate(tmp_path, run, HEADER, held, judgements, outcome(run, judgements))
+    return {path.name: path.read_text() for path in written}
+
+
+def cases(text: str | bytes) -> dict[str, ElementTree.Element]:
+    return {case.get("name"): case for case in ElementTree.fromstring(text).iter("testcase")}
+
+
+def test_a_gate_is_written_for_people_and_for_machines(files: dict[str, str]):
+    assert set(files) == {"gate.md", "gate.csv", "gate.html", "gate.xml", "metrics.txt", "codequality.json"}
+    assert files["gate.md"].startswith("# Gate: exit 1, bytes differ\n")
+    for name in (SLOWER, FASTER, NEW, UNTIMED, WRONG):
+        assert name in files["gate.md"] and name in files["gate.html"]
+    assert "rht=true/1024x2048" not in files["gate.md"] and "rht=true/1024x2048" in files["gate.csv"]
+
+
+def test_junit_has_every_case_once_with_the_file_of_its_suite(files: dict[str, str]):
+    found = [case.get("name") for case in ElementTree.fromstring(files["gate.xml"]).iter("testcase")]
+    assert len(found) == len(set(found)) == 25
+    assert {case.get("file") for case in cases(files["gate.xml"]).values()} == {
+        "suites/per_tensor.yaml",
+        "suites/swizzle.yaml",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "word"),
+    [
+        (SLOWER, "failure", "SLOWER"),
+        (WRONG, "failure", "MISMATCH"),
+        (NEW, "error", "NO_BASELINE"),
+        (UNTIMED, "skipped", "NOT_MEASURED"),
+    ],
+)
+def test_junit_tells_what_is_not_green_and_how_to_see_it_again(files: dict[str, str], name: str, kind: str, word: str):
+    told = cases(files["gate.xml"])[name].find(kind)
+    assert told.get("type") == word and told.get("message").startswith(f"{word}: ")
+    assert re.search(rf"^reproduce make (bench|verify) CASE='{re.escape(name)}'", told.text, re.MULTILINE)
+
+
+def test_junit_counts_and_only_same_and_faster_pass(files: dict[str, str]):
+    suite = ElementTree.fromstring(files["gate.xml"])[0]
+    counts = {key: int(suite.get(key)) for key in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": 25, "failures": 2, "errors": 1, "skipped": 1}
+    passed = [case for case in cases(files["gate.xml"]).values() if case[0].tag == "system-out"]
+    assert len(passed) == 21 and {case[0].text.partition(":")[0] for case in passed} == {"SAME", "FASTER"}
+
+
+def test_junit_takes_any_text_of_a_reason():
+    told = junit([wrong() | {"reason": "\x1b[31mred\x00 <&>", "story": "\x07 ]]>"}], [], "make gate")
+    assert "red? <&>" in cases(told)[WRONG].find("failure").get("message")
+
+
+def test_metrics_are_open_metrics(files: dict[str, str]):
+    lines = files["metrics.txt"].splitlines()
+    assert files["metrics.txt"].endswith("\n# EOF\n") and "" not in lines
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert families == ["nvfp4_wrong", "nvfp4_cases", "nvfp4_verdict", "nvfp4_ratio"]
+    for line in lines[:-1]:
+        assert re.fullmatch(r'# (TYPE|HELP) nvfp4_\w+ .+|nvfp4_\w+(\{\w+="[^"\\\n]*"\})? -?\d+(\.\d+)?', line), line
+    names = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(names) == len(set(names))
+
+
+def test_metrics_tell_each_verdict_as_an_integer(files: dict[str, str]):
+    told = dict(re.findall(r'nvfp4_verdict\{case="(.+)"\} (.+)', files["metrics.txt"]))
+    assert [told[name] for name in (FASTER, WRONG, SLOWER, UNTIMED, NEW)] == ["-1", "1", "2", "3", "5"]
+    assert sorted(told.values()).count("0") == 20
+    assert "nvfp4_wrong 1\n" in files["metrics.txt"] and 'nvfp4_cases{verdict="SLOWER"} 1\n' in files["metrics.txt"]
+    assert {code_of(verdict) for verdict in Performance} == {-1, 0, 2, 3, 5}
+
+
+def test_two_runs_that_differ_by_noise_have_the_same_metrics():
+    held = [record(f"toy/default/{us}x16/normal/graph", us, seed=1) for us in range(40, 240)]
+    texts = set()
+    for seed in range(2, 6):
+        noisy = [record(f"toy/default/{us}x16/normal/graph", us, seed=seed) for us in range(40, 240)]
+        judgements = [Judgement(one["case_id"], Performance.SAME, "", 1.0, 1.0) for one in noisy]
+        texts.add(metrics(noisy, held, judgements))
+        assert {one["times"]["baseline_ratio"] for one in noisy} != {one["times"]["baseline_ratio"] for one in held}
+    assert len(texts) == 1
+    moved = [Judgement(one["case_id"], Performance.FASTER, "", 1.0, 1.0) for one in noisy]
+    assert metrics(noisy, held, moved) not in texts
+
+
+def test_a_ratio_that_cannot_be_told_is_not_told(files: dict[str, str]):
+    assert f'nvfp4_ratio{{case="{UNTIMED}"}}' not in files["metrics.txt"]
+    assert f'nvfp4_ratio{{case="{SLOWER}"}}' in files["metrics.txt"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.3349, "1.3"), (0.7249, "0.72"), (3.96, "4.0"), (9.96, "10"), (31.26, "31"), (0.0456, "0.046"), (123.0, "120")],
+)
+def test_two_digits(value: float, text: str):
+    assert two_digits(value) == text
+
+
+def test_code_quality_points_at_the_kernel_that_is_to_blame(files: dict[str, str]):
+    issues = {issue["description"].split()[1].rstrip(":"): issue for issue in json.loads(files["codequality.json"])}
+    assert set(issues) == {SLOWER, WRONG}
+    for name, kernel, severity in ((SLOWER, "per_tensor_encode_tile", "major"), (WRONG, "swizzle", "blocker")):
+        path, begin = issues[name]["location"]["path"], issues[name]["location"]["lines"]["begin"]
+        assert f" {kernel}(" in f" {(ROOT / path).read_text().splitlines()[begin - 1]}"
+        assert issues[name]["severity"] == severity
+        assert issues[name]["check_name"] == ("SLOWER" if name == SLOWER else "MISMATCH")
+
+
+def test_a_fingerprint_belongs_to_a_case_and_its_verdict():
+    one, other = wrong(), wrong("swizzle/default/16x16/normal/eager")
+    prints = [
+        issue["fingerprint"] for issue in code_quality([one, other, other | {"verdict": "UNWRITTEN", "case_id": WRONG}])
+    ]
+    assert len(set(prints)) == 2  # a case has one record, the last
+    again = code_quality([one | {"reason": "other words"}])[0]["fingerprint"]
+    assert code_quality([one])[0]["fingerprint"] == again
+    assert code_quality([one | {"verdict": "UNWRITTEN"}])[0]["fingerprint"] != again
+
+
+def test_a_recipe_without_a_kernel_is_blamed_on_its_suite():
+    (issue,) = code_quality([wrong("toy/default/16x16/normal/eager")])
+    assert issue["location"] == {"path": "suites/toy.yaml", "lines": {"begin": 1}}
+
+
+def test_a_clean_run_has_an_empty_report():
+    assert code_quality([record(SLOWER)]) == []
