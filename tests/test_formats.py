@@ -104,6 +104,7 @@ def test_two_runs_that_differ_by_noise_have_the_same_metrics():
         texts.add(metrics(noisy, held, judgements))
         assert {one["times"]["baseline_ratio"] for one in noisy} != {one["times"]["baseline_ratio"] for one in held}
     assert len(texts) == 1
+    assert 'nvfp4_ratio{case="toy/default/120x16/normal/graph"} 1.2\n' in texts.copy().pop()
     moved = [Judgement(one["case_id"], Performance.FASTER, "", 1.0, 1.0) for one in noisy]
     assert metrics(noisy, held, moved) not in texts
 
