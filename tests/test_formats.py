@@ -8,13 +8,29 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from timed_runs import FASTER, HEADER, NEW, SLOWER, UNTIMED, WRONG, gate_run, record, wrong
+from timed_runs import (
+    DUEL_HEADER,
+    FASTER,
+    HEADER,
+    NEW,
+    SLOWER,
+    UNTIMED,
+    WRONG,
+    duel_line,
+    duel_lines,
+    gate_run,
+    record,
+    wrong,
+)
 
+from harness.cli import main
+from harness.errors import Exit
 from harness.formats.code_quality import code_quality
 from harness.formats.junit import junit
 from harness.formats.metrics import code_of, metrics, two_digits
 from harness.gate import Judgement, judge, outcome
-from harness.gate_report import write_gate
+from harness.gate_report import of_lines, of_run, write_gate
+from harness.runner.run_files import RunFiles
 from harness.suite import ROOT
 from harness.verdict import Performance
 
@@ -23,7 +39,7 @@ from harness.verdict import Performance
 def files(tmp_path: Path) -> dict[str, str]:
     run, held = gate_run(tmp_path)
     judgements = judge(run, HEADER, held)
-    written = write_gate(tmp_path, run, HEADER, held, judgements, outcome(run, judgements))
+    written = write_gate(tmp_path, of_run(run, HEADER, held, judgements), outcome(run.records, judgements))
     return {path.name: path.read_text() for path in written}
 
 
@@ -95,18 +111,23 @@ def test_metrics_tell_each_verdict_as_an_integer(files: dict[str, str]):
     assert {code_of(verdict) for verdict in Performance} == {-1, 0, 2, 3, 5}
 
 
+def metrics_of(records: list[dict], held: list[dict], judgements: list[Judgement]) -> str:
+    gated = of_run(RunFiles(Path(), records, HEADER), HEADER, held, judgements)
+    return metrics(gated.records, gated.judgements, gated.ratios)
+
+
 def test_two_runs_that_differ_by_noise_have_the_same_metrics():
     held = [record(f"toy/default/{us}x16/normal/graph", us, seed=1) for us in range(40, 240)]
     texts = set()
     for seed in range(2, 6):
         noisy = [record(f"toy/default/{us}x16/normal/graph", us, seed=seed) for us in range(40, 240)]
         judgements = [Judgement(one["case_id"], Performance.SAME, "", 1.0, 1.0) for one in noisy]
-        texts.add(metrics(noisy, held, judgements))
+        texts.add(metrics_of(noisy, held, judgements))
         assert {one["times"]["baseline_ratio"] for one in noisy} != {one["times"]["baseline_ratio"] for one in held}
     assert len(texts) == 1
     assert 'nvfp4_ratio{case="toy/default/120x16/normal/graph"} 1.2\n' in texts.copy().pop()
     moved = [Judgement(one["case_id"], Performance.FASTER, "", 1.0, 1.0) for one in noisy]
-    assert metrics(noisy, held, moved) not in texts
+    assert metrics_of(noisy, held, moved) not in texts
 
 
 def test_a_ratio_that_cannot_be_told_is_not_told(files: dict[str, str]):
@@ -150,3 +171,44 @@ def test_a_recipe_without_a_kernel_is_blamed_on_its_suite():
 
 def test_a_clean_run_has_an_empty_report():
     assert code_quality([record(SLOWER)]) == []
+
+
+def test_a_gate_against_a_revision_is_written_alike(tmp_path: Path):
+    gated = of_lines(DUEL_HEADER, duel_lines())
+    code = outcome(gated.records, gated.judgements)
+    files = {path.name: path.read_text() for path in write_gate(tmp_path, gated, code)}
+    assert files["gate.md"].startswith("# Gate: exit 1, bytes differ\n") and "main, commit feedbeef" in files["gate.md"]
+    found = cases(files["gate.xml"])
+    kinds = [case[0].tag for case in found.values()]
+    assert sorted(kinds) == ["error", "failure", "failure", "skipped", "system-out", "system-out"]
+    slower = next(case for case in found.values() if "SLOWER" in case[0].get("type", ""))
+    assert slower[0].text.endswith(f"\nreproduce harness gate --base main --case '{slower.get('name')}'")
+    ratios = dict(
+        re.findall(r'nvfp4_ratio\{case="per_tensor/default/(.+)x2048/normal/graph"\} (.+)', files["metrics.txt"])
+    )
+    assert ratios == {"1024": "0.91", "2048": "1.1", "4096": "1.0", "8192": "1.0"}
+    assert [issue["check_name"] for issue in json.loads(files["codequality.json"])] == ["MISMATCH", "SLOWER"]
+
+
+def test_a_gate_against_a_revision_can_be_reported_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "planted.jsonl"
+    lines = [DUEL_HEADER, duel_line(SLOWER, "SLOWER", 1.1), {"end": HEADER["roofline"][1]}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(file)])
+    assert ended.value.code == Exit.CLEAN
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"planted.{end}" for end in ("csv", "html", "jsonl", "md")
+    ]
+    assert (tmp_path / "planted.md").read_text().startswith("# Gate: exit 2, slower\n")
+
+
+def test_times_can_be_reported_from_their_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "table.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in (HEADER, record(SLOWER))))
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(file)])
+    assert ended.value.code == Exit.CLEAN
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"table.{end}" for end in ("csv", "html", "jsonl", "md")
+    ]

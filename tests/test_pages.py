@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, find_browser
-from timed_runs import HEADER, gate_run
+from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run
 
 from harness import report
 from harness.gate import judge, outcome
-from harness.gate_report import write_gate
+from harness.gate_report import of_lines, of_run, write_gate, write_pages
 
 PROGRAM = find_browser()
 # The merge gate may run where there is no browser, but a job that has one can demand it: HARNESS_BROWSER=1.
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     reason="no Chromium is installed, so no page is opened",
 )
 
-PAGES = ("verify", "bench", "gate")
+PAGES = ("verify", "bench", "gate", "duel")
 WIDTHS = (1280, 390)
 
 FAINTEST = Path(__file__).with_name("contrast.js").read_text()
@@ -42,7 +42,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     run, held = gate_run(folder)
     judgements = judge(run, HEADER, held)
     written = [*report.write_verify(folder, run.records), *report.write_bench(folder, HEADER, run.records)]
-    written += write_gate(folder, run, HEADER, held, judgements, outcome(run, judgements))
+    written += write_gate(folder, of_run(run, HEADER, held, judgements), outcome(run.records, judgements))
+    gated = of_lines(DUEL_HEADER, duel_lines())
+    written += write_pages(folder, "duel", gated, outcome(gated.records, gated.judgements))
     return {path.stem: path for path in written if path.suffix == ".html"}
 
 
@@ -141,16 +143,20 @@ def test_every_dot_of_the_roofline_has_a_name_and_a_place(browser: Browser, page
     assert browser.value(outside + " || a.bottom > b.bottom; }).length") == 0
 
 
-def test_both_sides_of_a_verdict_are_drawn_to_one_scale(browser: Browser, pages: dict[str, Path]):
-    browser.open(pages["gate"], 1280)
+@pytest.mark.parametrize(("name", "states"), [("gate", {"NO_BASELINE"}), ("duel", {"AMBIGUOUS"})])
+def test_both_sides_of_a_verdict_are_drawn_to_one_scale(
+    browser: Browser, pages: dict[str, Path], name: str, states: set[str]
+):
+    browser.open(pages[name], 1280)
     middles = (
         "[...document.querySelectorAll('.samples')].map(one => [one.querySelector('figcaption span').textContent, "
     )
     middles += "...[...one.querySelectorAll('.middle')].map(line => +line.getAttribute('x1'))])"
     drawn = browser.value(middles)
-    assert {verdict for verdict, *_ in drawn} >= {"SLOWER", "FASTER", "NO_BASELINE"}
-    assert all(then < now for verdict, then, now in (one for one in drawn if one[0] == "SLOWER"))
-    assert all(then > now for verdict, then, now in (one for one in drawn if one[0] == "FASTER"))
+    assert {verdict for verdict, *_ in drawn} >= {"SLOWER", "FASTER"} | states
+    places = {verdict: sides for verdict, *sides in drawn}
+    assert places["SLOWER"][0] < places["SLOWER"][1] and places["FASTER"][0] > places["FASTER"][1]
+    assert len(places["SLOWER"]) == (2 if name == "gate" else 3)
     assert "SAME" not in {verdict for verdict, *_ in drawn}
 
 

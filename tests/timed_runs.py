@@ -62,6 +62,36 @@ def wrong(case_id: str = WRONG) -> dict[str, Any]:
     return json.loads(json.dumps(result.to_record()))
 
 
+DUEL_HEADER = {key: value for key, value in HEADER.items() if key != "roofline"} | {
+    "base": "main", "base_commit": "feedbeef", "effect": 0.01, "roofline": HEADER["roofline"][:1],
+}  # fmt: skip
+
+
+def duel_line(case_id: str, verdict: str, factor: float = 1.0, us: float = 50.0, verified: str = "PASS") -> dict:
+    """A line of what `harness gate --base` writes; without samples if nothing was timed."""
+    rng = np.random.default_rng([*case_id.encode()])
+    timed = verdict in ("SLOWER", "FASTER", "AMBIGUOUS")
+    sides = {"head": us * factor, "again": us * factor, "base": us} if timed else {}
+    samples = {
+        name: (middle * (1 + 0.002 * rng.gamma(1.5, size=30))).round(4).tolist() for name, middle in sides.items()
+    }
+    change = [factor, factor - 0.002, factor + 0.002] if timed else None
+    return {
+        "case_id": case_id, "recipe": case_id.split("/")[0], "verified": verified, "verdict": verdict,
+        "reason": f"because it is {verdict}",
+        "head_us": us * factor if timed else None, "base_us": us if timed else None,
+        "time": change, "cycles": change, "floor": timed and [1.0, 0.999, 1.001] or None, "dropped": 0, "copies": 4,
+        "calls": 8, "bytes": 1000, "memory": "cold", "samples_us": samples, "mhz": [],
+    }  # fmt: skip
+
+
+def duel_lines() -> list[dict[str, Any]]:
+    """All that such a file holds behind its header: a case of each state, and the roofline at the end."""
+    states = [("SLOWER", 1.1), ("FASTER", 0.9), ("AMBIGUOUS", 1.01), ("SAME", 1.0), ("NO_BASELINE", 1.0)]
+    lines = [duel_line(f"per_tensor/default/{2**i * 1024}x2048/normal/graph", *one) for i, one in enumerate(states)]
+    return [*lines, duel_line(WRONG, "NOT_MEASURED", verified="MISMATCH"), {"end": HEADER["roofline"][1]}]
+
+
 def gate_run(folder: Path) -> tuple[RunFiles, list[dict[str, Any]]]:
     """A run and the times it is compared with: most alike, one each slower, faster, untimed, new and wrong."""
     ids = [
