@@ -13,6 +13,7 @@ from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run
 from harness import report
 from harness.gate import judge, outcome
 from harness.gate_report import of_lines, of_run, write_gate, write_pages
+from harness.suite import ROOT
 
 PROGRAM = find_browser()
 # The merge gate may run where there is no browser, but a job that has one can demand it: HARNESS_BROWSER=1.
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.skipif(
     reason="no Chromium is installed, so no page is opened",
 )
 
-PAGES = ("verify", "bench", "gate", "duel")
+EXAMPLE = ROOT / "results/tables/nvidia-h200/per_token_and_grouped.html"
+PAGES = ("verify", "bench", "gate", "duel", EXAMPLE.stem)
 WIDTHS = (1280, 390)
 
 FAINTEST = Path(__file__).with_name("contrast.js").read_text()
@@ -45,7 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     written += write_gate(folder, of_run(run, HEADER, held, judgements), outcome(run.records, judgements))
     gated = of_lines(DUEL_HEADER, duel_lines())
     written += write_pages(folder, "duel", gated, outcome(gated.records, gated.judgements))
-    return {path.stem: path for path in written if path.suffix == ".html"}
+    return {path.stem: path for path in (*written, EXAMPLE) if path.suffix == ".html"}
 
 
 @pytest.mark.parametrize("width", WIDTHS)

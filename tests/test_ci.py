@@ -1,0 +1,190 @@
+"""What the CI files call exists: make targets, harness commands, options, scripts, jobs and reports."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from timed_runs import HEADER, gate_run
+
+from harness import report
+from harness.cli import Commands
+from harness.errors import Exit
+from harness.gate import judge
+from harness.gate_report import of_run, write_gate
+from harness.suite import ROOT
+
+FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
+GITLAB_WORDS = {"stages", "workflow", "default", "variables"}
+ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "nightly"}
+
+
+@cache
+def parsed(file: str) -> dict[str, Any]:
+    return YAML(typ="safe", pure=True).load((ROOT / file).read_text())
+
+
+def jobs(file: str) -> dict[str, dict[str, Any]]:
+    """The jobs of a file, those of GitLab with what they extend."""
+    tree = parsed(file)
+    if "jobs" in tree:
+        return tree["jobs"]
+    found = {name: job for name, job in tree.items() if name not in GITLAB_WORDS}
+    return {name: found.get(job.get("extends"), {}) | job for name, job in found.items() if not name.startswith(".")}
+
+
+def lines(file: str) -> list[str]:
+    """Every line of shell of a file."""
+
+    def walk(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                if key in ("script", "before_script", "run"):
+                    yield from [value] if isinstance(value, str) else value
+                else:
+                    yield from walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from walk(value)
+
+    return [re.sub(r"\$\{\{.*?\}\}", "X", line) for text in walk(parsed(file)) for line in text.splitlines()]
+
+
+def calls(program: str) -> list[tuple[str, ...]]:
+    """The words behind a program, of every call in both files."""
+    found = set()
+    for file in FILES:
+        for line in lines(file):
+            for part in re.split(r"&&|\|\||;", line):
+                words = shlex.split(part)
+                start = program.split()
+                for index in range(len(words)):
+                    if words[index : index + len(start)] == start:
+                        found.add(tuple(words[index + len(start) :]))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("words", calls("make"), ids=" ".join)
+def test_a_make_target_exists(words: tuple[str, ...]):
+    done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", calls("-m harness"), ids=" ".join)
+def test_a_harness_command_exists_with_its_options(words: tuple[str, ...]):
+    command = Commands().get_command(None, words[0])
+    assert command is not None
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words[1:] if word.startswith("-")} <= known
+
+
+@cache
+def pytest_help() -> str:
+    command = [sys.executable, "-m", "pytest", "--help"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("words", calls("-m pytest"), ids=" ".join)
+def test_an_option_of_pytest_exists(words: tuple[str, ...]):
+    assert words[0] == "suites"
+    for option in (word for word in words if word.startswith("-")):
+        spelled = option.replace("--junitxml", "--junit-xml")  # pytest takes both and tells of one
+        assert re.search(rf"(^|[\s,]){re.escape(spelled)}\b", pytest_help()), option
+
+
+@pytest.mark.parametrize("program", ["make", "-m harness", "-m pytest"])
+def test_there_are_calls(program: str):
+    assert calls(program)
+
+
+def test_scripts_exist_and_can_be_run():
+    found = {word for file in FILES for line in lines(file) for word in line.split() if word.startswith(".ci/")}
+    assert found == {".ci/warn"}
+    assert all(os.access(ROOT / script, os.X_OK) for script in found)
+
+
+def test_both_have_the_same_jobs():
+    gitlab, github = (set(jobs(file)) for file in FILES)
+    # Metrics, which are what the reference is for, are GitLab's alone.
+    assert gitlab - {"gate-reference"} == github
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_job_needs_and_extends_jobs_that_there_are(file: str):
+    for name, job in jobs(file).items():
+        needed = {one if isinstance(one, str) else one["job"] for one in job.get("needs", ())}
+        assert needed <= set(jobs(file)), name
+        assert job.get("extends", ".gpu") in (".gpu",), name
+        assert job.get("stage", "gpu") in parsed(FILES[0])["stages"], name
+
+
+def test_on_a_gpu_one_job_runs_at_a_time_and_only_what_cannot_be_told_is_forgiven_or_asked_again():
+    found = {name: job for name, job in jobs(FILES[0]).items() if job.get("tags") == ["gpu"]}
+    assert set(found) == ON_A_GPU
+    for name, job in found.items():
+        assert job["resource_group"] == "gpu", name
+        assert job["allow_failure"] == {"exit_codes": [3, 4]}, name
+        assert job["retry"] == {"max": 1, "exit_codes": [3]}, name
+    for name, job in jobs(FILES[1]).items():
+        if job["runs-on"] == ["self-hosted", "gpu"]:
+            assert name in ON_A_GPU
+            assert job.get("concurrency") == {"group": "gpu"} or job["strategy"]["max-parallel"] == 1, name
+
+
+@pytest.mark.parametrize(
+    ("codes", "ends", "asked"), [([0], 0, 1), ([1], 1, 1), ([2], 2, 1), ([4], 0, 1), ([3, 3], 0, 2), ([3, 2], 2, 2)]
+)
+def test_a_warning_forgives_3_and_4_and_asks_again_only_after_3(tmp_path: Path, codes: list, ends: int, asked: int):
+    script = f'echo >> log; n=$(wc -l < log); set -- {" ".join(map(str, codes))}; shift $((n - 1)); exit "$1"'
+    done = subprocess.run([ROOT / ".ci/warn", "sh", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == ends
+    assert len((tmp_path / "log").read_text().splitlines()) == asked
+    assert ("::warning::" in done.stdout) == (codes[-1] in (3, 4))
+
+
+def test_the_reports_that_are_collected_are_those_that_are_written(tmp_path: Path):
+    run, held = gate_run(tmp_path)
+    gated = of_run(run, HEADER, held, judge(run, HEADER, held))
+    written = {
+        path.name for path in (*write_gate(tmp_path, gated, Exit.CLEAN), *report.write_verify(tmp_path, run.records))
+    }
+    collected = {}
+    for job in jobs(FILES[0]).values():
+        for kind, path in job.get("artifacts", {}).get("reports", {}).items():
+            collected.setdefault(kind, set()).add(Path(path).name)
+    assert collected["metrics"] | collected["codequality"] | collected["junit"] - {"junit.xml"} <= written
+    for name, job in jobs(FILES[0]).items():
+        if "junit.xml" in str(job.get("artifacts", {})):
+            assert "--junitxml junit.xml" in str(job["script"]), name
+
+
+def test_a_report_of_one_run_is_not_met_by_those_of_other_jobs():
+    for name, job in jobs(FILES[0]).items():
+        if "results/runs/*/" in str(job.get("artifacts", {}).get("reports", {})):
+            brought = [one for one in job.get("needs", ()) if not isinstance(one, dict) or one.get("artifacts", True)]
+            assert not brought and (job.get("dependencies") == [] or job["stage"] == "verify"), name
+
+
+def test_what_is_exposed_has_a_name_of_its_own_and_a_plain_path():
+    exposed = [job["artifacts"] for job in jobs(FILES[0]).values() if "expose_as" in job.get("artifacts", {})]
+    assert exposed
+    for artifacts in exposed:
+        assert not any(sign in path for path in artifacts["paths"] for sign in "*$")
+        assert all(path.endswith("/") for path in artifacts["paths"])
+        assert re.fullmatch(r"[A-Za-z0-9 _-]+", artifacts["expose_as"])
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_host_and_no_path_of_a_machine_is_named(file: str):
+    assert not re.search(
+        r"https?://|registry|\.(com|org|net|io)\b|(?<![\w./}])/(home|root|work|mnt|data)/", (ROOT / file).read_text()
+    )
