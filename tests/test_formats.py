@@ -32,8 +32,9 @@ from harness.gate import Judgement, judge, outcome
 from harness.gate_report import of_lines, of_run, write_gate
 from harness.report import write_times
 from harness.runner.run_files import RunFiles, read_bench
+from harness.stats import Change
 from harness.suite import ROOT
-from harness.verdict import Performance
+from harness.verdict import Performance, Result, Verdict
 
 
 @pytest.fixture
@@ -222,3 +223,27 @@ def test_the_example_page_is_small_and_the_one_that_is_made_of_the_file_beside_i
     again = f"make it again: harness report {page.with_suffix('.jsonl').relative_to(ROOT)}"
     assert (page.read_text() == text) is True, again  # without pytest's comparison of two pages
     assert len(text) < 300_000
+
+
+def test_the_line_of_a_match_is_one_that_a_report_reads():
+    from harness.duel.judging import Finding, Samples
+    from harness.duel.match import Match
+    from harness.duel.run import record as line_of
+    from harness.suite import find_case
+
+    case = find_case("per_tensor/default/1024x2048/normal/graph")
+    change = Change(1.1, 1.09, 1.11)
+    finding = Finding(Performance.SLOWER, "proven", 55.0, 50.0, change, change, Change(1.0, 0.99, 1.01))
+    sides = {name: Samples([us] * 12, [1980.0] * 12) for name, us in (("head", 55.0), ("again", 55.1), ("base", 50.0))}
+    verified = Result(case.id, case.recipe, Verdict.PASS)
+    untimed = Finding(Performance.NOT_MEASURED, "it has no graph")
+    lines = [line_of(Match(case, finding, verified, sides)), line_of(Match(case, untimed, verified, {}))]
+    gated = of_lines(DUEL_HEADER, json.loads(json.dumps(lines)))
+    assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, change)
+    assert gated.judgements[1].change is None
+    gated = of_lines(DUEL_HEADER, lines[:1])
+    assert {name: side[case.id][0] for name, side in gated.samples.items()} == {
+        "base": 50,
+        "now": 55,
+        "now again": 55.1,
+    }
