@@ -1,7 +1,7 @@
 """What every ratio is taken against: timed in the same run, launched alike.
 
 A quantizer is held against the production training recipe on the same shape and input, a GEMM against cuBLAS on bf16
-operands of the same shape, with a bf16 output.
+operands of the same shape, with a bf16 output, and a pipeline against itself with that production recipe.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from dataclasses import replace
 
 from harness.case import Case
 from harness.clock import Clock
+from harness.pipeline import is_pipeline, terms
 from harness.suite import suite_of
 
 
 def baseline_of(case: Case) -> Case:
     """The production recipe on the case's shape and input; of a GEMM see `product`.
 
-    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike.
+    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike, and
+    a pipeline with its default flags by the same route.
     """
+    if is_pipeline(case):
+        return replace(case, flags=case.defaults.replace(route=case.flags.route))
     rows, cols = case.grouped.matrix if case.tensors else (case.rows, case.cols)
     defaults = suite_of("per_tensor").defaults
     flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
@@ -30,15 +34,21 @@ def baseline_id(case: Case) -> str:
 
     A grouped GEMM is held against one with the rows of all groups and a single B, which has as many terms.
     """
-    if not case.n:
+    if not against_library(case):
         return baseline_of(case).id
     return f"cublas/bf16/{case.rows}x{case.cols}x{case.n}/normal/{case.mode}"
 
 
-def baseline_first(case: Case) -> tuple[int, int, int, bool]:
-    """Sort key that puts the cases of a shape together, and before them the baseline they are compared with."""
+def against_library(case: Case) -> bool:
+    """Whether what the case is held against is `product`, and no case."""
+    return bool(case.n) and not is_pipeline(case)
+
+
+def baseline_first(case: Case) -> tuple[int, int, int, str, bool]:
+    """Sort key that puts the cases of a baseline together, by shape, and it before them."""
     shape = case if case.n else baseline_of(case)
-    return shape.elements, shape.rows, shape.cols, case.id != baseline_id(case)
+    problem = baseline_id(case).rpartition("/")[0]
+    return shape.elements, shape.rows, shape.cols, problem, case.id != baseline_id(case)
 
 
 def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None], int]:
@@ -65,5 +75,5 @@ def product_bytes(case: Case) -> int:
 
 
 def tflops(case: Case, microseconds: float) -> float:
-    """10^12 multiplications and additions a second, of a GEMM."""
-    return 2e-6 * case.terms / microseconds
+    """10^12 multiplications and additions a second, of a GEMM, or of all in a pipeline."""
+    return 2e-6 * terms(case) / microseconds

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness import stats
-from harness.baseline import baseline_id, baseline_of, product, product_bytes, tflops
+from harness.baseline import against_library, baseline_id, baseline_of, product, product_bytes, tflops
 from harness.case import Case
 from harness.clock import Clock, pilot, sample
 from harness.device import Device, Outcome
@@ -139,7 +139,7 @@ class Bench:
         return Timing(
             [seconds[i] for i in kept],
             sum(exposed[i] for i in kept),
-            bytes_moved(case, program.steps, expected.inputs, expected.fields),
+            bytes_moved(program.steps, expected.inputs, expected.fields),
             digest(program),
             [theirs[i] for i in kept] if theirs else [],
             [mhz[i] for i in kept],
@@ -172,7 +172,7 @@ class Bench:
         if name not in self._baselines:
             kept = [baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")]
             self._baselines = {key: value for key, value in self._baselines.items() if key in kept}
-            self._baselines[name] = self._product(case) if case.n else self._ready(baseline_of(case))
+            self._baselines[name] = self._product(case) if against_library(case) else self._ready(baseline_of(case))
         return self._baselines[name]
 
     def _product(self, case: Case) -> Baseline:
@@ -196,7 +196,7 @@ class Bench:
             self._judge(timed.outcomes(POISON), expected)
         except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
             return Baseline(why_not=str(error))
-        moved = bytes_moved(case, timed.program.steps, expected.inputs, expected.fields)
+        moved = bytes_moved(timed.program.steps, expected.inputs, expected.fields)
         return Baseline(timed.enqueue, timed.calls, moved)
 
     def _times(self, case: Case, timing: Timing, baseline: Baseline) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from harness.errors import ContractError, NotCapable
 from harness.grouped import MOST_TENSORS
 from harness.inputs import make
 from harness.interval import Demand, Interval
+from harness.pipeline import is_pipeline, stages
 from harness.tensor import Field
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
@@ -40,8 +41,16 @@ class Expectation:
 
 
 def oracle_of(recipe: str):
-    """The oracle module of a recipe's stem."""
-    return import_module(f"harness.oracles.{recipe}")
+    """The oracle module of a recipe's stem; of a pipeline the one that asks its stages'."""
+    name = f"harness.oracles.{recipe}"
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        from harness.suite import suite_of
+
+        if missing.name != name or not suite_of(recipe).file.pipeline:
+            raise
+        return import_module("harness.pipeline.oracle")
 
 
 def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expectation:
@@ -68,7 +77,10 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
     x: (rows, cols); of a group (elements,), every tensor drawn with its own extents and the seed plus its number
     act_input: in the same shape, only of a case with an activation: what went into it
     a, b, c, bias: of a GEMM, see `harness.operands`
+    x, w, ...: of a pipeline, for every stage that quantizes a tensor of its own, drawn with the stage's seed
     """
+    if is_pipeline(case):
+        return {stage.name: _draw(stage.case, stage.case.seed) for stage in stages(case) if stage.draws}
     if case.n:
         return operands.draw(case)
     made = {"x": _draw(case, case.seed)}
@@ -134,6 +146,15 @@ def ask_torch(
     if alone:  # nobody will ask for the sums, which are several times as large
         answers = {name: value.bounds if isinstance(value, Interval) else value for name, value in answers.items()}
     return {name: from_torch(value) for name, value in answers.items()}
+
+
+def fastest_device() -> str:
+    """Where torch answers soonest: `cuda` if it sees a GPU, else `cpu`."""
+    try:
+        import torch
+    except ImportError:
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def to_torch(array: np.ndarray):

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from harness.case import Case
 from harness.errors import CompileError
+from harness.pipeline import Stage, stages
 from harness.signature import KERNELS, CallParameter, Signature, read_signatures
 from harness.tensor import round_up
 
@@ -83,33 +84,45 @@ def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
 class Step:
     """One launch of a case: of a kernel, or, with the signature that stands for it, of a library.
 
-    scratch: parameter name to bytes, zero before the first launch and after the last
-    workspace: parameter name to bytes, with any contents before the first launch and after the last
+    stage: whose launch it is, with the case that has its flags, extents and numbers
+    scratch: name to bytes, zero before the first launch and after the last; names as the stage's arrays have them
+    workspace: name to bytes, with any contents before the first launch and after the last
     together: True if its blocks wait for each other, so that all of them must run at once
     """
 
     signature: Signature
+    stage: Stage
     scratch: Mapping[str, int] = field(default_factory=dict)
     workspace: Mapping[str, int] = field(default_factory=dict)
     together: bool = False
     library: bool = False
 
+    @property
+    def case(self) -> Case:
+        """Whose flags, extents and numbers the launch has."""
+        return self.stage.case
+
 
 def plan(
     case: Case,
     kernels: Path = KERNELS,
-    fits: Callable[[Signature], bool] = lambda signature: False,
+    fits: Callable[[Step], bool] = lambda step: False,
     suites: Path | None = None,
 ) -> tuple[Step, ...]:
     """The launches of a case in order, as its suite lists them, from the `.cu` files in `kernels`.
 
-    fits: whether the device runs all blocks of a kernel at once; the launches that depend on it are chosen by that
-    suites: the folder of the suite, if it is not this revision's
+    fits: whether the device runs all blocks of a launch at once; the launches that depend on it are chosen by that
+    suites: the folder of the suites that list launches, if it is not this revision's; stages are this one's
     Raises CompileError if the suite names a kernel that the `.cu` does not have.
     """
+    return tuple(step for stage in stages(case) if not stage.given for step in _steps(stage, kernels, fits, suites))
+
+
+def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Path | None) -> Iterator[Step]:
     from harness.device.library import SIGNATURES
     from harness.suite import SUITES, suite_of
 
+    case = stage.case
     signatures = read_signatures(case.recipe, kernels)
     launches = suite_of(case.recipe, suites or SUITES).launches(case)
     for launch in launches:
@@ -118,27 +131,29 @@ def plan(
                 f"{case.where or case.recipe}: {case.recipe}.cu has no kernel {launch.kernel!r}; "
                 f"it has {', '.join(signatures)}"
             )
-    together = [launch for launch in launches if launch.fits]
-    chosen = bool(together) and all(fits(signatures[launch.name]) for launch in together)
-    return tuple(
+    steps = [
         Step(
             SIGNATURES[launch.library] if launch.library else signatures[launch.name],
-            _sizes(launch.scratch, case),
-            _sizes(launch.workspace, case),
+            stage,
+            _sizes(launch.scratch, stage),
+            _sizes(launch.workspace, stage),
             together=bool(launch.fits),
             library=launch.library is not None,
         )
         for launch in launches
-        if launch.fits in (None, chosen)
-    )
+    ]
+    together = [step for step in steps if step.together]
+    chosen = bool(together) and all(fits(step) for step in together)
+    return (step for step, launch in zip(steps, launches, strict=True) if launch.fits in (None, chosen))
 
 
-def _sizes(sizes: Mapping[str, int | str], case: Case) -> dict[str, int]:
+def _sizes(sizes: Mapping[str, int | str], stage: Stage) -> dict[str, int]:
     from harness.suite.sizes import size_of
 
+    case = stage.case
     # A dense case is one tensor; what is a number of its own in the case counts. A GEMM's elements are its output's.
     extents = {"elements": math.prod(case.launched), "num_tensors": 1, **numbers(case)}
-    return {name: size_of(size, extents) for name, size in sizes.items()}
+    return {stage.key(name): size_of(size, extents) for name, size in sizes.items()}
 
 
 def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
@@ -167,16 +182,18 @@ def numbers(case: Case) -> dict[str, int | float]:
     return {**extents, **group, "seed": case.seed, "offset": case.philox_offset, **flags}
 
 
-def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | float | None]]:
+def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | float | None]]:
     """The type and value of each call parameter: an array, a number, or None for an absent optional pointer.
 
+    arrays: all of the case, by the names that they have there
     A parameter of type float takes integers, too. Raises CompileError for a parameter whose name nothing goes by, and
     for a number with a fraction where an integer is asked for.
     """
-    known = numbers(case)
+    known = numbers(step.case)
     for parameter in step.signature.call:
-        if parameter.pointer and parameter.name in arrays:
-            yield parameter.type, arrays[parameter.name]
+        key = step.stage.key(parameter.name)
+        if parameter.pointer and key in arrays:
+            yield parameter.type, arrays[key]
         elif parameter.pointer and parameter.optional:
             yield parameter.type, None
         elif not parameter.pointer and parameter.name in known:
@@ -184,7 +201,7 @@ def bind(step: Step, case: Case, arrays: Mapping[str, Array]) -> Iterator[tuple[
         else:
             names = ", ".join(arrays if parameter.pointer else known)
             raise CompileError(
-                f"{step.signature.where}: nothing binds to parameter {parameter.name!r} of "
+                f"{step.signature.where}: nothing binds to parameter {key!r} of "
                 f"{step.signature.name}; there are {names}"
             )
 

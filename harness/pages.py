@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+LAUNCHES = "launches"  # the one column of a table that counts
+
 
 def page(template: str, **content: Any) -> str:
     """The template of that name, filled."""
@@ -24,6 +26,8 @@ def number(value: float, column: str) -> str:
     """A number as tables show it: shares with one decimal, others with two or, from 100 on, one; else a dash."""
     if pd.isna(value):
         return "-"
+    if column == LAUNCHES:
+        return f"{value:.0f}"
     if column.endswith("%"):
         return f"{value:.1f}"
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from harness.errors import Exit
 from harness.formats.code_quality import write_code_quality
-from harness.pages import number, page, rows
+from harness.pages import LAUNCHES, number, page, rows
 from harness.plots.bars import bar_groups
 from harness.plots.heat import heat_maps
 from harness.plots.roofline import roofline_plot
@@ -25,8 +25,8 @@ _VERIFY_COLUMNS = (
     "verdict", "recipe", "flags", "shape", "input", "mode", "bytes_compared", "seconds", "device", "reason", "case_id",
 )  # fmt: skip
 _TIME_COLUMNS = (
-    "median_us", "q1_us", "q3_us", "min_us", "rounds", "relative_error", "exposed", "bytes", "gbps", "roofline_gbps",
-    "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "tflops",
+    "median_us", "q1_us", "q3_us", "min_us", "rounds", "relative_error", "exposed", "launches", "bytes", "gbps",
+    "roofline_gbps", "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "tflops",
     "measured",
 )  # fmt: skip
 _MODES = ("eager", "graph")
@@ -120,13 +120,14 @@ def bench_table(timed: Sequence[Record]) -> pd.DataFrame:
 def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
     """One row for what eager and graph have in common, with a column of each for time, % of copy and ratio.
 
-    And for TFLOP/s, if there is a GEMM.
+    And for TFLOP/s, if there is a GEMM; and one for the launches of a round, if they were counted.
     """
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in timed:
         named, times = _named(record), record["times"]
         problem = {key: named[key] for key in ("recipe", "flags", "shape", "input")}
-        row = rows.setdefault(tuple(problem.values()), problem | {"MB": times["bytes"] / 1e6})
+        shared = {"MB": times["bytes"] / 1e6, LAUNCHES: times.get("launches")}
+        row = rows.setdefault(tuple(problem.values()), problem | shared)
         mode = named["mode"]
         row[f"{mode} us"] = times["median_us"]
         row[f"{mode} %"] = times["roofline_percent"]
@@ -140,6 +141,9 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
     table = pd.DataFrame(rows.values(), columns=["recipe", "flags", "shape", "input", "MB", *columns])
     table[columns] = table[columns].astype(float)
     table.insert(7, "difference us", table["eager us"] - table["graph us"])
+    counted = [row[LAUNCHES] for row in rows.values()]
+    if any(counted):
+        table.insert(4, LAUNCHES, counted)
     return table
 
 
@@ -157,9 +161,10 @@ def bench_text(header: Header, timed: Sequence[Record], width: int) -> str:
     problems = pairs[["recipe", "flags", "shape", "input"]].agg("/".join, axis=1)
     table = Table("case", box=None, pad_edge=False)
     table.columns[0].overflow = "fold"
-    for column in pairs.columns[5:]:
+    shown = pairs.drop(columns=["recipe", "flags", "shape", "input", "MB"])
+    for column in shown.columns:
         table.add_column(column, justify="right")
-    for problem, row in zip(problems, pairs.iloc[:, 5:].itertuples(index=False), strict=True):
+    for problem, row in zip(problems, shown.itertuples(index=False), strict=True):
         table.add_row(problem, *row)
     console = Console(width=max(width, 140), highlight=False, color_system=None, markup=False)
     with console.capture() as capture:
@@ -187,7 +192,8 @@ def facts_of(header: Header) -> dict[str, str]:
         "columns": "MB: read + written; us: median time; difference: eager - graph; %: of the copy roofline; x: times "
         "as fast as the baseline, per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of "
         "its size), input and mode in this run, in turns with it; of a GEMM it is cuBLAS, bf16 in and out, on the same "
-        "shape and in the same mode; base %: of the baseline",
+        "shape and in the same mode; of a pipeline it is that pipeline with per_tensor throughout, rht and sr as in "
+        "production, by the same route; base %: of the baseline; launches: of kernels and library calls in one round",
         "published, on another chip against another baseline, as times of this baseline's": (
             "per_token 0.49-0.77, with rht 0.59-0.88 (Transformer Engine pull request 3045); grouped 0.41-0.77 and "
             "0.50-0.94 (2743); 1 / x is what compares with them"

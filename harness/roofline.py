@@ -8,7 +8,6 @@ from statistics import median
 
 import numpy as np
 
-from harness.case import Case
 from harness.clock import Clock, pilot, sample
 from harness.launch import Step, bind
 from harness.tensor import Field
@@ -25,9 +24,7 @@ class _Own:
     nbytes: int = 0
 
 
-def bytes_moved(
-    case: Case, steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
-) -> int:
+def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> int:
     """Bytes read plus bytes written: each launch moves each array its pointers are bound to once, its own memory
     excepted, and an array that it changes in place twice.
 
@@ -36,7 +33,7 @@ def bytes_moved(
     total = 0
     for step in steps:
         arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], _Own())}
-        for parameter, (_, value) in zip(step.signature.call, bind(step, case, arrays), strict=True):
+        for parameter, (_, value) in zip(step.signature.call, bind(step, arrays), strict=True):
             total += getattr(value, "nbytes", 0) * (2 if parameter.in_place else 1)
     return total
 

@@ -15,6 +15,7 @@ from harness.diagnosis.trace import trace
 from harness.errors import CompileError, NotCapable, UsageError
 from harness.expectation import expect, high_precision
 from harness.launch import Launch, Step, bind, numbers, plan
+from harness.pipeline import Stage
 from harness.roofline import bytes_moved
 from harness.signature import CallParameter
 from harness.suite import find_case
@@ -111,7 +112,7 @@ def test_a_kernel_may_ask_for_m_k_n_and_fractions():
         "M": 48, "K": 80, "N": 32, "alpha": 0.75, "beta": 0.5, "a_e4m3_max": 448,
     }  # fmt: skip
     assert "rows" not in known
-    bound = list(bind(plan(CASE)[0], replace(CASE, flags=CASE.flags.replace(alpha=-2)), _arrays()))
+    bound = list(bind(plan(replace(CASE, flags=CASE.flags.replace(alpha=-2)))[0], _arrays()))
     assert bound[-7:] == [
         ("int", 48), ("int", 32), ("int", 80), ("float", -2.0), ("float", 0.5), ("int", 448), ("int", 448),
     ]  # fmt: skip
@@ -125,11 +126,12 @@ def _arrays():
 
 def test_a_fraction_does_not_become_an_integer():
     signature = plan(CASE)[0].signature
-    step = Step(replace(signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),)))
+    asking = replace(signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),))
+    step = Step(asking, Stage("", CASE))
     with pytest.raises(
         CompileError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 0.75; take it as"
     ):
-        list(bind(step, CASE, {}))
+        list(bind(step, {}))
 
 
 def test_sizes_are_over_the_extents_of_the_product(tmp_path):
@@ -146,7 +148,7 @@ def test_an_array_that_is_changed_in_place_moves_twice():
     amaxes = 4 * (16 + 256)
     steps = plan(case)
     assert [parameter.name for step in steps for parameter in step.signature.call if parameter.in_place] == ["output"]
-    assert bytes_moved(case, steps, expected.inputs, expected.fields) == operands + amaxes + 3 * 2 * 16 * 256
+    assert bytes_moved(steps, expected.inputs, expected.fields) == operands + amaxes + 3 * 2 * 16 * 256
 
 
 def test_what_a_product_costs():

@@ -211,7 +211,7 @@ def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):
     case = toy.case()
     (step,) = plan(case, toy.kernels)
     arrays = {"input": "x", "tensor_offsets": "o", "first_dims": "f", "last_dims": "l", "rowwise_amax": "a"}
-    bound = dict(zip([parameter.name for parameter in step.signature.call], bind(step, case, arrays), strict=True))
+    bound = dict(zip([parameter.name for parameter in step.signature.call], bind(step, arrays), strict=True))
     assert bound["tensor_offsets"] == ("i64", "o")
     assert [bound[name] for name in ("num_tensors", "rows", "cols")] == [("int", 3), ("i64", 384), ("i64", 512)]
     assert "num_tensors" not in numbers(baseline_of(case))
@@ -221,7 +221,7 @@ def test_bytes_moved_are_those_of_every_array(toy: Toy):
     case = toy.case()
     expected = expect(case)
     steps: tuple[Step, ...] = plan(case, toy.kernels)
-    assert bytes_moved(case, steps, expected.inputs, expected.fields) == 2 * case.elements + 8 * (4 + 3 + 3) + 4 * 3
+    assert bytes_moved(steps, expected.inputs, expected.fields) == 2 * case.elements + 8 * (4 + 3 + 3) + 4 * 3
 
 
 def test_the_baseline_of_a_group_is_one_dense_tensor_of_its_size(toy: Toy):

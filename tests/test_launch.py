@@ -6,6 +6,7 @@ import pytest
 
 from harness.errors import CompileError
 from harness.launch import Launch, Step, bind, own_memory, plan, read_launch
+from harness.pipeline import Stage
 from harness.signature import read_signatures
 from harness.suite import find_case
 
@@ -43,19 +44,20 @@ def test_a_kernel_without_geometry_says_what_to_write():
 
 def test_arguments_are_bound_by_name_in_the_order_of_the_signature():
     step = next(step for step in plan(CASE) if step.signature.name == "per_tensor_amax")
-    bound = list(bind(step, CASE, {"input": "x", "rowwise_amax": "a", "amax_state": "s"}))
+    bound = list(bind(step, {"input": "x", "rowwise_amax": "a", "amax_state": "s"}))
     assert bound == [("Dtype", "x"), ("float", "a"), ("float", None), ("GridMax", "s"), ("int", 48), ("int", 80)]
 
 
 def test_launches_that_use_a_name_share_the_largest_of_its_sizes():
     signature = read_signatures("per_tensor")["per_tensor_amax"]
-    steps = [Step(signature, {"a": 16, "b": 8}), Step(signature, {"a": 4}, {"c": 2}), Step(signature, {}, {"c": 3})]
+    sizes = [({"a": 16, "b": 8},), ({"a": 4}, {"c": 2}), ({}, {"c": 3})]
+    steps = [Step(signature, Stage("", CASE), *own) for own in sizes]
     assert own_memory(steps) == ({"a": 16, "b": 8}, {"c": 3})
 
 
 def test_a_parameter_nothing_goes_by_is_named():
-    step = Step(read_signatures("per_tensor")["per_tensor_amax"])
+    step = Step(read_signatures("per_tensor")["per_tensor_amax"], Stage("", CASE))
     with pytest.raises(
         CompileError, match=r"nothing binds to parameter 'input' of per_tensor_amax; there are rowwise_amax"
     ):
-        list(bind(step, CASE, {"rowwise_amax": "a"}))
+        list(bind(step, {"rowwise_amax": "a"}))

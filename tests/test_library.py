@@ -125,7 +125,7 @@ def test_a_launch_binds_the_library_by_the_names_of_its_arguments(cublas):
     step = plan(CASE)[1]
     arrays = {name: f"<{name}>" for name in own_memory(plan(CASE))[1]}
     assert step.library
-    assert [value for _, value in bind(step, CASE, arrays)] == ["<a_decoded>", "<b_decoded>", "<acc>", 128, 128, 256]
+    assert [value for _, value in bind(step, arrays)] == ["<a_decoded>", "<b_decoded>", "<acc>", 128, 128, 256]
     a, b, acc = np.ones((128, 128), BF16), np.full((256, 128), 2, BF16), np.zeros((128, 256), np.float32)
     library.call_of("cublas_gemm")(*(x.ctypes.data for x in (a, b, acc)), 128, 128, 256)
     assert (acc == 256).all()

@@ -210,3 +210,13 @@ def test_a_folder_without_a_readable_run_is_one_sentence(
         main(["report", str(tmp_path)])
     assert ended.value.code == Exit.USAGE
     assert re.match(r"error: \S+journal.jsonl (cannot be read|is not what a run writes): ", capsys.readouterr().err)
+
+
+def test_launches_are_a_column_where_they_were_counted():
+    timed = [one for one in TIMED if one["times"]]
+    assert "launches" not in report.pair_table(timed).columns
+    counted = [one | {"times": one["times"] | {"launches": 5}} for one in timed[:1]]
+    pairs = report.spelled(report.pair_table([*counted, *timed[1:]]))
+    assert list(pairs.columns[3:6]) == ["input", "launches", "MB"]
+    assert pairs["launches"][0] == "5"
+    assert "launches" in report.bench_text(HEADER, counted, 140)

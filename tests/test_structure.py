@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.compile import include_closure
-from harness.suite import ROOT
+from harness.suite import ROOT, load_suites
 
 KERNELS = ROOT / "harness" / "kernels"
 ORACLES = ROOT / "harness" / "oracles"
@@ -37,7 +37,11 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def test_a_recipe_is_a_kernel_a_suite_and_an_oracle():
-    assert sorted(path.stem for path in (ROOT / "suites").glob("*.yaml")) == RECIPES
+    """A pipeline is a suite alone: its stages are other recipes."""
+    suites = load_suites()
+    assert [suite.recipe for suite in suites if not suite.file.pipeline] == RECIPES
+    pipelines = {suite.recipe for suite in suites if suite.file.pipeline}
+    assert pipelines & {path.stem for folder in (KERNELS, ORACLES) for path in folder.iterdir()} == set()
     assert set(RECIPES) <= {path.stem for path in ORACLES.glob("*.py")}
 
 

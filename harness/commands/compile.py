@@ -62,12 +62,12 @@ def instantiations(sets: tuple[str, ...], arches: tuple[str, ...]) -> list[Job]:
     for suite in load_suites():
         for name in sets or suite.sets:
             for case in suite.cases(name) if name in suite.sets else ():
-                for step in (*plan(case), *plan(case, fits=lambda signature: True)):
+                for step in (*plan(case), *plan(case, fits=lambda step: True)):
                     if step.library:
                         continue
-                    expression = instantiation(step.signature, case.flags)
+                    expression = instantiation(step.signature, step.case.flags)
                     for arch in arches:
-                        jobs.setdefault((expression, arch), Job(step.signature, case.flags, arch))
+                        jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
     return list(jobs.values())
 
 

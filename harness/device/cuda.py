@@ -19,8 +19,8 @@ from harness.device import Outcome, library
 from harness.device.memory import Guarded, Memory, upload
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.interval import Demand, Interval, inside
-from harness.launch import bind, own_memory, plan
-from harness.signature import KERNELS, Signature
+from harness.launch import Step, bind, own_memory, plan
+from harness.signature import KERNELS
 from harness.suite import SUITES
 from harness.tensor import Field
 
@@ -171,17 +171,21 @@ class CudaProgram:
         self.case = case
         self.memory = memory
 
-        def compiled(signature: Signature) -> Compiled:
-            return compile_kernel(signature, case.flags, target)
+        def compiled(step: Step) -> Compiled:
+            return compile_kernel(step.signature, step.case.flags, target)
 
-        def fits(signature: Signature) -> bool:
-            kernel = compiled(signature)
-            blocks = math.prod(kernel.launch.grid(case, device.multiprocessors))
+        def fits(step: Step) -> bool:
+            kernel = compiled(step)
+            blocks = math.prod(kernel.launch.grid(step.case, device.multiprocessors))
             return blocks <= device.multiprocessors * blocks_per_sm(kernel)
 
         self.steps = plan(case, device.kernels, fits, device.suites)
-        self.kernels = tuple(compiled(step.signature) for step in self.steps if not step.library)
-        self.grids = tuple(kernel.launch.grid(case, device.multiprocessors) for kernel in self.kernels)
+        own = [step for step in self.steps if not step.library]
+        self.kernels = tuple(map(compiled, own))
+        self.grids = tuple(
+            kernel.launch.grid(step.case, device.multiprocessors)
+            for step, kernel in zip(own, self.kernels, strict=True)
+        )
         self.libraries = tuple(f"{s.signature.name} of {library.version()}" for s in self.steps if s.library)
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
@@ -254,7 +258,7 @@ class CudaProgram:
         arrays = {**self.memory.inputs, **{name: it.payload for name, it in guarded.items()}, **self.scratch}
         kernels = iter(zip(self.kernels, self.grids, strict=True))
         for step in self.steps:
-            bound = list(bind(step, self.case, arrays))
+            bound = list(bind(step, arrays))
             if step.library:
                 given = (value if isinstance(value, int) else value.data.ptr for _, value in bound)
                 yield partial(library.call_of(step.signature.name), *given)

@@ -18,7 +18,7 @@ from harness.device import Outcome
 from harness.errors import AccessError, NotCapable
 from harness.interval import Demand, Interval, inside
 from harness.launch import Step, bind, own_memory, plan
-from harness.signature import KERNELS, Signature
+from harness.signature import KERNELS
 from harness.tensor import Field
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
@@ -45,13 +45,11 @@ class EmulatorDevice:
 
     def admit(self, case: Case) -> None:
         """Graphs, libraries and large tensors need a GPU."""
-        from harness.suite import suite_of
-
         if case.mode not in self.modes:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
-        for launch in suite_of(case.recipe).launches(case):
-            if launch.library:
-                raise NotCapable(f"capability: {launch.library} is machine code of a library, which needs a GPU")
+        for step in plan(case, self.kernels):
+            if step.library:
+                raise NotCapable(f"capability: {step.signature.name} is machine code of a library, which needs a GPU")
         if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
         if case.terms > MOST_TERMS:
@@ -92,15 +90,16 @@ class EmulatedProgram:
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
 
-        def compiled(signature: Signature) -> Compiled:
-            return compile_kernel(signature, case.flags, ptx_of(target))
+        def compiled(step: Step) -> Compiled:
+            return compile_kernel(step.signature, step.case.flags, ptx_of(target))
 
-        def fits(signature: Signature) -> bool:
-            launch = compiled(signature).launch
-            return math.prod(launch.grid(case, device.multiprocessors)) <= launch.blocks_per_sm * device.multiprocessors
+        def fits(step: Step) -> bool:
+            launch = compiled(step).launch
+            blocks = math.prod(launch.grid(step.case, device.multiprocessors))
+            return blocks <= launch.blocks_per_sm * device.multiprocessors
 
         self.steps = plan(case, device.kernels, fits)
-        self.kernels = tuple(compiled(step.signature) for step in self.steps)
+        self.kernels = tuple(map(compiled, self.steps))
 
     def run(self, poison: int, turn: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report."""
@@ -124,12 +123,12 @@ class EmulatedProgram:
         )
 
     def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, emulator.Buffer]) -> None:
-        arguments = [0 if value is None else value for _, value in bind(step, self.case, arrays)]
+        arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         try:
             emulator.launch(
                 _module(compiled.ptx_path),
                 compiled.symbol,
-                grid=compiled.launch.grid(self.case, self.device.multiprocessors),
+                grid=compiled.launch.grid(step.case, self.device.multiprocessors),
                 block=(compiled.launch.threads, 1, 1),
                 args=arguments,
             )

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.case import Case
+from harness.diagnosis import one_stage
 from harness.diagnosis.classify import cause_of
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import Difference, compare, first_input
 from harness.diagnosis.evidence import Evidence
+from harness.diagnosis.one_stage import writer
 from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.diagnosis.permitted import beyond, resolved
 from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps, unpacked
 from harness.interval import Interval
+from harness.pipeline import Stage
 
 if TYPE_CHECKING:
     from harness.expectation import Expectation
@@ -55,7 +58,10 @@ def render(
     if not evidence.differences:
         return f"no byte differs in {case.id} on {target}"
     lines = [f"{verdict}  {case.id}  on {target}", *_fields(evidence)]
-    tensor = ""
+    tensor, stage = "", writer(case, evidence.root)
+    if stage.name:
+        lines.append(_labelled("stage", one_stage.spelled(stage)))
+        evidence = _of_stage(evidence, stage)
     if case.tensors and evidence.comparable:
         number = holder(evidence.field, _memory_order(evidence))
         lines.append(_labelled("group" if case.n else "tensor", f"{spelled(case, number)}; the first is 0"))
@@ -70,11 +76,11 @@ def render(
         if found.kind == "bytes":
             lines += _block(evidence, found)
         lines.append(_labelled("cause", str(cause_of(evidence))))
-        where = f"{tensor} --field {evidence.root} --at {at[0]},{at[1]}"
+        where = f"{tensor} --field {stage.key(evidence.root)} --at {at[0]},{at[1]}"
         lines.append(_labelled("trace", f"harness trace '{case.id}'{where}"))
     else:
         lines.append(_labelled("cause", str(cause_of(evidence))))
-        lines.append(_labelled("trace", f"harness trace '{case.id}' --field {evidence.root}"))
+        lines.append(_labelled("trace", f"harness trace '{case.id}' --field {stage.key(evidence.root)}"))
     lines.append(_labelled("reproduce", f"make verify CASE='{case.id}'"))
     return "\n".join(lines)
 
@@ -114,6 +120,19 @@ def _of_tensor(e: Evidence, number: int) -> Evidence:
         tuple(cut(e.fields, run, number) for run in e.runs),
         e.poisons,
         cut(e.fields, e.intervals, number),
+    )
+
+
+def _of_stage(e: Evidence, stage: Stage) -> Evidence:
+    """The evidence about one stage of a pipeline, as that of a case of its recipe on what the contract gives it."""
+    return Evidence(
+        stage.case,
+        one_stage.inputs(stage, e.tensors, e.expected),
+        stage.own(e.fields),
+        stage.own(e.expected),
+        tuple(stage.own(run) for run in e.runs),
+        e.poisons,
+        stage.own(e.intervals),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.case import Case
-from harness.diagnosis import one_tensor
+from harness.diagnosis import one_stage, one_tensor
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
@@ -33,7 +33,7 @@ def trace(
     """The block that holds one element, as text.
 
     field: an output of the case, which decides the direction; the first if None
-    at: (row, col) of an element of the high-precision tensor
+    at: (row, col) of an element of the high-precision tensor, in a pipeline of that of the stage that writes the field
     tensor: which tensor of a group, the first being 0
     kernel: what a kernel wrote, by field; its column is empty without
     inputs: what the kernel read, by parameter; made from the case if None
@@ -48,10 +48,12 @@ def trace(
         one_tensor.require_elements(case, tensor)
     elif tensor:
         raise UsageError(f"{case.id} has one tensor; tensor {tensor} is one of a group")
-    rows, cols = case.launched_parts[tensor] if case.tensors else case.launched
+    stage = one_stage.writer(case, name)
+    rows, cols = case.launched_parts[tensor] if case.tensors else stage.case.launched
     if not (0 <= at[0] < rows and 0 <= at[1] < cols):
-        what = "output" if case.n else "tensor"
-        raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {case.id}")
+        what = "output" if stage.case.n else "tensor"
+        of = f"stage {stage.name} of {case.id}" if stage.name else case.id
+        raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {of}")
     inputs = make_inputs(case) if inputs is None else inputs
     witnesses = {
         "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.work <= NUMPY_LARGEST else None,
@@ -59,8 +61,14 @@ def trace(
         "kernel": kernel,
     }
     asked = {who: said for who, said in witnesses.items() if said is not None}
-    alone = case
+    title, alone = name, stage.case
+    if stage.name:
+        title = f"stage {one_stage.spelled(stage)}: {name}"
+        inputs = one_stage.inputs(stage, inputs, next(iter(asked.values())))
+        asked = {who: stage.own(said) for who, said in asked.items()}
+        fields, name = stage.own(fields), name.removeprefix(stage.key(""))
     if case.tensors:
+        title = f"tensor {one_tensor.spelled(case, tensor)}: {name}"
         alone = case.dense(tensor)
         inputs = one_tensor.inputs(case, inputs, tensor)
         asked = {who: one_tensor.cut(fields, said, tensor) for who, said in asked.items()}
@@ -72,15 +80,14 @@ def trace(
         tables = _decoding(spot, steps, inputs)
     elif steps is not None:
         tables = _encoding(spot, steps, side, inputs)
-    elif case.n:
+    elif alone.n:
         tables = [_product(spot, alone, inputs), _element(spot, at)]
     else:
         tables = _entries(spot)
     place = f"block {spot.block} of line {spot.line}, from input {list(at)}"
-    if case.n:
+    if alone.n:
         place = f"row {at[0]} of A by row {at[1]} of B, summed in order"
-    which = f"tensor {one_tensor.spelled(case, tensor)}: " if case.tensors else ""
-    return rendered((case.id, f"{which}{name}: {place}"), spot.witnesses, tables)
+    return rendered((case.id, f"{title}: {place}"), spot.witnesses, tables)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import get_args
 
 from harness import operands
 from harness.case import Case, Flags, FlagValue, spell
-from harness.errors import SuiteError, UsageError
+from harness.errors import ContractError, SuiteError, UsageError
+from harness.pipeline import resolved
 from harness.suite import check as suite_check
-from harness.suite import cover, shapes
+from harness.suite import cover, flag_values, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest, parse
 from harness.suite.yaml_lines import Document, read
 
@@ -58,7 +59,7 @@ class Suite:
         return tuple(
             launch
             for launch in self.file.launches
-            if suite_check.holds(launch.when, case.flags) and launch.takes(case.rows)
+            if flag_values.holds(launch.when, case.flags) and launch.takes(case.rows)
         )
 
     def cases(self, set_name: str) -> tuple[Case, ...]:
@@ -126,12 +127,27 @@ class Suite:
             defaults=self.defaults,
             where=where,
         )
-        if not self.launches(case):
+        if self.file.pipeline:
+            drawn = self._drawn(case, where)
+        elif self.launches(case):
+            drawn = operands.drawn(case)
+        else:
             raise SuiteError(where or self.name, f"no launch of this recipe applies to {case.id}")
-        problem = shapes.tensor_problem(input_name, operands.drawn(case))
+        problem = shapes.tensor_problem(input_name, drawn)
         if problem:
             raise SuiteError(where or self.name, problem)
         return case
+
+    def _drawn(self, case: Case, where: str) -> tuple[tuple[int, int], ...]:
+        """(rows, cols) of the tensors that the stages of a pipeline quantize, which must fit each other."""
+        from harness.pipeline.oracle import refuse_stages
+
+        try:
+            made = resolved(case, self.file.pipeline)
+            refuse_stages(case, made)
+        except ContractError as error:
+            raise SuiteError(where or self.name, str(error)) from None
+        return tuple((stage.case.rows, stage.case.cols) for stage in made if stage.draws)
 
     def find(self, case_id: str) -> Case:
         """The case an id stands for, whether or not a set holds it. Raises UsageError with the nearest choice."""
@@ -151,13 +167,13 @@ class Suite:
 
     def flag(self, name: str, text: str) -> FlagValue:
         """A flag's value from the way ids and command lines spell it; UsageError if there is none."""
-        problem = suite_check.flag_problem(self.file, name)
+        problem = flag_values.flag_problem(self.file, name)
         if problem:
             raise UsageError(problem)
         for value in self.file.axes[name]:
             if spell(value) == text or (isinstance(value, int) and _integer(text) == value):
                 return value
-        raise UsageError(suite_check.value_problem(self.file, name, text) or f"{name} has no '{text}'")
+        raise UsageError(flag_values.value_problem(self.file, name, text) or f"{name} has no '{text}'")
 
     def _flags(self, case_id: str, variant: str) -> dict[str, FlagValue]:
         flags = dict(self.defaults)
@@ -187,7 +203,9 @@ def load_suite(path: Path) -> Suite:
 
 def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
     """The given suites, or all of `suites/*.yaml`, in order of name."""
-    return [load_suite(path) for path in (sorted(SUITES.glob("*.yaml")) if paths is None else paths)]
+    if paths is None:
+        return [suite_of(path.stem) for path in sorted(SUITES.glob("*.yaml"))]
+    return [load_suite(path) for path in paths]
 
 
 @cache

@@ -10,18 +10,13 @@ from pathlib import Path
 
 from harness.case import FlagValue, spell
 from harness.errors import SuiteError
-from harness.suite import shapes
+from harness.suite import flag_values, pipelines, shapes
 from harness.suite.schema import Block, Launch, SuiteFile, nearest
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_problem
 from harness.suite.yaml_lines import Document, Route
 
 REQUIRED_SETS = ("smoke", "full", "bench")
 OTHERS = "others"
-
-
-def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue]) -> bool:
-    """Whether every flag of `when` is among `flags` and has one of its values."""
-    return all(flag in flags and _position(flags[flag], values) is not None for flag, values in when.items())
 
 
 def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
@@ -33,7 +28,7 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
 
 def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
     """Why these flags are excluded, or None if they are legal; flags may be missing."""
-    return next((exclusion.because for exclusion in file.exclude if holds(exclusion.when, flags)), None)
+    return next((exclusion.because for exclusion in file.exclude if flag_values.holds(exclusion.when, flags)), None)
 
 
 def check(file: SuiteFile, document: Document, stem: str, root: Path) -> None:
@@ -50,11 +45,12 @@ def _problems(file: SuiteFile, stem: str, root: Path) -> Iterator[tuple[Route, s
         yield from _axis_problems(flag, values)
     yield ("axes",), shapes.axes_problem(file)
     for index, exclusion in enumerate(file.exclude):
-        yield from _values_problems(file, ("exclude", index, "when"), exclusion.when)
+        yield from flag_values.problems(file, ("exclude", index, "when"), exclusion.when)
     for index, launch in enumerate(file.launches):
-        yield from _values_problems(file, ("launches", index, "when"), launch.when)
+        yield from flag_values.problems(file, ("launches", index, "when"), launch.when)
         yield from _memory_problems(file, ("launches", index), launch)
         yield ("launches", index, "library"), _library_problem(launch)
+    yield from pipelines.problems(file)
     for name in REQUIRED_SETS:
         if name not in file.sets:
             yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
@@ -67,7 +63,7 @@ def _axis_problems(flag: str, values: Sequence[FlagValue]) -> Iterator[tuple[Rou
     if flag == OTHERS:
         yield ("axes", flag), f"a flag cannot be called '{OTHERS}': sets use that word for all flags they do not name"
     for index, value in enumerate(values):
-        if _position(value, values[:index]) is not None:
+        if flag_values.position(value, values[:index]) is not None:
             yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"
 
 
@@ -96,33 +92,12 @@ def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> 
         if others != ["default"]:
             yield (*route, "axes", OTHERS), f"{OTHERS} is '{spell(others[0])}'; the only choice is default"
         named = {flag: values for flag, values in block.axes.items() if flag != OTHERS}
-        yield from _values_problems(file, (*route, "axes"), named)
+        yield from flag_values.problems(file, (*route, "axes"), named)
     for index, shape in enumerate(block.shapes):
         problem = shapes.block_problem(file, block_axes(file, block), lambda flags: refusal(file, flags), shape)
         yield (*route, "shapes", index), problem
     for index, name in enumerate(block.inputs):
         yield (*route, "inputs", index), input_problem(name, root)
-
-
-def _values_problems(
-    file: SuiteFile, route: Route, when: Mapping[str, Sequence[FlagValue]]
-) -> Iterator[tuple[Route, str | None]]:
-    for flag, values in when.items():
-        yield (*route, flag), flag_problem(file, flag)
-        for index, value in enumerate(values):
-            yield (*route, flag, index), value_problem(file, flag, value)
-
-
-def flag_problem(file: SuiteFile, flag: str) -> str | None:
-    """Unless the recipe has this flag."""
-    return None if flag in file.axes else f"{file.recipe} has no flag '{flag}'{nearest(flag, file.axes)}"
-
-
-def value_problem(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
-    """Unless the axis of a flag has this value; the flag must exist."""
-    if _position(value, file.axes[flag]) is not None:
-        return None
-    return f"flag {flag} has no value '{spell(value)}'{nearest(value, file.axes[flag])}"
 
 
 def input_problem(name: str, root: Path) -> str | None:
@@ -138,12 +113,4 @@ def input_problem(name: str, root: Path) -> str | None:
     if not path.is_file():
         others = sorted(str(other.relative_to(root)) for other in path.parent.glob("*") if other.is_file())
         return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"
-    return None
-
-
-def _position(value: FlagValue, values: Sequence[FlagValue]) -> int | None:
-    # `1 == True` in Python, but not in a suite.
-    for index, candidate in enumerate(values):
-        if type(candidate) is type(value) and candidate == value:
-            return index
     return None

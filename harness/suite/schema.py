@@ -97,6 +97,38 @@ class Launch(_Part):
         return few_enough and (self.rows_above is None or rows > self.rows_above)
 
 
+class Stage(_Part):
+    """One recipe of a pipeline, at work on one tensor, or on two that earlier stages quantized."""
+
+    stage: Name
+    """What its arrays are called by: the tensor `x`, which is drawn from the input, and `x.rowwise_data`, ..."""
+    recipe: Name
+    """The suite whose launches it makes: a quantizer, or a GEMM."""
+    when: dict[Name, Values] = {}
+    """The flags of the pipeline for which there is this stage; always, if absent."""
+    flags: dict[Name, Value] = {}
+    """Flags of its recipe. One that is absent has the value of the pipeline's flag of that name, or its default."""
+    extents: list[Literal["M", "K", "N"]] = Field(min_length=2, max_length=3)
+    """Its rows and cols in terms of the pipeline's M, K and N; of a GEMM, its own M, K and N in terms of them."""
+    a: Name | None = None
+    """Of a GEMM: the stage whose copy is its operand A; the flag `layout` says which copy."""
+    b: Name | None = None
+    """The same of B."""
+    given: bool = False
+    """Whether what it writes is there beforehand: made by an oracle, an input of the pipeline, and not timed."""
+
+    @model_validator(mode="after")
+    def _operands(self) -> Stage:
+        if (self.a is None) != (self.b is None):
+            raise ValueError("a stage has both operands, 'a' and 'b', or neither")
+        if len(self.extents) != (2 if self.a is None else 3):
+            right = "two extents, as [M, K]" if self.a is None else "three extents, as [M, K, N]"
+            raise ValueError(f"a stage {'with' if self.a else 'without'} operands has {right}")
+        if self.a is not None and self.given:
+            raise ValueError("only a quantized tensor can be given, not a product")
+        return self
+
+
 class Block(_Part):
     """Some of the cases of a set."""
 
@@ -126,20 +158,31 @@ class SuiteFile(_Part):
     contract: str = Field(min_length=1)
     """The section of the byte contract that the recipe implements."""
     multiple_of: Extent = 16
-    """Rows and cols are multiples of this; of a GEMM, K and N."""
+    """Rows and cols are multiples of this; of a GEMM, K and N; of a pipeline, M as well."""
     gemm: bool = False
     """Whether the recipe multiplies two quantized tensors, (M, K) by (N, K) transposed."""
     axes: dict[Name, Annotated[list[Value], Field(min_length=1)]]
     """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
     exclude: list[Exclusion] = []
     """Illegal combinations, as data."""
-    launches: list[Launch] = Field(min_length=1)
+    launches: list[Launch] = []
     """The kernels, in order."""
+    pipeline: list[Stage] = []
+    """In place of launches: stages of other recipes, in order. Such a suite has neither a kernel nor an oracle of its
+    own. Its shapes are [M, K, N], all of them multiples."""
     sets: dict[Name, Annotated[list[Block], Field(min_length=1)]] = Field(min_length=1)
     """Named lists of cases; `smoke`, `full` and `bench` are always there."""
 
+    @model_validator(mode="after")
+    def _one_of_two(self) -> SuiteFile:
+        if bool(self.launches) == bool(self.pipeline):
+            raise ValueError("a suite has either the key 'launches' or the key 'pipeline', and something in it")
+        if self.pipeline and not self.gemm:
+            raise ValueError("the shapes of a pipeline are those of a product, [M, K, N]; add `gemm: true`")
+        return self
 
-_PARTS: dict[str, type[BaseModel]] = {"exclude": Exclusion, "launches": Launch, "sets": Block}
+
+_PARTS: dict[str, type[BaseModel]] = {"exclude": Exclusion, "launches": Launch, "pipeline": Stage, "sets": Block}
 
 
 def nearest(word: object, choices: Iterable[object]) -> str:

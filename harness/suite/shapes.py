@@ -57,9 +57,9 @@ def canonical(shape: str) -> str:
     return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
 
 
-def shape_problem(shape: Sequence[int], multiple_of: int) -> str | None:
-    """Unless both extents are positive multiples; of three, M need only be positive."""
-    multiples = (multiple_of, multiple_of) if len(shape) == 2 else (1, multiple_of, multiple_of)
+def shape_problem(shape: Sequence[int], multiple_of: int, any_m: bool = True) -> str | None:
+    """Unless both extents are positive multiples; of three, M need only be positive, unless `any_m` is false."""
+    multiples = [1 if len(shape) == 3 and any_m else multiple_of, *[multiple_of] * (len(shape) - 1)]
     axes = ("rows", "cols") if len(shape) == 2 else "MKN"
     problems = itertools.starmap(_extent_problem, zip(axes, shape, multiples, strict=True))
     return next((problem for problem in problems if problem), None)
@@ -76,7 +76,7 @@ def case_problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) 
     """Unless a case of these flags, all of them or just those that name its kind, may have this shape."""
     if not is_grouped(file):
         try:
-            return shape_problem(_dense(file, shape), file.multiple_of)
+            return shape_problem(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
         except ContractError as error:
             return str(error)
     try:

@@ -1,0 +1,132 @@
+"""Pipelines: cases made of stages, each of which is a case of another recipe, as the key `pipeline` of a suite says.
+
+Every other case is one stage without a name, so that whoever launches, binds or counts does it stage by stage for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from harness import operands
+from harness.case import Case
+from harness.errors import ContractError
+
+if TYPE_CHECKING:
+    from harness.suite.schema import Stage as Written
+
+_PARTS = ("data", "scale_inv", "amax")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One recipe at work.
+
+    name: what its arrays are called by in the pipeline; empty if it is the whole case
+    case: of its recipe, with a seed of its own
+    reads: parameters for what others wrote or nobody did, and what the pipeline calls that
+    given: whether an oracle has done it beforehand, so that what it writes is an input
+    """
+
+    name: str
+    case: Case
+    reads: Mapping[str, str] = field(default_factory=dict)
+    given: bool = False
+
+    @property
+    def draws(self) -> bool:
+        """Whether it quantizes a tensor that is drawn from the input, which has the stage's name."""
+        return "input" in self.reads
+
+    def key(self, name: str) -> str:
+        """What the pipeline calls an array of the stage."""
+        return self.reads.get(name, f"{self.name}.{name}" if self.name else name)
+
+    def keyed(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Arrays of the stage, as the pipeline calls them."""
+        return {self.key(name): array for name, array in arrays.items()}
+
+    def own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The stage's own among the arrays of the pipeline, as the stage calls them."""
+        start = self.key("")
+        return {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
+
+    def read(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """What it reads of the pipeline's arrays, as the stage calls them."""
+        return {name: arrays[key] for name, key in self.reads.items()}
+
+
+def is_pipeline(case: Case) -> bool:
+    """Whether the case's recipe is made of others."""
+    return bool(_written(case))
+
+
+def stages(case: Case) -> tuple[Stage, ...]:
+    """The stages of a pipeline in order, as far as its flags have them; of any other case itself.
+
+    Raises ContractError for a stage that reads one which these flags leave out.
+    """
+    written = _written(case)
+    return resolved(case, written) if written else (Stage("", case),)
+
+
+def resolved(case: Case, written: Sequence[Written]) -> tuple[Stage, ...]:
+    """The stages of a case whose suite has written these."""
+    from harness.suite.flag_values import holds
+
+    made: dict[str, Stage] = {}
+    for entry in written:
+        if holds(entry.when, case.flags):
+            alone = _case(case, entry)
+            made[entry.stage] = Stage(entry.stage, alone, _reads(case, entry, alone, made), entry.given)
+    return tuple(made.values())
+
+
+def terms(case: Case) -> int:
+    """Products that all GEMMs of a case add up."""
+    return sum(stage.case.terms for stage in stages(case))
+
+
+def _written(case: Case) -> Sequence[Written]:
+    # Imported here because suites are made of cases. Only a suite of products can have the key.
+    from harness.suite import suite_of
+
+    return suite_of(case.recipe).file.pipeline if case.n else ()
+
+
+def _case(case: Case, entry: Written) -> Case:
+    """The stage as a case of its recipe, whose seed is that of the pipeline's problem and the stage's name."""
+    from harness.suite import suite_of
+
+    defaults = suite_of(entry.recipe).defaults
+    shared = {name: value for name, value in case.flags.items() if name in defaults}
+    extents = {"M": case.rows, "K": case.cols, "N": case.n}
+    rows, cols, *n = (extents[name] for name in entry.extents)
+    return Case(
+        entry.recipe,
+        defaults.replace(**{**shared, **entry.flags}),
+        rows,
+        cols,
+        case.input,
+        case.mode,
+        defaults,
+        case.where,
+        seed_of=f"{case.seed_of or case.problem}/{entry.stage}",
+        n=sum(n),
+    )
+
+
+def _reads(case: Case, entry: Written, alone: Case, made: Mapping[str, Stage]) -> dict[str, str]:
+    if entry.a is None or entry.b is None:
+        return {"input": entry.stage}
+    found = {}
+    for operand, source in (("a", entry.a), ("b", entry.b)):
+        if source not in made:
+            raise ContractError(
+                f"{case.recipe}: stage {entry.stage} reads {source}, and with {case.variant} there is no such stage "
+                f"before it; there are {', '.join(made)}"
+            )
+        side = "columnwise" if operand in operands.COLUMNWISE[str(alone.flags.layout)] else "rowwise"
+        found |= {f"{operand}_{part}": made[source].key(f"{side}_{part}") for part in _PARTS}
+    return found

@@ -1,0 +1,154 @@
+"""What is lost from end to end: the products of quantized tensors beside those of the tensors themselves.
+
+What a pipeline writes comes from the torch oracles of its stages; of the values that any order of a sum may give, it is
+the middle one, and those are some thousand times closer to each other than to the product of the tensors. The latter is
+computed in float64, from the same bf16 tensors.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from harness.case import Case
+from harness.errors import UsageError
+from harness.expectation import ask_torch, fastest_device, oracle_of
+from harness.interval import Demand, Interval
+from harness.pipeline import Stage, stages
+from harness.quality import tensors
+from harness.report import markdown
+from harness.suite import Suite, load_suites
+
+REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}
+REAL_NAME, REAL_SHAPE = "ffn_up", (256, 128, 128)
+CHOICE = "epilogue"  # the flag by which pipelines differ in quality
+DRAWS = 4  # of the random bits of sr: alone, one moves the SNR of heavy-tailed tensors by up to 1 dB
+
+Shape = tuple[int, int, int]
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Lost:
+    """One product of one pipeline. snr_db: signal over error; relative: L2 norm of the error over that of the product.
+
+    tensors: where they come from; product: name of the stage; recipe: the value of `CHOICE`
+    """
+
+    tensors: str
+    shape: str
+    product: str
+    recipe: str
+    snr_db: float
+    relative: float
+
+
+def pipelines() -> list[Suite]:
+    """The suites that are made of stages and have `CHOICE`, forward before backward."""
+    found = [suite for suite in load_suites() if suite.file.pipeline and CHOICE in suite.file.axes]
+    return sorted(found, key=lambda suite: len(suite.file.pipeline))
+
+
+def measure(name: str, values: Tensors, shape: Shape) -> Iterator[Lost]:
+    """Every product of every pipeline under every recipe, of the tensors x (M, K), w (N, K) and dy (M, N) in bf16.
+
+    The random bits of sr are the same for all recipes, and errors are root mean squares over `DRAWS` of them.
+    """
+    extents = "x".join(map(str, shape))
+    for suite in pipelines():
+        for recipe in suite.file.axes[CHOICE]:
+            case = suite.find(f"{suite.recipe}/{CHOICE}={recipe}/{extents}/normal/eager")
+            for product, relative in relative_errors(case, values).items():
+                snr = -20 * math.log10(relative) if relative > 0 else math.inf
+                yield Lost(name, extents, product, str(recipe), snr, relative)
+
+
+def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
+    """L2 norm of the error of each GEMM of a pipeline, over that of the product of the tensors themselves.
+
+    values: what the stages quantize, by their names, and perhaps others
+    """
+    drawn = {stage.name: values[stage.name] for stage in stages(case) if stage.draws}
+    inputs = oracle_of(case.recipe).inputs(case, **drawn)
+    random = any(stage.case.flags.get("rounding") == "sr" for stage in stages(case))
+    exact = {stage.name: _product(stage, drawn) for stage in stages(case) if not stage.draws}
+    errors: dict[str, list[float]] = {name: [] for name in exact}
+    for draw in range(DRAWS if random else 1):
+        made = ask_torch(replace(case, seed_of=str(draw)), inputs, fastest_device())
+        for name, product in exact.items():
+            errors[name].append(float(np.linalg.norm(_middle(made[f"{name}.output"]) - product)))
+    return {
+        name: math.sqrt(statistics.fmean(error * error for error in errors[name])) / float(np.linalg.norm(product))
+        for name, product in exact.items()
+    }
+
+
+def _middle(output: Demand) -> np.ndarray:
+    if isinstance(output, Interval):
+        return (output.low.astype(np.float64) + output.high.astype(np.float64)) / 2
+    return output.astype(np.float64)
+
+
+def _product(stage: Stage, drawn: Tensors) -> np.ndarray:
+    """A times B transposed of the tensors that the operands were quantized from, as the layout has them."""
+    operands = []
+    for operand in "ab":
+        name, _, field = stage.reads[f"{operand}_data"].partition(".")
+        x = drawn[name].astype(np.float64)
+        operands.append(x.T if field.startswith("columnwise") else x)
+    return operands[0] @ operands[1].T
+
+
+def real() -> Tensors:
+    """x, w and dy of a layer, from the committed sample."""
+    found, _ = tensors.stored(tensors.SAMPLE, tuple(REAL.values()), "bf16")
+    by_name, (_, _, n) = {tensor.name: tensor.values for tensor in found}, REAL_SHAPE
+    return {name: by_name[stored][:n] if name == "w" else by_name[stored] for name, stored in REAL.items()}
+
+
+def named(name: str, shape: Shape) -> Tensors:
+    """x, w and dy of a distribution, whose shapes differ so that they do."""
+    m, k, n = shape
+    if len({m, k, n}) < 3:
+        raise UsageError(f"M, K and N must differ, not {m}, {k}, {n}: tensors of one shape would be drawn alike")
+    sizes = {"x": (m, k), "w": (n, k), "dy": (m, n)}
+    return {tensor: tensors.named(name, *size, "bf16").values for tensor, size in sizes.items()}
+
+
+def table(lost: Sequence[Lost]) -> pd.DataFrame:
+    """A row for each product, the recipes side by side: SNR, then relative error; text."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for found in lost:
+        row = rows.setdefault((found.tensors, found.product), {"tensors": found.tensors, "product": found.product})
+        row[f"{found.recipe} dB"] = f"{found.snr_db:.2f}"
+        row[f"{found.recipe} L2"] = f"{found.relative:.3f}"
+    columns = sorted({key for row in rows.values() for key in row}, key=_column(list(rows.values())[0]))
+    return pd.DataFrame(rows.values(), columns=columns)
+
+
+def _column(first: Mapping[str, str]):
+    order = list(first)
+    return lambda name: (name.endswith(" L2"), order.index(name))
+
+
+def write(command: str, lost: Sequence[Lost], folder: Path) -> list[Path]:
+    """Write products.md and products.csv; their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = ", ".join(dict.fromkeys(f"{found.tensors} {found.shape}" for found in lost))
+    notes = (
+        "y = x w^T, dx = dy w and dw = dy^T x of bf16 tensors, quantized as the suites `forward` and `backward` say, "
+        "held against the same products of the tensors themselves. dB: energy of the product over that of the error. "
+        f"L2: norm of the error over that of the product; both over {DRAWS} draws of the random bits of sr. "
+        f"M, K and N: {shapes}."
+    )
+    paths = [folder / "products.md", folder / "products.csv"]
+    text = ["# What is lost from end to end", f"`{command}`", notes, markdown(table(lost))]
+    paths[0].write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    pd.DataFrame(lost).to_csv(paths[1], index=False)
+    return paths

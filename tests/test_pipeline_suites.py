@@ -1,0 +1,197 @@
+"""What may be wrong with a pipeline in YAML: each mistake is a sentence with its line."""
+
+from __future__ import annotations
+
+import pytest
+from suite_files import assert_mistake, written
+
+from harness.errors import SuiteError, UsageError
+from harness.pipeline import resolved
+
+TEXT = """\
+recipe: layer
+contract: NUMERICS 10
+gemm: true
+axes:
+  epilogue: [per_tensor, per_token]
+  rounding: [rne, sr]
+exclude:
+  - when: {epilogue: per_token, rounding: sr}
+    because: a reason of the test's own
+pipeline:
+  - stage: x
+    recipe: per_tensor
+    when: {epilogue: per_tensor}
+    flags: {rht: true}
+    extents: [M, K]
+  - stage: x
+    recipe: per_token
+    when: {epilogue: per_token}
+    flags: {rht: true}
+    extents: [M, K]
+  - stage: w
+    recipe: per_tensor
+    when: {epilogue: per_tensor}
+    flags: {rounding: rne}
+    extents: [N, K]
+    given: true
+  - stage: w
+    recipe: per_token
+    when: {epilogue: per_token}
+    flags: {weight_2d: true}
+    extents: [N, K]
+    given: true
+  - stage: y
+    recipe: gemm_ordered
+    extents: [M, K, N]
+    a: x
+    b: w
+sets:
+  smoke: [{axes: default, shapes: [[16, 32, 48]], inputs: [normal]}]
+  full: [{cover: product, shapes: [[128, 128, 256]], inputs: [normal]}]
+  bench: [{axes: default, shapes: [[16, 16, 16]], inputs: [normal]}]
+"""
+
+
+def test_a_pipeline_makes_cases_like_any_other_suite(tmp_path):
+    suite = written(tmp_path, TEXT)
+    assert [case.id for case in suite.cases("smoke")] == ["layer/default/16x32x48/normal/eager"]
+    assert [case.variant for case in suite.cases("full")] == ["default", "epilogue=per_token", "rounding=sr"]
+    assert suite.excluded("full") == {"a reason of the test's own": 1}
+
+
+def test_a_stage_takes_the_flags_it_shares_and_keeps_its_own(tmp_path):
+    suite = written(tmp_path, TEXT)
+    x, w, y = resolved(suite.find("layer/rounding=sr/16x32x48/normal/graph"), suite.file.pipeline)
+    assert (x.case.variant, w.case.variant, y.case.variant) == ("rht=true,rounding=sr", "default", "default")
+    assert (x.case.shape, w.case.shape, y.case.shape) == ("16x32", "48x32", "16x32x48")
+    assert {stage.case.mode for stage in (x, w, y)} == {"graph"}
+    assert (x.given, w.given, y.given) == (False, True, False)
+    x, w, y = resolved(suite.find("layer/epilogue=per_token/128x128x128/normal/eager"), suite.file.pipeline)
+    assert (x.case.recipe, w.case.variant, y.case.flags.epilogue) == ("per_token", "weight_2d=true", "per_token")
+
+
+MISTAKES = {
+    "no such recipe": ("recipe: gemm_ordered", "recipe: gemm_orderd", 34, "did you mean 'gemm_ordered'?"),
+    "a pipeline in a pipeline": ("recipe: gemm_ordered", "recipe: forward", 34, "'forward' with kernels of its own"),
+    "itself": ("recipe: gemm_ordered", "recipe: layer", 34, "there is no recipe 'layer' with kernels of its own"),
+    "a group": ("recipe: gemm_ordered", "recipe: gemm_grouped", 34, "gemm_grouped takes a group of tensors"),
+    "no matrix": ("recipe: per_tensor", "recipe: swizzle", 12, "swizzle quantizes no matrix"),
+    "no operands": (
+        "recipe: per_tensor",
+        "recipe: gemm_ordered",
+        12,
+        "gemm_ordered multiplies two tensors; name the stages they come from, `a:` and `b:`",
+    ),
+    "operands of a quantizer": ("recipe: gemm_ordered", "recipe: per_tensor", 34, "per_tensor multiplies nothing"),
+    "no such stage": ("a: x", "a: v", 36, "stage 'y' reads 'v', and there is no stage of that name"),
+    "a later stage": ("a: x", "a: y", 36, "stage 'y' reads 'y', which does not come before it"),
+    "one operand": ("    b: w\n", "", 33, "a stage has both operands, 'a' and 'b', or neither"),
+    "two of a name": ("stage: w", "stage: x", 21, "two stages are called 'x' under the same flags"),
+    "unknown flag": ("{weight_2d: true}", "{weight_3d: true}", 30, "did you mean 'weight_2d'?"),
+    "unknown value": ("{weight_2d: true}", "{rounding: up}", 30, "flag rounding has no value 'up'"),
+    "unknown condition": ("when: {epilogue: per_tensor}", "when: {epilog: per_tensor}", 13, "did you mean 'epilogue'?"),
+    "a shared value the recipe lacks": (
+        "rounding: [rne, sr]",
+        "rounding: [rne, sr, up]",
+        12,
+        "per_tensor takes rounding from the pipeline, and there flag rounding has no value 'up'",
+    ),
+    "a flag without a use": (
+        "rounding: [rne, sr]",
+        "rounding: [rne, sr]\n  mood: [good]",
+        7,
+        "no stage has, or depends on, a flag 'mood'",
+    ),
+    "extents": ("extents: [M, K, N]", "extents: [M, N]", 33, "a stage with operands has three extents, as [M, K, N]"),
+    "an extent": ("extents: [M, K, N]", "extents: [M, K, L]", 35, "has no 'L'"),
+    "a given product": ("    b: w\n", "    b: w\n    given: true\n", 33, "only a quantized tensor can be given"),
+    "an unknown key": ("given: true", "givn: true", 26, "unknown key 'givn'; did you mean 'given'?"),
+    "both kinds": (
+        "pipeline:\n",
+        "launches: [{kernel: layer}]\npipeline:\n",
+        1,
+        "a suite has either the key 'launches' or the key 'pipeline'",
+    ),
+    "not a product": ("gemm: true\n", "", 1, "the shapes of a pipeline are those of a product"),
+    "a wrong M": ("[[16, 32, 48]]", "[[24, 32, 48]]", 39, "M = 24 is not a positive multiple of 16"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "line", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_a_pipeline_is_one_sentence(tmp_path, old, new, line, sentence):
+    assert_mistake(tmp_path, TEXT, (old, new), sentence, line)
+
+
+def refused(tmp_path, old, new, shape="16x32x48", flags="default", name="normal") -> str:
+    assert old in TEXT
+    suite = written(tmp_path, TEXT.replace(old, new, 1))
+    with pytest.raises((SuiteError, UsageError)) as caught:
+        suite.find(f"layer/{flags}/{shape}/{name}/eager")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("{block: block_16x16, rht: true}", "stage w: per_tensor excludes block=block_16x16,rht=true"),
+        ("{outputs: columnwise}", "operand B has no rowwise_data, which layout tn reads"),
+        ("{scale_layout: swizzled}", "operand B has the scale layout swizzled; this GEMM reads compact"),
+        ("{stage: encode}", "operand B has no rowwise_amax"),
+    ],
+    ids=["excluded", "copy", "scales", "amax"],
+)
+def test_operands_that_do_not_fit_are_named(tmp_path, flags, sentence):
+    assert sentence in refused(tmp_path, "{rounding: rne}", flags)
+
+
+def test_extents_that_do_not_meet_are_named(tmp_path):
+    told = refused(tmp_path, "extents: [N, K]", "extents: [K, N]")
+    assert "stage y: gemm_ordered: operand B has the K 48; this GEMM reads 32" in told
+
+
+def test_mixed_recipes_are_refused(tmp_path):
+    """Stages that all flags have, of a recipe that the epilogue does not take."""
+    old = "    when: {epilogue: per_tensor}\n    flags: {rounding: rne}\n"
+    new = "    when: {epilogue: per_tensor}\n    flags: {rounding: rne, rht: false}\n"
+    text = TEXT.replace("recipe: per_tensor\n" + old, "recipe: per_token\n" + new)
+    suite = written(tmp_path, text)
+    with pytest.raises(SuiteError, match="operand B was quantized by per_token; with the epilogue per_tensor it must"):
+        suite.find("layer/default/128x128x128/normal/eager")
+
+
+def test_rotations_that_do_not_cancel_are_refused(tmp_path):
+    turned = TEXT.replace("recipe: gemm_ordered", "recipe: gemm_ordered\n    flags: {layout: nt}")
+    turned = turned.replace("extents: [M, K, N]", "extents: [K, M, N]").replace("extents: [N, K]", "extents: [M, N]")
+    suite = written(tmp_path, turned)
+    with pytest.raises(SuiteError) as caught:
+        suite.find("layer/default/16x32x48/normal/eager")
+    assert "stage y: operand A, x, is rotated with sign_mask 55272 and operand B, w, is not rotated" in str(
+        caught.value
+    )
+    (tmp_path / "masks").mkdir()
+    masks = turned.replace("{rounding: rne}", "{rounding: rne, rht: true, sign_mask: 0xFFFF}")
+    with pytest.raises(SuiteError, match="sign_mask 55272 and operand B, w, is rotated with sign_mask 65535"):
+        written(tmp_path / "masks", masks).find("layer/default/16x32x48/normal/eager")
+    (tmp_path / "same").mkdir()
+    same = turned.replace("{rounding: rne}", "{rounding: rne, rht: true}")
+    assert written(tmp_path / "same", same).find("layer/default/16x32x48/normal/eager")
+
+
+def test_a_stage_that_the_flags_leave_out_is_named(tmp_path):
+    old = "when: {epilogue: per_token}\n    flags: {weight_2d: true}"
+    new = "when: {epilogue: per_token, rounding: sr}\n    flags: {weight_2d: true}"
+    told = refused(tmp_path, old, new, "128x128x128", "epilogue=per_token")
+    assert "stage y reads w, and with epilogue=per_token there is no such stage before it; there are x" in told
+
+
+def test_shapes_and_inputs_are_those_its_stages_take(tmp_path):
+    told = refused(tmp_path, "a: x", "a: x", "16x128x128", "epilogue=per_token")
+    assert "stage x: per_token: rows = 16 is not a positive multiple of 128; the nearest is 128" in told
+    (tmp_path / "bytes").mkdir()
+    told = refused(tmp_path / "bytes", "a: x", "a: x", name="exact_sum")
+    assert "exact_sum is drawn as the bytes of operands, and a pipeline quantizes its own" in told
+    (tmp_path / "file").mkdir()
+    name = "file:suites/data/minilm_sample.safetensors#ffn_up.weight"
+    assert "smaller than the 304x128" in refused(tmp_path / "file", "a: x", "a: x", "16x128x304", name=name)
