@@ -239,7 +239,7 @@ def test_a_trace_of_what_is_not_there_is_refused():
 def test_a_wrong_kernel_of_one_stage_makes_the_pipeline_red(tmp_path):
     """Stochastic rounding is in dy alone: what is wrong with it is found there, on the emulator."""
     right, wrong = "const float t = fminf(__fmaf_rn(r, power, a), kE2m1Max);", "const float t = fminf(a, kE2m1Max);"
-    kernels = with_wrong_line(tmp_path, "nvfp4.cuh", right, wrong)
+    kernels = with_wrong_line(tmp_path, "e2m1.cuh", right, wrong)
     case = find_case("backward/default/80x16x80/normal/eager")  # up to 64 rows are wgmma's, which is not emulated
     result = verify(case, EmulatorDevice(kernels=kernels))
     assert result.verdict is Verdict.MISMATCH
