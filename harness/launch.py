@@ -120,11 +120,11 @@ def plan(
 
 def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Path | None) -> Iterator[Step]:
     from harness.device.library import SIGNATURES
-    from harness.suite import SUITES, suite_of
+    from harness.suite import suite_of
 
     case = stage.case
     signatures = read_signatures(case.recipe, kernels)
-    launches = suite_of(case.recipe, suites or SUITES).launches(case)
+    launches = (suite_of(case.recipe, suites) if suites else suite_of(case.recipe)).launches(case)
     for launch in launches:
         if launch.kernel is not None and launch.kernel not in signatures:
             raise CompileError(
