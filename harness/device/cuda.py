@@ -21,7 +21,6 @@ from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.interval import Demand, Interval, inside
 from harness.launch import Step, bind, own_memory, plan
 from harness.signature import KERNELS
-from harness.suite import SUITES
 from harness.tensor import Field
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64
 
 
 class CudaDevice:
-    """The GPU with this index, running the `.cu` files of the folder `kernels` as the suites in `suites` list them.
+    """The GPU with this index, running the `.cu` files of the folder `kernels` as the suites in `suites`, or ours, list them.
 
     Raises DeviceUnavailable if CuPy, torch with CUDA, or the GPU is missing.
     """
@@ -43,7 +42,7 @@ class CudaDevice:
     name = "cuda"
     modes = frozenset({"eager", "graph"})
 
-    def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path = SUITES):
+    def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):
         self.kernels, self.suites = kernels, suites
         try:
             import cupy
