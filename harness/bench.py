@@ -116,16 +116,14 @@ class Bench:
 
         def before_round() -> None:
             if baseline.enqueue:
-                self.clock.calls = baseline.calls
-                theirs.extend(sample(self.clock, baseline.enqueue, 1))
+                theirs.extend(sample(self.clock, baseline.enqueue, 1, baseline.calls))
                 self.clock.exposed.pop()  # which tells of the case's own rounds
             self.clock.calls = timed.calls
             self.clock.flush()
 
         with self.clock.stream:
             timed.poison(POISON)
-            self.clock.calls = timed.calls
-            first, host_seconds = pilot(self.clock, timed.enqueue, WARM_UP, PILOT)
+            first, host_seconds = pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)
             wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
             self.clock.restart()
             seconds = record(timed.enqueue, before_round, max(FEWEST, wanted))
@@ -179,7 +177,7 @@ class Bench:
         try:
             enqueue, calls = product(case, self.clock, int(self.device.identity()["l2_bytes"]))
             with self.clock.stream:
-                pilot(self.clock, enqueue, WARM_UP, PILOT)
+                pilot(self.clock, enqueue, WARM_UP, PILOT, calls)
         except LaunchError as error:
             return Baseline(why_not=str(error))
         return Baseline(enqueue, calls, product_bytes(case))
@@ -192,7 +190,7 @@ class Bench:
             expected, timed = self._prepare(case)
             with self.clock.stream:
                 timed.poison(POISON)
-                pilot(self.clock, timed.enqueue, WARM_UP, PILOT)
+                pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)
             self._judge(timed.outcomes(POISON), expected)
         except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
             return Baseline(why_not=str(error))

@@ -133,8 +133,12 @@ def graph_us(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
     return min(times)
 
 
-def sample(clock: Clock, target: Callable[[], None], rounds: int) -> list[float]:
-    """Seconds of each round, taken as pytest-benchmark's pedantic mode takes them with `setup=clock.flush`."""
+def sample(clock: Clock, target: Callable[[], None], rounds: int, calls: int = 1) -> list[float]:
+    """Seconds of a call, one a round, taken as pytest-benchmark's pedantic mode takes them with `setup=clock.flush`.
+
+    calls: of what is timed, that the target makes
+    """
+    clock.calls = calls
     seconds = []
     for _ in range(rounds):
         clock.flush()
@@ -145,9 +149,11 @@ def sample(clock: Clock, target: Callable[[], None], rounds: int) -> list[float]
     return seconds
 
 
-def pilot(clock: Clock, target: Callable[[], None], warm_up: int, rounds: int) -> tuple[list[float], float]:
+def pilot(
+    clock: Clock, target: Callable[[], None], warm_up: int, rounds: int, calls: int = 1
+) -> tuple[list[float], float]:
     """Samples after `warm_up` rounds that are thrown away, and the host's seconds for one round."""
-    sample(clock, target, warm_up)
+    sample(clock, target, warm_up, calls)
     began = time.perf_counter()
-    seconds = sample(clock, target, rounds)
+    seconds = sample(clock, target, rounds, calls)
     return seconds, (time.perf_counter() - began) / rounds

@@ -99,8 +99,8 @@ def test_a_reading_is_in_seconds(cuda: FakeCuda):
     clock = GpuClock(50 * MIB, NoClock())
     # In the stand-in every operation lasts a second: the event itself and the launch.
     assert sample(clock, lambda: cuda.log.append("launch"), rounds=1) == [2.0]
-    clock.calls = 8
-    assert sample(clock, lambda: cuda.log.append("launch"), rounds=1) == [0.25]
+    assert sample(clock, lambda: cuda.log.append("launch"), rounds=1, calls=8) == [0.25]
+    assert sample(clock, lambda: cuda.log.append("launch"), rounds=1) == [2.0]  # and not of eight calls any more
 
 
 @pytest.mark.parametrize(("l2", "flushed"), [(50 * MIB, FLUSH_SMALLEST), (200 * MIB, 600 * MIB)])

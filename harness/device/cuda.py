@@ -34,7 +34,9 @@ _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64
 
 
 class CudaDevice:
-    """The GPU with this index, running the `.cu` files of the folder `kernels` as the suites in `suites`, or ours, list them.
+    """The GPU with this index, running the `.cu` files of the folder `kernels`.
+
+    suites: the folder of the suites that list their launches, if it is not this revision's
 
     Raises DeviceUnavailable if CuPy, torch with CUDA, or the GPU is missing.
     """
