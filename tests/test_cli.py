@@ -135,6 +135,43 @@ def test_doctor_tells_what_can_run_and_what_keeps_the_rest(harness, monkeypatch:
     assert "no emulator here" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("reason", "mend"),
+    [
+        ("device 'cuda' needs CuPy and torch: No module named 'cupy'", 'pip install -c constraints.txt ".[gpu]"'),
+        ("torch 2.13.0+cpu is a CPU build; the torch oracle must see the GPU", "install a build of torch with CUDA"),
+        ("device 'cuda' was asked for, and CUDA sees no GPU: no driver", "a machine with an NVIDIA GPU"),
+    ],
+)
+def test_doctor_says_what_mends_a_missing_gpu(harness, monkeypatch: pytest.MonkeyPatch, reason: str, mend: str):
+    def refuse(name: str = "auto", index: int = 0):
+        raise DeviceUnavailable(reason)
+
+    monkeypatch.setattr("harness.device.select", refuse)
+    row = next(line for line in _rows(harness("doctor").out) if line.startswith("device cuda"))
+    assert mend in row
+
+
+def test_doctor_says_what_mends_a_missing_package(harness, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("harness.commands.doctor.PACKAGES", {"no-such-package": "nothing at all"})
+    (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("no-such-package")]
+    assert "not installed; for nothing at all" in row
+    assert "python -m pip install -c constraints.txt no-such-package" in row
+
+
+def _rows(table: str) -> list[str]:
+    """The rows of a table, each on one line with single spaces, however it was folded."""
+    rows: list[list[str]] = []
+    for line in table.splitlines():
+        if line.startswith("│"):
+            cells = [cell.strip() for cell in line.strip("│").split("│")]
+            if cells[0]:
+                rows.append(cells)
+            else:
+                rows[-1] = [f"{cell} {more}".strip() for cell, more in zip(rows[-1], cells, strict=True)]
+    return [" ".join(row) for row in rows]
+
+
 def test_an_error_decides_the_exit_code(harness, monkeypatch: pytest.MonkeyPatch):
     def refuse(paths=None):
         raise NoBaseline("there is no baseline for this GPU")
