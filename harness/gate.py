@@ -29,7 +29,7 @@ EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ b
 DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
 
-_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "driver", "runtime", "nvrtc")
+_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "driver", "runtime", "nvrtc")
 _HEADER_KEYS = ("compile_flags", "clock", "method")
 
 

@@ -1,9 +1,12 @@
 """Verdicts on samples that are made up, and on some that were taken on a GPU: noise, drift, modes, clocks."""
 
+import json
+
 import numpy as np
 import pytest
 
 from harness.duel.judging import EFFECT, Samples, judge, unthrottled
+from harness.suite import ROOT
 from harness.verdict import Performance
 
 ROUNDS = 60
@@ -101,3 +104,15 @@ def test_a_machine_that_seldom_holds_its_clock_is_invalid(low, verdict):
 @pytest.mark.parametrize("rounds", [0, 1, 9])
 def test_too_few_rounds_show_nothing(rounds):
     assert judge(*sides(1.5, rounds=rounds)).verdict is Performance.AMBIGUOUS
+
+
+@pytest.mark.parametrize("folder, verdict", [("clean", Performance.SAME), ("planted", Performance.SLOWER)])
+def test_samples_of_a_gpu_are_judged_as_they_were_then(folder, verdict):
+    lines = (ROOT / "results" / "gate" / folder / "gate.jsonl").read_text().splitlines()
+    records = [record for record in map(json.loads, lines) if "case_id" in record]
+    assert records
+    for record in records:
+        found = judge(*(Samples(record["samples_us"][side], record["mhz"]) for side in ("head", "again", "base")))
+        assert found.verdict is verdict
+        assert found.verdict == record["verdict"]
+        assert found.time.ratio == pytest.approx(record["time"][0], rel=1e-3)

@@ -67,7 +67,7 @@ class CudaDevice:
         self.targets = (native_target(self.properties["major"], self.properties["minor"]),)
 
     def identity(self) -> dict[str, str]:
-        """GPU, driver, CUDA, compiler and L2: what two measurements must share to be compared."""
+        """GPU, power limit, driver, CUDA, compiler and L2: what two measurements must share to be compared."""
         import cupy
 
         return {
@@ -75,6 +75,7 @@ class CudaDevice:
             "gpu": self.properties["name"].decode(),
             "multiprocessors": str(self.multiprocessors),
             "l2_bytes": str(self.properties["l2CacheSize"]),
+            "power_limit_w": power_limit_w(cupy.cuda.runtime.deviceGetPCIBusId(self.index)),
             "driver": str(cupy.cuda.runtime.driverGetVersion()),
             "runtime": str(cupy.cuda.runtime.runtimeGetVersion()),
             "nvrtc": nvrtc_version(),
