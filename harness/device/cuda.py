@@ -17,6 +17,7 @@ from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
 from harness.device import Outcome, library
 from harness.device.memory import Guarded, Memory, upload
+from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.interval import Demand, Interval, inside
 from harness.launch import Step, bind, own_memory, plan
@@ -75,7 +76,7 @@ class CudaDevice:
             "gpu": self.properties["name"].decode(),
             "multiprocessors": str(self.multiprocessors),
             "l2_bytes": str(self.properties["l2CacheSize"]),
-            "power_limit_w": power_limit_w(cupy.cuda.runtime.deviceGetPCIBusId(self.index)),
+            "power_limit_w": power_limit_w(cupy.cuda.Device(self.index).pci_bus_id),
             "driver": str(cupy.cuda.runtime.driverGetVersion()),
             "runtime": str(cupy.cuda.runtime.runtimeGetVersion()),
             "nvrtc": nvrtc_version(),

@@ -1,4 +1,4 @@
-"""The power limit of a GPU, which decides its clocks: asked of NVIDIA's management library, which drivers bring along."""
+"""The power limit of a GPU, which decides its clocks: asked of the management library that drivers bring along."""
 
 from __future__ import annotations
 
