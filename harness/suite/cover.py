@@ -63,6 +63,11 @@ def pairwise(sizes: Sequence[int], refused: Refused) -> list[Row]:
     return rows
 
 
+def legal(row: Partial, sizes: Sequence[int], refused: Refused) -> bool:
+    """Whether some combination with these values is not refused."""
+    return _complete(row, sizes, refused, ()) is not None
+
+
 def _complete(row: Partial, sizes: Sequence[int], refused: Refused, missing: Container[Pair]) -> Row | None:
     if refused(row):
         return None
