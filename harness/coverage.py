@@ -106,8 +106,8 @@ def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
         "Pairs of values that met in some case of a set, of all that could: two values of flags if some case with both "
         "is legal, and otherwise any two that the recipe's sets have, so that an input for a few shapes alone counts "
         f"as missing elsewhere. shape: few rows (a GEMM's M up to {FEW_ROWS}), whole tiles (all extents multiples of "
-        f"{TILE}), ragged; tensors of 2^31 elements are left out. group: all empty, some empty, many ({MANY} tensors or "
-        "more), one, alike, varied."
+        f"{TILE}), ragged; tensors of 2^31 elements are left out. group: all empty, some empty, many ({MANY} tensors "
+        "or more), one, alike, varied."
     )
     text = ["# What the suites sweep", f"`{command}`", notes, markdown(table(found))]
     text.append("## What the full sets leave out")
