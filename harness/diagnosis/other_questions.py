@@ -81,18 +81,16 @@ def _turned(array: np.ndarray) -> np.ndarray:
 
 
 def _blocks_moved(case: Case, tensors: Arrays) -> Asked:
-    """The scales of one operand taken from blocks near by."""
+    """The scales of one operand taken from blocks near by; beyond K there are zeros."""
+    blocks = case.cols // 16
     for name in ("a_scale_inv", "b_scale_inv"):
-        blocks = case.cols // 16
+        if name not in tensors or case.flags.get(name.replace("inv", "layout")) != "compact":
+            continue
         for apart in (1, 2, 4):
-            if (
-                name in tensors
-                and case.flags.get(name.replace("inv", "layout")) == "compact"
-                and blocks % (2 * apart) == 0
-            ):
-                moved = tensors[name].copy()
-                moved[:, :blocks] = moved[:, np.arange(blocks) ^ apart]
-                yield case, {**tensors, name: moved}
+            padded = np.pad(tensors[name][:, :blocks], ((0, 0), (0, 2 * apart)))
+            moved = tensors[name].copy()
+            moved[:, :blocks] = padded[:, np.arange(blocks) ^ apart]
+            yield case, {**tensors, name: moved}
 
 
 def _operand_for_other(case: Case, tensors: Arrays) -> Asked:
