@@ -563,6 +563,14 @@ def test_dequantize_mistakes():
     assert cause(dequantize, case, tensors, {"output": nvfp4.scaled(q, factor)}) == "scale and amax reassociated"
 
 
+@pytest.mark.parametrize("granularity", ["row", "window"])
+def test_dequantize_by_another_amax(granularity):
+    case = Case("dequantize", suite_of("dequantize").defaults.replace(granularity=granularity), 64, 128)
+    tensors = expect(case).inputs
+    wrong = {**tensors, "amax": np.roll(tensors["amax"], 5)}
+    assert cause(dequantize, case, tensors, dequantize.numpy_oracle(case, wrong)) == "amax of another granule"
+
+
 def test_dequantize_nan_bits():
     case, tensors = decoding(dtype="fp32")
     tensors["amax"] = np.array([np.inf], np.float32)

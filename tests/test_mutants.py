@@ -99,12 +99,6 @@ def test_files_reach_the_recipes_that_have_them():
     assert reach.recipes_of("kernels/local_1x64.cu") == ("local_1x64",)
     assert reach.recipes_of("kernels/gemm_tile.cuh") == ("gemm", "gemm_grouped")
     assert reach.recipes_of("oracles/dequantize.py") == ("dequantize",)
-        "gemm",
-        "gemm_grouped",
-        "gemm_ordered",
-        "grouped",
-        "per_tensor",
-    )
     assert "swizzle" in reach.recipes_of("oracles/torch_layout.py")
 
 

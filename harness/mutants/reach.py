@@ -12,7 +12,7 @@ from harness.case import Case
 from harness.compile import include_closure
 from harness.mutants.catalogue import KERNELS, Mutant
 from harness.signature import KERNELS as CUDA
-from harness.suite import ROOT, SUITES, suite_of
+from harness.suite import ROOT, suite_of
 
 ORACLES = ROOT / "harness" / "oracles"
 
@@ -22,7 +22,7 @@ def recipes_of(file: str) -> tuple[str, ...]:
     """Stems whose kernel includes, or whose oracle imports, `kernels/NAME` or `oracles/NAME`, directly or not."""
     tree, _, name = file.partition("/")
     closure = _included if tree == KERNELS else _imported
-    recipes = (path.stem for path in sorted(SUITES.glob("*.yaml")))
+    recipes = (path.stem for path in sorted(CUDA.glob("*.cu")))
     return tuple(recipe for recipe in recipes if name in closure(recipe))
 
 
