@@ -27,7 +27,15 @@ MUTANTS = load()
 OF_KERNELS = [mutant for mutant in MUTANTS if mutant.tree == KERNELS]
 OF_ORACLES = [mutant for mutant in MUTANTS if mutant.tree != KERNELS]
 HUNTED = OF_KERNELS[::5]
-SANITIZED = {"race", "out of bounds", "misaligned", "unwritten read", "scratch not cleaned", "oracles disagree"}
+SANITIZED = {
+    "empty tensor",
+    "race",
+    "out of bounds",
+    "misaligned",
+    "unwritten read",
+    "scratch not cleaned",
+    "oracles disagree",
+}
 
 
 def called(mutant: Mutant) -> str:

@@ -134,7 +134,7 @@ def _zero_sign(e: Evidence) -> bool:
 
 
 def _sign(e: Evidence) -> bool:
-    if e.kind not in ("output", "data"):
+    if e.kind not in ("output", "data", "e4m3_data"):
         return False
     right, actual = e.codes if e.kind == "data" else (_bits(e.right), _bits(e.actual))
     sign = right.dtype.type(8 if e.kind == "data" else 1 << (8 * right.dtype.itemsize - 1))

@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.case import Case
 from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.expectation import oracle_of
 from harness.interval import Interval, order
@@ -204,10 +205,16 @@ def _worth_asking(e: Evidence) -> bool:
 
 
 def _mixed(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
+    """Each array of each other tensor in place of the tensor's own; its amax, too, where it is found and not given."""
     for other in e.others:
         for name, array in other.items():
             if name in e.tensors and array.shape == e.tensors[name].shape:
                 yield e.case, {**e.tensors, name: array}
+        if isinstance(e.steps, Steps) and f"{e.side}_amax" in e.expected and "input" in other:
+            amax = e.steps.amax(other["input"])
+            right = {name: array for name, array in e.expected.items() if name.endswith("amax")}
+            if amax.shape == right[f"{e.side}_amax"].shape:
+                yield _with_flags(e.case, stage="encode"), {**e.tensors, **right, f"{e.side}_amax": amax}
 
 
 def _other_granules(e: Evidence) -> Iterator[tuple[Case, Arrays]]:

@@ -67,7 +67,8 @@ class Steps:
     rotation_strides: of its butterflies; rotation_turned: whether they have b - a for a - b
     rotation_norm: what the rotated values are multiplied by
     rotation_rounded: whether the rotated values are rounded to bf16
-    amax_of: `magnitudes`, `values` (no abs), `rotated_fp32` (before the rounding to bf16) or `nan_kept`
+    amax_of: `magnitudes`, `values` (no abs), `even` (elements), `rotated_fp32` (before the rounding to bf16) or
+        `nan_kept`
     encode_clamped: whether S_enc is FLT_MAX at most; encode_of_inf: S_enc of an infinite amax
     scale_form: `multiply` or `divide`
     multiplier: `reciprocal`, `direct` or `fast`
@@ -168,7 +169,8 @@ class Steps:
         encode_scale = self._encode_scale(amax, numbers)
         decode_scale = np.float32(1) / encode_scale
         grouped = values.reshape(n, blocks, BLOCK)
-        block_amax = np.fmax.reduce(np.abs(grouped), axis=2, initial=np.float32(0))
+        looked_at = self._looked_at(grouped)
+        block_amax = np.fmax.reduce(looked_at, axis=2, initial=np.float32(0))
         if self.square:
             block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
         scale = self._scale(block_amax, encode_scale)
@@ -205,10 +207,14 @@ class Steps:
 
     def _largest(self, values: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            if self.amax_of != "values":
-                values = np.abs(values)
+            values = self._looked_at(values)
             reduce = np.maximum.reduce if self.amax_of == "nan_kept" else np.fmax.reduce
             return reduce(values, axis=-1, initial=np.float32(0))
+
+    def _looked_at(self, values: np.ndarray) -> np.ndarray:
+        if self.amax_of == "even":
+            values = values[..., ::2]
+        return values if self.amax_of == "values" else np.abs(values)
 
     def _encode_scale(self, amax: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if self.granularity == "tensor":

@@ -40,6 +40,10 @@ CHANGES = (
         lambda steps, case: [{"scale_form": "divide"}],
     ),
     Change(
+        Cause("zeros for an underflowed block", "the multiplier of a block whose scale is 0 was 0"),
+        lambda steps, case: [{"underflow": 0.0}] if steps.multiplier == "reciprocal" else [],
+    ),
+    Change(
         Cause("direct instead of reciprocal multiplier", "S_enc / scale_inv gives these codes"),
         _multiplier("reciprocal", "direct"),
     ),
@@ -73,10 +77,6 @@ CHANGES = (
     Change(
         Cause("S_enc of an infinite amax", "S_enc is 0, and not 1, for an amax that is inf"),
         lambda steps, case: [{"encode_of_inf": 0.0}],
-    ),
-    Change(
-        Cause("zeros for an underflowed block", "the multiplier of a block whose scale is 0 was 0"),
-        lambda steps, case: [{"underflow": 0.0}],
     ),
     Change(
         Cause("sr and rne mixed up", "the other rounding gives these codes"),
@@ -149,6 +149,10 @@ CHANGES = (
     Change(
         Cause("amax without abs", "negative values were left out of an amax"),
         lambda steps, case: [{"amax_of": "values"}],
+    ),
+    Change(
+        Cause("amax of a part", "the amax is that of some elements and not of all"),
+        lambda steps, case: [{"amax_of": "even"}],
     ),
     Change(
         Cause("NaN kept in the amax", "an amax drops NaN and this one did not"),
