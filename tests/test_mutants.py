@@ -28,6 +28,7 @@ OF_KERNELS = [mutant for mutant in MUTANTS if mutant.tree == KERNELS]
 OF_ORACLES = [mutant for mutant in MUTANTS if mutant.tree != KERNELS]
 HUNTED = OF_KERNELS[::5]
 SANITIZED = {
+    "ContractError",
     "empty tensor",
     "race",
     "out of bounds",

@@ -1,8 +1,8 @@
 """What hunts have found out: a line for each mutant, on disk at once, so that a run goes on where the last one was.
 
 A line counts as long as nothing has changed that decides it. That is the mutant, whatever makes verdicts and, if the
-diagnosis named the cause, the diagnosis, too. A new case changes no verdict of the others, so that sets may grow. What
-the smoke sets have not caught is asked anew each time.
+diagnosis named the cause, the diagnosis, too. A new case changes no verdict of the others, so that sets may grow; but
+what the smoke sets have not caught is asked again when they have other cases, and what nobody has caught each time.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ class Journal:
         """anew: forget what is known of these mutants"""
         self.path = path
         self._keys = {mutant.name: _key(mutant) for mutant in mutants}
+        self._smoke = {mutant.name: _smoke_ids(mutant) for mutant in mutants}
         self.known: dict[str, Catch] = {}
         for record in _records(path):
-            key, diagnosis = record.pop("key"), record.pop("diagnosis")
+            key, diagnosis, smoke = record.pop("key"), record.pop("diagnosis"), record.pop("smoke")
             catch = Catch(**record)
-            if not anew and key == self._keys.get(catch.mutant) and diagnosis in ("", _digest(_DIAGNOSIS)):
+            same = key == self._keys.get(catch.mutant) and diagnosis in ("", _digest(_DIAGNOSIS))
+            if not anew and same and (_in_smoke(catch) or (catch.by and smoke == self._smoke[catch.mutant])):
                 self.known[catch.mutant] = catch
-        self.known = {name: catch for name, catch in self.known.items() if _stands(catch)}
 
     def add(self, catch: Catch) -> None:
         """One more; it is on disk when this returns."""
         self.known[catch.mutant] = catch
         diagnosis = _digest(_DIAGNOSIS) if catch.diagnosed else ""
-        record = {"key": self._keys[catch.mutant], "diagnosis": diagnosis, **catch.record()}
+        decided_by = {"key": self._keys[catch.mutant], "diagnosis": diagnosis, "smoke": self._smoke[catch.mutant]}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(json.dumps({**decided_by, **catch.record()}, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -61,10 +62,15 @@ def _records(path: Path) -> Iterable[dict]:
     return map(json.loads, lines)
 
 
-def _stands(catch: Catch) -> bool:
-    if catch.of_set != SMOKE:
-        return False
-    return any(case.id == catch.by for case in suite_of(catch.by.partition("/")[0]).cases(SMOKE))
+def _in_smoke(catch: Catch) -> bool:
+    return catch.of_set == SMOKE and any(
+        case.id == catch.by for case in suite_of(catch.by.partition("/")[0]).cases(SMOKE)
+    )
+
+
+def _smoke_ids(mutant: Mutant) -> str:
+    ids = [case.id for recipe in recipes_of(mutant.file) for case in suite_of(recipe).cases(SMOKE)]
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
 
 
 def _key(mutant: Mutant) -> str:
