@@ -182,6 +182,10 @@ CHANGES = (
         lambda steps, case: [{"amax_floor": 0.0}] if steps.amax_floor else [],
     ),
     Change(
+        Cause("another floor under the amax", "S_enc was computed from an amax of a power of ten that is not 1e-12"),
+        lambda steps, case: [{"amax_floor": 10.0**-p} for p in range(4, 17) if p != 12] if steps.amax_floor else [],
+    ),
+    Change(
         Cause("448 and 256 mixed up", "the bytes fit the other e4m3_max"),
         lambda steps, case: [{"e4m3_max": 448 + 256 - steps.e4m3_max}],
     ),

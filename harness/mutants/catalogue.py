@@ -1,4 +1,4 @@
-"""The catalogue: `mutants/*.yaml`, each a list of one-line changes with a name and a story."""
+"""The catalogue: the YAML files beside this one, each a list of one-line changes with a name and a story."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.errors import SuiteError
 from harness.suite import ROOT
 from harness.suite.yaml_lines import read
 
-FOLDER = ROOT / "mutants"
+FOLDER = Path(__file__).parent
 KERNELS, ORACLES = "kernels", "oracles"
 
 

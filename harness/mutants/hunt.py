@@ -67,6 +67,7 @@ class Catch:
 def hunt(mutant: Mutant) -> Catch:
     """Ask the smoke sets, then as much of the full sets as there is time for. Meant for a process that ends then."""
     started = time.perf_counter()
+    _use_one_thread()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         device = _changed(mutant, Path(folder))
         asked, caught = 0, None
@@ -110,6 +111,15 @@ def wrong_bytes(result: Result) -> int:
 
 def _dtype(name: str) -> str:
     return "uint16" if name == "bfloat16" else name
+
+
+def _use_one_thread() -> None:
+    """Threads that torch had before the process parted are not in this one, and would be waited for."""
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.set_num_threads(1)
 
 
 def _changed(mutant: Mutant, folder: Path) -> EmulatorDevice:

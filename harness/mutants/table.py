@@ -62,8 +62,8 @@ def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> l
     misnamed = [(mutant, catch) for mutant, catch in hunted if not is_named(mutant, catch)]
     text = [
         "# Mutants",
-        "One line of a kernel or of an oracle is made wrong at a time ([mutants/](../mutants)), and the suites run on "
-        "the emulator until a case is not green: the smoke sets, then what fits it of the full sets. "
+        "One line of a kernel or of an oracle is made wrong at a time ([harness/mutants](../harness/mutants)), and the "
+        "suites run on the emulator until a case is not green: the smoke sets, then what fits it of the full sets. "
         f"`{command}` makes this table. {Counts.of(hunted)}.",
         _by_file(hunted),
     ]
