@@ -36,6 +36,10 @@ verify: $(ENV) ## Run every kernel of the suites and compare every byte with two
 bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
 	$(PY) -m pytest $(SUITES) --bench $(CASES) --device $(DEVICE) $(ARGS)
 
+.PHONY: roofline
+roofline: $(ENV) ## Time every kernel that has a figure to reach, and hold it against that figure.
+	$(PY) -m harness roofline $(ARGS)
+
 .PHONY: gate
 gate: $(ENV) ## Judge the newest times against the committed baseline of this GPU.
 	$(PY) -m harness gate $(R:%=--recipe %) $(ARGS)
