@@ -22,7 +22,7 @@ from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
 from harness.roofline import bytes_moved
 from harness.verdict import Result, Verdict
-from harness.verify import verify
+from harness.verify import reproduce, verify
 
 WARM_UP = 3  # rounds that are thrown away
 PILOT = 10  # rounds that tell how many are needed
@@ -242,7 +242,7 @@ def digest(program: Any) -> str:
 
 
 def _spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:
-    reproduce = f"reproduce: make bench CASE='{verified.case_id}'"
+    again = f"reproduce: {reproduce(verified, 'bench')}"
     return replace(
-        verified, verdict=verdict, reason=reason, story=f"{verdict}  {verified.case_id}\n  {reason}\n  {reproduce}"
+        verified, verdict=verdict, reason=reason, story=f"{verdict}  {verified.case_id}\n  {reason}\n  {again}"
     )

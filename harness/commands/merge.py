@@ -12,7 +12,7 @@ from harness import report
 from harness.errors import Exit, UsageError
 from harness.runner.journal import FILE, Journal, Record
 from harness.runner.run_files import read_run
-from harness.verdict import Result, Verdict
+from harness.verdict import Result
 
 
 @click.command()
@@ -37,7 +37,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
     verdicts = {Result.from_record(record).verdict for record in records}
     if conflicts or any(verdict.exit_code for verdict in verdicts):
         return Exit.BYTES_DIFFER
-    return Exit.CLEAN if Verdict.PASS in verdicts else Exit.NO_DEVICE
+    return Exit.CLEAN if any(verdict.right for verdict in verdicts) else Exit.NO_DEVICE
 
 
 def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]:

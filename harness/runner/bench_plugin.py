@@ -18,7 +18,7 @@ from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
-from harness.verdict import Result, Verdict
+from harness.verdict import Result
 
 
 def check_bench(config: pytest.Config, device: Device) -> None:
@@ -61,7 +61,7 @@ class BenchRun:
 
         timed = self.bench.time(item.case, result, record)
         for fixture in fixtures:
-            fixture.has_error = timed.verdict is not Verdict.PASS  # keeps the time out of benchmark.json
+            fixture.has_error = not timed.verdict.right  # keeps the time out of benchmark.json
             fixture.extra_info |= {key: value for key, value in timed.times.items() if key != "samples_us"}
             fixture.extra_info["case_id"] = timed.case_id
         return timed

@@ -18,7 +18,7 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
     seconds: wall time of the run
     """
     verdicts = Counter(result.verdict for result in results)
-    passed = [result for result in results if result.verdict is Verdict.PASS]
+    passed = [result for result in results if result.verdict.right]
     compared = Table("", "count", title=None)
     for verdict in Verdict:
         if verdicts[verdict] or verdict is Verdict.PASS:
