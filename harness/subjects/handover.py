@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.case import Case
-from harness.expectation import oracle_of
-from harness.oracles import layout
 from harness.subjects import Arrays, tensor
+
+TILE_ROWS, TILE_COLS, TILE_ROW_GROUP = 128, 4, 32  # of scale bytes as a GEMM reads them
 
 # `call(case, given)`: the inputs as torch tensors; what it returns is read by `deliver`.
 Call = Callable[[Case, Mapping[str, Any]], Mapping[str, Any]]
@@ -30,35 +30,33 @@ def deliver(case: Case, found: Mapping[str, Any], outputs: Arrays) -> None:
     data: (lines, length/2) bytes or more lines and bytes, of which the first count; scale_inv: in one dimension, in
     128x4 tiles with padding; in two, compact, padded or not; amax: as many float32 as the output has
     """
-    fields = oracle_of(case.recipe).outputs(case)
+    swizzled = case.flags.get("scale_layout") == "swizzled"
     for name, output in outputs.items():
         target = tensor(output)
         if name.endswith("_data"):
             target.copy_(found[name][: target.shape[0], : target.shape[1]])
         elif name.endswith("_scale_inv"):
-            target.copy_(_arranged(found[name], fields[name]))
+            target.copy_(_arranged(found[name], tuple(target.shape), swizzled))
         else:
             target.copy_(found[name].reshape(target.shape))
 
 
-def _arranged(scales: Any, field: Any) -> Any:
+def _arranged(scales: Any, shape: tuple[int, ...], swizzled: bool) -> Any:
     import torch
 
     scales = scales.view(torch.uint8)
-    if scales.ndim == 2 and tuple(scales.shape) != field.shape:
-        whole = torch.zeros(field.shape, dtype=torch.uint8, device=scales.device)
+    if scales.ndim == 2 and tuple(scales.shape) != shape:
+        whole = torch.zeros(shape, dtype=torch.uint8, device=scales.device)
         whole[: scales.shape[0], : scales.shape[1]] = scales
         scales = whole
-    if (scales.ndim == 1) != field.swizzled:
-        scales = _turned(scales.reshape(field.shape), field.swizzled)
-    return scales.reshape(field.shape)
+    if (scales.ndim == 1) != swizzled:
+        scales = _turned(scales.reshape(shape), swizzled)
+    return scales.reshape(shape)
 
 
 def _turned(scales: Any, to_tiles: bool) -> Any:
     """Compact scales in the order of 128x4 tiles, or back."""
     rows, cols = scales.shape
-    down, across = rows // layout.TILE_ROWS, cols // layout.TILE_COLS
-    groups = layout.TILE_ROWS // layout.TILE_ROW_GROUP
-    inner = (groups, layout.TILE_ROW_GROUP) if to_tiles else (layout.TILE_ROW_GROUP, groups)
-    shape = (down, *inner, across) if to_tiles else (down, across, *inner)
-    return scales.reshape(*shape, layout.TILE_COLS).permute(0, 3, 2, 1, 4)
+    down, across, groups = rows // TILE_ROWS, cols // TILE_COLS, TILE_ROWS // TILE_ROW_GROUP
+    shape = (down, groups, TILE_ROW_GROUP, across) if to_tiles else (down, across, TILE_ROW_GROUP, groups)
+    return scales.reshape(*shape, TILE_COLS).permute(0, 3, 2, 1, 4)
