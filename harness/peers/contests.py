@@ -22,16 +22,16 @@ SWEPT = (
     ("per_tensor/rounding=sr,stage=encode", (TRITON,)),
     ("four_over_six/outputs=rowwise,stage=encode", (TRITON,)),
 )
-# Only on the shapes of COMPILED_ON.
+# On the largest shape alone.
 LARGE = (
     ("per_tensor/outputs=rowwise", (TRITON, TORCHAO, COMPILED)),
-    ("per_tensor/default", (TRITON, TORCHAO, COMPILED)),
+    ("per_tensor/default", (TRITON, TORCHAO)),
     ("per_tensor/outputs=columnwise,stage=encode", (TRITON,)),
     ("per_tensor/block=block_16x16,outputs=rowwise,stage=encode", (TRITON,)),
     ("per_tensor/block=block_16x16,stage=encode", (TRITON,)),
     ("per_tensor/outputs=rowwise,rounding=sr,stage=encode", (TRITON,)),
-    ("per_tensor/outputs=columnwise,rht=true", (TRITON,)),
-    ("per_tensor/outputs=columnwise,rht=true,rounding=sr", (TRITON,)),
+    ("per_tensor/rht=true", (TRITON,)),
+    ("per_tensor/rht=true,rounding=sr", (TRITON,)),
     ("four_over_six/outputs=rowwise,error=mse,stage=encode", (TRITON,)),
     ("four_over_six/stage=encode", (TRITON,)),
 )
@@ -48,7 +48,7 @@ class Contest:
 def contests(shapes: Sequence[str] = (), peers: Collection[str] = ()) -> list[Contest]:
     """Those of the sweep, the largest shapes first; of these shapes and these peers alone if there are any.
 
-    Cases of one shape share their input. Raises UsageError for a shape or a peer that is not among them.
+    All share one input, of which each takes a corner. Raises UsageError for a shape or a peer that is not among them.
     """
     all_shapes = sweep()
     for given, known in ((shapes, all_shapes), (peers, PEERS)):
@@ -68,10 +68,8 @@ def sweep() -> list[str]:
 
 def _contests(shapes: Sequence[str], peers: Collection[str]) -> Iterator[Contest]:
     for shape in shapes:
-        for spelled, able in (*SWEPT, *(LARGE if shape in COMPILED_ON else ())):
-            chosen = tuple(
-                name for name in able if name in peers and (name != COMPILED or shape in COMPILED_ON)
-            )
+        for spelled, able in (*SWEPT, *(LARGE if shape == LARGEST else ())):
+            chosen = tuple(name for name in able if name in peers and (name != COMPILED or shape in COMPILED_ON))
             if chosen:
                 case = find_case(f"{spelled}/{shape}/normal/graph")
-                yield Contest(replace(case, seed_of=f"peers/{shape}"), chosen)
+                yield Contest(replace(case, seed_of="peers"), chosen)

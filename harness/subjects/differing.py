@@ -21,7 +21,8 @@ LOOKED_AT = 1 << 20  # blocks of an output at most; of more that differ, tiles s
 class Differing:
     """n blocks of one output, at least one byte of each being different.
 
-    x: (n, 16) float64, what was quantized; amax, block_amax: (n,) float64, of the granule and of the block or tile
+    x: (n, 16) float64, what was quantized, rotated if the case rotates it
+    amax, block_amax: (n,) float64, of the granule and of the block or tile
     scale: (n,) uint8 and codes: (n, 16) uint8 as demanded; their_scale, their_codes: as written
     group: (n,) int64, the same number for blocks that share one scale
     total: blocks that differ, of which these were looked at
@@ -81,6 +82,8 @@ def differing(
     codes = [nvfp4.unpack(part.reshape(lines, blocks, -1)[line, block]) for part in data]
     square = case.flags.get("block") == "block_16x16"
     values = _blocks(direction, x, line, block)
+    if case.flags.get("rht") and direction.transposed:
+        values = nvfp4.rht(values.astype(np.float32), case.flags.sign_mask).astype(np.float64)
     return Differing(
         values,
         _granules(amax, lines, blocks)[line, block],

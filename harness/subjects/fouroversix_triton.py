@@ -25,15 +25,15 @@ def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
     quantize_to_fp4 = calls.load("fouroversix.quantize.frontend").quantize_to_fp4
     found: dict[str, Any] = {}
     for side in handover.sides(case):
-        # With a rotation it takes the amax of what it has rotated.
-        known = {} if case.flags.rht else {"x_amax": calls.amax(case, given, found)}
+        rotated = bool(case.flags.rht) and side == "columnwise"
+        known = {} if rotated else {"x_amax": calls.amax(case, given, found)}
         made = quantize_to_fp4(
             given["input"],
             config(
                 backend="triton",
                 block_scale_2d=case.flags.block == "block_16x16",
                 kwargs=known,
-                rht=bool(case.flags.rht),
+                rht=rotated,
                 round_style=calls.rounding(case),
                 scale_rule=calls.scale_rule(case),
                 transpose=side == "columnwise",
