@@ -45,6 +45,7 @@ class Convention(StrEnum):
     PADDING = "padding"
 
 
+@np.errstate(all="ignore")
 def explain(
     case: Case, inputs: Arrays, demanded: Arrays, written: Arrays, declared: frozenset[str]
 ) -> tuple[str, ...] | None:
