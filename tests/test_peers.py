@@ -1,4 +1,4 @@
-"""Contests between our kernels and peers, from what is held against whom to the table; the sides are made up."""
+"""Contests between our kernels and peers, judged, timed and told; the sides are made up."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import click.testing
 import numpy as np
 import pytest
 
-from harness import subjects
 from harness.commands import peers as command
 from harness.duel.judging import Samples
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
 from harness.expectation import expect
 from harness.peers import arena, contests, ground, tables
 from harness.peers.arena import OURS, Arena
-from harness.peers.contests import COMPILED, COMPILED_ON, LARGEST, PEERS, Contest
+from harness.peers.contests import COMPILED, PEERS, Contest
 from harness.subjects import conventions
 from harness.suite import find_case
 from harness.verdict import Verdict
@@ -26,44 +25,6 @@ from tests.fake_clock import FakeClock
 from tests.timed_runs import HEADER
 
 CASE = find_case("per_tensor/outputs=rowwise,stage=encode/48x80/normal/graph")
-
-
-# What is held against whom
-
-
-def test_every_shape_of_the_sweep_has_its_contests_and_the_largest_more():
-    found = contests.contests()
-    shapes = [contest.case.shape for contest in found]
-    assert shapes[0] == LARGEST and len(set(shapes)) == 18
-    assert {contest.case.shape for contest in found if COMPILED in contest.peers} == set(COMPILED_ON)
-    assert shapes.count(LARGEST) == len(contests.SWEPT) + len(contests.LARGE)
-    assert shapes.count("1024x2048") == len(contests.SWEPT)
-    assert len({contest.case.seed for contest in found}) == 1, "all take corners of one input"
-    assert {contest.case.mode for contest in found} == {"graph"}
-
-
-def test_every_peer_of_a_contest_takes_the_case():
-    for contest in contests.contests(["1024x2048", LARGEST]):
-        for name in contest.peers:
-            if name == "cuda_fp4":
-                continue  # which also refuses for want of a header
-            module = subjects.load("torchao" if name == COMPILED else name)
-            refused = module.refuses(contest.case)
-            assert refused in ("", "its kernels run on a GPU only"), contest.case.id
-
-
-def test_contests_can_be_chosen():
-    (found,) = contests.contests(["1024x2048"], ["torchao"])
-    assert found.peers == ("torchao",) and found.case.rows == 1024
-
-
-@pytest.mark.parametrize(
-    "shapes, peers, sentence",
-    [(["1024x2049"], [], "'1024x2049' is not among .*did you mean '1024x2048'"), ([], ["torchoa"], "mean 'torchao'")],
-)
-def test_an_unknown_shape_or_peer_names_the_nearest(shapes, peers, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        contests.contests(shapes, peers)
 
 
 @pytest.mark.parametrize(
@@ -316,9 +277,9 @@ def test_records_are_on_disk_with_header_and_closing_roofline(gpu, meet, tmp_pat
 
 def test_a_wrong_byte_of_ours_is_the_only_thing_that_is_red(gpu, meet, tmp_path):
     _, right = meet(theirs={"change": {"rowwise_data": one_more}})
+    _, wrong = meet(ours={"change": {"rowwise_data": one_more}})
     gpu(lambda contest: right)
     assert run("--shape", "1024x2048", "--out", str(tmp_path / "theirs")).return_value == Exit.CLEAN
-    _, wrong = meet(ours={"change": {"rowwise_data": one_more}})
     gpu(lambda contest: wrong)
     assert run("--shape", "1024x2048", "--out", str(tmp_path / "ours")).return_value == Exit.BYTES_DIFFER
 
