@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from harness.device.subject import SubjectProgram
 from harness.trial.looks import Look, same, settle
@@ -10,6 +11,8 @@ from harness.trial.offence import Caught, Offence
 
 # Of the calls that are made only to name what was wrong: in no order that a call counter or the poison would follow.
 _PROBES = (0xA5, 0xA5, 0x5A, 0x5A, 0xA5, 0x5A, 0x5A, 0xA5)
+
+PATIENCE = 0.1  # seconds after each of them
 
 Right = Callable[[Look], bool]
 
@@ -72,8 +75,10 @@ def _changed(before, after) -> str:
 def _probe(program: SubjectProgram, calls: Sequence[Look], right: Right) -> Caught | None:
     """Some calls on the case's data are wrong: which of more calls are decides what is said of it."""
     looks = list(calls)
+    if _beside(program, right):
+        return Caught(Offence.OTHER_STREAM, "its work does not wait for the stream that it was to use")
     for number, poison in enumerate(_PROBES):
-        looks.append(settle(program, Look("call", poison, program.run(poison, number))))
+        looks.append(settle(program, Look("call", poison, program.run(poison, number)), PATIENCE))
         found = _late(program, looks[-1:])
         if found:
             return found
@@ -102,6 +107,17 @@ def _probe(program: SubjectProgram, calls: Sequence[Look], right: Right) -> Caug
     if first and all(ok[first:]):
         return Caught(Offence.ASLEEP_AT_FIRST, f"wrong in the first {first} calls and right from then on")
     return Caught(Offence.NOT_EVERY_CALL, f"right in {sum(ok)} of {count} calls on the same data")
+
+
+def _beside(program: SubjectProgram, right: Right) -> bool:
+    """Whether it is right once everything was waited for, and never behind work that keeps the stream busy."""
+    for poison in _PROBES[:4]:
+        run = program.run(poison, 1)
+        done = Look("call", poison, replace(run, outputs=dict(program.later(0))))
+        held = program.run_behind_work(poison)
+        if held is None or not right(done) or right(Look("held", poison, held)):
+            return False
+    return True
 
 
 def _never_written(looks: Sequence[Look]) -> Caught | None:
