@@ -82,13 +82,13 @@ class WorksOnlyTimed(Cheat):
 
 
 class WorksOnlyVerified(Cheat):
-    """works in its first forty calls, which are more than a verification makes, and never again"""
+    """works in its first thirty calls, which are more than a verification makes, and never again"""
 
     offence = Offence.NOT_IN_TIMING
     timed = True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        if self.calls <= 40:
+        if self.calls <= 30:
             work(source, target)
 
 
