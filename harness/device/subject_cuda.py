@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.device import Outcome, foreign, rotation
-from harness.device.cuda import cuda_errors
 from harness.device.memory import Memory, upload
 from harness.device.subject import GRACE, SubjectProgram
 from harness.tensor import Field
@@ -75,7 +74,7 @@ class CudaSubjectProgram(SubjectProgram):
 
     def passes(self, calls: Sequence[Callable[[], None]], clock: GpuClock) -> rotation.Passes:
         """A graph of these calls, one on each copy of the memory."""
-        with cuda_errors(self.case.id):
+        with foreign.errors(self.case.id):
             found = rotation.Passes(clock, foreign.Graph(clock.stream, calls), len(calls))
         filled = self.memory.nbytes * len(calls) / self._l2_bytes
         cold = "cold by construction" if filled >= rotation.COLD else "warm"
@@ -94,7 +93,7 @@ class CudaSubjectProgram(SubjectProgram):
 
     def capture(self) -> None:
         """A graph of one call. Code is loaded and memory is found by then, because runs went before."""
-        with cuda_errors(self.case.id):
+        with foreign.errors(self.case.id):
             self.graph = foreign.Graph(self.stream, [self._watched])
 
     def replay(self, poison: int) -> Outcome:
@@ -105,7 +104,7 @@ class CudaSubjectProgram(SubjectProgram):
         """After all streams of the GPU, too, were waited for."""
         import cupy
 
-        with cuda_errors(self.case.id):
+        with foreign.errors(self.case.id):
             cupy.cuda.runtime.deviceSynchronize()
             return super().later(seconds)
 
@@ -114,7 +113,7 @@ class CudaSubjectProgram(SubjectProgram):
             self.call()
 
     def _queued(self, poison: int, call: Callable[[], None], stream: Any, held: bool = False) -> Outcome:
-        with cuda_errors(self.case.id), warnings.catch_warnings():
+        with foreign.errors(self.case.id), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with foreign.current(stream):
                 if held:

@@ -53,6 +53,9 @@ class Judge:
 
     def _judge(self, look: Look) -> Judgement:
         expected, outputs = self.expected[look.other], look.outcome.outputs
+        for before, judgement in self._found.values():
+            if before.other == look.other and same(before.outcome.outputs, outputs):
+                return judgement
         wrong = tuple(n for n, value in expected.values.items() if not self.device.accepts(outputs[n], value))
         return Judgement(wrong, explain(self.device, self.case, expected, outputs) if wrong else ())
 
