@@ -44,6 +44,10 @@ gate: $(ENV) ## Judge the newest times against the committed baseline of this GP
 exhaustive: $(ENV) ## Prove both scalar casts over all 2^32 float32 patterns, on a GPU.
 	$(PY) -m harness exhaustive
 
+.PHONY: mutants
+mutants: $(ENV) ## Make one line of a kernel or oracle wrong at a time, and see which case notices; no GPU.
+	$(PY) -m harness mutants $(ARGS)
+
 .PHONY: compile
 compile: $(ENV) ## Compile every instantiation of the suites for sm_80, sm_90a and sm_100a, without a GPU.
 	$(PY) -m harness compile $(ARGS)

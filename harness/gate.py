@@ -120,6 +120,9 @@ def save(run: RunFiles, path: Path, held: Sequence[Record]) -> list[Path]:
     wrong = [record for record in run.records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
     if wrong:
         raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
+    subject = run.header.get("machine", {}).get("subject")
+    if subject:
+        raise UsageError(f"not saved: this run is of the subject {subject}; a baseline holds times of our kernels")
     if not run.timed:
         raise UsageError(f"not saved: {run.path} has no times; make some with `make bench`")
     problem = unsteady(run.header)

@@ -14,8 +14,19 @@ from harness.case import Case, Flags
 from harness.diagnosis.classify import HYPOTHESES, classify
 from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
-from harness.oracles import dequantize, layout, nvfp4, per_tensor, swizzle, torch_oracle
-from harness.suite import cover
+from harness.expectation import expect
+from harness.oracles import (
+    dequantize,
+    four_over_six,
+    gemm_ordered,
+    layout,
+    nvfp4,
+    per_tensor,
+    row_scaled,
+    swizzle,
+    torch_oracle,
+)
+from harness.suite import cover, suite_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {"bf16": BF16, "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
@@ -305,11 +316,15 @@ def test_missing_clamp_of_the_multiplier():
     underflowed = per_tensor.numpy_oracle(case, tensors)["rowwise_scale_inv"][17, 2] == 0
     assert underflowed
 
-    def zeroed(codes: np.ndarray) -> np.ndarray:
-        codes[17, 32:48] &= 8
-        return codes
+    def of(code: int) -> Arrays:
+        def changed(codes: np.ndarray) -> np.ndarray:
+            codes[17, 32:48] = codes[17, 32:48] & 8 | code
+            return codes
 
-    assert cause(per_tensor, case, tensors, codes_changed(case, tensors, zeroed)) == "missing clamp of the multiplier"
+        return codes_changed(case, tensors, changed)
+
+    assert cause(per_tensor, case, tensors, of(3)) == "missing clamp of the multiplier"
+    assert cause(per_tensor, case, tensors, of(0)) == "zeros for an underflowed block"
 
 
 def scales_changed(case: Case, tensors: Arrays, change: Callable[[np.ndarray], None]) -> Arrays:
@@ -548,6 +563,14 @@ def test_dequantize_mistakes():
     assert cause(dequantize, case, tensors, {"output": nvfp4.scaled(q, factor)}) == "scale and amax reassociated"
 
 
+@pytest.mark.parametrize("granularity", ["row", "window"])
+def test_dequantize_by_another_amax(granularity):
+    case = Case("dequantize", suite_of("dequantize").defaults.replace(granularity=granularity), 64, 128)
+    tensors = expect(case).inputs
+    wrong = {**tensors, "amax": np.roll(tensors["amax"], 5)}
+    assert cause(dequantize, case, tensors, dequantize.numpy_oracle(case, wrong)) == "amax of another granule"
+
+
 def test_dequantize_nan_bits():
     case, tensors = decoding(dtype="fp32")
     tensors["amax"] = np.array([np.inf], np.float32)
@@ -562,3 +585,120 @@ def test_every_cause_has_one_meaning():
         texts.setdefault(hypothesis.cause.name, set()).add(hypothesis.cause.explanation)
     assert all(explanation.strip() for found in texts.values() for explanation in found)
     assert "no known pattern" not in texts
+
+
+def test_the_butterflies_of_the_rotation():
+    case = per_tensor_case(rht=True, outputs="columnwise")
+    tensors = per_tensor.inputs(case, tensor())
+    steps = Steps.of(case, "columnwise")
+    for change, name in (
+        ({"rotation_strides": (1, 2, 8)}, "a stage of the rht left out"),
+        ({"rotation_norm": 0.5}, "rht of another length"),
+        ({"rotation_turned": True}, "rht of another sign"),
+    ):
+        other, numbers = replace(steps, **change), np.arange(case.cols)
+        amax = other.amax(tensors["input"])
+        encoded = other.encode(other.lines(tensors["input"], numbers), numbers, amax)
+        actual = {"columnwise_amax": amax, "columnwise_data": encoded.data}
+        actual["columnwise_scale_inv"] = layout.arrange(encoded.scale_inv, "compact")
+        assert cause(per_tensor, case, tensors, actual) == name
+
+
+def row_case(**flags) -> Case:
+    defaults = suite_of("row_scaled").defaults
+    return Case("row_scaled", defaults.replace(outputs="rowwise", **flags), 48, 80)
+
+
+@pytest.mark.parametrize("other", [lambda amax: amax[np.arange(48) ^ 1], lambda amax: amax[np.arange(48) ^ 4]])
+def test_an_amax_of_another_line(other):
+    case = row_case(stage="encode")
+    tensors = row_scaled.inputs(case, tensor(48, 80))
+    wrong = {**tensors, "rowwise_amax": other(tensors["rowwise_amax"])}
+    assert cause(row_scaled, case, tensors, row_scaled.numpy_oracle(case, wrong)) == "amax of another granule"
+
+
+def test_the_amax_of_a_part_of_a_line():
+    case = row_case(stage="amax")
+    tensors = row_scaled.inputs(case, tensor(48, 80))
+    part = abs(tensors["input"][:, :40].astype(np.float32)).max(axis=1)
+    assert cause(row_scaled, case, tensors, {"rowwise_amax": part}) == "amax of a part"
+
+
+def gemm_case(input_name: str = "normal", **flags) -> tuple[Case, Arrays]:
+    defaults = suite_of("gemm_ordered").defaults
+    case = Case("gemm_ordered", defaults.replace(dtype="fp32", **flags), 48, 64, input_name, n=32)
+    return case, expect(case).inputs
+
+
+@pytest.mark.parametrize(
+    ("flags", "other", "name"),
+    [
+        ({"alpha": -2}, {"alpha": 1}, "alpha ignored"),
+        ({"beta": 0.5}, {"beta": 1}, "beta ignored"),
+        ({"b_e4m3_max": 256}, {"b_e4m3_max": 448}, "448 and 256 mixed up"),
+        ({"b_scale_layout": "swizzled"}, {"b_scale_layout": "compact"}, "compact and swizzled mixed up"),
+    ],
+)
+def test_a_gemm_under_other_flags(flags, other, name):
+    case, tensors = gemm_case(**flags)
+    wrong = replace(case, flags=case.flags.replace(**other))
+    assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(wrong, tensors)) == name
+
+
+@pytest.mark.parametrize(
+    ("array", "change", "name"),
+    [
+        ("a_amax", np.ones_like, "amax factor of another line"),
+        ("a_amax", lambda amax: amax[np.arange(48) ^ 1], "amax factor of another line"),
+        ("b_scale_inv", lambda scales: np.full_like(scales, 0x38), "scales left out"),
+        ("a_data", lambda data: data >> 4 | data << 4, "nibble swap"),
+        ("b_scale_inv", lambda scales: scales[:, [1, 0, 3, 2]], "scale of another block"),
+    ],
+)
+def test_a_gemm_of_other_arrays(array, change, name):
+    case, tensors = gemm_case(epilogue="row_scaled")
+    wrong = {**tensors, array: change(tensors[array])}
+    expected = name if change is not np.ones_like else "amaxes left out"
+    assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, wrong)) == expected
+
+
+def test_parts_of_the_sums_of_a_gemm():
+    case, tensors = gemm_case()
+    cut = {**tensors, "a_data": tensors["a_data"].copy()}
+    cut["a_data"][:, 8:16] = 0
+    assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, cut)) == "a part of the sum"
+    right = gemm_ordered.numpy_oracle(case, tensors)["output"]
+    assert cause(gemm_ordered, case, tensors, {"output": right * np.float32(128)}) == "a constant factor"
+
+
+def test_sums_in_another_order():
+    case, tensors = gemm_case("wide_sum")
+    turned = dict(tensors)
+    for name in "ab":
+        turned[f"{name}_data"] = tensors[f"{name}_data"].reshape(-1, 4, 8)[:, ::-1].reshape(-1, 32)
+        scales = tensors[f"{name}_scale_inv"].copy()
+        scales[:, :4] = scales[:, 3::-1]
+        turned[f"{name}_scale_inv"] = scales
+    assert cause(gemm_ordered, case, tensors, gemm_ordered.numpy_oracle(case, turned)) == "sums in another order"
+
+
+def test_the_other_candidate():
+    defaults = suite_of("four_over_six").defaults
+    case = Case("four_over_six", defaults.replace(outputs="rowwise"), 48, 80)
+    tensors = four_over_six.inputs(case, tensor(48, 80))
+    other = replace(case, flags=case.flags.replace(error="mse"))
+    assert cause(four_over_six, case, tensors, four_over_six.numpy_oracle(other, tensors)) == "mae and mse mixed up"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(four_over_six, "STEP_TO_FOUR", np.float32(1))
+        six = four_over_six.numpy_oracle(case, tensors)
+    assert cause(four_over_six, case, tensors, six) == "another candidate"
+
+
+def test_other_random_bits(monkeypatch):
+    case = per_tensor_case(rounding="sr", outputs="rowwise")
+    tensors = per_tensor.inputs(case, tensor())
+    random = nvfp4.random_bytes
+    monkeypatch.setattr(nvfp4, "random_bytes", lambda *of: random(*of) ^ 0x55)
+    actual = per_tensor.numpy_oracle(case, tensors)
+    monkeypatch.undo()
+    assert cause(per_tensor, case, tensors, actual) == "other random bits"

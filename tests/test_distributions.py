@@ -286,6 +286,14 @@ def test_tiny_amax_caps_the_encode_scale(dtype):
     assert np.abs(x).max() > 2.0**-126
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_near_floor_has_amaxes_on_both_sides_of_it(axis, dtype):
+    amax = np.abs(wide("near_floor", dtype=dtype)).max(axis=axis)
+    assert ((amax > 1e-13) & (amax < 1.6e-11)).mean() > 0.8
+    assert 0.2 < (amax < 1e-12).mean() < 0.8
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_huge(dtype):
     assert np.abs(wide("huge", dtype=dtype)).max() == float(ml_dtypes.finfo(DTYPES[dtype]).max)

@@ -36,7 +36,7 @@ sets:
   full: [{cover: each, shapes: [[16, 16, 16]], inputs: [normal]}]
   bench: [{axes: default, shapes: [[16, 16, 16]], inputs: [normal]}]
 """
-CASE = find_case("gemm_ordered/alpha=0.75,beta=0.5/48x80x32/normal/eager")
+CASE = find_case("gemm_ordered/alpha=1.1,beta=0.75/48x80x32/normal/eager")
 
 
 # Suites and ids
@@ -109,12 +109,12 @@ def test_a_grid_covers_the_output_and_pads_nothing():
 def test_a_kernel_may_ask_for_m_k_n_and_fractions():
     known = numbers(CASE)
     assert {name: known[name] for name in ("M", "K", "N", "alpha", "beta", "a_e4m3_max")} == {
-        "M": 48, "K": 80, "N": 32, "alpha": 0.75, "beta": 0.5, "a_e4m3_max": 448,
+        "M": 48, "K": 80, "N": 32, "alpha": 1.1, "beta": 0.75, "a_e4m3_max": 448,
     }  # fmt: skip
     assert "rows" not in known
     bound = list(bind(plan(replace(CASE, flags=CASE.flags.replace(alpha=-2)))[0], _arrays()))
     assert bound[-7:] == [
-        ("int", 48), ("int", 32), ("int", 80), ("float", -2.0), ("float", 0.5), ("int", 448), ("int", 448),
+        ("int", 48), ("int", 32), ("int", 80), ("float", -2.0), ("float", 0.75), ("int", 448), ("int", 448),
     ]  # fmt: skip
     assert type(bound[-4][1]) is float
 
@@ -129,7 +129,7 @@ def test_a_fraction_does_not_become_an_integer():
     asking = replace(signature, call=(CallParameter("int", "alpha", pointer=False, optional=False),))
     step = Step(asking, Stage("", CASE))
     with pytest.raises(
-        CompileError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 0.75; take it as"
+        CompileError, match=r"'alpha' of gemm_ordered is of type 'int' and its flag has 1.1; take it as"
     ):
         list(bind(step, {}))
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from harness.case import Case, Flags
+from harness.diagnosis.casts import E2M1_VALUES
 from harness.diagnosis.difference import compact_index, first_input, swizzled, unswizzled
 from harness.diagnosis.mismatch import compare, decoded, render
-from harness.diagnosis.steps import E2M1_VALUES
 from harness.errors import ContractError
 from harness.expectation import Expectation
 from harness.oracles import dequantize, per_tensor, swizzle

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from emulated import with_wrong_line
 
 from harness.device.emulator import EmulatorDevice
+from harness.mutants.catalogue import find
 from harness.suite import ROOT, find_case, load_suites
 from harness.verify import verify
 
@@ -65,19 +65,11 @@ def test_every_link_leads_somewhere():
 
 
 @pytest.mark.parametrize(
-    ("verdict", "file", "right", "wrong"),
-    [
-        (
-            "MISMATCH",
-            "nvfp4.cuh",
-            "return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);",
-            "return __frcp_rn(__fmul_rn(scale_inv, global.decode));",
-        ),
-        ("NONDETERMINISTIC", "per_tensor.cuh", "    __syncthreads();\n    // Columnwise:", "    // Columnwise:"),
-    ],
+    ("verdict", "mutant"),
+    [("MISMATCH", "multiplier not clamped"), ("NONDETERMINISTIC", "no barrier before the columns")],
 )
-def test_a_screen_that_is_shown_is_the_one_that_is_printed(tmp_path, verdict, file, right, wrong):
-    kernels = with_wrong_line(tmp_path, file, right, wrong)
+def test_a_screen_that_is_shown_is_the_one_that_is_printed(tmp_path, verdict, mutant):
+    kernels = find(mutant).copied_to(tmp_path)
     shown = next(text for kind, text in BLOCKS if kind == "text" and text.startswith(verdict))
     case = find_case(shown.split()[1])
     printed = [line.strip() for line in verify(case, EmulatorDevice(kernels=kernels)).story.splitlines()]

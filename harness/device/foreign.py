@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,19 @@ import numpy as np
 
 from harness.compile import compile_kernel
 from harness.device.cuda import load
+from harness.errors import LaunchError
 from harness.signature import read_signatures
 
 HOLD_NS = 5_000_000  # longer than a host needs to queue any launch of which it does not compile the kernels
+
+
+@contextmanager
+def errors(where: str) -> Iterator[None]:
+    """Raise LaunchError, which says `where`, for an error of CUDA, as CuPy and torch tell it."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LaunchError(f"{where}: {str(error).strip().splitlines()[0]}") from None
 
 
 @contextmanager
@@ -45,8 +55,11 @@ class Graph:
             try:
                 for call in calls:
                     call()
-            finally:
-                self._graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # of a capture that the error has spoiled
+                    self._graph.capture_end()
+                raise
+            self._graph.capture_end()
 
     def launch(self, stream: Any) -> None:
         """Replay on this stream."""

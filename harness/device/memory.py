@@ -49,7 +49,7 @@ class Memory:
     """
 
     def __init__(self, pristine: Mapping[str, Any], fields: Mapping[str, Field], of: ModuleType | None = None):
-        self.pristine = dict(pristine)
+        self.pristine, self._of = dict(pristine), of
         self.inputs = {name: value.copy() for name, value in self.pristine.items()}
         self.outputs = {name: Guarded(field, of) for name, field in fields.items()}
 
@@ -60,7 +60,7 @@ class Memory:
 
     def twin(self) -> Memory:
         """Other memory with the same inputs, which share their pristine copies."""
-        return Memory(self.pristine, {name: output.field for name, output in self.outputs.items()})
+        return Memory(self.pristine, {name: output.field for name, output in self.outputs.items()}, self._of)
 
     @property
     def nbytes(self) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from harness.subjects import Subject
 from harness.tensor import Field
 from harness.trial.offence import Offence, OffenceError
 from harness.trial.watch import watch
+
+if TYPE_CHECKING:
+    from harness.clock import Clock
+    from harness.trial.timing import TimedSubject
 
 GRACE = 0.02  # seconds after which nothing may arrive any more
 
@@ -64,6 +68,16 @@ class SubjectDevice:
         """Upload; a subject compiles when it likes."""
         return self._program.upload(self, case, inputs, fields)
 
+    def timed(
+        self, case: Case, data: Sequence[Mapping[str, np.ndarray]], fields: Mapping[str, Field], clock: Clock
+    ) -> TimedSubject:
+        """Ready for a bench on one set of data and then another; a graph on as many copies as our kernels' are."""
+        from harness.trial.timing import TimedSubject
+
+        first = self.prepare(case, self.targets[0], data[0], fields)
+        copies = first.copies if case.mode == "graph" else 1
+        return TimedSubject([first, *(first.twin() for _ in range(copies - 1))], data, clock)
+
     def accepts(self, ours: Any, demanded: Demand) -> bool:
         """As the device judges its own kernels."""
         return self.inner.accepts(ours, demanded)
@@ -91,6 +105,7 @@ class SubjectProgram:
     grids: tuple[tuple[int, int, int], ...] = ()
     bf16 = "bfloat16"  # the dtype of a bf16 array
     has_streams = False
+    copies = 1  # of its memory, that the graph of a bench goes round
 
     def __init__(self, device: SubjectDevice, case: Case, memory: Memory, layouts: Mapping[str, Layout]):
         self.device, self.subject, self.case = device, device.subject, case
@@ -120,6 +135,11 @@ class SubjectProgram:
         """The bytes of an array where `put` takes them from."""
         return flat(array)
 
+    def poison(self, byte: int) -> None:
+        """Fill the outputs and their guards."""
+        for guarded in self.memory.outputs.values():
+            guarded.poison(byte)
+
     def twin(self) -> SubjectProgram:
         """The same on other memory."""
         return type(self)(self.device, self.case, self.memory.twin(), self.layouts)
@@ -145,6 +165,21 @@ class SubjectProgram:
         """The same behind work that keeps the stream busy; None where there are no streams."""
         return None
 
+    def current(self, stream: Any) -> AbstractContextManager[Any]:
+        """Has work queued on the clock's stream."""
+        return stream
+
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+
+    def passes(self, calls: Sequence[Callable[[], None]], clock: Clock) -> Any:
+        """A graph of these calls, replayed until it takes long enough to be timed; there are no graphs here."""
+        raise LaunchError(f"{self.case.id}: a graph needs a GPU")
+
+    def outcome(self, poison: int) -> Outcome:
+        """What the outputs hold, given what they were filled with before."""
+        return Outcome(self._copies(), self.memory.trespass(poison))
+
     def capture(self) -> None:
         """Have `replay` replay what one call queues; there are no graphs here."""
         raise LaunchError(f"{self.case.id}: a graph needs a GPU")
@@ -159,14 +194,10 @@ class SubjectProgram:
         return self._copies()
 
     def _run(self, poison: int, call: Callable[[], None]) -> Outcome:
-        self._poison(poison)
+        self.poison(poison)
         with watch(self.subject):
             call()
-        return Outcome(self._copies(), self.memory.trespass(poison))
-
-    def _poison(self, byte: int) -> None:
-        for guarded in self.memory.outputs.values():
-            guarded.poison(byte)
+        return self.outcome(poison)
 
     def _copies(self) -> dict[str, Any]:
         return {name: guarded.payload.copy() for name, guarded in self.memory.outputs.items()}

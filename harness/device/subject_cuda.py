@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.device import Outcome, foreign
-from harness.device.cuda import cuda_errors
+from harness.device import Outcome, foreign, rotation
 from harness.device.memory import Memory, upload
 from harness.device.subject import GRACE, SubjectProgram
 from harness.tensor import Field
 from harness.trial.watch import watch
+
+if TYPE_CHECKING:
+    from harness.clock import GpuClock
 
 
 class CudaSubjectProgram(SubjectProgram):
@@ -23,12 +27,25 @@ class CudaSubjectProgram(SubjectProgram):
     has_streams = True
 
     def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.graph: foreign.Graph | None = None
+        self.synchronize()  # for which a non-blocking stream would not wait
+
+    @cached_property
+    def stream(self) -> Any:
+        """On which it is verified."""
         import cupy
 
-        super().__init__(*given)
-        self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.graph: foreign.Graph | None = None
-        cupy.cuda.get_current_stream().synchronize()  # for which a non-blocking stream would not wait
+        return cupy.cuda.Stream(non_blocking=True)
+
+    @property
+    def copies(self) -> int:
+        """So many that none is left in the L2 when its turn comes again."""
+        return rotation.copies_for(self.memory.nbytes, self._l2_bytes)
+
+    @property
+    def _l2_bytes(self) -> int:
+        return int(self.device.inner.properties["l2CacheSize"])
 
     @staticmethod
     def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
@@ -42,10 +59,27 @@ class CudaSubjectProgram(SubjectProgram):
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
         """Other data at the same addresses, for every stream."""
+        super().put(inputs)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
         import cupy
 
-        super().put(inputs)
         cupy.cuda.get_current_stream().synchronize()
+
+    def current(self, stream: Any) -> AbstractContextManager[Any]:
+        """Has work queued on a stream, by whatever library."""
+        return foreign.current(stream)
+
+    def passes(self, calls: Sequence[Callable[[], None]], clock: GpuClock) -> rotation.Passes:
+        """A graph of these calls, one on each copy of the memory."""
+        with foreign.errors(self.case.id):
+            found = rotation.Passes(clock, foreign.Graph(clock.stream, calls), len(calls))
+        filled = self.memory.nbytes * len(calls) / self._l2_bytes
+        cold = "cold by construction" if filled >= rotation.COLD else "warm"
+        found.words = f"graphs of {found.calls} calls, {cold}: {len(calls)} copies fill {filled:.1f}x L2"
+        return found
 
     def run(self, poison: int, turn: int) -> Outcome:
         """On the default stream on even turns, on a non-blocking one on odd turns."""
@@ -59,7 +93,7 @@ class CudaSubjectProgram(SubjectProgram):
 
     def capture(self) -> None:
         """A graph of one call. Code is loaded and memory is found by then, because runs went before."""
-        with cuda_errors(self.case.id):
+        with foreign.errors(self.case.id):
             self.graph = foreign.Graph(self.stream, [self._watched])
 
     def replay(self, poison: int) -> Outcome:
@@ -70,7 +104,7 @@ class CudaSubjectProgram(SubjectProgram):
         """After all streams of the GPU, too, were waited for."""
         import cupy
 
-        with cuda_errors(self.case.id):
+        with foreign.errors(self.case.id):
             cupy.cuda.runtime.deviceSynchronize()
             return super().later(seconds)
 
@@ -79,12 +113,12 @@ class CudaSubjectProgram(SubjectProgram):
             self.call()
 
     def _queued(self, poison: int, call: Callable[[], None], stream: Any, held: bool = False) -> Outcome:
-        with cuda_errors(self.case.id), warnings.catch_warnings():
+        with foreign.errors(self.case.id), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with foreign.current(stream):
                 if held:
                     foreign.hold(stream, self.device.targets[0])
-                self._poison(poison)
+                self.poison(poison)
                 call()
                 outputs = self._copies()  # queued, so that it holds what the stream's own work wrote and no more
             stream.synchronize()

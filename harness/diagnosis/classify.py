@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from harness.case import Case
+from harness.diagnosis import of_amaxes, of_choices, other_questions, parts_of_sums
+from harness.diagnosis.casts import E2M1_MIDPOINTS
 from harness.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
-from harness.diagnosis.steps import E2M1_MIDPOINTS, Steps
+from harness.diagnosis.steps import Steps
 from harness.diagnosis.what_if import hypotheses
 from harness.tensor import Field
 
@@ -131,6 +133,23 @@ def _zero_sign(e: Evidence) -> bool:
     return bool(((right == 8) & (actual == 0))[wrong].all())
 
 
+def _sign(e: Evidence) -> bool:
+    if e.kind not in ("output", "data", "e4m3_data"):
+        return False
+    right, actual = e.codes if e.kind == "data" else (_bits(e.right), _bits(e.actual))
+    sign = right.dtype.type(8 if e.kind == "data" else 1 << (8 * right.dtype.itemsize - 1))
+    wrong = right != actual
+    return bool(((right ^ actual) == sign)[wrong].all())
+
+
+def _nan_lost(e: Evidence) -> bool:
+    return e.kind == "output" and bool((np.isnan(e.right) & ~np.isnan(e.actual))[e.wrong].all())
+
+
+def _common_source(e: Evidence) -> bool:
+    return "dbias" in e.differences and len(e.differences) > 1
+
+
 def _nan_code(e: Evidence) -> bool:
     if e.kind != "data" or not isinstance(e.steps, Steps):
         return False
@@ -156,14 +175,6 @@ def _scale_clamp(e: Evidence) -> bool:
 
 def _zeros(e: Evidence) -> bool:
     return e.kind != "amax" and np.count_nonzero(e.wrong) >= 16 and not _bits(e.actual)[e.wrong].any()
-
-
-def _partial_amax(e: Evidence) -> bool:
-    if e.kind != "amax" or not isinstance(e.steps, Steps) or e.right.shape != (1,):
-        return False
-    found, x = e.actual[0], e.tensors["input"]
-    numbers = range(0, x.shape[e.steps.direction], 16)
-    return found == 0 or any((abs(e.steps.lines(x, slice(n, n + 16))) == found).any() for n in numbers)
 
 
 def _permutation(e: Evidence) -> bool:
@@ -226,6 +237,7 @@ HYPOTHESES = (
         Cause("tie direction", "every wrong code is of a product exactly between two e2m1 values"), _tie_direction
     ),
     Hypothesis(Cause("sign of zero dropped", "-0.0 was written as +0.0"), _zero_sign),
+    Hypothesis(Cause("NaN lost", "every wrong value is a number where a NaN belongs"), _nan_lost),
     Hypothesis(Cause("NaN code", "every wrong code belongs to a NaN product, which must give 0x7"), _nan_code),
     Hypothesis(Cause("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives"), _nan_bits),
     Hypothesis(
@@ -233,12 +245,23 @@ HYPOTHESES = (
         _multiplier_clamp,
     ),
     Hypothesis(Cause("missing saturation of the scale", "the scale became NaN instead of 448"), _scale_clamp),
+    Hypothesis(Cause("sign of a value", "every wrong value is the right one with the other sign"), _sign),
     Hypothesis(Cause("zeros written", "every wrong byte is 0"), _zeros),
     *hypotheses(exactly=False),
-    Hypothesis(Cause("amax of a part", "the amax is that of some elements and not of all"), _partial_amax),
+    *other_questions.hypotheses(),
+    *parts_of_sums.HYPOTHESES,
+    *of_choices.HYPOTHESES,
     Hypothesis(Cause("permutation", "the right bytes stand in other places of the layout"), _permutation),
+    *of_amaxes.HYPOTHESES,
     Hypothesis(Cause("1-ulp scale", "every wrong scale byte is the neighbour of the right one"), _one_scale_off),
     Hypothesis(Cause("one code off", "every wrong code is the neighbour of the right one, and no tie"), _one_code_off),
     Hypothesis(Cause("1-ulp value", "every wrong value is the neighbour of the right one"), _one_ulp_off),
+    other_questions.of_any_order(),
+    Hypothesis(
+        Cause(
+            "gradient before it is quantized", "dbias and what is quantized are wrong: they have the gradient in common"
+        ),
+        _common_source,
+    ),
     Hypothesis(Cause("tile edge", "only the last, perhaps incomplete, band of rows or columns is wrong"), _tile_edge),
 )

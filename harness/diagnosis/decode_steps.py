@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.case import Case
+from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
 from harness.diagnosis.difference import unswizzled
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps
+from harness.diagnosis.steps import WINDOW, Steps
 from harness.dtypes import DTYPES
 
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
@@ -21,9 +22,13 @@ _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 
 @dataclass(frozen=True)
 class Decoded:
-    """What every step gave on n rows: (n, blocks) and, for codes, product and output, (n, cols)."""
+    """What every step gave on n rows: (n, blocks) and, for codes, product and output, (n, cols).
+
+    amax: of the granule that a block belongs to
+    """
 
     codes: np.ndarray
+    amax: np.ndarray
     scale_inv: np.ndarray
     scaled_amax: np.ndarray
     factor: np.ndarray
@@ -40,6 +45,8 @@ class DecodeSteps:
     e4m3_max: 448 or 256
     layout: `compact` or `swizzled` scale bytes
     low_nibble_first: whether the even element is in the low nibble
+    granularity: of the amax, `tensor`, `row` or `window`
+    granule: `own`, or `first` if every block is given the first amax there is
     """
 
     dtype: str
@@ -47,6 +54,8 @@ class DecodeSteps:
     e4m3_max: int = 448
     layout: str = "compact"
     low_nibble_first: bool = True
+    granularity: str = "tensor"
+    granule: str = "own"
 
     @classmethod
     def of(cls, case: Case) -> DecodeSteps:
@@ -56,10 +65,11 @@ class DecodeSteps:
             dtype=str(flags.dtype),
             e4m3_max=int(flags.get("e4m3_max", 448)),
             layout=str(flags.get("scale_layout", "compact")),
+            granularity=str(flags.get("granularity", "tensor")),
         )
 
     def decode(self, tensors: Mapping[str, np.ndarray], rows: np.ndarray) -> Decoded:
-        """Decode whole rows of `data`, `scale_inv` and an `amax` of the whole tensor."""
+        """Decode whole rows of `data` and `scale_inv`, by the `amax` of every granule."""
         data = tensors["data"][rows]
         nibbles = (data & 15, data >> 4)
         codes = np.stack(nibbles if self.low_nibble_first else nibbles[::-1], axis=2).reshape(len(rows), -1)
@@ -68,16 +78,35 @@ class DecodeSteps:
         with np.errstate(all="ignore"):
             rescale = np.float32(1) / np.float32(6 * self.e4m3_max)
             scale = E4M3_VALUES[scale_inv]
-            scaled_amax = scale * tensors["amax"].reshape(1, 1)
-            if self.order == "scale_first":
-                factor = scaled_amax * rescale
-            else:
-                factor = scale * (tensors["amax"].reshape(1, 1) * rescale)
+            amax = np.broadcast_to(self._amaxes(tensors["amax"], rows), scale.shape)
+            scaled_amax = scale * amax
+            factor = scaled_amax * rescale if self.order == "scale_first" else scale * (amax * rescale)
             product = E2M1_VALUES[codes] * np.repeat(factor, BLOCK, axis=1)
             output = product.astype(DTYPES[self.dtype])
+        self._canonical(output, product)
+        return Decoded(codes, amax, scale_inv, scaled_amax, factor, product, output)
+
+    def values(self, codes: np.ndarray, scale_inv: np.uint8, amaxes: np.ndarray) -> np.ndarray:
+        """(n, 16): what a block's codes would be under each of n amaxes."""
+        with np.errstate(all="ignore"):
+            factor = (E4M3_VALUES[scale_inv] * amaxes) * (np.float32(1) / np.float32(6 * self.e4m3_max))
+            product = E2M1_VALUES[codes][None, :] * factor[:, None]
+            output = product.astype(DTYPES[self.dtype])
+        self._canonical(output, product)
+        return output
+
+    @staticmethod
+    def _canonical(output: np.ndarray, product: np.ndarray) -> None:
         nan = _NAN[output.dtype.itemsize]
         output.view(nan.dtype)[np.isnan(product)] = nan
-        return Decoded(codes, scale_inv, scaled_amax, factor, product, output)
+
+    def _amaxes(self, amax: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Of every block of some rows; broadcastable to (n, blocks)."""
+        if self.granularity == "tensor" or self.granule == "first":
+            return amax.reshape(-1)[:1].reshape(1, 1)
+        if self.granularity == "row":
+            return amax[rows, None]
+        return np.repeat(amax[rows], WINDOW // BLOCK, axis=1)
 
 
 def steps_of(case: Case, side: str) -> Steps | DecodeSteps | None:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.case import Case
+from harness.diagnosis.casts import BLOCK, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
 from harness.diagnosis.permitted import comparable
-from harness.diagnosis.steps import BLOCK, Encoded, Steps, side_and_kind, unpacked
+from harness.diagnosis.steps import Encoded, Steps, side_and_kind
 from harness.interval import Interval, order
 from harness.tensor import Field
 
@@ -42,6 +43,7 @@ class Evidence:
     runs: what the kernel wrote, one mapping for each run; the first is the one that is explained
     poisons: the byte each run's outputs were filled with before it
     intervals: of the fields whose contract is one; `expected` then has what is nearest to the first run
+    others: what the other tensors of the group read, if it is of one
     """
 
     case: Case
@@ -51,6 +53,7 @@ class Evidence:
     runs: tuple[Mapping[str, np.ndarray], ...]
     poisons: tuple[int, ...] = ()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
+    others: tuple[Mapping[str, np.ndarray], ...] = ()
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
@@ -197,7 +200,15 @@ class Evidence:
         given = self.tensors.get(f"{self.side}_amax")
         if given is not None and steps.granularity == self.steps.granularity:
             return given
-        key = (steps.rotation, steps.rotation_rounded, steps.amax_of, steps.granularity)
+        key = (
+            steps.rotation,
+            steps.rotation_strides,
+            steps.rotation_turned,
+            steps.rotation_norm,
+            steps.rotation_rounded,
+            steps.amax_of,
+            steps.granularity,
+        )
         if key not in self._amaxes:
             self._amaxes[key] = steps.amax(self.tensors["input"])
         return self._amaxes[key]

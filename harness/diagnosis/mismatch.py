@@ -9,14 +9,16 @@ import numpy as np
 
 from harness.case import Case
 from harness.diagnosis import one_stage
+from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.classify import cause_of
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import Difference, compare, first_input
 from harness.diagnosis.evidence import Evidence
 from harness.diagnosis.one_stage import writer
 from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
+from harness.diagnosis.other_questions import LARGEST
 from harness.diagnosis.permitted import beyond, resolved
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps, unpacked
+from harness.diagnosis.steps import Steps
 from harness.interval import Interval
 from harness.pipeline import Stage
 
@@ -120,6 +122,17 @@ def _of_tensor(e: Evidence, number: int) -> Evidence:
         tuple(cut(e.fields, run, number) for run in e.runs),
         e.poisons,
         cut(e.fields, e.intervals, number),
+        _others(e, number),
+    )
+
+
+def _others(e: Evidence, number: int) -> tuple[Mapping[str, np.ndarray], ...]:
+    if e.case.work > LARGEST:
+        return ()
+    return tuple(
+        inputs(e.case, e.tensors, other)
+        for other, extents in enumerate(e.case.tensors)
+        if other != number and (e.case.n or 0 not in extents)
     )
 
 
@@ -217,7 +230,7 @@ def _decoded_block(e: Evidence, found: Difference) -> list[str]:
     block = col // BLOCK
     span = slice(block * BLOCK, block * BLOCK + BLOCK)
     summary = (
-        f"scale_inv {decoded('scale_inv', got.scale_inv[0, block])}  amax {_number(e.tensors['amax'].flat[0])}  "
+        f"scale_inv {decoded('scale_inv', got.scale_inv[0, block])}  amax {_number(got.amax[0, block])}  "
         f"factor {_number(got.factor[0, block])}"
     )
     return [

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.case import Case
+from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.difference import unswizzled
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 
 
 class Term(NamedTuple):

@@ -13,18 +13,15 @@ import ml_dtypes
 import numpy as np
 
 from harness.case import Case
+from harness.diagnosis import casts
+from harness.diagnosis.casts import BLOCK, E4M3_VALUES
 
-BLOCK = 16
 WINDOW = 64
 
 _GRANULARITIES = {"per_tensor": "tensor", "row_scaled": "row", "local_1x64": "window", "per_token": "row"}
 _CHUNK = 1 << 22  # elements of float32 held at one time while an amax is looked for
 _FLT_MAX = np.finfo(np.float32).max
 _BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-E2M1_VALUES = np.concatenate([_E2M1, -_E2M1])
-E2M1_MIDPOINTS = (_E2M1[1:] + _E2M1[:-1]) / 2
-E4M3_VALUES = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,19 @@ class Steps:
     granularity: `tensor`, `row` or `window`
     amax_floor: the least amax that S_enc is computed from
     square: True for 16x16 blocks
+    granule: whose amax a line or window takes: its `own`, that of its `neighbour` in a pair, or the `first` one
     rotation: sign mask of the rht, None without
+    rotation_strides: of its butterflies; rotation_turned: whether they have b - a for a - b
+    rotation_norm: what the rotated values are multiplied by
     rotation_rounded: whether the rotated values are rounded to bf16
-    amax_of: `magnitudes`, `values` (no abs), `rotated_fp32` (before the rounding to bf16) or `nan_kept`
+    amax_of: `magnitudes`, `values` (no abs), `even` (elements), `rotated_fp32` (before the rounding to bf16) or
+        `nan_kept`
+    encode_clamped: whether S_enc is FLT_MAX at most; encode_of_inf: S_enc of an infinite amax
     scale_form: `multiply` or `divide`
     multiplier: `reciprocal`, `direct` or `fast`
+    multiplier_of: what it is made of, the `scale_inv` that is stored or the `scale` before its cast
+    multiplier_ulps: how many last bits are added to it
+    underflow: the multiplier of a block whose scale is 0, where it is not the contract's
     rounding: `rne` or `sr`
     random_direction: the third counter word if it is not `direction`
     random_reversed: whether byte 3 of a word serves the first of its elements
@@ -82,11 +87,20 @@ class Steps:
     amax_floor: float = 0.0
     e4m3_max: int = 448
     square: bool = False
+    granule: str = "own"
     rotation: int | None = None
+    rotation_strides: tuple[int, ...] = (1, 2, 4, 8)
+    rotation_turned: bool = False
+    rotation_norm: float = 0.25
     rotation_rounded: bool = True
     amax_of: str = "magnitudes"
+    encode_clamped: bool = True
+    encode_of_inf: float = 1.0
     scale_form: str = "multiply"
     multiplier: str = "reciprocal"
+    multiplier_of: str = "scale_inv"
+    multiplier_ulps: int = 0
+    underflow: float | None = None
     rounding: str = "rne"
     random_direction: int | None = None
     random_reversed: bool = False
@@ -155,12 +169,14 @@ class Steps:
         encode_scale = self._encode_scale(amax, numbers)
         decode_scale = np.float32(1) / encode_scale
         grouped = values.reshape(n, blocks, BLOCK)
-        block_amax = np.fmax.reduce(np.abs(grouped), axis=2, initial=np.float32(0))
+        looked_at = self._looked_at(grouped)
+        block_amax = np.fmax.reduce(looked_at, axis=2, initial=np.float32(0))
         if self.square:
             block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
         scale = self._scale(block_amax, encode_scale)
-        scale_inv = np.minimum(scale, np.float32(448)).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
-        multiplier = self._multiplier(E4M3_VALUES[scale_inv], encode_scale, decode_scale)
+        scale_inv = casts.e4m3(scale)
+        made_of = scale if self.multiplier_of == "scale" else E4M3_VALUES[scale_inv]
+        multiplier = self._multiplier(made_of, encode_scale, decode_scale)
         product = (grouped * multiplier[:, :, None]).reshape(n, -1)
         random = self._random(numbers, blocks) if self.rounding == "sr" else None
         return Encoded(
@@ -173,31 +189,51 @@ class Steps:
             multiplier=multiplier,
             product=product,
             random=random,
-            codes=_codes(product, random),
+            codes=casts.e2m1(product, random),
         )
+
+    def scales(self, block_amax: np.ndarray, amaxes: np.ndarray) -> np.ndarray:
+        """(n, blocks) uint8: the scale bytes of some blocks under each of n amaxes."""
+        with np.errstate(all="ignore"):
+            return casts.e4m3(self._scale(block_amax[None, :], self._encode_of(amaxes)[:, None]))
 
     def _rotated(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
         chosen = x[:, numbers].T if self.direction else x[numbers]
         values = np.ascontiguousarray(chosen).astype(np.float32)
-        return values if self.rotation is None else _rotate(values, self.rotation)
+        if self.rotation is None:
+            return values
+        strides, norm = self.rotation_strides, np.float32(self.rotation_norm)
+        return casts.rotate(values, self.rotation, strides, self.rotation_turned) * norm
 
     def _largest(self, values: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
-            if self.amax_of != "values":
-                values = np.abs(values)
+            values = self._looked_at(values)
             reduce = np.maximum.reduce if self.amax_of == "nan_kept" else np.fmax.reduce
             return reduce(values, axis=-1, initial=np.float32(0))
+
+    def _looked_at(self, values: np.ndarray) -> np.ndarray:
+        if self.amax_of == "even":
+            values = values[..., ::2]
+        return values if self.amax_of == "values" else np.abs(values)
 
     def _encode_scale(self, amax: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if self.granularity == "tensor":
             granules = amax.reshape(-1)[:1].reshape(1, 1)  # weight_2d stores it once for every line
         elif self.granularity == "row":
-            granules = amax[numbers, None]
+            granules = amax[self._granules(numbers), None]
         else:
-            granules = np.repeat(amax[numbers], WINDOW // BLOCK, axis=1)
+            granules = np.repeat(amax[self._granules(numbers)], WINDOW // BLOCK, axis=1)
+        return self._encode_of(granules)
+
+    def _encode_of(self, granules: np.ndarray) -> np.ndarray:
         granules = np.fmax(granules, np.float32(self.amax_floor))
-        scale = np.fmin(np.float32(self.e4m3_max * 6) / granules, _FLT_MAX)
-        return np.where((granules == 0) | (scale == 0), np.float32(1), scale)
+        scale = np.float32(self.e4m3_max * 6) / granules
+        if self.encode_clamped:
+            scale = np.fmin(scale, _FLT_MAX)
+        return np.where(granules == 0, np.float32(1), np.where(scale == 0, np.float32(self.encode_of_inf), scale))
+
+    def _granules(self, numbers: np.ndarray) -> np.ndarray:
+        return {"own": numbers, "neighbour": numbers ^ 1, "first": numbers * 0}[self.granule]
 
     def _scale(self, block_amax: np.ndarray, encode_scale: np.ndarray) -> np.ndarray:
         if self.scale_form == "divide":
@@ -205,6 +241,11 @@ class Steps:
         return np.fmin(block_amax * (encode_scale * (np.float32(1) / np.float32(6))), _FLT_MAX)
 
     def _multiplier(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
+        multiplier = self._contracted(scale, encode_scale, decode_scale).astype(np.float32)
+        multiplier = (multiplier.view(np.int32) + np.int32(self.multiplier_ulps)).view(np.float32)
+        return multiplier if self.underflow is None else np.where(scale == 0, np.float32(self.underflow), multiplier)
+
+    def _contracted(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
         if self.multiplier == "direct":
             return np.where(scale == 0, np.float32(0), encode_scale / scale)
         if self.multiplier == "fast":
@@ -231,32 +272,3 @@ def side_and_kind(field: str) -> tuple[str, str]:
         if field.startswith(f"{side}_"):
             return side, field.removeprefix(f"{side}_")
     return "", field
-
-
-def unpacked(data: np.ndarray) -> np.ndarray:
-    """(..., n) packed bytes → (..., 2n) codes, the even element from the low nibble."""
-    return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)
-
-
-def _codes(product: np.ndarray, random: np.ndarray | None) -> np.ndarray:
-    magnitude = np.abs(product)
-    if random is None:
-        codes = np.searchsorted(E2M1_MIDPOINTS, magnitude, side="left")
-        codes += (codes % 2 == 1) & np.isin(magnitude, E2M1_MIDPOINTS)
-    else:
-        step = np.where(magnitude >= 4, np.float32(2), np.where(magnitude >= 2, np.float32(1), np.float32(0.5)))
-        codes = np.searchsorted(_E2M1, magnitude + random * np.float32(2**-8) * step, side="right") - 1
-    signed = codes.astype(np.uint8) | np.signbit(product).view(np.uint8) << 3
-    return np.where(np.isnan(product), np.uint8(7), signed)
-
-
-def _rotate(values: np.ndarray, sign_mask: int) -> np.ndarray:
-    """The randomised Hadamard transform of every 16 elements of a line, float32, times 1/4."""
-    flip = np.array([-1 if sign_mask >> i & 1 else 1 for i in range(BLOCK)], np.float32)
-    with np.errstate(all="ignore"):
-        r = values.reshape(-1, BLOCK) * flip
-        for stride in (1, 2, 4, 8):
-            pairs = r.reshape(-1, BLOCK // (2 * stride), 2, stride)
-            a, b = pairs[:, :, 0], pairs[:, :, 1]
-            r = np.stack([a + b, a - b], axis=2).reshape(-1, BLOCK)
-        return (r * np.float32(0.25)).reshape(values.shape)

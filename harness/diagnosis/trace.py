@@ -9,11 +9,12 @@ import numpy as np
 
 from harness.case import Case
 from harness.diagnosis import one_stage, one_tensor
+from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
 from harness.diagnosis.side_by_side import Row, Section, rendered
-from harness.diagnosis.steps import BLOCK, E2M1_VALUES, E4M3_VALUES, Steps, side_and_kind, unpacked
+from harness.diagnosis.steps import Steps, side_and_kind
 from harness.errors import NotCapable, UsageError
 from harness.expectation import NUMPY_LARGEST, ask_torch, make_inputs, oracle_of
 from harness.interval import Demand, Interval, order
@@ -181,7 +182,7 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
 def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray]) -> list[Section]:
     got = steps.decode(inputs, np.array([spot.line]))
     head = [
-        Row(("9", "amax"), _float(inputs["amax"].flat[0]), {}),
+        Row(("9", "amax"), _float(got.amax[0, spot.block]), {}),
         Row(("9", "scale_inv"), _scale(got.scale_inv[0, spot.block]), {}),
         Row(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
         Row(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),

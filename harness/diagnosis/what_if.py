@@ -15,11 +15,15 @@ _DEFAULT_MASK = 0xD7E8
 
 @dataclass(frozen=True)
 class Change:
-    """choices: the changed fields of the steps, in all variants that bear this name, for the steps and case at hand."""
+    """choices: the changed fields of the steps, in all variants that bear this name, for the steps and case at hand.
+
+    of: the steps it is a change of; subtle: what looks at the bytes alone has a better name for, and so is asked first
+    """
 
     cause: Cause
     choices: Callable[[Steps, Case], Iterable[dict[str, object]]]
     of: type = Steps
+    subtle: bool = False
 
 
 def _halves_swapped(seed: int) -> int:
@@ -36,6 +40,10 @@ CHANGES = (
         lambda steps, case: [{"scale_form": "divide"}],
     ),
     Change(
+        Cause("zeros for an underflowed block", "the multiplier of a block whose scale is 0 was 0"),
+        lambda steps, case: [{"underflow": 0.0}] if steps.multiplier == "reciprocal" else [],
+    ),
+    Change(
         Cause("direct instead of reciprocal multiplier", "S_enc / scale_inv gives these codes"),
         _multiplier("reciprocal", "direct"),
     ),
@@ -50,6 +58,25 @@ CHANGES = (
     Change(
         Cause("fast_math ignored", "the multiplier was not rounded to bf16"),
         lambda steps, case: [{"multiplier": m} for m in ("reciprocal", "direct") if steps.multiplier == "fast"],
+    ),
+    Change(
+        Cause("1-ulp multiplier", "the multiplier, one last bit more or less, gives these codes"),
+        lambda steps, case: [{"multiplier_ulps": ulps} for ulps in (1, -1)],
+        subtle=True,
+    ),
+    Change(
+        Cause(
+            "multiplier of the scale before its cast", "the scale that is stored is not what the multiplier is made of"
+        ),
+        lambda steps, case: [{"multiplier_of": "scale"}],
+    ),
+    Change(
+        Cause("S_enc without its clamp", "S_enc is inf, and not FLT_MAX, for these amaxes"),
+        lambda steps, case: [{"encode_clamped": False}],
+    ),
+    Change(
+        Cause("S_enc of an infinite amax", "S_enc is 0, and not 1, for an amax that is inf"),
+        lambda steps, case: [{"encode_of_inf": 0.0}],
     ),
     Change(
         Cause("sr and rne mixed up", "the other rounding gives these codes"),
@@ -84,6 +111,24 @@ CHANGES = (
         ],
     ),
     Change(
+        Cause("a stage of the rht left out", "the rotation without the butterflies of one stride gives these bytes"),
+        lambda steps, case: [
+            {"rotation_strides": tuple(stride for stride in (1, 2, 4, 8) if stride != left_out)}
+            for left_out in (1, 2, 4, 8)
+            if steps.rotation is not None
+        ],
+    ),
+    Change(
+        Cause("rht of another length", "the rotated values were not multiplied by 1/4"),
+        lambda steps, case: [
+            {"rotation_norm": norm} for norm in (1.0, 0.5, 0.125, 0.0625) if steps.rotation is not None
+        ],
+    ),
+    Change(
+        Cause("rht of another sign", "the butterflies with b - a for a - b give these bytes"),
+        lambda steps, case: [{"rotation_turned": True}] if steps.rotation is not None else [],
+    ),
+    Change(
         Cause("rht where none belongs", "this output was rotated and must not be"),
         lambda steps, case: [
             {"rotation": int(case.flags.get("sign_mask", _DEFAULT_MASK))} for _ in range(steps.rotation is None)
@@ -106,6 +151,10 @@ CHANGES = (
         lambda steps, case: [{"amax_of": "values"}],
     ),
     Change(
+        Cause("amax of a part", "the amax is that of some elements and not of all"),
+        lambda steps, case: [{"amax_of": "even"}],
+    ),
+    Change(
         Cause("NaN kept in the amax", "an amax drops NaN and this one did not"),
         lambda steps, case: [{"amax_of": "nan_kept"}],
     ),
@@ -116,6 +165,25 @@ CHANGES = (
             for kind in ("tensor", "row", "window")
             if kind != "window" or not (case.rows % 64 or case.cols % 64)
         ],
+    ),
+    Change(
+        Cause("amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"),
+        lambda steps, case: [
+            {"granule": granule} for granule in ("neighbour", "first") if steps.granularity in ("row", "window")
+        ],
+    ),
+    Change(
+        Cause("amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"),
+        lambda steps, case: [{"granule": "first"}] if steps.granularity != "tensor" else [],
+        DecodeSteps,
+    ),
+    Change(
+        Cause("no floor under the amax", "S_enc was computed from an amax below 1e-12"),
+        lambda steps, case: [{"amax_floor": 0.0}] if steps.amax_floor else [],
+    ),
+    Change(
+        Cause("another floor under the amax", "S_enc was computed from an amax of a power of ten that is not 1e-12"),
+        lambda steps, case: [{"amax_floor": 10.0**-p} for p in range(4, 17) if p != 12] if steps.amax_floor else [],
     ),
     Change(
         Cause("448 and 256 mixed up", "the bytes fit the other e4m3_max"),
@@ -156,8 +224,9 @@ def hypotheses(exactly: bool) -> list[Hypothesis]:
             if type(e.steps) is not change.of or not (e.wrong & e.valued).any():
                 return False
             candidates = (replace(e.steps, **choice) for choice in change.choices(e.steps, e.case))
-            return any(other != e.steps and e.explained_by(other, exactly) for other in candidates)
+            strictly = exactly or change.subtle
+            return any(other != e.steps and e.explained_by(other, strictly) for other in candidates)
 
         return explains
 
-    return [Hypothesis(change.cause, holds(change)) for change in CHANGES]
+    return [Hypothesis(change.cause, holds(change)) for change in CHANGES if not (exactly and change.subtle)]

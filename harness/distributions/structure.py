@@ -69,6 +69,15 @@ def tiny_amax(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.
     return x * F32(2.0**-14 if dtype == "fp16" else 2.0**-119)
 
 
+def near_floor(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Amaxes of rows and of columns within four binades of 1e-12, the floor of the recipes that have one; fp16: zeros.
+
+    A row, as a column, has a factor, and an element the smaller one of its two.
+    """
+    down, across = (F32(1e-12) * F32(2) ** rng.uniform(-4, 4, extent).astype(F32) for extent in (rows, cols))
+    return rng.uniform(-1, 1, (rows, cols)).astype(F32) * np.minimum(down[:, None], across)
+
+
 def huge(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Values up to the largest of the dtype, which is there too: sums and products overflow, also in the rotation."""
     x = rng.uniform(-1, 1, (rows, cols)).astype(F32) * LARGEST[dtype]

@@ -18,6 +18,7 @@ from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
+from harness.trial.bench import SubjectBench
 from harness.verdict import Result
 
 
@@ -46,7 +47,8 @@ class BenchRun:
         self.identity = device.identity()
         self.header = self._header(config)
         self.header["floors_us"] = roofline.floors_us(self.clock)
-        self.bench = Bench(device, self.clock, self._measure_roofline("start"))
+        bench = SubjectBench if getattr(device, "subject", None) else Bench
+        self.bench = bench(device, self.clock, self._measure_roofline("start"))
         _set_up_recorder(config, run_dir)
 
     def time(self, item: pytest.Item, result: Result) -> Result:

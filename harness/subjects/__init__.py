@@ -73,6 +73,8 @@ def load(name: str) -> Subject:
     if not callable(quantize):
         choices = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         raise UsageError(f"{stem} has no function {function!r}{nearest(function, choices)}")
+    if inspect.isclass(quantize):  # for a subject that keeps something from call to call
+        quantize = quantize()
     needs = dict(getattr(module, "NEEDS", {}))
     return Subject(
         name,

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case
 from harness.device import Outcome
-from harness.device.subject import SubjectProgram
-from harness.expectation import make_inputs
+from harness.device.subject import GRACE, SubjectProgram
 
 OTHER_POISON = 0x3C  # where a run is not one of the three that a verification of our own kernels has
 
@@ -41,16 +39,14 @@ class Look:
         return any(array.size and bool((array == self.poison).all()) for array in self.outcome.outputs.values())
 
 
-def other_data(case: Case) -> Case:
-    """The case whose data are put where the case's own were: as many, and others."""
-    return replace(case, input="normal", seed_of=f"{case.problem}/other")
-
-
 def take(
-    program: SubjectProgram, inputs: Mapping[str, np.ndarray], poisons: Sequence[int], graph: bool
+    program: SubjectProgram,
+    inputs: Mapping[str, np.ndarray],
+    other: Mapping[str, np.ndarray],
+    poisons: Sequence[int],
+    graph: bool,
 ) -> Iterator[Look]:
     """Calls on the case's data and on others, and the same of a graph, if it is to be replayed."""
-    other = make_inputs(other_data(program.case))
     for turn, poison in enumerate(poisons):
         yield Look("call", poison, program.run(poison, turn))
     program.put(other)
@@ -69,9 +65,9 @@ def take(
     program.put(inputs)
 
 
-def settle(program: SubjectProgram, look: Look) -> Look:
-    """The look with what the outputs hold when all else is over."""
-    return replace(look, at_once=program.later(0), settled=program.later())
+def settle(program: SubjectProgram, look: Look, seconds: float = GRACE) -> Look:
+    """The look with what the outputs hold when all else is over, and so many seconds later."""
+    return replace(look, at_once=program.later(0), settled=program.later(seconds))
 
 
 def same(one: Mapping[str, Any], another: Mapping[str, Any]) -> bool:

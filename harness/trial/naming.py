@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from harness.device.subject import SubjectProgram
 from harness.trial.looks import Look, same, settle
@@ -10,6 +12,10 @@ from harness.trial.offence import Caught, Offence
 
 # Of the calls that are made only to name what was wrong: in no order that a call counter or the poison would follow.
 _PROBES = (0xA5, 0xA5, 0x5A, 0x5A, 0xA5, 0x5A, 0x5A, 0xA5)
+
+PATIENCE = 0.1  # seconds after each of them
+
+_BESIDE = Caught(Offence.OTHER_STREAM, "its work does not wait for its turn on the stream that it was to use")
 
 Right = Callable[[Look], bool]
 
@@ -19,7 +25,7 @@ def name(program: SubjectProgram, looks: Sequence[Look], right: Right) -> Caught
 
     right: whether a look shows what is demanded for its data
     """
-    found = _trespass(looks) or _late(program, looks)
+    found = _trespass(looks) or _late(program, looks, right)
     if found or all(map(right, looks)):
         return found
     calls = [look for look in looks if look.kind == "call" and not look.other]
@@ -49,32 +55,32 @@ def _trespass(looks: Sequence[Look]) -> Caught | None:
     return Caught(Offence.MODIFIES_INPUTS if inputs else Offence.WRITES_OUTSIDE, sentence)
 
 
-def _late(program: SubjectProgram, looks: Sequence[Look]) -> Caught | None:
+def _late(program: SubjectProgram, looks: Sequence[Look], right: Right) -> Caught | None:
     for look in looks:
         if look.settled is None:
             continue
         before, at_once, settled = look.outcome.outputs, look.at_once, look.settled
-        if not same(at_once, settled):
-            field = _changed(at_once, settled)
-            return Caught(Offence.WRITES_LATE, f"output {field!r} changed after the call and all streams were done")
-        if not same(before, at_once):
-            field = _changed(before, at_once)
-            if program.has_streams:
-                return Caught(Offence.OTHER_STREAM, f"output {field!r} was written beside the stream it was to use")
-            return Caught(Offence.WRITES_LATE, f"output {field!r} changed after the call was done")
+        if same(before, at_once) and same(at_once, settled):
+            continue
+        if _beside(program, right):
+            return _BESIDE
+        field = _changed(before, settled) or _changed(before, at_once)
+        return Caught(Offence.WRITES_LATE, f"output {field!r} changed after the call was done")
     return None
 
 
-def _changed(before, after) -> str:
-    return next(name for name, array in before.items() if not bool((array == after[name]).all()))
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    return next((name for name, array in before.items() if not bool((array == after[name]).all())), "")
 
 
 def _probe(program: SubjectProgram, calls: Sequence[Look], right: Right) -> Caught | None:
     """Some calls on the case's data are wrong: which of more calls are decides what is said of it."""
     looks = list(calls)
+    if _beside(program, right):
+        return _BESIDE
     for number, poison in enumerate(_PROBES):
-        looks.append(settle(program, Look("call", poison, program.run(poison, number))))
-        found = _late(program, looks[-1:])
+        looks.append(settle(program, Look("call", poison, program.run(poison, number)), PATIENCE))
+        found = _late(program, looks[-1:], right)
         if found:
             return found
     ok = [right(look) for look in looks]
@@ -102,6 +108,20 @@ def _probe(program: SubjectProgram, calls: Sequence[Look], right: Right) -> Caug
     if first and all(ok[first:]):
         return Caught(Offence.ASLEEP_AT_FIRST, f"wrong in the first {first} calls and right from then on")
     return Caught(Offence.NOT_EVERY_CALL, f"right in {sum(ok)} of {count} calls on the same data")
+
+
+def _beside(program: SubjectProgram, right: Right) -> bool:
+    """Whether it is right as soon as the device was waited for, and never behind work that keeps its stream busy."""
+    if not program.has_streams:
+        return False
+    for poison in _PROBES[:4]:
+        program.later(PATIENCE)  # for what may be late to be over
+        run = program.run(poison, 1)
+        done = Look("call", poison, replace(run, outputs=dict(program.later(0))))
+        program.later(PATIENCE)
+        if not right(done) or right(Look("held", poison, program.run_behind_work(poison))):
+            return False
+    return True
 
 
 def _never_written(looks: Sequence[Look]) -> Caught | None:

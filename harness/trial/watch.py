@@ -7,7 +7,6 @@ replace the harness itself; no check from within can rule that out.
 
 from __future__ import annotations
 
-import site
 import sys
 import sysconfig
 import threading
@@ -22,7 +21,7 @@ from harness.trial.offence import Offence, OffenceError
 
 _HARNESS = Path(__file__).parents[1]
 _ORACLES = tuple(str(_HARNESS / name) for name in ("oracles", "pipeline/oracle.py", "expectation.py"))
-_INSTALLED = tuple({*site.getsitepackages(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 _SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.setprofile")
 
 
@@ -70,7 +69,7 @@ def _audit(event: str, _: Any) -> None:
         return
     caller = sys._getframe(1).f_code.co_filename
     # torch and others look through their own objects.
-    if not caller.startswith(_INSTALLED):
+    if not any(part in caller for part in _INSTALLED):
         _see(f"{_Watched.subject.name} called {event} at {Path(caller).name}, which searches this process's memory")
 
 

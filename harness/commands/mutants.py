@@ -1,0 +1,75 @@
+"""`harness mutants`"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from harness.errors import Exit, UsageError
+from harness.mutants import reach, table
+from harness.mutants.catalogue import Mutant, load
+from harness.mutants.hunt import SMOKE, Catch, hunt
+from harness.mutants.journal import Journal
+from harness.suite import ROOT, suite_of
+
+NEEDED = ("torch", "cuda.bindings.nvrtc", "harness.diagnosis.mismatch")
+JOURNAL = ROOT / "results" / "runs" / "mutants.jsonl"
+TABLE = ROOT / "results" / "mutants"
+
+
+@click.command()
+@click.option("--name", "words", multiple=True, metavar="WORD", help="only mutants with this word in their name")
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="processes at a time")
+@click.option("--anew", is_flag=True, help="ask again what is known already")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="STEM", help="write STEM.md and STEM.csv"
+)
+@click.pass_context
+def command(context: click.Context, words: Sequence[str], jobs: int, anew: bool, out: Path | None) -> None:
+    """Make one line wrong at a time and see which case notices, on the emulator.
+
+    What is known goes to results/runs/mutants.jsonl at once, so that a run that is interrupted goes on where it was.
+    Without --name, the table is written to results/mutants.md. Exits with 1 if a mutant survives, or if too many are
+    caught by the full sets alone or called what they are not.
+    """
+    mutants = [mutant for mutant in load() if all(word in mutant.name for word in words)]
+    if not mutants:
+        raise UsageError(f"no mutant has {' and '.join(map(repr, words))} in its name")
+    for mutant in mutants:
+        mutant.changed()
+    journal = Journal(JOURNAL, mutants, anew)
+    waiting = [mutant for mutant in mutants if mutant.name not in journal.known]
+    for number, catch in enumerate(_hunted(waiting, jobs), len(mutants) - len(waiting) + 1):
+        journal.add(catch)
+        click.echo(f"{number:>3}/{len(mutants)}  {_line(catch)}")
+    hunted = [(mutant, journal.known[mutant.name]) for mutant in mutants]
+    counts = table.Counts.of(hunted)
+    click.echo(str(counts))
+    stem = out or (None if words else TABLE)
+    for path in table.write(hunted, stem, "make mutants") if stem else ():
+        click.echo(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+    context.exit(Exit.CLEAN if counts.enough else Exit.BYTES_DIFFER)
+
+
+def _hunted(mutants: Sequence[Mutant], jobs: int) -> Iterator[Catch]:
+    """Each in a process of its own, in whatever order they end. What all need is loaded before they part."""
+    for name in NEEDED:
+        importlib.import_module(name)
+    for recipe in {recipe for mutant in mutants for recipe in reach.recipes_of(mutant.file)}:
+        suite_of(recipe).cases(SMOKE)
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        yield from pool.imap_unordered(hunt, mutants)
+
+
+def _line(catch: Catch) -> str:
+    if not catch.by:
+        return f"{catch.mutant}: SURVIVES all {catch.cases} cases, {catch.seconds} s"
+    differing = f", {catch.wrong_bytes:,} bytes" if catch.wrong_bytes else ""
+    return (
+        f"{catch.mutant}: {catch.verdict}{differing}, {catch.cause or catch.reason}, by {catch.by}, {catch.seconds} s"
+    )

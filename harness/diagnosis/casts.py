@@ -1,0 +1,47 @@
+"""The formats and the rotation that the steps of a diagnosis are made of, shared with no oracle and no kernel."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+BLOCK = 16
+_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+E2M1_VALUES = np.concatenate([_E2M1, -_E2M1])
+E2M1_MIDPOINTS = (_E2M1[1:] + _E2M1[:-1]) / 2
+E4M3_VALUES = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+
+
+def e4m3(scale: np.ndarray) -> np.ndarray:
+    """Bytes of float32 scales that are not negative, saturating."""
+    return np.minimum(scale, np.float32(448)).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+
+
+def e2m1(product: np.ndarray, random: np.ndarray | None) -> np.ndarray:
+    """Codes of float32 products, nearest-even, or by the random byte of each; a NaN is 7."""
+    magnitude = np.abs(product)
+    if random is None:
+        codes = np.searchsorted(E2M1_MIDPOINTS, magnitude, side="left")
+        codes += (codes % 2 == 1) & np.isin(magnitude, E2M1_MIDPOINTS)
+    else:
+        step = np.where(magnitude >= 4, np.float32(2), np.where(magnitude >= 2, np.float32(1), np.float32(0.5)))
+        codes = np.searchsorted(_E2M1, magnitude + random * np.float32(2**-8) * step, side="right") - 1
+    signed = codes.astype(np.uint8) | np.signbit(product).view(np.uint8) << 3
+    return np.where(np.isnan(product), np.uint8(7), signed)
+
+
+def rotate(values: np.ndarray, sign_mask: int, strides: tuple[int, ...], turned: bool) -> np.ndarray:
+    """The randomised Hadamard transform of every 16 elements of a line, float32, four times too long."""
+    flip = np.array([-1 if sign_mask >> i & 1 else 1 for i in range(BLOCK)], np.float32)
+    with np.errstate(all="ignore"):
+        r = values.reshape(-1, BLOCK) * flip
+        for stride in strides:
+            pairs = r.reshape(-1, BLOCK // (2 * stride), 2, stride)
+            a, b = pairs[:, :, 0], pairs[:, :, 1]
+            r = np.stack([a + b, b - a if turned else a - b], axis=2).reshape(-1, BLOCK)
+        return r.reshape(values.shape)
+
+
+def unpacked(data: np.ndarray) -> np.ndarray:
+    """(..., n) packed bytes → (..., 2n) codes, the even element from the low nibble."""
+    return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)

@@ -1,0 +1,107 @@
+"""Hypotheses about an amax: what it is the largest magnitude of, if not of its own granule."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.diagnosis.casts import BLOCK
+from harness.diagnosis.decode_steps import DecodeSteps
+from harness.diagnosis.evidence import SAMPLE, Cause, Evidence, Hypothesis
+from harness.diagnosis.steps import WINDOW, Steps
+
+_MOST_BLOCKS, _MOST_AMAXES = 64, 4096
+
+
+def _magnitudes(e: Evidence) -> np.ndarray | None:
+    """What every amax is the largest of, (lines, granules of a line, elements); None if there is too much of it."""
+    x = e.tensors.get("input")
+    if e.kind != "amax" or not isinstance(e.steps, Steps) or x is None or x.size > SAMPLE:
+        return None
+    lines = np.abs(e.steps.lines(x, slice(None)))
+    if e.right.shape == (1,):
+        return lines.reshape(1, 1, -1)
+    return lines.reshape(len(lines), -1, WINDOW if e.steps.granularity == "window" else lines.shape[1])
+
+
+def _of_own(e: Evidence, magnitudes: np.ndarray) -> np.ndarray:
+    """Mask of the amaxes that are a magnitude of their own granule, or 0."""
+    found = e.actual.reshape(len(magnitudes), -1)
+    return ((magnitudes == found[:, :, None]).any(axis=2) | (found == 0)).reshape(e.actual.shape)
+
+
+def _partial(e: Evidence) -> bool:
+    if e.kind == "amax" and isinstance(e.steps, Steps) and e.right.shape == (1,):
+        found, x = e.actual[0], e.tensors["input"]
+        numbers = range(0, x.shape[e.steps.direction], BLOCK)
+        return found == 0 or any((abs(e.steps.lines(x, slice(n, n + BLOCK))) == found).any() for n in numbers)
+    magnitudes = _magnitudes(e)
+    return magnitudes is not None and bool(_of_own(e, magnitudes)[e.wrong].all())
+
+
+def _elsewhere(e: Evidence) -> bool:
+    magnitudes = _magnitudes(e)
+    return magnitudes is not None and e.right.size > 1 and bool(np.isin(e.actual[e.wrong], magnitudes).all())
+
+
+def _floored(e: Evidence) -> bool:
+    if e.kind != "amax" or not isinstance(e.steps, Steps) or not e.steps.amax_floor:
+        return False
+    return np.array_equal(np.fmax(e.right, np.float32(e.steps.amax_floor)), e.actual)
+
+
+def _of_another_tensor(e: Evidence) -> bool:
+    if e.kind != "amax" or not isinstance(e.steps, Steps) or e.right.shape != (1,):
+        return False
+    return any(bool(e.actual[0] == e.steps.amax(other["input"])[0]) for other in e.others)
+
+
+def _any_granule(e: Evidence) -> bool:
+    """Whether every wrong block that was decoded has the values that some other amax gives."""
+    if not isinstance(e.steps, DecodeSteps) or e.steps.granularity == "tensor":
+        return False
+    amaxes = np.unique(e.tensors["amax"])[:_MOST_AMAXES]
+    got = e.steps.decode(e.tensors, np.arange(e.case.rows))
+    rows, blocks = np.nonzero(e.wrong.reshape(e.case.rows, -1, BLOCK).any(axis=2))
+    for row, block in zip(rows[:_MOST_BLOCKS], blocks[:_MOST_BLOCKS], strict=True):
+        span = slice(block * BLOCK, block * BLOCK + BLOCK)
+        made = e.steps.values(got.codes[row, span], got.scale_inv[row, block], amaxes)
+        if not (made.view(np.uint8) == e.actual[row, span].view(np.uint8)).all(axis=1).any():
+            return False
+    return True
+
+
+def _any_line(e: Evidence) -> bool:
+    """Whether the scales of every granule with a wrong one are those that some other amax gives."""
+    if e.kind != "scale_inv" or not isinstance(e.steps, Steps) or e.steps.granularity == "tensor":
+        return False
+    given = e.tensors.get(f"{e.side}_amax")
+    amaxes = np.unique(e.steps.amax(e.tensors["input"]) if given is None else given)[:_MOST_AMAXES]
+    blocks = e.baseline.block_amax.shape[1]
+    width = WINDOW // BLOCK if e.steps.granularity == "window" else blocks
+    wrong, actual = e.wrong[e.lines, :blocks], e.actual[e.lines, :blocks]
+    lines, granules = np.nonzero(wrong.reshape(len(wrong), -1, width).any(axis=2))
+    for line, granule in zip(lines[:_MOST_BLOCKS], granules[:_MOST_BLOCKS], strict=True):
+        span = slice(granule * width, granule * width + width)
+        made = e.steps.scales(e.baseline.block_amax[line, span], amaxes)
+        if not (made == actual[line, span]).all(axis=1).any():
+            return False
+    return len(lines) > 0
+
+
+_ANOTHER = Cause(
+    "amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"
+)
+
+HYPOTHESES = (
+    Hypothesis(
+        Cause("floor on the stored amax", "what is stored is never less than what S_enc is computed from"), _floored
+    ),
+    Hypothesis(Cause("amax of a part", "the amax is that of some elements and not of all"), _partial),
+    Hypothesis(_ANOTHER, _elsewhere),
+    Hypothesis(_ANOTHER, _any_granule),
+    Hypothesis(_ANOTHER, _any_line),
+    Hypothesis(
+        Cause("another tensor of the group", "an array of another tensor in place of its own gives these bytes"),
+        _of_another_tensor,
+    ),
+)

@@ -1,0 +1,60 @@
+"""Hypotheses about choices between neighbours: four_over_six's candidates, and the ways to round at random."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.diagnosis.casts import E2M1_VALUES, unpacked
+from harness.diagnosis.evidence import FEW, SAMPLE, Cause, Evidence, Hypothesis
+from harness.diagnosis.steps import Steps
+
+
+def _candidate(e: Evidence) -> bool:
+    if e.case.recipe != "four_over_six" or e.kind not in ("scale_inv", "data"):
+        return False
+    from harness.oracles import four_over_six, layout
+
+    direction = layout.DIRECTIONS[e.side]
+    x = e.tensors["input"]
+    amax = e.tensors.get(f"{e.side}_amax", e.expected.get(f"{e.side}_amax"))
+    if amax is None or x.size > SAMPLE:
+        return False
+    values = np.ascontiguousarray(x.T if direction.transposed else x).astype(np.float32)
+    slab = layout.Slab(direction, slice(0, len(values)), values)
+    amax = layout.amax_of_blocks(amax, slab.lines, "row" if e.case.flags.row_scaled else "tensor")
+    both = four_over_six.candidates(e.case, slab, amax)
+    if e.kind == "scale_inv":
+        wrong = e.wrong[: len(values), : both[0].scale_inv.shape[1]]
+        actual = e.actual[: len(values), : both[0].scale_inv.shape[1]]
+        return bool(np.logical_or(*(actual == one.scale_inv for one in both))[wrong].all())
+    actual, wrong = unpacked(e.actual), np.repeat(e.wrong, 2, axis=1)
+    return bool(np.logical_or(*(actual == one.codes for one in both))[wrong].all())
+
+
+def _random_bits(e: Evidence) -> bool:
+    if e.kind != "data" or not isinstance(e.steps, Steps) or e.steps.rounding != "sr":
+        return False
+    right, actual = e.codes
+    product = np.minimum(np.abs(e.baseline.product), np.float32(6))
+    low = np.searchsorted(E2M1_VALUES[:8], product, side="right") - 1
+    high = np.minimum(low + (E2M1_VALUES[low] != product), 7)
+    magnitude = actual & 7
+    fits = ((magnitude == low) | (magnitude == high)) & (actual >> 3 == right >> 3)
+    return bool(fits[right != actual].all())
+
+
+def _saturation(e: Evidence) -> bool:
+    if not e.kind.endswith("data") or e.kind.startswith("e4m3"):
+        return False
+    right, actual = unpacked(e.right), unpacked(e.actual)
+    wrong = right != actual
+    return np.count_nonzero(wrong) >= FEW and bool((right & 7 == 7)[wrong].all())
+
+
+HYPOTHESES = (
+    Hypothesis(Cause("no saturation", "every wrong code is of a value that saturates"), _saturation),
+    Hypothesis(
+        Cause("another candidate", "every wrong block is encoded as the candidate that does not win"), _candidate
+    ),
+    Hypothesis(Cause("other random bits", "every wrong code is the other neighbour of its product"), _random_bits),
+)

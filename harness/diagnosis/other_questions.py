@@ -1,0 +1,247 @@
+"""Hypotheses that ask the recipe's own oracle something else: other flags, or other arrays, on what the kernel read.
+
+They serve recipes whose steps are not replayed here, a GEMM and four_over_six above all. What explains a kernel is what
+gives every byte of the field that is wrong, or contains every value of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.case import Case
+from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.diagnosis.steps import Steps
+from harness.errors import ContractError
+from harness.expectation import oracle_of
+from harness.interval import Interval, order
+
+_AMAXES = ("a_amax", "b_amax")
+LARGEST = 1 << 20  # of `Case.work`; beyond, an oracle takes seconds for each question
+
+Arrays = Mapping[str, np.ndarray]
+Asked = Iterable[tuple[Case, Arrays]]
+
+
+class Question(NamedTuple):
+    """A cause, and the cases and arrays whose right answer it is."""
+
+    cause: Cause
+    asked: Callable[[Case, Arrays], Asked]
+
+
+def _flag(name: str, *values: object, without: str = "") -> Callable[[Case, Arrays], Asked]:
+    """The case with another value of a flag; `without` an array that it then does not read."""
+
+    def asked(case: Case, tensors: Arrays) -> Asked:
+        for value in values:
+            if name in case.flags and case.flags[name] != value:
+                yield _with_flags(case, **{name: value}), {k: v for k, v in tensors.items() if k != without}
+
+    return asked
+
+
+def _with_flags(case: Case, **flags: object) -> Case:
+    return replace(case, flags=case.flags.replace(**flags), seed_of=case.seed_of or case.problem)
+
+
+def _array(*names: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Case, Arrays], Asked]:
+    """The same case with one of its arrays changed."""
+
+    def asked(case: Case, tensors: Arrays) -> Asked:
+        for name in names:
+            if name in tensors:
+                yield case, {**tensors, name: change(tensors[name])}
+
+    return asked
+
+
+def _any(*ways: Callable[[Case, Arrays], Asked]) -> Callable[[Case, Arrays], Asked]:
+    return lambda case, tensors: (one for way in ways for one in way(case, tensors))
+
+
+def _neighbours(array: np.ndarray) -> np.ndarray:
+    """Entries, or lines, exchanged with their neighbours; a last one without a neighbour stays."""
+    numbers = np.arange(len(array)) ^ 1
+    return array[np.where(numbers < len(array), numbers, numbers ^ 1)]
+
+
+def _first(array: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(array[:1], array.shape).copy()
+
+
+def _nibbles(array: np.ndarray) -> np.ndarray:
+    return array >> 4 | array << 4
+
+
+def _turned(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array.T) if array.ndim == 2 and array.shape[0] == array.shape[1] else array
+
+
+def _blocks_moved(case: Case, tensors: Arrays) -> Asked:
+    """The scales of one operand taken from blocks near by; beyond K there are zeros."""
+    blocks = case.cols // 16
+    for name in ("a_scale_inv", "b_scale_inv"):
+        if name not in tensors or case.flags.get(name.replace("inv", "layout")) != "compact":
+            continue
+        for apart in (1, 2, 4):
+            padded = np.pad(tensors[name][:, :blocks], ((0, 0), (0, 2 * apart)))
+            moved = tensors[name].copy()
+            moved[:, :blocks] = padded[:, np.arange(blocks) ^ apart]
+            yield case, {**tensors, name: moved}
+
+
+def _operand_for_other(case: Case, tensors: Arrays) -> Asked:
+    for part in ("data", "scale_inv", "amax"):
+        one, other = f"a_{part}", f"b_{part}"
+        if one in tensors and other in tensors and tensors[one].shape == tensors[other].shape:
+            yield case, {**tensors, one: tensors[other]}
+            yield case, {**tensors, other: tensors[one]}
+
+
+def _without_amaxes(case: Case, tensors: Arrays) -> Asked:
+    if all(name in tensors for name in _AMAXES):
+        yield case, {**tensors, **{name: np.ones_like(tensors[name]) for name in _AMAXES}}
+
+
+def _any_order(case: Case, tensors: Arrays) -> Asked:
+    """The sum as `gemm` may make it, whose contract has an interval."""
+    if case.recipe == "gemm_ordered":
+        from harness.suite import suite_of
+
+        defaults = suite_of("gemm").defaults
+        flags = defaults.replace(**{name: value for name, value in case.flags.items() if name in defaults})
+        yield replace(case, recipe="gemm", flags=flags, seed_of=case.problem), tensors
+
+
+QUESTIONS = (
+    Question(Cause("alpha ignored", "the values are those of alpha = 1"), _flag("alpha", 1)),
+    Question(
+        Cause("beta ignored", "the values are those of beta = 1, or of 0"),
+        _any(_flag("beta", 1), _flag("beta", 0, without="c")),
+    ),
+    Question(Cause("bias ignored", "the values are those without a bias"), _flag("bias", False, without="bias")),
+    Question(Cause("C ignored", "nothing was accumulated"), _flag("accumulate", False, without="c")),
+    Question(
+        Cause("448 and 256 mixed up", "the bytes fit the other e4m3_max"),
+        _any(*(_flag(f"{of}e4m3_max", 256, 448) for of in ("", "a_", "b_"))),
+    ),
+    Question(
+        Cause("compact and swizzled mixed up", "the scale bytes were read in the other layout"),
+        _any(*(_flag(f"{of}_scale_layout", "compact", "swizzled") for of in "ab")),
+    ),
+    Question(Cause("mae and mse mixed up", "the other error chooses these scales"), _flag("error", "mae", "mse")),
+    Question(
+        Cause("error_math mixed up", "the error in the other arithmetic chooses these scales"),
+        _flag("error_math", "exact", "fp16"),
+    ),
+    Question(
+        Cause("scales left out", "the values are those of an operand whose scales are all 1"),
+        _array("a_scale_inv", "b_scale_inv", change=lambda scales: np.full_like(scales, 0x38)),
+    ),
+    Question(
+        Cause("amaxes left out", "the values are those of amaxes that are all 1"),
+        _any(_array(*_AMAXES, change=np.ones_like), _without_amaxes),
+    ),
+    Question(
+        Cause("amax factor of another line", "an amax of A or B is that of the neighbouring line, or of the first"),
+        _any(_array(*_AMAXES, change=_neighbours), _array(*_AMAXES, change=_first)),
+    ),
+    Question(
+        Cause("bias or C of another place", "the bias of another column, or C of the transposed place, was added"),
+        _any(
+            _array("bias", change=_neighbours),
+            _array("bias", change=_first),
+            _array("c", change=_turned),
+            _array("c", change=_first),
+        ),
+    ),  # fmt: skip
+    Question(
+        Cause("nibble swap", "the two codes of a byte changed places"), _array("a_data", "b_data", change=_nibbles)
+    ),
+    Question(Cause("scale of another block", "an operand's scales are those of blocks near by"), _blocks_moved),
+    Question(Cause("A and B mixed up", "a part of one operand was taken for that of the other"), _operand_for_other),
+    Question(
+        Cause("sums in another order", "within what rounding can do to the sums, all values are right"), _any_order
+    ),
+)
+
+
+def hypotheses() -> list[Hypothesis]:
+    """One for each question, and what another tensor of the group has."""
+
+    def holds(question: Question) -> Callable[[Evidence], bool]:
+        return lambda e: _worth_asking(e) and any(_explains(e, *asked) for asked in question.asked(e.case, e.tensors))
+
+    found = [Hypothesis(question.cause, holds(question)) for question in QUESTIONS]
+    granule = Cause(
+        "amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"
+    )
+    tensor = Cause("another tensor of the group", "an array of another tensor in place of its own gives these bytes")
+    for cause, asked in ((granule, _other_granules), (tensor, _mixed)):
+        found.append(Hypothesis(cause, _holds_for(asked)))
+    return found
+
+
+def of_any_order() -> Hypothesis:
+    """Weaker than the others: the values are within the bound of what they should be."""
+    cause = Cause("sums in another order", "within what rounding can do to the sums, all values are right")
+    return Hypothesis(cause, _holds_for(lambda e: _any_order(e.case, e.tensors)))
+
+
+def _holds_for(asked: Callable[[Evidence], Asked]) -> Callable[[Evidence], bool]:
+    return lambda e: _worth_asking(e) and any(_explains(e, *one) for one in asked(e))
+
+
+def _worth_asking(e: Evidence) -> bool:
+    return (
+        e.case.work <= LARGEST
+        and bool((e.wrong & e.valued).any())
+        and (e.case.n > 0 or e.steps is None or bool(e.others))
+    )
+
+
+def _mixed(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
+    """Each array of each other tensor in place of the tensor's own; its amax, too, where it is found and not given."""
+    for other in e.others:
+        for name, array in other.items():
+            if name in e.tensors and array.shape == e.tensors[name].shape:
+                yield e.case, {**e.tensors, name: array}
+        if isinstance(e.steps, Steps) and f"{e.side}_amax" in e.expected and "input" in other:
+            amax = e.steps.amax(other["input"])
+            right = {name: array for name, array in e.expected.items() if name.endswith("amax")}
+            if amax.shape == right[f"{e.side}_amax"].shape:
+                yield _with_flags(e.case, stage="encode"), {**e.tensors, **right, f"{e.side}_amax": amax}
+
+
+def _other_granules(e: Evidence) -> Iterator[tuple[Case, Arrays]]:
+    """The encoding alone, of amaxes that are right but of another granule."""
+    if "stage" not in e.case.flags:
+        return
+    encoding = _with_flags(e.case, stage="encode")
+    names = [f"{side}_amax" for side in ("rowwise", "columnwise") if f"{side}_data" in e.fields]
+    right = {name: e.tensors.get(name, e.expected.get(name)) for name in names}
+    for name, amax in right.items():
+        if amax is not None and amax.size > 1:
+            for change in (_neighbours, _first):
+                yield encoding, {**e.tensors, **right, name: change(amax)}
+
+
+def _explains(e: Evidence, case: Case, tensors: Arrays) -> bool:
+    """Whether the answer is what was written, and not what is demanded."""
+    try:
+        with np.errstate(all="ignore"):
+            answer = oracle_of(case.recipe).numpy_oracle(case, dict(tensors)).get(e.root)
+    except (ContractError, KeyError, ValueError, IndexError):
+        return False
+    written = e.written(e.root)
+    if answer is None or answer.dtype.name != written.dtype.name or answer.shape != written.shape:
+        return False
+    if isinstance(answer, Interval):
+        # What has bytes and is a little off may be inside by chance.
+        enough = e.root in e.intervals or np.count_nonzero(e.wrong) >= FEW
+        return enough and bool((order(answer.nearest(written)) == order(written)).all())
+    return answer.tobytes() == written.tobytes()

@@ -1,0 +1,79 @@
+"""Whether a GEMM left a part of its sums out, or counted it twice, or multiplied all of them.
+
+How often each part is in what was written: an output without C and bias is linear in the products it adds up, so that
+the counts are the solution of as many equations as there are outputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.case import Case
+from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.diagnosis.difference import unswizzled
+from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+
+_MOST = 1 << 11  # parts, and equations for each
+_CLEAR = 0.05  # how far from an integer a count may be
+
+
+def _counts(e: Evidence, width: int) -> np.ndarray | None:
+    """How often each `width` elements along K are in the sums; None if there is no telling."""
+    case, flags = e.case, e.case.flags
+    if not case.n or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
+        return None
+    parts = case.cols // width
+    if parts > _MOST or case.rows * case.n < 2 * parts:
+        return None
+    a, b = (_decoded(case, e, name).reshape(-1, parts, width) for name in "ab")
+    chosen = np.linspace(0, case.rows * case.n - 1, min(case.rows * case.n, 4 * parts + 64)).astype(np.int64)
+    rows, cols = np.divmod(np.unique(chosen), case.n)
+    with np.errstate(all="ignore"):
+        terms = np.einsum("ipk,ipk->ip", a[rows], b[cols])
+        factors = _factor(e, "a", rows) * _factor(e, "b", cols) * (flags.get("alpha", 1) if case.n else 1)
+        factors = factors / (36.0 * flags.a_e4m3_max * flags.b_e4m3_max)
+        sizes = np.abs(terms).sum(axis=1)
+        sums = e.written(e.root).astype(np.float64)[rows, cols] / factors
+    good = np.isfinite(sums) & np.isfinite(sizes) & (sizes > 0)
+    if good.sum() < 2 * parts:
+        return None
+    scale = sizes[good]
+    found, _, rank, _ = np.linalg.lstsq(terms[good] / scale[:, None], sums[good] / scale, rcond=None)
+    whole = np.rint(found)
+    return whole if rank == parts and (np.abs(found - whole) < _CLEAR).all() else None
+
+
+def _decoded(case: Case, e: Evidence, name: str) -> np.ndarray:
+    scales = e.tensors[f"{name}_scale_inv"]
+    if case.flags.get(f"{name}_scale_layout") == "swizzled":
+        scales = unswizzled(scales)
+    codes = E2M1_VALUES[unpacked(e.tensors[f"{name}_data"])].astype(np.float64)
+    return codes * np.repeat(E4M3_VALUES[scales[: len(codes), : case.cols // BLOCK]].astype(np.float64), BLOCK, axis=1)
+
+
+def _factor(e: Evidence, name: str, lines: np.ndarray) -> np.ndarray:
+    amax = e.tensors[f"{name}_amax"].astype(np.float64)
+    return amax[lines] if amax.size > 1 else np.broadcast_to(amax, lines.shape)
+
+
+def _is_partial(e: Evidence) -> bool:
+    if not (e.wrong & e.valued).any() or e.kind != "output" or "a_data" not in e.tensors:
+        return False
+    return any(counts is not None and (counts != 1).any() for counts in (_counts(e, BLOCK), _counts(e, 1)))
+
+
+def _is_scaled(e: Evidence) -> bool:
+    if e.kind != "output":
+        return False
+    with np.errstate(all="ignore"):
+        ratio = e.actual.astype(np.float64) / e.right.astype(np.float64)
+    ratio = ratio[e.wrong & np.isfinite(ratio) & (ratio != 0)]
+    if ratio.size < FEW or abs(np.median(ratio) - 1) < _CLEAR:
+        return False
+    return bool((np.abs(ratio / np.median(ratio) - 1) < _CLEAR).all())
+
+
+HYPOTHESES = (
+    Hypothesis(Cause("a constant factor", "all wrong values are as many times the right ones"), _is_scaled),
+    Hypothesis(Cause("a part of the sum", "some products are not in the sums, or more than once"), _is_partial),
+)

@@ -1,0 +1,101 @@
+"""The catalogue: the YAML files beside this one, each a list of one-line changes with a name and a story."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import SuiteError
+from harness.suite import ROOT
+from harness.suite.yaml_lines import read
+
+FOLDER = Path(__file__).parent
+KERNELS, ORACLES = "kernels", "oracles"
+
+
+class Mutant(BaseModel):
+    """One line that is wrong.
+
+    name: unique; story: who wrote such a line, or what comes of it
+    file: below `harness/`, a kernel's source or an oracle's; right: text that stands there exactly once; wrong: what
+        takes its place
+    numerics: the section of NUMERICS that tells of it, 12 or 13; 0 if it was made up
+    cases: ids of the cases that must catch it, the nearest first
+    cause: what the diagnosis must call it
+    theme: stem of the YAML file it stands in
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1)
+    story: str = Field(min_length=1)
+    file: str = Field(pattern=rf"^({KERNELS}|{ORACLES})/\w+\.(cuh?|py)$")
+    right: str = Field(min_length=1)
+    wrong: str
+    numerics: int = 0
+    cases: tuple[str, ...] = Field(min_length=1)
+    cause: str = Field(min_length=1)
+    theme: str
+
+    @property
+    def tree(self) -> str:
+        """`kernels` or `oracles`."""
+        return self.file.partition("/")[0]
+
+    def changed(self) -> str:
+        """The whole file with the wrong line. Raises SuiteError unless the right one stands in it exactly once."""
+        path = ROOT / "harness" / self.file
+        if not path.is_file():
+            raise SuiteError(f"mutant '{self.name}'", f"there is no file harness/{self.file}")
+        text = path.read_text(encoding="utf-8")
+        if (count := text.count(self.right)) != 1:
+            raise SuiteError(
+                f"mutant '{self.name}'",
+                f"harness/{self.file} has the line that is to be wrong {count} times; it must be there exactly once",
+            )
+        return text.replace(self.right, self.wrong)
+
+    def copied_to(self, folder: Path) -> Path:
+        """A copy of the mutant's tree in `folder`, with the wrong line; returns the tree's own folder."""
+        text = self.changed()
+        copy = Path(shutil.copytree(ROOT / "harness" / self.tree, folder / self.tree, ignore=_no_bytecode))
+        (folder / self.file).write_text(text, encoding="utf-8")
+        return copy
+
+
+_no_bytecode = shutil.ignore_patterns("__pycache__")
+
+
+def load(folder: Path = FOLDER) -> list[Mutant]:
+    """All mutants, in order of their files. Raises SuiteError for the first entry that is not one."""
+    mutants: list[Mutant] = []
+    for path in sorted(folder.glob("*.yaml")):
+        mutants += _of_file(path)
+    twice = [name for name, count in Counter(mutant.name for mutant in mutants).items() if count > 1]
+    if twice:
+        raise SuiteError(folder.name, f"two mutants are called '{twice[0]}'; every name is a mutant's own")
+    return mutants
+
+
+def find(name: str) -> Mutant:
+    """The mutant of this name. Raises SuiteError if there is none."""
+    for mutant in load():
+        if mutant.name == name:
+            return mutant
+    raise SuiteError(FOLDER.name, f"no mutant is called '{name}'")
+
+
+def _of_file(path: Path) -> Iterator[Mutant]:
+    document = read(path, f"{path.parent.name}/{path.name}")
+    for number, entry in enumerate(document.data["mutants"]):
+        try:
+            yield Mutant.model_validate({**entry, "theme": path.stem})
+        except ValidationError as error:
+            first = error.errors()[0]
+            called = entry.get("name", number) if isinstance(entry, dict) else number
+            sentence = f"mutant '{called}': {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+            raise SuiteError(document.where("mutants", number), sentence) from None
