@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import sys
@@ -98,6 +99,7 @@ def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: P
             found += new
             for record in new:
                 _write(file, record)
+            gc.collect()  # a side and its calls know each other, and their graphs hold gigabytes
             device.release()
         measure("end")
         _write(file, {"end": header["roofline"][-1]})
