@@ -22,7 +22,7 @@ from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
 from harness.roofline import bytes_moved
 from harness.verdict import Result, Verdict
-from harness.verify import verify
+from harness.verify import reproduce, verify
 
 WARM_UP = 3  # rounds that are thrown away
 PILOT = 10  # rounds that tell how many are needed
@@ -47,7 +47,8 @@ class Timing:
 
     seconds: of a call, one a round; exposed: rounds in which the GPU waited for the host; moved: bytes of a call
     baseline: seconds of the baseline in the same rounds; mhz: of the multiprocessors, in the same rounds
-    dropped: rounds thrown away because that clock was low; launches: of a call; words: how it was timed
+    dropped: rounds thrown away because that clock was low; words: how it was timed
+    launches: of a call, 0 if nobody counted them
     code: digest of machine code, grids and libraries, the same for two runs whose GPUs did the same
     """
 
@@ -58,8 +59,8 @@ class Timing:
     baseline: list[float]
     mhz: list[float]
     dropped: int
-    launches: int
-    words: str
+    launches: int = 0
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,54 +97,70 @@ class Bench:
         self.roofline_gbps = roofline_gbps
         self._baselines: dict[str, Baseline] = {}  # `baseline_id` → the baselines of one shape
 
+    def held_against(self, case: Case) -> str:
+        """The id of what the case's time is compared with."""
+        return baseline_id(case)
+
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """The verified result with times; without, and with another verdict, if the timed launches did wrong."""
-        itself = case.id == baseline_id(case)
+        itself = case.id == self.held_against(case)
         baseline = Baseline() if itself else self._baseline(case)
         try:
             timing = self._measure(case, baseline, record)
         except WrongBytesError as wrong:
-            return _spoiled(verified, wrong.verdict, wrong.reason)
+            return spoiled(verified, wrong.verdict, wrong.reason)
         except LaunchError as error:
-            return _spoiled(verified, Verdict.LAUNCH_ERROR, f"while timing: {error}")
+            return spoiled(verified, Verdict.LAUNCH_ERROR, f"while timing: {error}")
         if itself:
             baseline, timing = replace(baseline, moved=timing.moved), replace(timing, baseline=timing.seconds)
         return replace(verified, times=self._times(case, timing, baseline))
 
     def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
         expected, timed = self._prepare(case)
+        with self.clock.stream:
+            timed.poison(POISON)
+            timing = self._rounds(timed, baseline, record)
+        self._judge(timed.outcomes(POISON), expected)
+        steps = timed.program.steps
+        return replace(
+            timing,
+            moved=bytes_moved(steps, expected.inputs, expected.fields),
+            launches=len(steps),
+            words=timed.words(1e6 * stats.summarize(timing.seconds).median),
+        )
+
+    def _rounds(
+        self, timed: Any, baseline: Baseline, record: Recorder, arm: Callable[[], None] | None = None
+    ) -> Timing:
+        """What is timed, on the current stream, in turns with the baseline. arm: called before each flush"""
         theirs: list[float] = []
 
         def before_round() -> None:
             if baseline.enqueue:
                 theirs.extend(sample(self.clock, baseline.enqueue, 1, baseline.calls))
                 self.clock.exposed.pop()  # which tells of the case's own rounds
+            if arm:
+                arm()
             self.clock.calls = timed.calls
             self.clock.flush()
 
-        with self.clock.stream:
-            timed.poison(POISON)
-            first, host_seconds = pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)
-            wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
-            self.clock.restart()
-            seconds = record(timed.enqueue, before_round, max(FEWEST, wanted))
-            # With a baseline, every other reading is of its rounds.
-            mhz = self.clock.mhz()[1::2] if baseline.enqueue else self.clock.mhz()
-        self._judge(timed.outcomes(POISON), expected)
+        first, host_seconds = pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)
+        wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
+        self.clock.restart()
+        seconds = record(timed.enqueue, before_round, max(FEWEST, wanted))
+        # With a baseline, every other reading is of its rounds.
+        mhz = self.clock.mhz()[1::2] if baseline.enqueue else self.clock.mhz()
         kept = stats.steady(mhz)
         exposed = self.clock.exposed[-len(seconds) :]
         theirs = theirs[-len(seconds) :]
-        program = timed.program
         return Timing(
             [seconds[i] for i in kept],
             sum(exposed[i] for i in kept),
-            bytes_moved(program.steps, expected.inputs, expected.fields),
-            digest(program),
+            baseline.moved,
+            digest(timed.program),
             [theirs[i] for i in kept] if theirs else [],
             [mhz[i] for i in kept],
             len(seconds) - len(kept),
-            len(program.steps),
-            timed.words(1e6 * stats.summarize(seconds).median),
         )
 
     def _prepare(self, case: Case) -> tuple[Expectation, Any]:
@@ -170,7 +187,7 @@ class Bench:
         if name not in self._baselines:
             kept = [baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")]
             self._baselines = {key: value for key, value in self._baselines.items() if key in kept}
-            self._baselines[name] = self._product(case) if against_library(case) else self._ready(baseline_of(case))
+            self._baselines[name] = self._product(case) if against_library(case) else self.ready(baseline_of(case))
         return self._baselines[name]
 
     def _product(self, case: Case) -> Baseline:
@@ -182,7 +199,8 @@ class Bench:
             return Baseline(why_not=str(error))
         return Baseline(enqueue, calls, product_bytes(case))
 
-    def _ready(self, case: Case) -> Baseline:
+    def ready(self, case: Case) -> Baseline:
+        """A case as what others are held against: verified, and warmed up."""
         verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
         if verified.verdict is not Verdict.PASS:
             return Baseline(why_not=f"{verified.verdict} {verified.reason}")
@@ -225,7 +243,7 @@ class Bench:
             "gbps": round(gbps, 1),
             "roofline_gbps": round(self.roofline_gbps, 1),
             "roofline_percent": round(100 * gbps / self.roofline_gbps, 2),
-            "baseline": baseline_id(case),
+            "baseline": self.held_against(case),
             "baseline_us": baseline_us and round(baseline_us, 3),
             "baseline_percent": baseline_us and round(baseline.moved / baseline_us / 10 / self.roofline_gbps, 2),
             "baseline_ratio": baseline_us and round(baseline_us / found.median, 4),
@@ -241,8 +259,8 @@ def digest(program: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:
-    reproduce = f"reproduce: make bench CASE='{verified.case_id}'"
+def spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:
+    again = f"reproduce: {reproduce(verified, 'bench')}"
     return replace(
-        verified, verdict=verdict, reason=reason, story=f"{verdict}  {verified.case_id}\n  {reason}\n  {reproduce}"
+        verified, verdict=verdict, reason=reason, story=f"{verdict}  {verified.case_id}\n  {reason}\n  {again}"
     )

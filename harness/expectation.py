@@ -79,6 +79,11 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
     a, b, c, bias: of a GEMM, see `harness.operands`
     x, w, ...: of a pipeline, for every stage that quantizes a tensor of its own, drawn with the stage's seed
     """
+    return dict(_high_precision(replace(case, mode="eager")))
+
+
+@lru_cache(maxsize=1)
+def _high_precision(case: Case) -> dict[str, np.ndarray]:
     if is_pipeline(case):
         return {stage.name: _draw(stage.case, stage.case.seed) for stage in stages(case) if stage.draws}
     if case.n:
@@ -112,12 +117,29 @@ def _require_parts(case: Case, fields: Mapping[str, Field]) -> None:
             )
 
 
+def fields_of(case: Case) -> dict[str, Field]:
+    """What the case writes, without asking for the values."""
+    fields = oracle_of(case.recipe).outputs(case)
+    _require_parts(case, fields)
+    return fields
+
+
+def forget() -> None:
+    """Keep no answer of an oracle in memory."""
+    _expect.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
+    return expect_on(case, _inputs(case), torch_device, numpy_largest)
+
+
+def expect_on(
+    case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST
+) -> Expectation:
+    """What the oracles demand of the case on inputs that are not its own."""
     oracle = oracle_of(case.recipe)
-    fields = oracle.outputs(case)
-    _require_parts(case, fields)
-    inputs = _inputs(case)
+    fields = fields_of(case)
     answers = {}
     if case.work <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)

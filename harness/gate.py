@@ -29,7 +29,7 @@ EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ b
 DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
 EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
 
-_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "driver", "runtime", "nvrtc")
+_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
 _HEADER_KEYS = ("compile_flags", "clock", "method")
 
 
@@ -120,6 +120,9 @@ def save(run: RunFiles, path: Path, held: Sequence[Record]) -> list[Path]:
     wrong = [record for record in run.records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
     if wrong:
         raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
+    subject = run.header.get("machine", {}).get("subject")
+    if subject:
+        raise UsageError(f"not saved: this run is of the subject {subject}; a baseline holds times of our kernels")
     if not run.timed:
         raise UsageError(f"not saved: {run.path} has no times; make some with `make bench`")
     problem = unsteady(run.header)
@@ -147,7 +150,7 @@ def _judge(case_id: str, ours: Record | None, theirs: Record | None, refused: st
     if ours is None:
         return Judgement(case_id, Performance.NOT_MEASURED, "the baseline has it and this run has not")
     if not ours.get("times"):
-        why = "verified and not timed" if ours["verdict"] == Verdict.PASS else f"{ours['verdict']}: {ours['reason']}"
+        why = "verified and not timed" if Verdict(ours["verdict"]).right else f"{ours['verdict']}: {ours['reason']}"
         return Judgement(case_id, Performance.NOT_MEASURED, why)
     now = ours["times"]
     if theirs is None:

@@ -38,7 +38,7 @@ class Refusal(pytest.UsageError):
 
 
 class CaseFailedError(Exception):
-    """A case whose verdict is neither PASS nor EXCLUDED; its text is all that is shown."""
+    """A case whose verdict is red; its text is all that is shown."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--case", action="append", default=[], metavar="ID", help="only this case, even if no set holds it")
     group.addoption("--shard", default="1/1", metavar="I/N", help="only part I of N parts of like cost")
     group.addoption("--device", default="auto", choices=("auto", "emulator", "cuda"), help="where kernels run (auto)")
+    group.addoption("--subject", metavar="NAME", help="run this in place of our kernels: a subject, or module:function")
     group.addoption("--bench", action="store_true", help="time every case that passes; needs a GPU")
     group.addoption("--run-dir", type=Path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)")
     group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
@@ -162,14 +163,14 @@ class CaseItem(pytest.Item):
         timed = BENCH in self.config.stash
         largest = NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST
         result = verify.verify(self.case, open_device(self.config), largest)
-        if timed and result.verdict is Verdict.PASS:
+        if timed and result.verdict.right:
             result = self.config.stash[BENCH].time(self, result)
         # Enums and tuples become what JSON knows, which is also what pytest-xdist can carry.
         self.record = json.loads(json.dumps(result.to_record()))
         self.user_properties += [("verdict", str(result.verdict)), ("bytes_compared", result.bytes_compared)]
         if result.verdict is Verdict.EXCLUDED:
             raise pytest.skip.Exception(result.reason, _use_item_location=True)
-        if result.verdict is not Verdict.PASS:
+        if not result.verdict.right:
             raise CaseFailedError(result.story)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -228,7 +229,13 @@ def open_device(config: pytest.Config) -> Device:
         from harness import device
 
         index = worker_index(config)
-        config.stash[DEVICE] = device.select(config.option.device, index and index % max(gpu_count(), 1))
+        found = device.select(config.option.device, index and index % max(gpu_count(), 1))
+        if config.option.subject:
+            from harness import subjects
+            from harness.device.subject import with_subject
+
+            found = with_subject(found, subjects.load(config.option.subject))
+        config.stash[DEVICE] = found
     return config.stash[DEVICE]
 
 

@@ -30,6 +30,12 @@ _TIME_COLUMNS = (
     "measured",
 )  # fmt: skip
 _MODES = ("eager", "graph")
+_AGAINST_BASELINE = (
+    "per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of its size), input and mode in this "
+    "run, in turns with it; of a GEMM it is cuBLAS, bf16 in and out, on the same shape and in the same mode; of a "
+    "pipeline it is that pipeline with per_tensor throughout, rht and sr as in production, by the same route"
+)
+_AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
 _RATE = "TFLOP/s"
 
 
@@ -38,15 +44,24 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     table = verify_table(records)
     verdicts = _counts(record["verdict"] for record in records)
     excluded = _counts(record["reason"] for record in records if record["verdict"] == Verdict.EXCLUDED)
+    conventions = _counts(record["reason"] for record in records if record["verdict"] == Verdict.CONVENTION)
     failures = failures_of(records)
-    content = {"table": rows(table), "verdicts": verdicts, "excluded": excluded, "failures": failures}
+    subjects = list(dict.fromkeys(record.get("subject") for record in records if record.get("subject")))
+    content = {
+        "table": rows(table), "verdicts": verdicts, "excluded": excluded, "failures": failures,
+        "conventions": conventions, "subjects": subjects,
+    }  # fmt: skip
     text = [
         "# Verification",
+        *(f"Subject: {_plain(subject)}, in place of our kernels." for subject in subjects),
         markdown(pd.DataFrame(verdicts.items(), columns=["verdict", "cases"])),
         f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
     ]
     for record in failures:
         text += [f"## {record['verdict']} {_plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
+    if conventions:
+        table_of = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
+        text += ["## Other bytes by convention", markdown(table_of)]
     if excluded:
         text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
@@ -180,7 +195,9 @@ def facts_of(header: Header) -> dict[str, str]:
     roofline = ", ".join(f"{entry['gbps']:,.0f} GB/s at the {entry['point']}" for entry in header["roofline"])
     floors = ", ".join(f"{name} {value:.2f} us" for name, value in header["floors_us"].items())
     edited = ", with uncommitted edits" if header["edited"] else ""
-    return {
+    subject = machine.get("subject", "")
+    against = _AGAINST_OURS if subject else _AGAINST_BASELINE
+    return ({"subject, in place of our kernels": subject} if subject else {}) | {
         "GPU": f"{machine.get('gpu', '?')}, driver {machine.get('driver', '?')}, NVRTC {machine.get('nvrtc', '?')}",
         "copy roofline (read + written)": roofline or "not measured",
         "floor of this clock (nothing; 4-byte memset eager, graph), not subtracted": floors or "not measured",
@@ -190,10 +207,8 @@ def facts_of(header: Header) -> dict[str, str]:
         "commit": f"{header['commit']}{edited}; sources {header['sources']}",
         "command": header["command"],
         "columns": "MB: read + written; us: median time; difference: eager - graph; %: of the copy roofline; x: times "
-        "as fast as the baseline, per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of "
-        "its size), input and mode in this run, in turns with it; of a GEMM it is cuBLAS, bf16 in and out, on the same "
-        "shape and in the same mode; of a pipeline it is that pipeline with per_tensor throughout, rht and sr as in "
-        "production, by the same route; base %: of the baseline; launches: of kernels and library calls in one round",
+        f"as fast as the baseline, {against}; base %: of the baseline; launches: of kernels and library calls in one "
+        "round",
         "published, on another chip against another baseline, as times of this baseline's": (
             "per_token 0.49-0.77, with rht 0.59-0.88 (Transformer Engine pull request 3045); grouped 0.41-0.77 and "
             "0.50-0.94 (2743); 1 / x is what compares with them"

@@ -9,9 +9,13 @@ from harness.errors import Exit
 
 
 class Verdict(StrEnum):
-    """What verification found. Only PASS may carry a time."""
+    """What verification found. Only PASS may carry a time, and CONVENTION, which is a subject's alone.
+
+    CONVENTION: bytes differ from ours, and conventions that the subject declares explain every one of them
+    """
 
     PASS = "PASS"
+    CONVENTION = "CONVENTION"
     MISMATCH = "MISMATCH"
     WRONG_SHAPE = "WRONG_SHAPE"
     UNWRITTEN = "UNWRITTEN"
@@ -22,9 +26,14 @@ class Verdict(StrEnum):
     EXCLUDED = "EXCLUDED"
 
     @property
+    def right(self) -> bool:
+        """Whether the case was run and nothing was found wrong, so that it may be timed."""
+        return self in (Verdict.PASS, Verdict.CONVENTION)
+
+    @property
     def exit_code(self) -> Exit:
         """What a run that holds this verdict exits with, as far as bytes go."""
-        return Exit.CLEAN if self in (Verdict.PASS, Verdict.EXCLUDED) else Exit.BYTES_DIFFER
+        return Exit.CLEAN if self.right or self is Verdict.EXCLUDED else Exit.BYTES_DIFFER
 
 
 class Performance(StrEnum):
@@ -59,7 +68,9 @@ class Result:
     bytes_compared: output bytes held against an oracle, summed over oracles, targets and runs
     instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
     oracles: the witnesses that were asked, `numpy`, `torch`
-    times: filled by the bench, only for a PASS
+    times: filled by the bench, only for a PASS or a CONVENTION
+    subject: name and version of the subject that ran in place of our kernels
+    offence: what the subject was caught at, by name
     """
 
     case_id: str
@@ -75,9 +86,11 @@ class Result:
     bytes_compared: int = 0
     seconds: float = 0.0
     times: dict = field(default_factory=dict)
+    subject: str = ""
+    offence: str = ""
 
     def __post_init__(self) -> None:
-        if self.times and self.verdict is not Verdict.PASS:
+        if self.times and not self.verdict.right:
             raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
 
     def to_record(self) -> dict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 
@@ -33,28 +34,38 @@ def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Re
     numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
     """
     started = time.perf_counter()
-    blank = Result(case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets)
+    subject = getattr(device, "subject", None)
+    blank = Result(
+        case.id,
+        case.recipe,
+        Verdict.PASS,
+        input=case.input,
+        device=device.name,
+        targets=device.targets,
+        subject=subject.label if subject else "",
+    )
     try:
         device.admit(case)
         make_inputs(case)  # before the turn, because the largest take a minute
         with device.turn(case):
-            result = _verify(case, device, blank, numpy_largest)
+            run = _verify if subject is None else import_module("harness.trial.verify").try_subject
+            result = run(case, device, blank, numpy_largest)
     except NotCapable as reason:
         result = replace(blank, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:
-        result = _failed(blank, Verdict.COMPILE_ERROR, str(error))
+        result = failed(blank, Verdict.COMPILE_ERROR, str(error))
     except AccessError as error:
         verdict = _ACCESS_VERDICTS.get(error.kind, Verdict.LAUNCH_ERROR)
-        result = _failed(blank, verdict, f"{error.kind.replace('_', ' ')} at {error}")
+        result = failed(blank, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
-        result = _failed(blank, Verdict.LAUNCH_ERROR, str(error))
+        result = failed(blank, Verdict.LAUNCH_ERROR, str(error))
     return replace(result, seconds=round(time.perf_counter() - started, 4))
 
 
 def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Result:
     expected = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
     if expected.disagreement:
-        return _failed(blank, Verdict.MISMATCH, expected.disagreement)
+        return failed(blank, Verdict.MISMATCH, expected.disagreement)
     compared, ran = 0, []
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
@@ -62,9 +73,7 @@ def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Re
         found = judge(case, device, target, program, expected) or _unlike_eager(case, device, target, program, expected)
         if found is not None:
             verdict, reason, story = found
-            return replace(
-                _failed(blank, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses
-            )
+            return replace(failed(blank, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses)
         compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
     return replace(blank, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses)
 
@@ -88,7 +97,7 @@ def judge(
         if not all(device.accepts(outcome.outputs[name], demanded) for outcome in outcomes)
         or (isinstance(demanded, Interval) and _differ(outcomes, name))
     ]
-    return _explain(case, target, expected, wrong, _on_host(device, outcomes, expected)) if wrong else None
+    return explained(case, target, expected, wrong, on_host(device, outcomes, expected)) if wrong else None
 
 
 def _unlike_eager(
@@ -107,7 +116,7 @@ def _unlike_eager(
     if not differing:
         return None
     reason = f"{target}: the graph and an eager launch differ in {', '.join(differing)}"
-    runs, verdict = _on_host(device, outcomes, expected), Verdict.NONDETERMINISTIC
+    runs, verdict = on_host(device, outcomes, expected), Verdict.NONDETERMINISTIC
     return verdict, reason, render(case, target, expected, runs, (poison, poison), verdict)
 
 
@@ -116,16 +125,18 @@ def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
     return any(bool((first != other).any()) for other in others)
 
 
-def _on_host(device: Device, outcomes: Sequence[Outcome], expected: Expectation) -> list[dict[str, np.ndarray]]:
+def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expectation) -> list[dict[str, np.ndarray]]:
+    """What each run wrote, in the shapes and dtypes of the fields."""
     return [
         {name: device.to_host(outcome.outputs[name], field) for name, field in expected.fields.items()}
         for outcome in outcomes
     ]
 
 
-def _explain(
+def explained(
     case: Case, target: str, expected: Expectation, wrong: list[str], runs: list[dict[str, np.ndarray]]
 ) -> tuple[Verdict, str, str]:
+    """The verdict on fields that are wrong, its reason and its story. runs: one for each of POISONS"""
     from harness.diagnosis.mismatch import render
 
     unwritten = [name for name in wrong if _unwritten(runs, name).any()]
@@ -155,7 +166,13 @@ def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
 
 
-def _failed(blank: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
-    reproduce = f"reproduce: make verify CASE='{blank.case_id}'"
-    story = story or f"{verdict}  {blank.case_id}\n  {reason}\n  {reproduce}"
+def failed(blank: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
+    """The result with what is wrong; without a story, the reason and the command that shows it again."""
+    story = story or f"{verdict}  {blank.case_id}\n  {reason}\n  reproduce: {reproduce(blank)}"
     return replace(blank, verdict=verdict, reason=reason.splitlines()[0], story=story)
+
+
+def reproduce(result: Result, target: str = "verify") -> str:
+    """The command that runs this case again."""
+    subject = f" ARGS='--subject {result.subject.partition(' ')[0]}'" if result.subject else ""
+    return f"make {target} CASE='{result.case_id}'{subject}"

@@ -12,7 +12,7 @@ from harness import report
 from harness.errors import Exit, UsageError
 from harness.runner.journal import FILE, Journal, Record
 from harness.runner.run_files import read_run
-from harness.verdict import Result, Verdict
+from harness.verdict import Result
 
 
 @click.command()
@@ -23,11 +23,12 @@ def command(runs: Sequence[Path], into: Path) -> int:
 
     Exits with 1 if a byte differs or two runs disagree about a case, 4 if nothing was compared.
     """
-    sources = {_sources(run) for run in runs}
-    if len(sources) > 1:
-        raise UsageError(f"{', '.join(map(str, runs))} are of different sources, so they are not shards of one run")
+    headers = [_header(run) for run in runs]
+    for key in ("sources", "subjects"):
+        if len({header[key] for header in headers}) > 1:
+            raise UsageError(f"{', '.join(map(str, runs))} are of different {key}, so they are not shards of one run")
     records, conflicts = join((run, record) for run in runs for record in read_run(run).records)
-    journal = Journal(into, {"sources": sources.pop(), "merged": [str(run) for run in runs]}, resume=False)
+    journal = Journal(into, {"sources": headers[0]["sources"], "merged": [str(run) for run in runs]}, resume=False)
     for record in records:
         journal.append(record)
     journal.close()
@@ -37,7 +38,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
     verdicts = {Result.from_record(record).verdict for record in records}
     if conflicts or any(verdict.exit_code for verdict in verdicts):
         return Exit.BYTES_DIFFER
-    return Exit.CLEAN if Verdict.PASS in verdicts else Exit.NO_DEVICE
+    return Exit.CLEAN if any(verdict.right for verdict in verdicts) else Exit.NO_DEVICE
 
 
 def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]:
@@ -51,9 +52,10 @@ def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]
     return [record for _, record in first.values()], conflicts
 
 
-def _sources(run: Path) -> str:
+def _header(run: Path) -> Record:
     try:
         with (run / FILE).open(encoding="utf-8") as file:
-            return json.loads(file.readline())["sources"]
-    except (OSError, ValueError, KeyError):
+            header = json.loads(file.readline())
+        return {"sources": header["sources"], "subjects": header.get("device", {}).get("subject", "")}
+    except (OSError, ValueError, KeyError, AttributeError):
         raise UsageError(f"{run} holds no run: its {FILE} is missing or has no header") from None

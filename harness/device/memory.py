@@ -1,8 +1,13 @@
-"""Memory of the GPU that kernels are given: inputs that must stay as they are, outputs between guard bands."""
+"""Memory that kernels are given: inputs that must stay as they are, outputs between guard bands.
+
+It is the GPU's, by CuPy. What a subject is given on the CPU is the same by NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,14 +19,13 @@ ALIGNMENT = 256
 
 
 class Guarded:
-    """One output or workspace between two guard bands, which nothing may touch."""
+    """One output or workspace between two guard bands, which nothing may touch. of: the module of its array, or CuPy"""
 
-    def __init__(self, field: Field):
-        import cupy
-
+    def __init__(self, field: Field, of: ModuleType | None = None):
         self.field = field
+        of = of or import_module("cupy")
         # The payload starts at the same alignment as an allocation of its own.
-        self.memory = cupy.empty(2 * GUARD + -(-field.nbytes // ALIGNMENT) * ALIGNMENT, cupy.uint8)
+        self.memory = of.empty(2 * GUARD + -(-field.nbytes // ALIGNMENT) * ALIGNMENT, of.uint8)
         self.payload = self.memory[GUARD : GUARD + field.nbytes]
 
     def poison(self, byte: int) -> None:
@@ -44,10 +48,10 @@ class Memory:
     inputs: what the kernels read; pristine: what it must still be afterwards; outputs: where they write
     """
 
-    def __init__(self, pristine: Mapping[str, Any], fields: Mapping[str, Field]):
-        self.pristine = dict(pristine)
+    def __init__(self, pristine: Mapping[str, Any], fields: Mapping[str, Field], of: ModuleType | None = None):
+        self.pristine, self._of = dict(pristine), of
         self.inputs = {name: value.copy() for name, value in self.pristine.items()}
-        self.outputs = {name: Guarded(field) for name, field in fields.items()}
+        self.outputs = {name: Guarded(field, of) for name, field in fields.items()}
 
     @classmethod
     def upload(cls, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
@@ -56,7 +60,7 @@ class Memory:
 
     def twin(self) -> Memory:
         """Other memory with the same inputs, which share their pristine copies."""
-        return Memory(self.pristine, {name: output.field for name, output in self.outputs.items()})
+        return Memory(self.pristine, {name: output.field for name, output in self.outputs.items()}, self._of)
 
     @property
     def nbytes(self) -> int:
@@ -65,8 +69,13 @@ class Memory:
 
     def replace_input(self, name: str, value: np.ndarray) -> None:
         """Other contents for an input of the same size, at the same address."""
-        self.pristine[name] = upload(value)
-        self.inputs[name][...] = self.pristine[name]
+        self.put({**self.pristine, name: upload(value)})
+
+    def put(self, pristine: Mapping[str, Any]) -> None:
+        """Other contents for all inputs, at the same addresses; flat arrays of bytes where the inputs are."""
+        self.pristine = dict(pristine)
+        for name, value in self.pristine.items():
+            self.inputs[name][...] = value
 
     def trespass(self, byte: int) -> str:
         """What was written that must not be, given the byte that guards were filled with; empty if nothing was."""
@@ -82,6 +91,9 @@ class Memory:
 
 def upload(array: np.ndarray) -> Any:
     """The array's bytes on the GPU; CuPy has no bf16, and kernels ask for pointers only."""
-    import cupy
+    return import_module("cupy").asarray(flat(array))
 
-    return cupy.asarray(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """The array's bytes in one dimension."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -18,7 +18,8 @@ from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
-from harness.verdict import Result, Verdict
+from harness.trial.bench import SubjectBench
+from harness.verdict import Result
 
 
 def check_bench(config: pytest.Config, device: Device) -> None:
@@ -46,7 +47,8 @@ class BenchRun:
         self.identity = device.identity()
         self.header = self._header(config)
         self.header["floors_us"] = roofline.floors_us(self.clock)
-        self.bench = Bench(device, self.clock, self._measure_roofline("start"))
+        bench = SubjectBench if getattr(device, "subject", None) else Bench
+        self.bench = bench(device, self.clock, self._measure_roofline("start"))
         _set_up_recorder(config, run_dir)
 
     def time(self, item: pytest.Item, result: Result) -> Result:
@@ -61,7 +63,7 @@ class BenchRun:
 
         timed = self.bench.time(item.case, result, record)
         for fixture in fixtures:
-            fixture.has_error = timed.verdict is not Verdict.PASS  # keeps the time out of benchmark.json
+            fixture.has_error = not timed.verdict.right  # keeps the time out of benchmark.json
             fixture.extra_info |= {key: value for key, value in timed.times.items() if key != "samples_us"}
             fixture.extra_info["case_id"] = timed.case_id
         return timed

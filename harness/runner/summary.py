@@ -12,13 +12,13 @@ from harness.verdict import Result, Verdict
 
 
 def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
-    """Two tables: what was compared, and what was not and why.
+    """What was compared, what a subject means to be different, and what was not compared and why, as tables.
 
     refused: combinations the sets asked for and the recipes exclude, reason → count; no cases exist for them
     seconds: wall time of the run
     """
     verdicts = Counter(result.verdict for result in results)
-    passed = [result for result in results if result.verdict is Verdict.PASS]
+    passed = [result for result in results if result.verdict.right]
     compared = Table("", "count", title=None)
     for verdict in Verdict:
         if verdicts[verdict] or verdict is Verdict.PASS:
@@ -28,6 +28,12 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
     compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
     compared.add_row("seconds", f"{seconds:.1f}")
     compared.columns[1].justify = "right"
+
+    meant = Counter(result.reason for result in results if result.verdict is Verdict.CONVENTION)
+    conventions = Table("cases", "convention that explains each byte that is not ours")
+    for reason, count in meant.most_common():
+        conventions.add_row(f"{count:,}", reason)
+    conventions.columns[0].justify = "right"
 
     lost = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
     excluded = Table("excluded", "by", "because")
@@ -39,8 +45,9 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
     console = Console(width=width, highlight=False, color_system=None)
     with console.capture() as capture:
         console.print(compared)
-        if excluded.row_count:
-            console.print(excluded)
+        for table in (conventions, excluded):
+            if table.row_count:
+                console.print(table)
     return capture.get().rstrip()
 
 

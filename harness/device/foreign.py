@@ -1,0 +1,79 @@
+"""Streams and graphs for code of others: whatever queues work by CuPy, torch or Triton finds the stream current."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.compile import compile_kernel
+from harness.device.cuda import load
+from harness.errors import LaunchError
+from harness.signature import read_signatures
+
+HOLD_NS = 5_000_000  # longer than a host needs to queue any launch of which it does not compile the kernels
+
+
+@contextmanager
+def errors(where: str) -> Iterator[None]:
+    """Raise LaunchError, which says `where`, for an error of CUDA, as CuPy and torch tell it."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LaunchError(f"{where}: {str(error).strip().splitlines()[0]}") from None
+
+
+@contextmanager
+def current(stream: Any) -> Iterator[Any]:
+    """Make a CuPy stream the current one of CuPy and of torch."""
+    import torch
+
+    # The stream of address 0 is nobody's to wrap.
+    theirs = torch.cuda.ExternalStream(stream.ptr) if stream.ptr else torch.cuda.default_stream()
+    with stream, torch.cuda.stream(theirs):
+        yield stream
+
+
+class Graph:
+    """What some calls queued on a stream, to be replayed on any. Memory that they asked for stays theirs."""
+
+    def __init__(self, stream: Any, calls: Sequence[Callable[[], None]]):
+        import cupy
+        import torch
+
+        self._graph, self._pool = torch.cuda.CUDAGraph(), cupy.cuda.MemoryPool()
+        with warnings.catch_warnings(), current(stream), cupy.cuda.using_allocator(self._pool.malloc):
+            warnings.simplefilter("ignore")  # torch says by one that a graph is empty; its outputs will tell
+            # Relaxed, because CuPy asks the driver for memory while it is captured.
+            torch.cuda.synchronize()
+            self._graph.capture_begin(capture_error_mode="relaxed")
+            try:
+                for call in calls:
+                    call()
+            except BaseException:
+                with suppress(RuntimeError):  # of a capture that the error has spoiled
+                    self._graph.capture_end()
+                raise
+            self._graph.capture_end()
+
+    def launch(self, stream: Any) -> None:
+        """Replay on this stream."""
+        with current(stream):
+            self._graph.replay()
+
+
+def hold(stream: Any, target: str) -> None:
+    """Keep a stream busy for HOLD_NS, so that work which does not wait for it is done before."""
+    with stream:
+        _holder(target)((1,), (1,), (np.uint64(HOLD_NS),))
+
+
+@cache
+def _holder(target: str) -> Any:
+    signature = read_signatures("hold", Path(__file__).parent)["hold"]
+    return load(compile_kernel(signature, {}, target))

@@ -1,0 +1,125 @@
+"""A subject on a GPU: called with a stream current, or captured once into a graph that is replayed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.device import Outcome, foreign, rotation
+from harness.device.memory import Memory, upload
+from harness.device.subject import GRACE, SubjectProgram
+from harness.tensor import Field
+from harness.trial.watch import watch
+
+if TYPE_CHECKING:
+    from harness.clock import GpuClock
+
+
+class CudaSubjectProgram(SubjectProgram):
+    """A subject on one case's memory of the GPU."""
+
+    bf16 = "uint16"  # CuPy has no other name for 16 bits that it does no arithmetic with
+    has_streams = True
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.graph: foreign.Graph | None = None
+        self.synchronize()  # for which a non-blocking stream would not wait
+
+    @cached_property
+    def stream(self) -> Any:
+        """On which it is verified."""
+        import cupy
+
+        return cupy.cuda.Stream(non_blocking=True)
+
+    @property
+    def copies(self) -> int:
+        """So many that none is left in the L2 when its turn comes again."""
+        return rotation.copies_for(self.memory.nbytes, self._l2_bytes)
+
+    @property
+    def _l2_bytes(self) -> int:
+        return int(self.device.inner.properties["l2CacheSize"])
+
+    @staticmethod
+    def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
+        """Guard-banded memory of the GPU."""
+        return Memory.upload(inputs, fields)
+
+    @staticmethod
+    def uploaded(array: np.ndarray) -> Any:
+        """The bytes on the GPU."""
+        return upload(array)
+
+    def put(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Other data at the same addresses, for every stream."""
+        super().put(inputs)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+
+    def current(self, stream: Any) -> AbstractContextManager[Any]:
+        """Has work queued on a stream, by whatever library."""
+        return foreign.current(stream)
+
+    def passes(self, calls: Sequence[Callable[[], None]], clock: GpuClock) -> rotation.Passes:
+        """A graph of these calls, one on each copy of the memory."""
+        with foreign.errors(self.case.id):
+            found = rotation.Passes(clock, foreign.Graph(clock.stream, calls), len(calls))
+        filled = self.memory.nbytes * len(calls) / self._l2_bytes
+        cold = "cold by construction" if filled >= rotation.COLD else "warm"
+        found.words = f"graphs of {found.calls} calls, {cold}: {len(calls)} copies fill {filled:.1f}x L2"
+        return found
+
+    def run(self, poison: int, turn: int) -> Outcome:
+        """On the default stream on even turns, on a non-blocking one on odd turns."""
+        import cupy
+
+        return self._queued(poison, self._watched, cupy.cuda.Stream.null if turn % 2 == 0 else self.stream)
+
+    def run_behind_work(self, poison: int) -> Outcome:
+        """Poison, too, comes behind the work: it hides what did not wait for its turn on the stream."""
+        return self._queued(poison, self._watched, self.stream, held=True)
+
+    def capture(self) -> None:
+        """A graph of one call. Code is loaded and memory is found by then, because runs went before."""
+        with foreign.errors(self.case.id):
+            self.graph = foreign.Graph(self.stream, [self._watched])
+
+    def replay(self, poison: int) -> Outcome:
+        """Poison and launch the graph on a stream."""
+        return self._queued(poison, lambda: self.graph.launch(self.stream), self.stream)
+
+    def later(self, seconds: float = GRACE) -> dict[str, Any]:
+        """After all streams of the GPU, too, were waited for."""
+        import cupy
+
+        with foreign.errors(self.case.id):
+            cupy.cuda.runtime.deviceSynchronize()
+            return super().later(seconds)
+
+    def _watched(self) -> None:
+        with watch(self.subject):
+            self.call()
+
+    def _queued(self, poison: int, call: Callable[[], None], stream: Any, held: bool = False) -> Outcome:
+        with foreign.errors(self.case.id), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with foreign.current(stream):
+                if held:
+                    foreign.hold(stream, self.device.targets[0])
+                self.poison(poison)
+                call()
+                outputs = self._copies()  # queued, so that it holds what the stream's own work wrote and no more
+            stream.synchronize()
+            return Outcome(outputs, self.memory.trespass(poison))

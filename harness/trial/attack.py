@@ -1,0 +1,132 @@
+"""Every cheat against the harness: is it rejected, and by its name? `harness attack` prints and keeps the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from harness.clock import Clock
+from harness.device import Device
+from harness.device.subject import SubjectDevice, with_subject
+from harness.errors import Exit
+from harness.report import markdown
+from harness.subjects import load
+from harness.suite import find_case
+from harness.trial import cheats
+from harness.trial.bench import SubjectBench
+from harness.trial.cheats import CHEATS, Cheat
+from harness.verdict import Result, Verdict
+from harness.verify import verify
+
+FILE = "attacks.md"
+CASE = "swizzle/default/1024x2048/normal/{mode}"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One cheat on one machine. where: its name; result: None if the cheat needs a GPU and this is none"""
+
+    cheat: type[Cheat]
+    where: str
+    result: Result | None
+
+    @property
+    def repelled(self) -> bool:
+        """Whether the cheat got its name, or the honest subject a pass."""
+        if self.result is None:
+            return True
+        if self.cheat.offence is None:
+            return self.result.verdict is Verdict.PASS
+        return self.result.offence == self.cheat.offence
+
+    @property
+    def word(self) -> str:
+        """`UNWRITTEN skips_work`, `PASS`, or that it needs a GPU."""
+        if self.result is None:
+            return "needs a GPU"
+        word = f"{self.result.verdict} {self.result.offence}".strip()
+        timed = ", timed" if self.result.times else ""
+        return f"{word}{timed}" if self.repelled else f"{word}{timed}: NOT CAUGHT"
+
+
+def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Cheat]] = CHEATS) -> Iterator[Attack]:
+    """All cheats on one device, an honest subject first. clock: of a GPU, without which nothing is timed"""
+    gpu = device.name == "cuda"
+    for cheat in (Cheat, *only):
+        subject = load(f"{cheats.__name__}:{cheat.__name__}")
+        against = with_subject(device, subject)
+        where = against.identity().get("gpu", "CPU")
+        if not gpu and (cheat.gpu or cheat.timed):
+            yield Attack(cheat, where, None)
+            continue
+        yield Attack(cheat, where, run(against, cheat, clock))
+
+
+def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Result:
+    """One case verified and, with a clock, timed if it passed."""
+    case = find_case(CASE.format(mode=cheat.mode))
+    result = verify(case, device)
+    if clock is None or not result.verdict.right:
+        return result
+    return SubjectBench(device, clock, roofline_gbps=1.0).time(case, result, lambda *given: _record(clock, *given))
+
+
+def outcome(found: Sequence[Attack]) -> Exit:
+    """Red unless every cheat that was run was caught by its name, and the honest subject was not."""
+    return Exit.CLEAN if all(each.repelled for each in found) else Exit.BYTES_DIFFER
+
+
+def table(found: Sequence[Attack]) -> pd.DataFrame:
+    """One row a cheat, one column a machine."""
+    rows: dict[str, dict[str, str]] = {}
+    for each in found:
+        name = each.cheat.__name__ if each.cheat is not Cheat else "(an honest subject)"
+        does = (each.cheat.__doc__ or "").partition("\n")[0] if each.cheat is not Cheat else "does its work"
+        row = rows.setdefault(name, {"subject": name, "does": does, "must be": each.cheat.offence or Verdict.PASS})
+        row[each.where] = each.word
+    return pd.DataFrame(rows.values())
+
+
+def write(command: str, found: Sequence[Attack], into: Path) -> Path:
+    """The table and what each cheat was told, as attacks.md; its path."""
+    told = [
+        f"- {each.where}, {each.cheat.__name__}, {each.cheat.mode}: {each.result.reason}"
+        for each in found
+        if each.result is not None and each.result.reason
+    ]
+    ran = [each for each in found if each.result is not None and each.cheat.offence]
+    text = [
+        "# Attacks on the measurement",
+        f"Made by `{command}`. Subjects that cheat, on `{CASE.format(mode='MODE')}`. "
+        f"{sum(each.repelled for each in ran)} of {len(ran)} runs of a cheat were rejected by the name they must be.",
+        markdown(table(found)),
+        "## What is said of each",
+        "\n".join(told),
+        LIMITS,
+    ]
+    path = into / FILE
+    into.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    return path
+
+
+LIMITS = """\
+## What this does not promise
+
+A subject runs in this process, so one that rewrites the harness itself is beyond any check from within: read its code.
+No answer of an oracle exists while it is timed, but it may keep answers of its own by the contents of its inputs, or
+write further off than the 4096 guard bytes around each output, into memory that is no output of its case."""
+
+
+def _record(clock: Clock, target, setup, rounds: int) -> list[float]:
+    seconds = []
+    for _ in range(rounds):
+        setup()
+        start = clock()
+        target()
+        stop = clock()
+        seconds.append(stop - start)
+    return seconds

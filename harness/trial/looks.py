@@ -1,0 +1,75 @@
+"""What a subject is made to do in a verification, and what its outputs held after each step.
+
+No oracle has been asked when the last step is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from harness.device import Outcome
+from harness.device.subject import GRACE, SubjectProgram
+
+OTHER_POISON = 0x3C  # where a run is not one of the three that a verification of our own kernels has
+
+
+@dataclass(frozen=True)
+class Look:
+    """One step.
+
+    kind: `call`, `held` (called behind a busy stream) or `replay` of a graph
+    poison: the byte that outputs were filled with; other: True if other data lay at the same addresses
+    outcome: what the outputs held as soon as the call was over, in its stream's order
+    at_once, settled: the same after everything else on the device, and after some time; only of the last of a kind
+    """
+
+    kind: str
+    poison: int
+    outcome: Outcome
+    other: bool = False
+    at_once: Mapping[str, Any] | None = None
+    settled: Mapping[str, Any] | None = None
+
+    def unwritten(self) -> bool:
+        """Whether any field holds nothing but poison."""
+        return any(array.size and bool((array == self.poison).all()) for array in self.outcome.outputs.values())
+
+
+def take(
+    program: SubjectProgram,
+    inputs: Mapping[str, np.ndarray],
+    other: Mapping[str, np.ndarray],
+    poisons: Sequence[int],
+    graph: bool,
+) -> Iterator[Look]:
+    """Calls on the case's data and on others, and the same of a graph, if it is to be replayed."""
+    for turn, poison in enumerate(poisons):
+        yield Look("call", poison, program.run(poison, turn))
+    program.put(other)
+    yield settle(program, Look("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
+    program.put(inputs)
+    held = program.run_behind_work(OTHER_POISON)
+    if held is not None:
+        yield Look("held", OTHER_POISON, held)
+    if not graph:
+        return
+    program.capture()
+    for poison in poisons:
+        yield Look("replay", poison, program.replay(poison))
+    program.put(other)
+    yield settle(program, Look("replay", OTHER_POISON, program.replay(OTHER_POISON), other=True))
+    program.put(inputs)
+
+
+def settle(program: SubjectProgram, look: Look, seconds: float = GRACE) -> Look:
+    """The look with what the outputs hold when all else is over, and so many seconds later."""
+    return replace(look, at_once=program.later(0), settled=program.later(seconds))
+
+
+def same(one: Mapping[str, Any], another: Mapping[str, Any]) -> bool:
+    """Whether all outputs are the same bytes."""
+    return all(bool((array == another[name]).all()) for name, array in one.items())

@@ -1,0 +1,78 @@
+"""While a subject is called: whether it asks the oracles, or looks for their answers in the memory of this process.
+
+It can find none there, because the data it is judged on are drawn, and the oracles asked, only after it was called.
+This is so that a subject which tries is told from one that is merely wrong. A subject runs in our process and could
+replace the harness itself; no check from within can rule that out.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from harness.subjects import Subject
+from harness.trial.offence import Offence, OffenceError
+
+_HARNESS = Path(__file__).parents[1]
+_ORACLES = tuple(str(_HARNESS / name) for name in ("oracles", "pipeline/oracle.py", "expectation.py"))
+_INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
+_SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.setprofile")
+
+
+class _Watched:
+    """What is being called now, and what it was seen doing."""
+
+    subject: Subject | None = None
+    seen = ""
+    hooked = False
+
+
+@contextmanager
+def watch(subject: Subject) -> Iterator[None]:
+    """Raise OffenceError, at once or at the end, if the subject asks an oracle or searches the process's memory."""
+    if not _Watched.hooked:
+        sys.addaudithook(_audit)
+        _Watched.hooked = True
+    before, before_threads = sys.getprofile(), threading.getprofile()
+    _set(_profile, _profile)
+    _Watched.subject, _Watched.seen = subject, ""
+    try:
+        yield
+    finally:
+        _Watched.subject = None
+        _set(before, before_threads)
+        if _Watched.seen:  # also where the subject made another error of ours
+            raise OffenceError(Offence.READS_ORACLE, _Watched.seen) from None
+
+
+def _set(profile: Any, of_threads: Any) -> None:
+    subject, _Watched.subject = _Watched.subject, None
+    sys.setprofile(profile)
+    threading.setprofile(of_threads)
+    _Watched.subject = subject
+
+
+def _profile(frame: FrameType, event: str, _: Any) -> None:
+    if event == "call" and _Watched.subject and frame.f_code.co_filename.startswith(_ORACLES):
+        where = Path(frame.f_code.co_filename).relative_to(_HARNESS)
+        _see(f"{_Watched.subject.name} called {frame.f_code.co_name} of harness/{where} while it was to quantize")
+
+
+def _audit(event: str, _: Any) -> None:
+    if _Watched.subject is None or _Watched.seen or event not in _SNOOPING:
+        return
+    caller = sys._getframe(1).f_code.co_filename
+    # torch and others look through their own objects.
+    if not any(part in caller for part in _INSTALLED):
+        _see(f"{_Watched.subject.name} called {event} at {Path(caller).name}, which searches this process's memory")
+
+
+def _see(sentence: str) -> None:
+    _Watched.seen = sentence
+    raise OffenceError(Offence.READS_ORACLE, sentence)

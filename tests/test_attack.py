@@ -1,0 +1,94 @@
+"""Subjects that cheat, on the CPU and on a stand-in for a GPU: each is rejected by its name, an honest one is not."""
+
+from __future__ import annotations
+
+import pytest
+import stand_in_gpu
+from click.testing import CliRunner
+from stand_in_gpu import StandInGpu
+
+from harness.bench import Baseline
+from harness.cli import cli
+from harness.device.emulator import EmulatorDevice
+from harness.device.subject import with_subject
+from harness.errors import Exit
+from harness.subjects import load
+from harness.trial import attack, cheats
+from harness.trial.bench import SubjectBench
+from harness.trial.cheats import CHEATS, Cheat
+from harness.verdict import Verdict
+
+NAMES = {cheat.__name__: cheat for cheat in CHEATS}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
+    found = stand_in_gpu.install(monkeypatch)
+    monkeypatch.setattr(SubjectBench, "_baseline", lambda *_: Baseline(why_not="nothing to compare with here"))
+    return found
+
+
+def on_the_gpu(gpu: StandInGpu, cheat: type[Cheat]):
+    return attack.run(gpu.against(load(f"{cheats.__name__}:{cheat.__name__}")), cheat, gpu.clock)
+
+
+@pytest.mark.parametrize("name", [name for name, cheat in NAMES.items() if not cheat.gpu and not cheat.timed])
+def test_a_cheat_on_the_cpu(name: str):
+    cheat = NAMES[name]
+    device = with_subject(EmulatorDevice(), load(f"{cheats.__name__}:{name}"))
+    result = attack.run(device, cheat, None)
+    assert (result.offence, result.verdict) == (cheat.offence, cheat.offence.verdict)
+    assert result.reason.startswith(f"{cheat.offence}: ")
+    assert f"--subject {cheats.__name__}:{name}" in result.story
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cheat_on_a_gpu(name: str, gpu: StandInGpu):
+    result = on_the_gpu(gpu, NAMES[name])
+    assert (result.offence, result.verdict) == (NAMES[name].offence, NAMES[name].offence.verdict)
+    assert not result.times
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_an_honest_subject_is_timed(mode: str, gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Cheat, "mode", mode)
+    result = on_the_gpu(gpu, Cheat)
+    assert (result.verdict, result.offence) == (Verdict.PASS, "")
+    assert result.times["median_us"] == pytest.approx(10.0)
+    assert result.times["baseline"] == f"ours {result.case_id}"
+    assert "every round on data and poison drawn for it, and compared" in result.times["measured"]
+    assert result.subject.startswith("harness.trial.cheats:Cheat (source ")
+
+
+@pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.timed], ids=lambda cheat: cheat.__name__)
+def test_verification_alone_does_not_see_it(cheat: type[Cheat], gpu: StandInGpu):
+    """Else the timing would prove nothing."""
+    device = gpu.against(load(f"{cheats.__name__}:{cheat.__name__}"))
+    assert attack.run(device, cheat, None).verdict is Verdict.PASS
+
+
+def test_the_table_has_every_cheat_and_where_it_ran():
+    found = list(attack.attacks(EmulatorDevice(), only=[cheats.SkipsWork, cheats.OtherStream]))
+    words = dict(attack.table(found).set_index("subject")["CPU"])
+    assert words == {
+        "(an honest subject)": "PASS",
+        "SkipsWork": "UNWRITTEN skips_work",
+        "OtherStream": "needs a GPU",
+    }
+    assert attack.outcome(found) is Exit.CLEAN
+
+
+def test_a_cheat_that_gets_away_is_red(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cheats.SkipsWork, "quantize", Cheat.quantize)
+    found = list(attack.attacks(EmulatorDevice(), only=[cheats.SkipsWork]))
+    assert attack.table(found)["CPU"][1] == "PASS: NOT CAUGHT"
+    assert attack.outcome(found) is Exit.BYTES_DIFFER
+
+
+def test_the_command_writes_the_table(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(attack.attacks, "__defaults__", (None, (cheats.WritesOutside,)))
+    done = CliRunner().invoke(cli, ["attack", "--device", "emulator", "--into", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "attacks.md").read_text()
+    assert "1 of 1 runs of a cheat were rejected by the name they must be" in text
+    assert "OUT_OF_BOUNDS writes_outside" in text

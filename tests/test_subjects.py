@@ -1,0 +1,392 @@
+"""A subject from the command line to its records: loaded, excluded, judged, timed, and never mixed with another's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import stand_in_gpu
+from fake_clock import in_turns
+from timed_runs import HEADER, record
+
+import harness.report
+from harness import gate, subjects
+from harness.bench import Baseline
+from harness.compile import compile_kernel
+from harness.device import foreign
+from harness.device.emulator import EmulatorDevice
+from harness.device.subject import with_subject
+from harness.errors import Exit, UsageError
+from harness.runner.run_files import RunFiles
+from harness.signature import read_signatures
+from harness.subjects import Subject, load, tensor
+from harness.suite import ROOT, find_case
+from harness.trial.bench import SubjectBench
+from harness.trial.cheats import work
+from harness.verdict import Result, Verdict
+from harness.verify import verify
+
+CASE = "swizzle/default/256x256/normal/eager"
+MINE = """
+import numpy as np
+
+def swizzle(case, inputs, outputs):
+    source = inputs["scale_inv"]
+    rows, cols = source.shape
+    tiles = source.reshape(rows // 128, 4, 32, cols // 4, 4).transpose(0, 3, 2, 1, 4)
+    outputs["swizzled_scale_inv"].reshape(tiles.shape)[...] = tiles
+
+def lost(case, inputs, outputs):
+    outputs["nosuch"][...] = 0
+
+def nothing(case, inputs, outputs):
+    pass
+"""
+
+
+def honest(case, inputs, outputs) -> None:
+    work(inputs["scale_inv"], outputs["swizzled_scale_inv"])
+
+
+def subject(quantize=honest, **changes) -> Subject:
+    return Subject("mine:honest", "source 0", quantize, **changes)
+
+
+def judged(quantize=honest, case: str = CASE, **changes) -> Result:
+    return verify(find_case(case), with_subject(EmulatorDevice(), subject(quantize, **changes)))
+
+
+# Loading
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [name for name in sys.modules if name.startswith("mine")]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "mine.py").write_text(MINE)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("mine")]:
+        del sys.modules[name]
+
+
+def test_a_function_of_the_working_directory(folder: Path):
+    found = load("mine:swizzle")
+    assert found.name == "mine:swizzle"
+    assert found.version.startswith("source ") and len(found.version) == len("source ") + 12
+    assert found.absent() == ""
+
+
+def test_a_change_of_its_source_is_another_version(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    before = load("mine:swizzle").version
+    (folder / "mine.py").write_text(MINE + "\n# edited\n")
+    assert load("mine:swizzle").version != before
+
+
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("nosuch", "there is no subject 'nosuch'"),
+        ("mine:", "there is no subject 'mine:'"),
+        ("nosuch:quantize", "there is no module 'nosuch' to import from "),
+        ("mine:swizle", "mine has no function 'swizle'; did you mean 'swizzle'?"),
+        ("minebroken:quantize", "minebroken cannot be imported: ZeroDivisionError: division by zero"),
+        ("mineneedy:quantize", "mineneedy cannot be imported: No module named 'nosuchpackage'"),
+    ],
+)
+def test_a_subject_that_cannot_be_loaded(folder: Path, name: str, sentence: str):
+    (folder / "minebroken.py").write_text("1 / 0\n")
+    (folder / "mineneedy.py").write_text("import nosuchpackage\n")
+    with pytest.raises(UsageError) as caught:
+        load(name)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_installed_is_said_with_the_line_that_installs_it():
+    needs = {"numpy": "pip install numpy", "nosuchpackage": "pip install nosuchpackage==1"}
+    result = judged(needs=needs)
+    assert (result.verdict, result.times) == (Verdict.EXCLUDED, {})
+    assert result.reason == "subject mine:honest is not installed; `pip install nosuchpackage==1`"
+
+
+def test_what_a_subject_refuses_is_excluded_with_its_reason():
+    result = judged(refuses=lambda case: "it knows no swizzled scales")
+    assert (result.verdict, result.reason) == (Verdict.EXCLUDED, "it knows no swizzled scales")
+
+
+def test_every_module_that_is_a_subject_loads_and_knows_its_line():
+    for name in subjects.names():
+        found = load(name)
+        for distribution, line in found.needs.items():
+            assert "pip install" in line, f"{name}: NEEDS[{distribution!r}] is no line that installs it"
+
+
+def test_versions_of_packages_are_part_of_the_version(folder: Path):
+    (folder / "mine.py").write_text(MINE + "\nNEEDS = {'numpy': 'pip install numpy'}\n")
+    assert load("mine:swizzle").version.startswith(f"numpy {metadata.version('numpy')}, source ")
+
+
+# Judging
+
+
+@pytest.mark.parametrize("direction", ["default", "direction=columnwise"])
+def test_an_honest_subject_passes(direction: str):
+    result = judged(case=f"swizzle/{direction}/256x256/normal/eager")
+    assert (result.verdict, result.offence, result.device) == (Verdict.PASS, "", "host")
+    assert result.subject == "mine:honest (source 0)"
+    assert result.bytes_compared == 4 * 4096  # three runs, and one on other data
+
+
+def test_wrong_bytes_are_a_mismatch_with_its_story():
+    def wrong(case, inputs, outputs):
+        honest(case, inputs, outputs)
+        outputs["swizzled_scale_inv"].reshape(-1)[5] ^= 1
+
+    result = judged(wrong)
+    assert (result.verdict, result.offence) == (Verdict.MISMATCH, "")
+    assert result.reason == "host: bytes differ in swizzled_scale_inv"
+    assert "1 of 4096 entries differ" in result.story
+
+
+def test_wrong_bytes_on_other_data_alone_are_a_mismatch():
+    seen = []
+
+    def wrong(case, inputs, outputs):
+        honest(case, inputs, outputs)
+        seen.append(inputs["scale_inv"].copy())
+        if (seen[0] != seen[-1]).any():
+            outputs["swizzled_scale_inv"].reshape(-1)[5] ^= 1
+
+    result = judged(wrong)
+    assert result.verdict is Verdict.MISMATCH
+    assert result.reason.endswith("on other data at the same addresses")
+
+
+def test_what_a_subject_raises_costs_its_case_alone():
+    def broken(case, inputs, outputs):
+        raise ValueError("of two\nlines")
+
+    result = judged(broken)
+    assert (result.verdict, result.offence) == (Verdict.LAUNCH_ERROR, "raises")
+    assert result.reason.startswith("raises: mine:honest raised ValueError at test_subjects.py:")
+    assert result.reason.endswith(": of two lines")
+
+
+def test_it_may_exit_and_warn_as_it_likes():
+    def leaves(case, inputs, outputs):
+        raise SystemExit(3)
+
+    def warns(case, inputs, outputs):
+        import warnings
+
+        warnings.warn("of its own", stacklevel=1)
+        honest(case, inputs, outputs)
+
+    assert judged(leaves).offence == "raises"
+    assert judged(warns).verdict is Verdict.PASS
+
+
+def test_arrays_have_the_dtype_and_shape_of_the_case():
+    given = {}
+
+    def looks(case, inputs, outputs):
+        given.update({name: (array.dtype.name, array.shape) for name, array in (inputs | outputs).items()})
+
+    judged(looks, "per_tensor/outputs=rowwise/16x32/normal/eager")
+    assert given["input"] == ("bfloat16", (16, 32))
+    assert given["rowwise_data"] == ("uint8", (16, 16))
+    assert given["rowwise_amax"] == ("float32", (1,))
+
+
+def test_a_tensor_shares_the_memory_of_an_array_and_knows_bf16():
+    for dtype in ("uint16", "bfloat16"):
+        array = np.array([0x3F80, 0xC000], np.uint16).view(dtype)
+        shared = tensor(array)
+        assert shared.tolist() == [1.0, -2.0]
+        shared[0] = 3
+        assert array.view(np.uint16)[0] == 0x4040
+    assert tensor(np.zeros((2, 3), np.uint8)).shape == (2, 3)
+
+
+# Conventions
+
+
+def flipped(case, inputs, outputs) -> None:
+    honest(case, inputs, outputs)
+    outputs["swizzled_scale_inv"] ^= 1
+
+
+@pytest.fixture
+def conventions(monkeypatch: pytest.MonkeyPatch):
+    """Explains bytes whose lowest bit is flipped, if that is declared."""
+
+    def explain(case, inputs, demanded, written, declared):
+        if any((demanded[name] ^ written[name] != 1).any() for name in demanded) or "odd" not in declared:
+            return None
+        return ("the lowest bit is the other one",)
+
+    module = SimpleNamespace(explain=explain)
+    monkeypatch.setitem(sys.modules, "harness.subjects.conventions", module)
+    monkeypatch.setattr(subjects, "conventions", module, raising=False)
+
+
+def test_a_difference_that_is_declared_and_explained_is_a_convention(conventions):
+    result = judged(flipped, conventions=frozenset({"odd"}))
+    assert (result.verdict, result.reason) == (Verdict.CONVENTION, "the lowest bit is the other one")
+    assert result.verdict.exit_code is Exit.CLEAN
+
+
+@pytest.mark.parametrize("declared", [frozenset(), frozenset({"other"})])
+def test_the_same_difference_undeclared_is_a_mismatch(conventions, declared):
+    assert judged(flipped, conventions=declared).verdict is Verdict.MISMATCH
+
+
+def test_nothing_written_is_no_convention(conventions):
+    assert judged(lambda *_: None, conventions=frozenset({"odd"})).offence == "skips_work"
+
+
+# Timing
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> stand_in_gpu.StandInGpu:
+    monkeypatch.setattr(SubjectBench, "_baseline", lambda *_: Baseline(why_not="no kernels here"))
+    return stand_in_gpu.install(monkeypatch)
+
+
+def timed(gpu, quantize=honest, **changes) -> Result:
+    device = with_subject(gpu, subject(quantize, **changes))
+    case = find_case(CASE)
+    result = verify(case, device)
+    assert result.verdict.right, result.story
+    return SubjectBench(device, gpu.clock, 1.0).time(case, result, in_turns(gpu.clock))
+
+
+def test_a_convention_is_timed(gpu, conventions):
+    def flips(case, inputs, outputs):
+        work(inputs["scale_inv"] ^ 1, outputs["swizzled_scale_inv"])
+
+    result = timed(gpu, flips, conventions=frozenset({"odd"}))
+    assert result.verdict is Verdict.CONVENTION
+    assert result.times["median_us"] > 0
+
+
+@pytest.mark.parametrize("right_calls", [5, 20])
+def test_what_only_timing_shows_has_no_time(gpu, right_calls: int):
+    """Wrong from some round on, or in all that is timed, where only the oracle can tell."""
+    calls = []
+
+    def late(case, inputs, outputs):
+        calls.append(1)
+        work(inputs["scale_inv"] ^ (len(calls) > right_calls), outputs["swizzled_scale_inv"])
+
+    result = timed(gpu, late)
+    assert (result.verdict, result.offence, result.times) == (Verdict.NONDETERMINISTIC, "not_in_timing", {})
+
+
+def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
+    seen = []
+
+    def keeps(case, inputs, outputs):
+        seen.append(inputs["scale_inv"].tobytes())
+        honest(case, inputs, outputs)
+
+    device = with_subject(gpu, subject(keeps))
+    result = verify(find_case(CASE), device)
+    verified = set(seen)
+    seen.clear()
+    SubjectBench(device, gpu.clock, 1.0).time(find_case(CASE), result, in_turns(gpu.clock))
+    assert len(verified) == len(set(seen)) == 2
+    assert not verified & set(seen)
+
+
+def test_the_kernel_that_keeps_a_stream_busy_compiles():
+    signature = read_signatures("hold", Path(foreign.__file__).parent)["hold"]
+    assert compile_kernel(signature, {}, "sm_90a").cubin_path
+
+
+# A run
+
+
+@pytest.fixture(autouse=True)
+def this_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that is installed."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    suite = str(ROOT / "suites" / "swizzle.yaml")
+    return pytester.runpytest_subprocess(
+        "-p", "harness.plugin", suite, "--case", CASE, "--device", "emulator", "--run-dir", "out", *arguments
+    )
+
+
+def test_a_run_says_whose_it_is(pytester: pytest.Pytester):
+    (pytester.path / "mine.py").write_text(MINE)
+    result = run(pytester, "--subject", "mine:swizzle")
+    assert result.ret == 0, result.stderr.str()
+    header, entry = map(json.loads, (pytester.path / "out" / "journal.jsonl").read_text().splitlines())
+    assert header["device"]["subject"].startswith("mine:swizzle (source ")
+    assert entry["subject"] == header["device"]["subject"]
+    assert entry["verdict"] == "PASS"
+    assert "Subject: mine:swizzle (source " in (pytester.path / "out" / "verify.md").read_text()
+    assert "<b>mine:swizzle (source " in (pytester.path / "out" / "verify.html").read_text()
+    other = run(pytester, "--subject", "mine:nothing", "--resume")
+    assert other.ret == Exit.USAGE
+    assert "its device differ from this run's" in other.stderr.str()
+
+
+def test_a_subject_that_writes_nothing_is_red_and_its_story_runs_it_again(pytester: pytest.Pytester):
+    (pytester.path / "mine.py").write_text(MINE)
+    result = run(pytester, "--subject", "mine:nothing")
+    assert result.ret == Exit.BYTES_DIFFER
+    result.stdout.fnmatch_lines(["UNWRITTEN*", f"*make verify CASE='{CASE}' ARGS='--subject mine:nothing'*"])
+
+
+def test_a_run_of_what_is_not_installed_compares_nothing(pytester: pytest.Pytester):
+    (pytester.path / "mine.py").write_text(MINE + "NEEDS = {'nosuchpackage': 'pip install nosuchpackage'}\n")
+    result = run(pytester, "--subject", "mine:swizzle")
+    assert result.ret == Exit.NO_DEVICE
+    assert "pip install nosuchpackage" in result.stdout.str()
+
+
+def test_a_subject_that_does_not_exist_is_one_sentence(pytester: pytest.Pytester):
+    result = run(pytester, "--subject", "nosuch")
+    assert result.ret == Exit.USAGE
+    assert "error: there is no subject 'nosuch'" in result.stderr.str()
+
+
+# Two runs
+
+
+def of_subject(name: str) -> dict:
+    return {**HEADER, "machine": {**HEADER["machine"], "subject": name}}
+
+
+CASES = "per_tensor/default/1024x2048/normal/eager"
+
+
+@pytest.mark.parametrize("ours, theirs", [("mine (1)", "mine (2)"), ("mine (1)", ""), ("", "mine (1)")])
+def test_times_of_different_subjects_are_not_compared(ours: str, theirs: str):
+    headers = [of_subject(name) if name else HEADER for name in (ours, theirs)]
+    assert "subject" in gate.incomparable(*headers)
+    assert gate.incomparable(headers[0], headers[0]) == ""
+
+
+def test_no_subject_becomes_the_baseline_of_our_kernels(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"this run is of the subject mine \(1\)"):
+        gate.save(RunFiles(tmp_path, [record(CASES)], of_subject("mine (1)")), tmp_path / "bench.jsonl", [])
+
+
+def test_the_page_of_times_says_whose_they_are():
+    facts = harness.report.facts_of(of_subject("mine (1)"))
+    assert facts["subject, in place of our kernels"] == "mine (1)"
+    assert "our kernel on the same case" in facts["columns"]
+    assert not any("subject" in name for name in harness.report.facts_of(HEADER))
