@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.errors import Exit
+from harness.files import write_text
 from harness.formats.code_quality import write_code_quality
 from harness.pages import LAUNCHES, number, page, rows
 from harness.plots.bars import bar_groups
@@ -95,15 +96,14 @@ def write_files(
     paths = [folder / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
     contents = ("\n\n".join(text) + "\n", table.to_csv(index=False), page(template, **content))
     for path, written in zip(paths, contents, strict=True):
-        path.write_text(written, encoding="utf-8")
+        write_text(path, written)
     return paths
 
 
 def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
     """The header on the first line, a record on each other."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(line, ensure_ascii=False) for line in (header, *records))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def verify_table(records: Sequence[Record]) -> pd.DataFrame:

@@ -33,28 +33,28 @@ def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Re
     numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
     """
     started = time.perf_counter()
-    blank = Result(case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets)
+    empty = blank(case, device)
     try:
         device.admit(case)
         make_inputs(case)  # before the turn, because the largest take a minute
         with device.turn(case):
-            result = _verify(case, device, blank, numpy_largest)
+            result = _verify(case, device, empty, numpy_largest)
     except NotCapable as reason:
-        result = replace(blank, verdict=Verdict.EXCLUDED, reason=str(reason))
+        result = replace(empty, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:
-        result = _failed(blank, Verdict.COMPILE_ERROR, str(error))
+        result = failed(empty, Verdict.COMPILE_ERROR, str(error))
     except AccessError as error:
         verdict = _ACCESS_VERDICTS.get(error.kind, Verdict.LAUNCH_ERROR)
-        result = _failed(blank, verdict, f"{error.kind.replace('_', ' ')} at {error}")
+        result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
-        result = _failed(blank, Verdict.LAUNCH_ERROR, str(error))
+        result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
     return replace(result, seconds=round(time.perf_counter() - started, 4))
 
 
-def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Result:
+def _verify(case: Case, device: Device, empty: Result, numpy_largest: int) -> Result:
     expected = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
     if expected.disagreement:
-        return _failed(blank, Verdict.MISMATCH, expected.disagreement)
+        return failed(empty, Verdict.MISMATCH, expected.disagreement)
     compared, ran = 0, []
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
@@ -62,11 +62,21 @@ def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Re
         found = judge(case, device, target, program, expected) or _unlike_eager(case, device, target, program, expected)
         if found is not None:
             verdict, reason, story = found
-            return replace(
-                _failed(blank, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses
-            )
+            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses)
         compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
-    return replace(blank, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses)
+    return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses)
+
+
+def blank(case: Case, device: Device) -> Result:
+    """The result of a case before anything was found."""
+    return Result(case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets)
+
+
+def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
+    """The result of a wrong kernel; the story is made of the reason if there is none."""
+    reproduce = f"reproduce: make verify CASE='{empty.case_id}'"
+    story = story or f"{verdict}  {empty.case_id}\n  {reason}\n  {reproduce}"
+    return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story)
 
 
 def judge(
@@ -153,9 +163,3 @@ def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
 
 def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
-
-
-def _failed(blank: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
-    reproduce = f"reproduce: make verify CASE='{blank.case_id}'"
-    story = story or f"{verdict}  {blank.case_id}\n  {reason}\n  {reproduce}"
-    return replace(blank, verdict=verdict, reason=reason.splitlines()[0], story=story)

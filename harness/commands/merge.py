@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import click
 
 from harness import report
 from harness.errors import Exit, UsageError
-from harness.runner.journal import FILE, Journal, Record
-from harness.runner.run_files import read_run
+from harness.runner.journal import Journal, Record
+from harness.runner.run_files import RunFiles, read_run
 from harness.verdict import Result, Verdict
 
 
@@ -23,10 +22,14 @@ def command(runs: Sequence[Path], into: Path) -> int:
 
     Exits with 1 if a byte differs or two runs disagree about a case, 4 if nothing was compared.
     """
-    sources = {_sources(run) for run in runs}
+    found = [read_run(run) for run in runs]
+    sources = {run.about["sources"] for run in found}
     if len(sources) > 1:
         raise UsageError(f"{', '.join(map(str, runs))} are of different sources, so they are not shards of one run")
-    records, conflicts = join((run, record) for run in runs for record in read_run(run).records)
+    unfinished = [sentence for run in found if (sentence := _unfinished(run))]
+    if unfinished:
+        raise UsageError("; ".join(unfinished))
+    records, conflicts = join((run.path, record) for run in found for record in run.records)
     journal = Journal(into, {"sources": sources.pop(), "merged": [str(run) for run in runs]}, resume=False)
     for record in records:
         journal.append(record)
@@ -51,9 +54,9 @@ def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]
     return [record for _, record in first.values()], conflicts
 
 
-def _sources(run: Path) -> str:
-    try:
-        with (run / FILE).open(encoding="utf-8") as file:
-            return json.loads(file.readline())["sources"]
-    except (OSError, ValueError, KeyError):
-        raise UsageError(f"{run} holds no run: its {FILE} is missing or has no header") from None
+def _unfinished(run: RunFiles) -> str:
+    """Why the run is no whole shard, or an empty string: a case that is missing would look like one that is right."""
+    selected = run.about.get("selected")
+    if selected is None or selected == len(run.records):
+        return ""
+    return f"{run.path} holds {len(run.records)} of its {selected} cases; go on with it by --resume before it is merged"

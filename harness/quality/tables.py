@@ -11,6 +11,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness.files import write_text
 from harness.quality.measure import Quality
 from harness.quality.scope import Total
 from harness.report import markdown
@@ -118,8 +119,8 @@ def write(results: Results, folder: Path, pictures: Sequence[Path]) -> list[Path
     if results.notes or results.left_out:
         text += ["## Notes", "\n".join(f"- {sentence}" for sentence in (*results.notes, *results.left_out))]
     paths = [folder / "quality.md", folder / "quality.csv"]
-    paths[0].write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    frame(results.measured).to_csv(paths[1], index=False)
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], frame(results.measured).to_csv(index=False))
     return paths
 
 
