@@ -22,7 +22,7 @@ from toy_runs import SMOKE, Runs, toy_runs
 from harness.errors import Exit
 from harness.runner.run import Run
 
-IN_ONE_PROCESS, IN_WORKERS = (), ("-n", "2")
+IN_ONE_PROCESS, IN_WORKERS, IN_ONE_WORKER = (), ("-n", "2"), ("-n", "1")
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def kills(run: Runs, process: subprocess.Popen, seed: int, of_worker: bool) -> I
 
 
 @pytest.mark.parametrize(
-    ("processes", "of_worker"), [(IN_ONE_PROCESS, False), (IN_WORKERS, False), (IN_WORKERS, True)],
+    ("processes", "of_worker"), [(IN_ONE_PROCESS, False), (IN_ONE_WORKER, False), (IN_ONE_WORKER, True)],
     ids=["one process", "controller", "worker"],
 )  # fmt: skip
 def test_a_kill_loses_what_was_in_flight_and_nothing_else(run: Runs, processes, of_worker: bool):
