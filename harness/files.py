@@ -26,6 +26,22 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
     )
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; no path of a user's is too long or too strange to ask about."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """The same of a folder."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
     """Raise StorageError, which names the path, for an error of the file system."""
@@ -44,7 +60,7 @@ def write_text(path: Path, text: str) -> None:
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(text, encoding="utf-8", errors="replace")
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)
