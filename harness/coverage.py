@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.case import Case, FlagValue, spell
 from harness.files import write_text
-from harness.report import markdown
+from harness.report import csv, markdown
 from harness.suite import Suite, cover
 
 SHAPE, INPUT, GROUP = "shape", "input", "group"
@@ -117,7 +117,7 @@ def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
             text.append(f"**{each.recipe}**, {len(each.missing)}: {_told(each.missing)}")
     paths = [folder / "coverage.md", folder / "coverage.csv"]
     write_text(paths[0], "\n\n".join(text) + "\n")
-    write_text(paths[1], table(found).to_csv(index=False))
+    write_text(paths[1], csv(table(found)))
     return paths
 
 

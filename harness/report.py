@@ -30,6 +30,7 @@ _TIME_COLUMNS = (
     "roofline_gbps", "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "tflops",
     "measured",
 )  # fmt: skip
+_FORMULA = tuple("=+-@\t\r")
 _MODES = ("eager", "graph")
 _RATE = "TFLOP/s"
 
@@ -47,7 +48,7 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
         f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
     ]
     for record in failures:
-        text += [f"## {record['verdict']} {_plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
+        text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
     if excluded:
         text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
@@ -94,7 +95,7 @@ def write_files(
 ) -> list[Path]:
     """Write `stem`.md of paragraphs, `stem`.csv of the table and `stem`.html of the template; their paths."""
     paths = [folder / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
-    contents = ("\n\n".join(text) + "\n", table.to_csv(index=False), page(template, **content))
+    contents = ("\n\n".join(text) + "\n", csv(table), page(template, **content))
     for path, written in zip(paths, contents, strict=True):
         write_text(path, written)
     return paths
@@ -204,7 +205,7 @@ def facts_of(header: Header) -> dict[str, str]:
 def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown; nothing in a cell can end it or become HTML."""
     lines = [list(table.columns), ["---"] * len(table.columns), *table.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(map(_plain, line)) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(map(plain, line)) + " |" for line in lines)
 
 
 def _named(record: Record) -> dict[str, Any]:
@@ -218,9 +219,17 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
     return dict(Counter(words).most_common())
 
 
-def _plain(value: object) -> str:
+def plain(value: object) -> str:
+    """Text in a line of Markdown, which cannot end a cell or become HTML."""
     return (
         " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
+    )
+
+
+def csv(table: pd.DataFrame) -> str:
+    """A table as CSV in which no text is a formula to a spreadsheet: one that begins like it gets an apostrophe."""
+    return table.map(lambda value: f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value).to_csv(
+        index=False
     )
 
 

@@ -23,7 +23,7 @@ from harness.files import write_text
 from harness.interval import Demand, Interval
 from harness.pipeline import Stage, stages
 from harness.quality import tensors
-from harness.report import markdown
+from harness.report import csv, markdown
 from harness.suite import Suite, load_suites
 
 REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}
@@ -150,5 +150,5 @@ def write(command: str, lost: Sequence[Lost], folder: Path) -> list[Path]:
     paths = [folder / "products.md", folder / "products.csv"]
     text = ["# What is lost from end to end", f"`{command}`", notes, markdown(table(lost))]
     write_text(paths[0], "\n\n".join(text) + "\n")
-    write_text(paths[1], pd.DataFrame(lost).to_csv(index=False))
+    write_text(paths[1], csv(pd.DataFrame(lost)))
     return paths
