@@ -109,7 +109,7 @@ def outcome(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
 def baseline_path(header: Header) -> Path:
     """Where the baseline of a run's GPU is committed."""
     gpu = header.get("machine", {}).get("gpu", "unknown")
-    slug = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") or "unknown"
     return ROOT / "results" / "baselines" / slug / BENCH
 
 

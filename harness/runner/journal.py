@@ -97,7 +97,7 @@ class Journal:
         self.records = [record for record in records if not record.get("died")]
 
     def _write(self, record: Record) -> None:
-        line = json.dumps(record, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+        line = json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
         with storage(self.path):
             whole = self._file.seek(0, os.SEEK_END)
             try:

@@ -217,6 +217,7 @@ def times_header(path: Path, text: bytes) -> Record:
 def _parsed(path: Path, number: int, line: bytes) -> Record:
     try:
         value = json.loads(line.decode(), object_pairs_hook=_each_key_once, parse_constant=_no_number)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can be read, and not written
     except (ValueError, RecursionError) as error:
         raise _refusal(path, number, str(error)) from None
     if not isinstance(value, dict):

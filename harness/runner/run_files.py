@@ -48,6 +48,8 @@ def read_run(run_dir: Path) -> RunFiles:
     about, records = journal_lines(path, whole)
     path = run_dir / BENCH_HEADER
     header = times_header(path, _read(path)) if path.exists() else {}
+    if not header and any(record.get("times") for record in records):
+        raise UsageError(f"{path} is missing, which says what the times of this run were measured with")
     return RunFiles(run_dir, records, header, about)
 
 
