@@ -62,7 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"error: {error}", file=sys.stderr)
         code = error.exit_code
     except BrokenPipeError:
-        # The reader, `head` for one, has seen enough; Python would complain again when it flushes on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()  # the reader, `head` for one, has seen enough
         code = Exit.CLEAN
+    except OSError as error:
+        if os.environ.get("HARNESS_DEBUG") == "1":
+            raise
+        print(f"error: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
+        _write_no_more()
+        code = Exit.USAGE
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+def _write_no_more() -> None:
+    # Python would complain again when it flushes on exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,7 +15,8 @@ from pathlib import Path
 import pandas as pd
 
 from harness.case import Case, FlagValue, spell
-from harness.report import markdown
+from harness.files import write_text
+from harness.report import csv, markdown
 from harness.suite import Suite, cover
 
 SHAPE, INPUT, GROUP = "shape", "input", "group"
@@ -115,8 +116,8 @@ def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
         if each.set_name == "full" and each.missing:
             text.append(f"**{each.recipe}**, {len(each.missing)}: {_told(each.missing)}")
     paths = [folder / "coverage.md", folder / "coverage.csv"]
-    paths[0].write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    table(found).to_csv(paths[1], index=False)
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], csv(table(found)))
     return paths
 
 

@@ -3,7 +3,8 @@
 HarnessError
 ├── UsageError            64  the command line or a file the user wrote is wrong
 │   ├── SuiteError        64  … a suite: names file, line and the nearest valid choice
-│   └── InputError        64  … a tensor file or an input name
+│   ├── InputError        64  … a tensor file or an input name
+│   └── StorageError      64  … a folder or a disk that takes no more results
 ├── DeviceUnavailable      4  the device that was asked for is not there
 ├── NoBaseline             5  there is nothing to compare a time with
 ├── CaseError                 costs one case its verdict, never the run
@@ -67,8 +68,12 @@ class InputError(UsageError):
     """An input distribution or tensor file cannot give the tensor a case asks for."""
 
 
+class StorageError(UsageError):
+    """A folder or a disk takes no more: of results, or of compiled kernels. A run ends, and what it holds is kept."""
+
+
 class DeviceUnavailable(HarnessError):
-    """The device that was asked for is not on this machine."""
+    """The device that was asked for is not on this machine, or no longer."""
 
     exit_code = Exit.NO_DEVICE
 

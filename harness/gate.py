@@ -19,6 +19,7 @@ from statistics import median
 
 from harness import stats
 from harness.errors import SEVERITY, Exit, UsageError
+from harness.files import write_text
 from harness.report import write_bench, write_jsonl
 from harness.runner.run_files import BENCH, Header, Record, RunFiles
 from harness.suite import ROOT
@@ -108,7 +109,7 @@ def outcome(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
 def baseline_path(header: Header) -> Path:
     """Where the baseline of a run's GPU is committed."""
     gpu = header.get("machine", {}).get("gpu", "unknown")
-    slug = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") or "unknown"
     return ROOT / "results" / "baselines" / slug / BENCH
 
 
@@ -134,11 +135,10 @@ def save(run: RunFiles, path: Path, held: Sequence[Record]) -> list[Path]:
             f"not saved: {path} has times of {len(lost)} cases that this run has not, {min(lost)} for one; "
             "time them too, or delete that file first"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_jsonl(path, run.header, run.timed)
     tables = write_bench(run.path, run.header, run.records)
     summary = path.with_suffix(".md")
-    summary.write_text(next(table for table in tables if table.suffix == ".md").read_text())
+    write_text(summary, next(table for table in tables if table.suffix == ".md").read_text())
     return [path, summary]
 
 

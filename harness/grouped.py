@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
 
+# Longer numbers are no extents, and Python takes its time over them.
+_SIDE = r"\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+"
 _ROWS, _COLS = 0, 1
 _SIDES = ("rows", "cols")
 
@@ -55,7 +57,7 @@ class GroupedShape:
     def parse(cls, text: str) -> GroupedShape:
         """The shape a text stands for, each side `N`, `n*N` or `A+B+C`; ContractError if it is none."""
         sides = text.split("x")
-        if len(sides) != 2 or not all(re.fullmatch(r"\d+|\d+\*\d+|\d+(\+\d+)+", side, re.ASCII) for side in sides):
+        if len(sides) != 2 or not all(re.fullmatch(_SIDE, side, re.ASCII) for side in sides):
             raise ContractError(
                 f"'{text}' is not a grouped shape; one reads ROWSxCOLS with each side N for all tensors, n*N or A+B+C, "
                 "as in 128+0+256x512 or 8*1024x2048"

@@ -7,26 +7,33 @@ A worker (the controller itself without `-n`) collects the same cases and runs t
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from harness.case import Case
 from harness.device import Device
-from harness.errors import Exit, HarnessError
+from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
+from harness.files import refused_storage, storage_error
+from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
+from harness.runner.records import Record
 from harness.runner.run import Run
 from harness.runner.selection import Selection, select
-from harness.verdict import Verdict
+from harness.verdict import Result, Verdict
 
 SELECTION = pytest.StashKey[Selection]()
 RUN = pytest.StashKey[Run]()
 BENCH = pytest.StashKey[BenchRun]()
 DEVICE = pytest.StashKey[Device]()
+WATCHDOG = pytest.StashKey[isolation.Watchdog]()
+DONE = pytest.StashKey[dict[str, Record]]()
 
 
 class Refusal(pytest.UsageError):
@@ -52,6 +59,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--bench", action="store_true", help="time every case that passes; needs a GPU")
     group.addoption("--run-dir", type=Path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)")
     group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
+    group.addoption(
+        "--case-timeout", type=_seconds, default=isolation.CASE_TIMEOUT, metavar="SECONDS",
+        help=f"a case that takes longer is a LAUNCH_ERROR, and the run goes on ({isolation.CASE_TIMEOUT}; 0: for ever)",
+    )  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,8 +93,10 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         set_name = option.set or ("bench" if option.bench else "smoke")
         config.stash[SELECTION] = select(paths, set_name, option.case, option.shard)
-        if not is_worker(config) and not option.collectonly:
-            _start(config)
+        if not option.collectonly:
+            config.stash[DONE] = json.loads(config.workerinput["harness_done"]) if is_worker(config) else _start(config)
+            patience = 0 if option.usepdb or option.trace else option.case_timeout
+            config.stash[WATCHDOG] = isolation.Watchdog(patience, functools.partial(_too_late, config))
     except HarnessError as error:
         raise Refusal(error) from None
 
@@ -96,33 +109,28 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile 
     return SuiteFile.from_parent(parent, path=file_path)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases a resumed run has done."""
-    # A worker is told, because the journal has grown by the time a worker that replaces a crashed one collects.
-    run = config.stash.get(RUN, None)
-    done = set(config.workerinput.get("harness_done", ()) if is_worker(config) else run.resumed if run else ())
-    again = [item for item in items if isinstance(item, CaseItem) and item.case.id in done]
-    if again:
-        config.hook.pytest_deselected(items=again)
-        items[:] = [item for item in items if item not in again]
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Let the record, or the exit code of an error, travel with the report; pytest-xdist carries its attributes."""
     report = yield
     if isinstance(item, CaseItem):
         report.record = item.record if report.when == "call" else None
+        report.resumed = item.resumed
         error = call.excinfo.value if call.excinfo else None
         report.error_code = int(error.exit_code) if isinstance(error, HarnessError) else None
+        report.ends_run = str(error) if isinstance(error, DeviceUnavailable | StorageError) else ""
     return report
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a pytest-xdist worker which cases are done."""
-    if RUN in node.config.stash:
-        node.workerinput["harness_done"] = sorted(node.config.stash[RUN].resumed)
+    """Tell a pytest-xdist worker where the run is kept, what is done, and which GPU is its own."""
+    run = node.config.stash.get(RUN, None)
+    if run is not None:
+        # The journal has grown by the time a worker that replaces another one collects.
+        node.workerinput["harness_done"] = json.dumps(run.resumed)
+        node.workerinput["harness_run_dir"] = str(run.journal.path.parent.resolve())
+        node.workerinput["harness_gpu"] = run.gpu_of(node.gateway.id, gpu_count())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -153,25 +161,52 @@ class CaseItem(pytest.Item):
     def __init__(self, *, case: Case, **rest: Any):
         super().__init__(**rest)
         self.case = case
-        self.record: dict[str, Any] | None = None
+        self.record: Record | None = None
+        self.resumed = False
 
     def runtest(self) -> None:
         """Verify the case, with --bench time it if it passed, and keep its record, whatever the verdict."""
-        from harness import verify
-        from harness.expectation import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
-
-        timed = BENCH in self.config.stash
-        largest = NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST
-        result = verify.verify(self.case, open_device(self.config), largest)
-        if timed and result.verdict.right:
-            result = self.config.stash[BENCH].time(self, result)
-        # Enums and tuples become what JSON knows, which is also what pytest-xdist can carry.
-        self.record = json.loads(json.dumps(result.to_record()))
+        done = self.config.stash[DONE].get(self.case.id)
+        self.resumed = done is not None
+        if done is None:
+            with self.config.stash[WATCHDOG].over(self.case):
+                result = self._result()
+            # Enums and tuples become what JSON knows, which is also what pytest-xdist can carry.
+            self.record = json.loads(json.dumps(result.to_record()))
+        else:
+            result = Result.from_record(done)
         self.user_properties += [("verdict", str(result.verdict)), ("bytes_compared", result.bytes_compared)]
         if result.verdict is Verdict.EXCLUDED:
             raise pytest.skip.Exception(result.reason, _use_item_location=True)
         if not result.verdict.right:
             raise CaseFailedError(result.story)
+
+    def _result(self) -> Result:
+        """What verification and bench find; does not return if the process can run no other case."""
+        from harness import verify
+        from harness.expectation import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
+
+        device = open_device(self.config)
+        timed = BENCH in self.config.stash
+        try:
+            result = verify.verify(self.case, device, NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST)
+            if timed and result.verdict.right:
+                result = self.config.stash[BENCH].time(self, result)
+        except HarnessError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and refused_storage(error):
+                raise storage_error(error.filename or "a file", error) from None
+            lost = device.lost()
+            if not lost:
+                raise
+            _give_up(self.config, isolation.given_up(self.case, device, f"{lost}, after {error!r}"))
+        if result.verdict is Verdict.LAUNCH_ERROR and device.lost():
+            _give_up(self.config, json.loads(json.dumps(result.to_record())))
+        if result.verdict is Verdict.OUT_OF_BOUNDS and device.name == "cuda":
+            # Nobody knows what else of this process's memory it wrote over.
+            _give_up(self.config, json.loads(json.dumps(result.to_record())))
+        return result
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """The story of a mismatch, the sentence of a harness error; a traceback for anything nobody meant to raise.
@@ -189,7 +224,8 @@ class CaseItem(pytest.Item):
         return self.path, int(line) - 1 if line else 0, self.name
 
 
-def _start(config: pytest.Config) -> None:
+def _start(config: pytest.Config) -> dict[str, Record]:
+    """Open the run; the records of the cases that it has already."""
     device = open_device(config)
     if config.option.bench:
         check_bench(config, device)
@@ -198,6 +234,28 @@ def _start(config: pytest.Config) -> None:
     if config.option.bench:
         bench = config.stash[BENCH] = BenchRun(config, run.journal.path.parent, device)
         config.pluginmanager.register(bench, "harness-bench")
+    if hasattr(config.option, "maxworkerrestart") and config.option.maxworkerrestart is None:
+        # Every case may cost a worker, and none may cost the run.
+        config.option.maxworkerrestart = str(len(run.selection))
+    return run.resumed
+
+
+def _too_late(config: pytest.Config, case: Case, reason: str, detail: str) -> None:
+    _give_up(config, isolation.given_up(case, open_device(config), reason, detail))
+
+
+def _give_up(config: pytest.Config, record: Record) -> NoReturn:
+    """End this process, whose case this was, and have another go on with the next."""
+    if is_worker(config):
+        isolation.leave(Path(config.workerinput["harness_run_dir"]), record)
+    config.stash[RUN].go_on(config, record)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= threading.TIMEOUT_MAX / 2:
+        raise ValueError(text)
+    return value
 
 
 def suite_files(config: pytest.Config) -> list[Path]:
@@ -218,18 +276,13 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def worker_index(config: pytest.Config) -> int:
-    """N of pytest-xdist worker gwN; 0 without workers."""
-    return int(config.workerinput["workerid"].removeprefix("gw")) if is_worker(config) else 0
-
-
 def open_device(config: pytest.Config) -> Device:
-    """The device of this process, made once; worker gwN gets GPU N, counted round."""
+    """The device of this process, made once; each worker has the GPU that it was given."""
     if DEVICE not in config.stash:
         from harness import device
 
-        index = worker_index(config)
-        found = device.select(config.option.device, index and index % max(gpu_count(), 1))
+        index = config.workerinput["harness_gpu"] if is_worker(config) else 0
+        found = device.select(config.option.device, index)
         if config.option.subject:
             from harness import subjects
             from harness.device.subject import with_subject

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.errors import Exit
+from harness.files import write_text
 from harness.formats.code_quality import write_code_quality
 from harness.pages import LAUNCHES, number, page, rows
 from harness.plots.bars import bar_groups
@@ -29,6 +30,7 @@ _TIME_COLUMNS = (
     "roofline_gbps", "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "tflops",
     "measured",
 )  # fmt: skip
+_FORMULA = tuple("=+-@\t\r")
 _MODES = ("eager", "graph")
 _AGAINST_BASELINE = (
     "per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of its size), input and mode in this "
@@ -53,12 +55,12 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     }  # fmt: skip
     text = [
         "# Verification",
-        *(f"Subject: {_plain(subject)}, in place of our kernels." for subject in subjects),
+        *(f"Subject: {plain(subject)}, in place of our kernels." for subject in subjects),
         markdown(pd.DataFrame(verdicts.items(), columns=["verdict", "cases"])),
         f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
     ]
     for record in failures:
-        text += [f"## {record['verdict']} {_plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
+        text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
     if conventions:
         table_of = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
         text += ["## Other bytes by convention", markdown(table_of)]
@@ -108,17 +110,16 @@ def write_files(
 ) -> list[Path]:
     """Write `stem`.md of paragraphs, `stem`.csv of the table and `stem`.html of the template; their paths."""
     paths = [folder / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
-    contents = ("\n\n".join(text) + "\n", table.to_csv(index=False), page(template, **content))
+    contents = ("\n\n".join(text) + "\n", csv(table), page(template, **content))
     for path, written in zip(paths, contents, strict=True):
-        path.write_text(written, encoding="utf-8")
+        write_text(path, written)
     return paths
 
 
 def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
     """The header on the first line, a record on each other."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = (json.dumps(line, ensure_ascii=False) for line in (header, *records))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def verify_table(records: Sequence[Record]) -> pd.DataFrame:
@@ -219,7 +220,7 @@ def facts_of(header: Header) -> dict[str, str]:
 def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown; nothing in a cell can end it or become HTML."""
     lines = [list(table.columns), ["---"] * len(table.columns), *table.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(map(_plain, line)) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(map(plain, line)) + " |" for line in lines)
 
 
 def _named(record: Record) -> dict[str, Any]:
@@ -233,9 +234,17 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
     return dict(Counter(words).most_common())
 
 
-def _plain(value: object) -> str:
+def plain(value: object) -> str:
+    """Text in a line of Markdown, which cannot end a cell or become HTML."""
     return (
         " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
+    )
+
+
+def csv(table: pd.DataFrame) -> str:
+    """A table as CSV in which no text is a formula to a spreadsheet: one that begins like it gets an apostrophe."""
+    return table.map(lambda value: f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value).to_csv(
+        index=False
     )
 
 

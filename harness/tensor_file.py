@@ -10,8 +10,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from harness.errors import InputError
+from harness.files import is_file
 
 PREFIX = "file:"
+_LONGEST = 200
 REPOSITORY = Path(__file__).resolve().parents[1]
 _SAFETENSORS_DTYPES = {"BF16", "F16", "F32"}
 _NUMPY_DTYPES = {np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)}
@@ -28,7 +30,7 @@ def load(name: str, rows: int, cols: int) -> np.ndarray:
     """
     spelled, _, tensor = name.removeprefix(PREFIX).partition("#")
     path = REPOSITORY / spelled
-    if not path.is_file():
+    if not is_file(path):
         raise InputError(f"{name}: there is no file {path}")
     if path.suffix == ".safetensors":
         return _from_safetensors(name, path, tensor, rows, cols)
@@ -51,20 +53,32 @@ def _from_safetensors(name: str, path: Path, tensor: str, rows: int, cols: int) 
             _require(name, tuple(whole.get_shape()), rows, cols)
             return whole[:rows, :cols]
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{name}: {path.name} is not a readable .safetensors file: {error}") from error
+        raise InputError(f"{name}: {path.name} is not a readable .safetensors file: {shortened(error)}") from error
 
 
 def _from_npy(name: str, path: Path, tensor: str, rows: int, cols: int) -> np.ndarray:
     if tensor:
         raise InputError(f"{name}: a .npy file holds one array without a name; leave out #{tensor}")
-    try:
-        whole = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{name}: {path.name} is not a readable .npy file: {error}") from error
+    whole = open_npy(path, f"{name}: {path.name} is")
     if whole.dtype not in _NUMPY_DTYPES:
         raise InputError(f"{name}: {path.name} is {whole.dtype}; it must be float16 or float32")
     _require(name, whole.shape, rows, cols)
     return np.array(whole[:rows, :cols])
+
+
+def open_npy(path: Path, told: str) -> np.ndarray:
+    """The array of a .npy file, mapped. told: how the sentence about one that cannot be read begins."""
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:
+        # NumPy parses the header as Python, and whatever Python's tokenizer raises comes through.
+        raise InputError(f"{told} not a readable .npy file: {shortened(error)}") from None
+
+
+def shortened(error: Exception) -> str:
+    """The words of an error without the file's contents, which some readers quote in full."""
+    words = " ".join(str(error).split())
+    return words if len(words) < _LONGEST else f"{words[:_LONGEST]}..."
 
 
 def _require(name: str, shape: tuple[int, ...], rows: int, cols: int) -> None:

@@ -68,6 +68,7 @@ class Result:
     bytes_compared: output bytes held against an oracle, summed over oracles, targets and runs
     instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
     oracles: the witnesses that were asked, `numpy`, `torch`
+    died: the process ended under the case, and nobody knows why; a resumed run does it again
     times: filled by the bench, only for a PASS or a CONVENTION
     subject: name and version of the subject that ran in place of our kernels
     offence: what the subject was caught at, by name
@@ -85,6 +86,7 @@ class Result:
     oracles: tuple[str, ...] = ()
     bytes_compared: int = 0
     seconds: float = 0.0
+    died: bool = False
     times: dict = field(default_factory=dict)
     subject: str = ""
     offence: str = ""

@@ -34,38 +34,33 @@ def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Re
     numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
     """
     started = time.perf_counter()
-    subject = getattr(device, "subject", None)
-    blank = Result(
-        case.id,
-        case.recipe,
-        Verdict.PASS,
-        input=case.input,
-        device=device.name,
-        targets=device.targets,
-        subject=subject.label if subject else "",
-    )
+    empty = blank(case, device)
     try:
         device.admit(case)
         make_inputs(case)  # before the turn, because the largest take a minute
         with device.turn(case):
-            run = _verify if subject is None else import_module("harness.trial.verify").try_subject
-            result = run(case, device, blank, numpy_largest)
+            run = (
+                _verify
+                if getattr(device, "subject", None) is None
+                else import_module("harness.trial.verify").try_subject
+            )
+            result = run(case, device, empty, numpy_largest)
     except NotCapable as reason:
-        result = replace(blank, verdict=Verdict.EXCLUDED, reason=str(reason))
+        result = replace(empty, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:
-        result = failed(blank, Verdict.COMPILE_ERROR, str(error))
+        result = failed(empty, Verdict.COMPILE_ERROR, str(error))
     except AccessError as error:
         verdict = _ACCESS_VERDICTS.get(error.kind, Verdict.LAUNCH_ERROR)
-        result = failed(blank, verdict, f"{error.kind.replace('_', ' ')} at {error}")
+        result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
-        result = failed(blank, Verdict.LAUNCH_ERROR, str(error))
+        result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
     return replace(result, seconds=round(time.perf_counter() - started, 4))
 
 
-def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Result:
+def _verify(case: Case, device: Device, empty: Result, numpy_largest: int) -> Result:
     expected = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
     if expected.disagreement:
-        return failed(blank, Verdict.MISMATCH, expected.disagreement)
+        return failed(empty, Verdict.MISMATCH, expected.disagreement)
     compared, ran = 0, []
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
@@ -73,9 +68,24 @@ def _verify(case: Case, device: Device, blank: Result, numpy_largest: int) -> Re
         found = judge(case, device, target, program, expected) or _unlike_eager(case, device, target, program, expected)
         if found is not None:
             verdict, reason, story = found
-            return replace(failed(blank, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses)
+            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses)
         compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
-    return replace(blank, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses)
+    return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses)
+
+
+def blank(case: Case, device: Device) -> Result:
+    """The result of a case before anything was found."""
+    subject = getattr(device, "subject", None)
+    return Result(
+        case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets,
+        subject=subject.label if subject else "",
+    )  # fmt: skip
+
+
+def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
+    """The result of a wrong kernel; the story is made of the reason if there is none."""
+    story = story or f"{verdict}  {empty.case_id}\n  {reason}\n  reproduce: {reproduce(empty)}"
+    return replace(empty, verdict=verdict, reason=next(iter(reason.splitlines()), ""), story=story)
 
 
 def judge(
@@ -164,12 +174,6 @@ def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:
 
 def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return one.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8)
-
-
-def failed(blank: Result, verdict: Verdict, reason: str, story: str = "") -> Result:
-    """The result with what is wrong; without a story, the reason and the command that shows it again."""
-    story = story or f"{verdict}  {blank.case_id}\n  {reason}\n  reproduce: {reproduce(blank)}"
-    return replace(blank, verdict=verdict, reason=reason.splitlines()[0], story=story)
 
 
 def reproduce(result: Result, target: str = "verify") -> str:

@@ -262,7 +262,7 @@ class Folder:
         self.run_dir.mkdir()
 
     def holds(self, *records: dict, header: dict = HEADER) -> None:
-        lines = [{}, *records]
+        lines = [{"sources": "feed"}, *records]
         (self.run_dir / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (self.run_dir / "bench_header.json").write_text(json.dumps(header))
 

@@ -60,4 +60,4 @@ def test_runs_of_different_sources_do_not_mix(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_folder_that_holds_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert merge(tmp_path, into=tmp_path / "all") == Exit.USAGE
-    assert f"error: {tmp_path} holds no run" in capsys.readouterr().err
+    assert f"error: {tmp_path}/journal.jsonl cannot be read: No such file" in capsys.readouterr().err

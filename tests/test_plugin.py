@@ -3,103 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from toy_runs import SMOKE, Runs, toy_runs
 
-import harness.device
-import harness.report
-import harness.verify
 from harness.errors import Exit
 from harness.suite import ROOT
-
-# Imported by every process of a run, pytest-xdist workers included. A verdict is chosen by a part of the case id.
-CONFTEST = """
-import json, os
-from pathlib import Path
-import harness.device, harness.report, harness.verify
-from harness.errors import DeviceUnavailable, InputError
-from harness.verdict import Result, Verdict
-
-HERE = Path(__file__).parent
-
-class FakeDevice:
-    name, targets, modes = "emulator", ("sm_90a",), frozenset({"eager"})
-    def identity(self):
-        return {"device": "fake"}
-
-def select(name="auto", index=0):
-    if name == "cuda":
-        raise DeviceUnavailable("device 'cuda' was asked for, and CUDA sees no GPU")
-    return FakeDevice()
-
-def verify(case, device, numpy_largest):
-    with (HERE / "verified.txt").open("a") as file:
-        print(case.id, os.environ.get("PYTEST_XDIST_WORKER", ""), file=file)
-    chosen = json.loads((HERE / "verdicts.json").read_text())
-    word = next((verdict for part, verdict in chosen.items() if part in case.id), "PASS")
-    if word == "CTRL-C":
-        raise KeyboardInterrupt
-    if word == "INPUT":
-        raise InputError("the tensor has 3 dimensions; a case takes 2")
-    if word == "BUG":
-        raise ZeroDivisionError("nobody meant this")
-    story = "" if word in ("PASS", "EXCLUDED") else f"THE STORY of {case.id}"
-    ran = ("sm_90a toy<bf16>",) if word == "PASS" else ()
-    return Result(case.id, case.recipe, Verdict(word), "a reason", story, case.input, "emulator", ("sm_90a",), ran,
-                  ("numpy",), 100, 0.5)
-
-def write_verify(run_dir, records):
-    path = run_dir / "report.html"
-    path.write_text(str(len(records)))
-    return [path]
-
-harness.device.select, harness.verify.verify, harness.report.write_verify = select, verify, write_verify
-"""
-
-SMOKE = 8  # cases in the smoke set of the toy suite
-
-
-class Runs:
-    """Runs pytest in a folder with the toy suite."""
-
-    def __init__(self, pytester: pytest.Pytester):
-        self.pytester = pytester
-        self.run_dir = pytester.path / "out"
-
-    def verdicts(self, **chosen: str) -> None:
-        (self.pytester.path / "verdicts.json").write_text(
-            json.dumps({k.replace("_", "/"): v for k, v in chosen.items()})
-        )
-
-    def __call__(self, *arguments: str, fork: bool = False) -> pytest.RunResult:
-        run = self.pytester.runpytest_subprocess if fork else self.pytester.runpytest_inprocess
-        # Without the plugin of Hypothesis, which imports Hypothesis again for every summary and takes a second.
-        return run("-p", "harness.plugin", "-p", "no:hypothesispytest", "--run-dir", "out", *arguments)
-
-    def verified(self) -> list[str]:
-        path = self.pytester.path / "verified.txt"
-        return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
-
-    def journal(self) -> list[dict]:
-        return [json.loads(line) for line in (self.run_dir / "journal.jsonl").read_text().splitlines()][1:]
 
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
-    # Set to themselves, so that what CONFTEST puts in their place in this process is undone.
-    for module, name in ((harness.device, "select"), (harness.verify, "verify"), (harness.report, "write_verify")):
-        monkeypatch.setattr(module, name, getattr(module, name))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeconftest(CONFTEST)
-    folder = pytester.mkdir("suites")
-    (folder / "toy.yaml").write_text(suite_text)
-    (folder / "schema.json").write_text("{}")
-    runs = Runs(pytester)
-    runs.verdicts()
-    return runs
+    return toy_runs(pytester, monkeypatch, suite_text)
 
 
 def test_every_case_of_the_set_is_one_test_named_by_its_id(run: Runs):

@@ -183,7 +183,7 @@ def test_the_terminal_gets_the_same_table():
 
 def journal(folder: Path, *lines: str) -> None:
     folder.mkdir()
-    (folder / "journal.jsonl").write_text("".join(["{}\n", *lines]))
+    (folder / "journal.jsonl").write_text("".join(['{"sources": "feed"}\n', *lines]))
 
 
 def test_report_writes_the_tables_of_a_run_that_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -200,7 +200,7 @@ def test_report_writes_the_tables_of_a_run_that_was_killed(tmp_path: Path, capsy
     assert len(read_run(tmp_path / "run").timed) == 2
 
 
-@pytest.mark.parametrize("content", [None, '{}\n{"case_id": \n'])
+@pytest.mark.parametrize("content", [None, '{"sources": "feed"}\n{"case_id": \n'])
 def test_a_folder_without_a_readable_run_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
 ):

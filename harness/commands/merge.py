@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import click
 
 from harness import report
 from harness.errors import Exit, UsageError
-from harness.runner.journal import FILE, Journal, Record
-from harness.runner.run_files import read_run
+from harness.runner.journal import Journal, Record
+from harness.runner.run_files import RunFiles, read_run
 from harness.verdict import Result
 
 
@@ -23,12 +22,19 @@ def command(runs: Sequence[Path], into: Path) -> int:
 
     Exits with 1 if a byte differs or two runs disagree about a case, 4 if nothing was compared.
     """
-    headers = [_header(run) for run in runs]
-    for key in ("sources", "subjects"):
-        if len({header[key] for header in headers}) > 1:
+    found = [read_run(run) for run in runs]
+    for key, values in {
+        "sources": {run.about["sources"] for run in found},
+        "subjects": {run.about.get("device", {}).get("subject", "") for run in found},
+    }.items():
+        if len(values) > 1:
             raise UsageError(f"{', '.join(map(str, runs))} are of different {key}, so they are not shards of one run")
-    records, conflicts = join((run, record) for run in runs for record in read_run(run).records)
-    journal = Journal(into, {"sources": headers[0]["sources"], "merged": [str(run) for run in runs]}, resume=False)
+    unfinished = [sentence for run in found if (sentence := _unfinished(run))]
+    if unfinished:
+        raise UsageError("; ".join(unfinished))
+    records, conflicts = join((run.path, record) for run in found for record in run.records)
+    about = {"sources": found[0].about["sources"], "merged": [str(run) for run in runs]}
+    journal = Journal(into, about, resume=False)
     for record in records:
         journal.append(record)
     journal.close()
@@ -52,10 +58,9 @@ def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]
     return [record for _, record in first.values()], conflicts
 
 
-def _header(run: Path) -> Record:
-    try:
-        with (run / FILE).open(encoding="utf-8") as file:
-            header = json.loads(file.readline())
-        return {"sources": header["sources"], "subjects": header.get("device", {}).get("subject", "")}
-    except (OSError, ValueError, KeyError, AttributeError):
-        raise UsageError(f"{run} holds no run: its {FILE} is missing or has no header") from None
+def _unfinished(run: RunFiles) -> str:
+    """Why the run is no whole shard, or an empty string: a case that is missing would look like one that is right."""
+    selected = run.about.get("selected")
+    if selected is None or selected == len(run.records):
+        return ""
+    return f"{run.path} holds {len(run.records)} of its {selected} cases; go on with it by --resume before it is merged"

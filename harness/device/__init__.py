@@ -60,6 +60,12 @@ class Device(Protocol):
     def turn(self, case: Case) -> AbstractContextManager[None]:
         """Room for the case, its oracle included, as long as the context lasts; waits for it. Raises NotCapable."""
 
+    def lost(self) -> str:
+        """Why this process can run nothing more on the device, or an empty string.
+
+        Asked after a kernel went wrong. Raises DeviceUnavailable if no other process could, either.
+        """
+
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> Program:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
 
+# cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady: of the machine, not a kernel.
+_GONE = {46, 100, 101, 214, 802}
+
 _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "float": np.float32}
 
 
@@ -117,6 +120,19 @@ class CudaDevice:
 
         cupy.get_default_memory_pool().free_all_blocks()
         torch.cuda.empty_cache()
+
+    def lost(self) -> str:
+        """What CUDA answers to everything since a kernel broke the context, or an empty string if it did not."""
+        import cupy
+
+        try:
+            cupy.cuda.runtime.deviceSynchronize()
+            cupy.cuda.runtime.memGetInfo()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if error.status in _GONE:
+                raise DeviceUnavailable(f"GPU {self.index} is there no more: {error}") from None
+            return str(error)
+        return ""
 
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]

@@ -59,6 +59,10 @@ class EmulatorDevice:
         """Nothing to wait for: a process emulates alone."""
         return nullcontext()
 
+    def lost(self) -> str:
+        """A fault of an emulated kernel leaves nothing behind."""
+        return ""
+
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> EmulatedProgram:

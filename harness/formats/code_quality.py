@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import CompileError, Exit
+from harness.files import write_text
 from harness.runner.run_files import Record
 from harness.signature import KERNELS, read_signatures
 from harness.suite import ROOT
@@ -27,7 +28,7 @@ FILE = "codequality.json"
 def write_code_quality(folder: Path, records: Iterable[Record], judgements: Sequence[Judgement] = ()) -> Path:
     """Write `codequality.json`, an empty array if nothing is wrong; its path."""
     path = folder / FILE
-    path.write_text(json.dumps(code_quality(records, judgements), indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(code_quality(records, judgements), indent=1) + "\n")
     return path
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from harness.errors import Exit
+from harness.files import write_text
 from harness.runner.run_files import Record
 from harness.verdict import Performance, Verdict
 
@@ -23,7 +24,7 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def write_junit(path: Path, records: Iterable[Record], judgements: Sequence[Judgement], again: str) -> Path:
     """Write the file; its path. again: the command that judges one case anew, `{case}` for its id."""
-    path.write_bytes(junit(records, judgements, again))
+    write_text(path, junit(records, judgements, again).decode())
     return path
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import Exit
+from harness.files import write_text
 from harness.runner.run_files import Record
 from harness.verdict import Performance, Verdict
 
@@ -27,7 +28,7 @@ def write_metrics(
 ) -> Path:
     """Write `metrics.txt`; its path."""
     path = folder / FILE
-    path.write_text(metrics(records, judgements, ratios), encoding="utf-8")
+    write_text(path, metrics(records, judgements, ratios))
     return path
 
 

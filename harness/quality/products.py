@@ -19,10 +19,11 @@ import pandas as pd
 from harness.case import Case
 from harness.errors import UsageError
 from harness.expectation import ask_torch, fastest_device, oracle_of
+from harness.files import write_text
 from harness.interval import Demand, Interval
 from harness.pipeline import Stage, stages
 from harness.quality import tensors
-from harness.report import markdown
+from harness.report import csv, markdown
 from harness.suite import Suite, load_suites
 
 REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}
@@ -139,7 +140,6 @@ def _column(first: Mapping[str, str]):
 
 def write(command: str, lost: Sequence[Lost], folder: Path) -> list[Path]:
     """Write products.md and products.csv; their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     shapes = ", ".join(dict.fromkeys(f"{found.tensors} {found.shape}" for found in lost))
     notes = (
         "y = x w^T, dx = dy w and dw = dy^T x of bf16 tensors, quantized as the suites `forward` and `backward` say, "
@@ -149,6 +149,6 @@ def write(command: str, lost: Sequence[Lost], folder: Path) -> list[Path]:
     )
     paths = [folder / "products.md", folder / "products.csv"]
     text = ["# What is lost from end to end", f"`{command}`", notes, markdown(table(lost))]
-    paths[0].write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    pd.DataFrame(lost).to_csv(paths[1], index=False)
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], csv(pd.DataFrame(lost)))
     return paths

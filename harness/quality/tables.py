@@ -11,9 +11,10 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness.files import write_text
 from harness.quality.measure import Quality
 from harness.quality.scope import Total
-from harness.report import markdown
+from harness.report import csv, markdown, plain
 
 NOTES = """\
 SNR: signal over error of the whole tensor. Block SNR: the same of the median 16-element block that is not zero; a
@@ -114,12 +115,12 @@ def write(results: Results, folder: Path, pictures: Sequence[Path]) -> list[Path
         text += ["## Scopes of four_over_six", markdown(scopes(results.totals))]
     for tensor in results.tensors:
         here = [quality for quality in results.measured if quality.tensor == tensor]
-        text += [f"## {tensor}, {here[0].rows}x{here[0].cols}", markdown(details(here))]
+        text += [f"## {plain(tensor)}, {here[0].rows}x{here[0].cols}", markdown(details(here))]
     if results.notes or results.left_out:
-        text += ["## Notes", "\n".join(f"- {sentence}" for sentence in (*results.notes, *results.left_out))]
+        text += ["## Notes", "\n".join(f"- {plain(sentence)}" for sentence in (*results.notes, *results.left_out))]
     paths = [folder / "quality.md", folder / "quality.csv"]
-    paths[0].write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    frame(results.measured).to_csv(paths[1], index=False)
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], csv(frame(results.measured)))
     return paths
 
 

@@ -14,8 +14,10 @@ from safetensors import SafetensorError, safe_open
 from harness import inputs
 from harness.dtypes import rounded
 from harness.errors import InputError
+from harness.files import is_file, is_folder
 from harness.suite import ROOT
 from harness.suite.schema import nearest
+from harness.tensor_file import open_npy, shortened
 
 SAMPLE = ROOT / "suites" / "data" / "minilm_sample.safetensors"
 DISTRIBUTIONS = ("normal", "heavy_tail", "outliers_cols", "outliers_rows", "row_scales", "spike_1e6")
@@ -45,8 +47,9 @@ def stored(path: Path, patterns: Sequence[str], dtype: str) -> tuple[list[Tensor
     patterns: names, or patterns like `*.weight`; none for every tensor
     raises InputError if the file cannot be read, or a pattern names nothing
     """
-    if not path.is_file():
-        beside = sorted(str(other) for other in path.parent.glob("*") if other.suffix in (".safetensors", ".npy"))
+    if not is_file(path):
+        others = path.parent.glob("*") if is_folder(path.parent) else ()
+        beside = sorted(str(other) for other in others if other.suffix in (".safetensors", ".npy"))
         raise InputError(f"there is no file {path}{nearest(path, beside)}")
     if path.suffix == ".safetensors":
         found = _from_safetensors(path, patterns)
@@ -76,16 +79,13 @@ def _from_safetensors(path: Path, patterns: Sequence[str]) -> Iterator[tuple[str
                     kind = file.get_slice(name).get_dtype()
                     yield name, file.get_tensor(name) if kind in _READABLE else None, kind
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: it is not a readable .safetensors file: {error}") from None
+        raise InputError(f"{path}: it is not a readable .safetensors file: {shortened(error)}") from None
 
 
 def _from_npy(path: Path, patterns: Sequence[str]) -> Iterator[tuple[str, np.ndarray, str]]:
     if patterns:
         raise InputError(f"{path}: a .npy file holds one array without a name; leave out --tensor {patterns[0]}")
-    try:
-        array = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError) as error:
-        raise InputError(f"{path}: it is not a readable .npy file: {error}") from None
+    array = open_npy(path, f"{path}: it is")
     yield path.stem, array, array.dtype.name
 
 

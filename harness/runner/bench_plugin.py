@@ -17,6 +17,7 @@ from harness.bench import METHOD, Bench
 from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
+from harness.files import write_text
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.trial.bench import SubjectBench
 from harness.verdict import Result
@@ -127,7 +128,7 @@ class BenchRun:
         return gbps
 
     def _write_header(self) -> None:
-        (self.run_dir / BENCH_HEADER).write_text(json.dumps(self.header, indent=2) + "\n", encoding="utf-8")
+        write_text(self.run_dir / BENCH_HEADER, json.dumps(self.header, indent=2) + "\n")
 
 
 def recorder(item: pytest.Item, clock: Clock) -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from harness.errors import UsageError
+from harness.files import storage
+from harness.runner.records import Record, journal_lines
 from harness.suite import ROOT
 
 FILE = "journal.jsonl"
-Record = dict[str, Any]
 
 
 def sources_digest() -> str:
@@ -29,24 +30,28 @@ class Journal:
     """Appends records to `<run_dir>/journal.jsonl`. The first line tells which sources, set and device it is about."""
 
     def __init__(self, run_dir: Path, header: Record, resume: bool):
-        """Start a journal, or take one up again.
+        """Start a journal, or take one up again. A file without a finished line is none.
 
-        Raises UsageError if there is one already and `resume` is not asked for, if there is none to resume, or if its
-        header differs: records of other sources or another device must not count for this run.
+        Raises UsageError if there is one already and `resume` is not asked for, if there is none to resume, if its
+        header differs, because records of other sources or another device must not count for this run, or if another
+        process writes it; StorageError if it cannot be written.
         """
         self.path = run_dir / FILE
         self.records: list[Record] = []
-        if not resume and self.path.exists():
-            raise UsageError(f"{run_dir} already holds a run; add --resume to go on with it, or name another --run-dir")
-        if resume:
-            self._take_up(header)
-        run_dir.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("a", encoding="utf-8")
-        if not resume:
-            self._write(header)
+        if resume and not self.path.exists():
+            raise UsageError(f"there is nothing to resume: {self.path} does not exist yet")
+        with storage(self.path):
+            run_dir.mkdir(parents=True, exist_ok=True)
+            # Unbuffered, so that what a full disk refused is not tried again when the file is closed.
+            self._file = self.path.open("a+b", buffering=0)
+        try:
+            self._begin(header, resume)
+        except BaseException:
+            self._file.close()
+            raise
 
     def append(self, record: Record) -> None:
-        """Add one finished case; it is on disk when this returns."""
+        """Add one finished case; it is on disk when this returns. Raises StorageError if it is not."""
         self.records.append(record)
         self._write(record)
 
@@ -54,24 +59,55 @@ class Journal:
         """Close the file; the journal stays readable."""
         self._file.close()
 
-    def _write(self, record: Record) -> None:
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+    def _begin(self, header: Record, resume: bool) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{self.path} is written by another run; wait for it, or name another --run-dir") from None
+        except OSError:
+            pass  # a file system without locks
+        kept = self._finished_lines()
+        if not kept:
+            self._write(header)
+        elif resume:
+            self._take_up(header, kept)
+        else:
+            raise UsageError(
+                f"{self.path.parent} already holds a run; add --resume to go on with it, or name another --run-dir"
+            )
 
-    def _take_up(self, header: Record) -> None:
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
-        if lines and not lines[-1].endswith(b"\n"):
-            # The process died in the middle of this line, so its case is not done.
-            os.truncate(self.path, self.path.stat().st_size - len(lines.pop()))
-        if not lines:
-            raise UsageError(f"there is nothing to resume: {self.path} does not exist or holds no finished line")
-        then, *self.records = map(json.loads, lines)
-        changed = [key for key in header if header[key] != then.get(key)]
+    def _finished_lines(self) -> list[bytes]:
+        """Every line that has its end; the process died in the middle of a last one without, so it is cut off."""
+        with storage(self.path):
+            self._file.seek(0)
+            lines = self._file.read().splitlines(keepends=True)
+            if lines and not lines[-1].endswith(b"\n"):
+                os.truncate(self._file.fileno(), sum(map(len, lines[:-1])))
+                lines.pop()
+        return lines
+
+    def _take_up(self, header: Record, lines: list[bytes]) -> None:
+        then, records = journal_lines(self.path, lines)
+        changed = [key for key in header if key != "selected" and header[key] != then.get(key)]
         if changed:
             raise UsageError(
                 f"{self.path} cannot be resumed, because its {' and '.join(changed)} differ from this run's; start anew"
             )
+        # Of a process that died nobody knows whether the case was to blame, so it is run again.
+        self.records = [record for record in records if not record.get("died")]
+
+    def _write(self, record: Record) -> None:
+        line = json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
+        with storage(self.path):
+            whole = self._file.seek(0, os.SEEK_END)
+            try:
+                written = 0
+                while written < len(line):
+                    written += self._file.write(line[written:])
+                os.fsync(self._file.fileno())
+            except OSError:
+                os.truncate(self._file.fileno(), whole)  # or the next record would go on in the middle of this line
+                raise
 
 
 def latest_run(runs: Path) -> Path:

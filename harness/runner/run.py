@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import shutil
+import sys
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Generator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from harness.errors import SEVERITY, Exit
-from harness.runner import journal, summary
-from harness.runner.journal import Journal, Record
+from harness.errors import SEVERITY, Exit, StorageError
+from harness.files import storage_error
+from harness.runner import isolation, journal, summary
+from harness.runner.journal import Journal
+from harness.runner.records import Record
 from harness.runner.run_files import shown
 from harness.runner.selection import Selection
 from harness.verdict import Result, Verdict
@@ -24,13 +29,17 @@ from harness.verdict import Result, Verdict
 class Run:
     """Registered as a plugin of the controller, so that its hooks see every report, from whichever worker."""
 
-    def __init__(self, selection: Selection, kept: Journal, command: str):
+    def __init__(self, selection: Selection, kept: Journal, words: list[str]):
         self.selection = selection
         self.journal = kept
-        self.command = command
-        self.resumed = frozenset(record["case_id"] for record in kept.records)
+        self.words = words
+        self.cases = {case.id: case for cases in selection.cases.values() for case in cases}
+        self.resumed = {record["case_id"]: record for record in kept.records}
         self.errors: list[Exit] = []
         self.interrupted = False
+        self.stopped = ""
+        self.session: pytest.Session | None = None
+        self.gpus: dict[str, int] = {}
         self.began = time.monotonic()
 
     @classmethod
@@ -44,30 +53,109 @@ class Run:
             "sources": journal.sources_digest(),
             "device": identity,
             "cases": _digest(case.id for cases in selection.cases.values() for case in cases),
+            "selected": len(selection),
             "timed": option.bench,
         }
-        return cls(selection, Journal(run_dir, header, option.resume), _resume_command(config, run_dir))
+        kept = Journal(run_dir, header, option.resume)
+        isolation.forget(run_dir)
+        return cls(selection, kept, _resume_words(config, run_dir))
 
     @property
     def results(self) -> list[Result]:
         """What is known so far, resumed records included."""
         return [Result.from_record(record) for record in self.journal.records]
 
+    @property
+    def command(self) -> str:
+        """What a person types to go on with the run."""
+        return shlex.join(["python", "-m", "pytest", *self.words])
+
+    def gpu_of(self, worker: str, count: int) -> int:
+        """The GPU of a new worker: the first of those with the fewest."""
+        held = Counter(self.gpus.values())
+        self.gpus[worker] = min(range(max(count, 1)), key=lambda index: held[index])
+        return self.gpus[worker]
+
+    def go_on(self, config: pytest.Config, record: Record) -> NoReturn:
+        """Keep the record of the case that this process cannot survive, and replace the process by one that resumes."""
+        capture = config.pluginmanager.getplugin("capturemanager")
+        if capture:
+            capture.stop_global_capturing()
+        try:
+            self.journal.append(record)
+        except StorageError as error:
+            print(f"\nerror: {error}", file=sys.stderr, flush=True)
+            os._exit(error.exit_code)
+        print(f"\n{record['case_id']}: {record['reason']}\ngoing on in a new process", flush=True)
+        self.journal.close()
+        isolation.become(self.words, config.invocation_params.dir)
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Know what to stop."""
+        self.session = session
+
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the record of a case the moment it is known."""
+        """Keep the record of a case the moment it is known; end the run if no other case can be run or kept."""
         record: Record | None = getattr(report, "record", None)
         if record is not None:
-            self.journal.append(record)
+            try:
+                self.journal.append(record)
+            except StorageError as error:
+                self._stop(error.exit_code, str(error))
         code = getattr(report, "error_code", None)
         if code is not None:
             self.errors.append(Exit(code))
+            if report.ends_run:
+                self._stop(code, report.ends_run)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
+        """Tell what was done before from what is done now."""
+        if report.when != "call" or not getattr(report, "resumed", False):
+            return None
+        return report.outcome, {"passed": ".", "failed": "F", "skipped": "s"}[report.outcome], "DONE BEFORE"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """The GPU of a worker that is gone is free for the one that replaces it."""
+        self.gpus.pop(node.gateway.id, None)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+        """Make the report of a worker that died one of the case that it had, by its last words if there are any."""
+        case = self.cases.get(crashitem.partition("::")[2])
+        if case is None:
+            return
+        record = isolation.last_words(self.journal.path.parent, case.id) or isolation.died(case, report.longrepr)
+        report.when, report.record, report.longrepr = "call", record, record["story"]
+        report.location = (report.location[0], int(case.where.rpartition(":")[2] or 1) - 1, case.id)
+        report.user_properties += [("verdict", record["verdict"]), ("bytes_compared", 0)]
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self) -> Generator[None, Any, Any]:
+        """A disk that takes no report of pytest's is one sentence as well; its cache is nothing to stop for."""
+        try:
+            return (yield)
+        except pytest.PytestCacheWarning:
+            return None
+        except OSError as error:
+            refusal = storage_error(error.filename or "a report", error)
+            self._stop(refusal.exit_code, str(refusal))
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Tell a person's Ctrl-C from pytest's own ways to stop early, which are subclasses."""
         self.interrupted = excinfo.type is KeyboardInterrupt
 
-    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
-        """What was compared, what was not and why, and where the reports are."""
+    @pytest.hookimpl(wrapper=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, Any, Any]:
+        """What was compared, what was not and why, and where the reports are, unless a disk takes none."""
+        try:
+            self._sum_up(terminalreporter)
+            return (yield)
+        except StorageError as error:
+            self._stop(error.exit_code, str(error))
+
+    def _sum_up(self, terminalreporter: Any) -> None:
         seconds = time.monotonic() - self.began
         width = shutil.get_terminal_size((120, 24)).columns
         terminalreporter.section("verdicts")
@@ -78,9 +166,20 @@ class Run:
             for path in report.write_verify(self.journal.path.parent, self.journal.records):
                 terminalreporter.write_line(shown(path))
         terminalreporter.write_line(shown(self.journal.path))
-        if self.interrupted:
+        if self.interrupted or self.stopped:
             done = f"{len(self.journal.records)} of {len(self.selection)} cases are done"
             terminalreporter.write_line(f"interrupted: {done}; go on with\n  {self.command}")
+
+    def _stop(self, code: int, sentence: str) -> None:
+        """No other case can be run or kept."""
+        self.errors.append(Exit(code))
+        self.stopped = self.stopped or sentence
+        if self.session is not None:
+            self.session.shouldstop = self.stopped
+            # A controller of pytest-xdist has a session of another kind as well.
+            distributed = self.session.config.pluginmanager.getplugin("dsession")
+            if distributed is not None:
+                distributed.shouldstop = self.stopped
 
     def pytest_unconfigure(self) -> None:
         """Let go of the journal."""
@@ -99,7 +198,7 @@ class Run:
             # A crash of a worker or of pytest itself: bytes that nobody compared count as different.
             codes = {Exit.BYTES_DIFFER}
         if codes:
-            return next(code for code in SEVERITY if code in codes), ""
+            return next(code for code in SEVERITY if code in codes), self.stopped
         if not results:
             return Exit.USAGE, f"no case was selected out of {len(self.selection)}; loosen -k, --case, --set or --shard"
         if all(result.verdict is Verdict.EXCLUDED for result in results):
@@ -111,8 +210,8 @@ def _digest(ids: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
 
 
-def _resume_command(config: pytest.Config, run_dir: Path) -> str:
+def _resume_words(config: pytest.Config, run_dir: Path) -> list[str]:
     words = [str(word) for word in config.invocation_params.args if word != "--resume"]
     if not config.option.run_dir:
         words += ["--run-dir", str(run_dir)]
-    return shlex.join(["python", "-m", "pytest", *words, "--resume"])
+    return [*words, "--resume"]

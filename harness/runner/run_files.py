@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,26 @@ from typing import Any
 from harness.compile import FLAGS
 from harness.errors import UsageError
 from harness.runner import journal
+from harness.runner.records import Record, journal_lines, times_header, times_lines
 from harness.suite import ROOT
 
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"
 
-Record = dict[str, Any]
 Header = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """records: one a finished case; header: what the times were measured with, empty if the run timed nothing."""
+    """records: one a finished case; header: what the times were measured with, empty if the run timed nothing.
+
+    about: the head of the journal: which sources, cases and device
+    """
 
     path: Path
     records: list[Record]
     header: Header
+    about: Header = field(default_factory=dict)
 
     @property
     def timed(self) -> list[Record]:
@@ -37,19 +40,22 @@ class RunFiles:
 
 def read_run(run_dir: Path) -> RunFiles:
     """A run, finished or not. Raises UsageError if the folder holds none or a file of it cannot be read."""
-    lines = _read(run_dir / journal.FILE).splitlines(keepends=True)
+    path = run_dir / journal.FILE
     # A line without its end was being written when the process died.
-    whole = [line for line in lines if line.endswith("\n")]
-    records = _parse(run_dir / journal.FILE, whole)[1:]
+    whole = [line for line in _read(path).splitlines(keepends=True) if line.endswith(b"\n")]
+    if not whole:
+        raise UsageError(f"{path} holds no run: it has no finished line")
+    about, records = journal_lines(path, whole)
     path = run_dir / BENCH_HEADER
-    header = _parse(path, [path.read_text(encoding="utf-8")])[0] if path.exists() else {}
-    return RunFiles(run_dir, records, header)
+    header = times_header(path, _read(path)) if path.exists() else {}
+    if not header and any(record.get("times") for record in records):
+        raise UsageError(f"{path} is missing, which says what the times of this run were measured with")
+    return RunFiles(run_dir, records, header, about)
 
 
 def read_bench(path: Path) -> tuple[Header, list[Record]]:
     """Header and timed records of a `bench.jsonl`. Raises UsageError if it cannot be read."""
-    header, *records = _parse(path, _read(path).splitlines()) or [{}]
-    return header, records
+    return times_lines(path, _read(path).splitlines())
 
 
 def latest_bench(runs: Path) -> Path:
@@ -89,18 +95,11 @@ def _git(*words: str) -> str:
         return ""
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> bytes:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _parse(path: Path, lines: list[str]) -> list[Any]:
-    try:
-        return [json.loads(line) for line in lines]
-    except ValueError as error:
-        raise UsageError(f"{path} is not what a run writes: {error}") from None
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def shown(path: Path) -> str:

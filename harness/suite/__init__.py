@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import get_args
 from harness import operands
 from harness.case import Case, Flags, FlagValue, spell
 from harness.errors import ContractError, SuiteError, UsageError
+from harness.files import is_file
 from harness.pipeline import resolved
 from harness.suite import check as suite_check
 from harness.suite import cover, flag_values, shapes
@@ -81,7 +83,10 @@ class Suite:
         excluded: Counter[str] = Counter()
         for index, block in enumerate(self.file.sets[set_name]):
             where = self.document.where("sets", set_name, index)
-            cases = self._block_cases(block, where, excluded)
+            try:
+                cases = self._block_cases(block, where, excluded)
+            except cover.TooManyError as error:
+                raise SuiteError(where, str(error)) from None
             if not cases:
                 raise SuiteError(where, "every combination of this block is excluded, so it holds no case")
             for case in cases:
@@ -94,6 +99,7 @@ class Suite:
         axes: dict[str, list[FlagValue]] = suite_check.block_axes(self.file, block)
         sizes = [len(values) for values in axes.values()]
         problems = [len(block.shapes), len(block.inputs)]
+        cover.require_few(math.prod(problems) * len(block.modes))
 
         def flags(row: cover.Partial) -> dict[str, FlagValue]:
             return {flag: axes[flag][i] for flag, i in zip(axes, row, strict=False) if i is not None}
@@ -105,6 +111,8 @@ class Suite:
             excluded.update(reason for reason in reasons if reason is not None)
         else:
             rows = []
+            if block.cover == "product":
+                cover.require_few(math.prod(sizes) * math.prod(problems))
             for variant in getattr(cover, block.cover)(sizes):
                 reason = self.refusal(flags(variant))
                 if reason is None:
@@ -192,7 +200,7 @@ def load_suite(path: Path) -> Suite:
     """Read and check one file. Raises SuiteError for the first thing that is wrong with it."""
     path = path.resolve()
     name = _short(path)
-    if not path.is_file():
+    if not is_file(path):
         others = map(_short, sorted(path.parent.glob("*.yaml")))
         raise UsageError(f"there is no suite {name}{nearest(name, others)}")
     document = read(path, name)
@@ -212,7 +220,7 @@ def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
 def suite_of(recipe: str, folder: Path = SUITES) -> Suite:
     """The suite of a recipe. Raises UsageError, with the nearest choice, if there is none in the folder."""
     path = folder / f"{recipe}.yaml"
-    if not path.is_file():
+    if not is_file(path):
         raise UsageError(
             f"there is no recipe '{recipe}'{nearest(recipe, (path.stem for path in sorted(folder.glob('*.yaml'))))}"
         )
@@ -231,9 +239,9 @@ def _short(path: Path) -> str:
 def _split(case_id: str) -> tuple[str, str, str, str, str]:
     head, _, mode = case_id.rpartition("/")
     parts = head.split("/", 3)
-    if len(parts) != 4:
+    if len(parts) != 4 or not case_id.isprintable():
         raise UsageError(
-            f"'{case_id}' is not a case id; one reads recipe/flags/ROWSxCOLS/input/mode, as in "
+            f"{ascii(case_id)} is not a case id; one reads recipe/flags/ROWSxCOLS/input/mode, as in "
             "per_tensor/rht=true,rounding=sr/256x192/normal/eager"
         )
     recipe, variant, shape, input_name = parts

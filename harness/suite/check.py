@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.case import FlagValue, spell
 from harness.errors import SuiteError
+from harness.files import is_file, is_folder
 from harness.suite import flag_values, pipelines, shapes
 from harness.suite.schema import Block, Launch, SuiteFile, nearest
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_problem
@@ -108,9 +109,12 @@ def input_problem(name: str, root: Path) -> str | None:
     if not name.startswith(tensor_file.PREFIX):
         known = [known for known, _ in inputs.names()]
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
+    if not name.isprintable():
+        return f"the input {ascii(name)} has a character that no case id may have"
     text = name.removeprefix(tensor_file.PREFIX).partition("#")[0]
     path = root / text
-    if not path.is_file():
-        others = sorted(str(other.relative_to(root)) for other in path.parent.glob("*") if other.is_file())
-        return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"
-    return None
+    if is_file(path):
+        return None
+    beside = (other for other in path.parent.glob("*") if is_file(other)) if is_folder(path.parent) else ()
+    others = sorted(str(other.relative_to(root) if other.is_relative_to(root) else other) for other in beside)
+    return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"

@@ -14,6 +14,13 @@ Partial = tuple[int | None, ...]
 Pair = tuple[tuple[int, int], tuple[int, int]]  # (axis, value) twice, the lower axis first
 Refused = Callable[[Partial], bool]
 
+MOST_ROWS = 20_000  # combinations of a block, or pairs of values; the largest block here has a fourth
+MOST_QUESTIONS = 30_000  # asked of `refused` for one cover; the hardest one here takes 3,000
+
+
+class TooManyError(Exception):
+    """The combinations are so many, or so entangled by what is refused, that nobody would wait for them."""
+
 
 def product(sizes: Sequence[int]) -> Iterator[Row]:
     """Every combination, the last axis fastest; refused ones too, so that they can be counted."""
@@ -43,13 +50,15 @@ def partial(pair: Pair, width: int) -> Partial:
 
 
 def pairwise(sizes: Sequence[int], refused: Refused) -> list[Row]:
-    """Few combinations in which every pair that any legal combination contains is contained.
+    """Few combinations in which every pair that any legal combination contains is contained. Raises TooManyError.
 
     Greedy: each combination starts from the first pair still missing and takes, axis by axis, the value that adds most
     missing pairs. A greedy choice that ends in refusals only is taken back, so no legal pair is ever given up.
     """
     width = len(sizes)
+    require_few(sum(one * other for one, other in itertools.combinations(sizes, 2)))
     missing = dict.fromkeys(pairs(sizes))
+    refused = _patient(refused)
     rows: list[Row] = []
     while missing:
         pair = next(iter(missing))
@@ -61,6 +70,27 @@ def pairwise(sizes: Sequence[int], refused: Refused) -> list[Row]:
             missing.pop(covered, None)
         rows.append(row)
     return rows
+
+
+def require_few(rows: int) -> None:
+    """Raise TooManyError for more combinations or pairs than anyone would wait for."""
+    if rows > MOST_ROWS:
+        raise TooManyError(f"these are {rows} combinations; at most {MOST_ROWS} can be tried")
+
+
+def _patient(refused: Refused) -> Refused:
+    """The same, but not asked for ever: whether a pair is in any legal combination can take exponentially long."""
+    asked = itertools.count(1)
+
+    def ask(row: Partial) -> bool:
+        if next(asked) > MOST_QUESTIONS:
+            raise TooManyError(
+                f"no cover of these axes is found in {MOST_QUESTIONS} attempts; name first the axes that exclusions "
+                "are about, or name fewer values"
+            )
+        return refused(row)
+
+    return ask
 
 
 def legal(row: Partial, sizes: Sequence[int], refused: Refused) -> bool:

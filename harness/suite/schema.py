@@ -16,6 +16,8 @@ from harness.case import FlagValue, spell
 from harness.errors import SuiteError
 from harness.suite.yaml_lines import Document
 
+LARGEST_EXTENT = (1 << 31) - 1  # kernels take extents as int
+
 Cover = Literal["pairwise", "product", "each"]
 Mode = Literal["eager", "graph"]
 
@@ -38,7 +40,7 @@ Values = Annotated[
     BeforeValidator(_listed),
     WithJsonSchema({"oneOf": [_VALUE_SCHEMA, {"type": "array", "items": _VALUE_SCHEMA, "minItems": 1}]}),
 ]
-Extent = Annotated[int, Field(strict=True, ge=1)]
+Extent = Annotated[int, Field(strict=True, ge=1, le=LARGEST_EXTENT)]
 Size = Extent | str
 Shape = tuple[Extent, Extent] | tuple[Extent, Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
@@ -254,6 +256,8 @@ def _sentence(document: Document, error: ErrorDetails) -> str:
             return f"{name} is empty; it needs at least one entry"
         case "greater_than_equal" | "int_type":
             return f"{name} has '{spell(given)}' where a positive integer belongs"
+        case "less_than_equal":
+            return f"{name} has a number beyond {LARGEST_EXTENT}, which no kernel takes"
         case "string_pattern_mismatch":
             return f"'{given}' is not a name; names are made of a-z, 0-9 and _"
         case "value_error":

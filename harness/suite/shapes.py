@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from harness.case import FlagValue
 from harness.errors import ContractError, InputError, UsageError
 from harness.grouped import GroupedShape, ShapeRepresentation
-from harness.suite.schema import Shape, SuiteFile
+from harness.suite.schema import LARGEST_EXTENT, Shape, SuiteFile
 
 REPRESENTATION = "shape_representation"
 RECIPE = "recipe"
@@ -66,6 +66,8 @@ def shape_problem(shape: Sequence[int], multiple_of: int, any_m: bool = True) ->
 
 
 def _extent_problem(axis: str, extent: int, multiple: int) -> str | None:
+    if extent > LARGEST_EXTENT:
+        return f"{axis} = {extent} is beyond {LARGEST_EXTENT}, and no kernel takes it"
     if extent > 0 and extent % multiple == 0:
         return None
     fit = max(round(extent / multiple), 1) * multiple
@@ -152,13 +154,18 @@ _DENSE = {
 _GROUP = {False: "128+0+256x512", True: "128+0+256x512x1024"}
 
 
+def _is_extent(text: str) -> bool:
+    """Whether it spells a number that an extent can be; Python takes its time over longer ones."""
+    return text.isascii() and text.isdigit() and len(text) <= 18
+
+
 def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
     """The tensors of a group and, of a grouped GEMM, N."""
     text = str(shape)
     if not file.gemm:
         return GroupedShape.parse(text), 0
     group, _, n = text.rpartition("x")
-    if "x" not in group or not (n.isascii() and n.isdigit()):
+    if "x" not in group or not _is_extent(n):
         raise ContractError(
             f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in {_GROUP[True]}"
         )
@@ -172,6 +179,6 @@ def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:
             raise ContractError(f"shapes has {json.dumps(shape)} where a shape {dense.written} belongs")
         return shape
     sides = shape.split("x")
-    if len(sides) != dense.count or not all(side.isascii() and side.isdigit() for side in sides):
+    if len(sides) != dense.count or not all(map(_is_extent, sides)):
         raise ContractError(f"'{shape}' is not a shape; one reads {dense.spelled}")
     return tuple(map(int, sides))

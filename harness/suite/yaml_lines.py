@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
 from harness.errors import SuiteError
 
 Route = tuple[str | int, ...]
+
+LARGEST = 1 << 19  # bytes; the largest suite has a fiftieth of that
+DEEPEST = 24  # a suite is six deep; what is nested a thousand times takes minutes to parse
+MOST_NODES = 20_000  # aliases of aliases grow without end
+
+
+_TOO_DEEP = f"this is nested more than {DEEPEST} deep; a suite is nested six deep"
+_TOO_MANY = f"there are more than {MOST_NODES} values here, aliases written out"
 
 
 @dataclass(frozen=True)
@@ -36,16 +45,21 @@ class Document:
 
 
 def read(path: Path, name: str) -> Document:
-    """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty or says one key twice."""
+    """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty, says a key or an anchor twice, or
+    is larger or deeper than any suite.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SuiteError(f"{name}:1", f"the file cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise SuiteError(f"{name}:1", f"the file is not UTF-8 text: byte {error.start} cannot be decoded") from None
+    _refuse_giants(text, name)
     yaml = YAML(typ="safe", pure=True)
     try:
-        root = yaml.compose(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ReusedAnchorWarning)
+            root = yaml.compose(text)
         if root is None:
             raise SuiteError(f"{name}:1", "the file is empty; a suite starts with `recipe:`")
         lines: dict[Route, int] = {(): 1}
@@ -57,10 +71,31 @@ def read(path: Path, name: str) -> Document:
         raise SuiteError(f"{name}:{line}", f"this is not valid YAML: {error.problem or error.context}") from None
     except YAMLError as error:
         raise SuiteError(f"{name}:1", f"this is not valid YAML: {str(error).splitlines()[0]}") from None
+    except ReusedAnchorWarning as error:
+        raise SuiteError(f"{name}:1", f"this is not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise SuiteError(f"{name}:1", _TOO_DEEP) from None
+    except (ValueError, OverflowError) as error:
+        # A number of thousands of digits, or a date that is none.
+        raise SuiteError(f"{name}:1", f"a value of this file cannot be read: {error}") from None
     return Document(name, data, lines)
 
 
+def _refuse_giants(text: str, name: str) -> None:
+    if len(text) > LARGEST:
+        raise SuiteError(f"{name}:1", f"the file has {len(text)} characters; a suite has at most {LARGEST}")
+    depth = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        for character in line:
+            depth = max(0, depth + (character in "[{") - (character in "]}"))
+            if depth > DEEPEST:
+                raise SuiteError(f"{name}:{number}", _TOO_DEEP)
+
+
 def _walk(yaml: YAML, node: Node, route: Route, name: str, lines: dict[Route, int]) -> None:
+    if len(route) > DEEPEST or len(lines) > MOST_NODES:
+        line = node.start_mark.line + 1
+        raise SuiteError(f"{name}:{line}", _TOO_DEEP if len(route) > DEEPEST else _TOO_MANY)
     if isinstance(node, MappingNode):
         for key_node, value in node.value:
             key = yaml.constructor.construct_object(key_node, deep=True)

@@ -1,0 +1,67 @@
+"""Files that results go to: whole or not there, and one sentence if a folder or a disk refuses them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.errors import StorageError
+
+_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
+
+
+def refused_storage(error: OSError) -> bool:
+    """Whether the disk or the folder is what failed: full, read-only, not ours to write, or broken."""
+    return error.errno in _REFUSALS
+
+
+def storage_error(path: Path | str, error: OSError) -> StorageError:
+    """The sentence about a file that could not be written."""
+    return StorageError(
+        f"{path} cannot be written: {error.strerror or error}; make room and give the right to write there, or name "
+        "another folder"
+    )
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; no path of a user's is too long or too strange to ask about."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """The same of a folder."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def storage(path: Path) -> Iterator[None]:
+    """Raise StorageError, which names the path, for an error of the file system."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error.filename or path, error) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write under a temporary name, then rename, so that neither a kill nor a full disk leaves half a file.
+
+    Folders are made. Raises StorageError.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_text(text, encoding="utf-8", errors="replace")
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise

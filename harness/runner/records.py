@@ -1,0 +1,251 @@
+"""What a line of a run's files may hold. A file says what it says, or it is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from harness.errors import UsageError
+from harness.verdict import Performance, Verdict
+
+Record = dict[str, Any]
+
+LONGEST = 1 << 53  # beyond, a float no longer counts by one
+_ID = r"^[a-z0-9][a-z0-9_]*/[^/\x00-\x20]+/[^/\x00-\x20]+/[^\x00-\x1f]+/(eager|graph)$"
+
+CaseId = Annotated[str, Field(pattern=_ID)]
+Count = Annotated[int, Field(ge=0, le=LONGEST)]
+Positive = Annotated[float, Field(gt=0, le=LONGEST)]
+NotNegative = Annotated[float, Field(ge=0, le=LONGEST)]
+Words = list[str]
+Change = Annotated[list[Positive], Field(min_length=3, max_length=3)]
+# Strict models take no string for an enum, and JSON has no enums.
+VerdictWord = Annotated[Verdict, BeforeValidator(lambda word: Verdict(word) if isinstance(word, str) else word)]
+PerformanceWord = Annotated[
+    Performance, BeforeValidator(lambda word: Performance(word) if isinstance(word, str) else word)
+]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+
+class Rate(_Line):
+    """A measurement of the copy roofline."""
+
+    point: Literal["start", "end"]
+    date: str
+    gbps: Positive
+
+
+class Times(_Line):
+    """What a bench found. Earlier runs had fewer of these."""
+
+    median_us: Positive
+    q1_us: Positive
+    q3_us: Positive
+    min_us: Positive
+    rounds: Count
+    relative_error: NotNegative
+    exposed: Count
+    samples_us: list[Positive] = Field(min_length=1)
+    mhz: NotNegative | None = None
+    dropped: Count | None = None
+    launches: Count | None = None
+    bytes: Count
+    gbps: Positive
+    roofline_gbps: Positive
+    roofline_percent: NotNegative
+    baseline: str
+    baseline_us: Positive | None
+    baseline_percent: NotNegative | None = None
+    baseline_ratio: Positive | None
+    code: str
+    measured: str
+    tflops: NotNegative | None = None
+
+
+class _OfACase(_Line):
+    case_id: CaseId
+    recipe: str
+
+    @model_validator(mode="after")
+    def _one_recipe(self) -> _OfACase:
+        if self.recipe != self.case_id.partition("/")[0]:
+            raise ValueError(f"recipe is '{self.recipe}', and the case id is of '{self.case_id.partition('/')[0]}'")
+        return self
+
+
+class Finished(_OfACase):
+    """A finished case, `harness.verdict.Result` as JSON."""
+
+    verdict: VerdictWord
+    reason: str = ""
+    story: str = ""
+    input: str = ""
+    device: str = ""
+    targets: Words = []
+    instantiations: Words = []
+    oracles: Words = []
+    bytes_compared: Count = 0
+    seconds: NotNegative = 0.0
+    died: bool = False
+    times: Times | dict[str, None] = {}
+
+    @model_validator(mode="after")
+    def _only_a_pass_has_times(self) -> Finished:
+        if self.times and self.verdict is not Verdict.PASS:
+            raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
+        return self
+
+
+class Duel(_OfACase):
+    """A case that `harness gate --base` timed."""
+
+    verified: VerdictWord
+    verdict: PerformanceWord
+    reason: str
+    head_us: Positive | None
+    base_us: Positive | None
+    time: Change | None
+    cycles: Change | None
+    floor: Change | None
+    dropped: Count
+    copies: Count
+    calls: Count
+    bytes: Count
+    memory: str
+    samples_us: dict[Literal["head", "again", "base"], list[Positive]]
+    mhz: list[NotNegative]
+
+
+class DuelEnd(_Line):
+    """The last line of such a file."""
+
+    end: Rate
+
+
+class TimesHeader(_Line):
+    """What times were measured with."""
+
+    command: str
+    commit: str
+    edited: bool
+    sources: str
+    date: str
+    machine: dict[str, str]
+    compile_flags: str
+    method: str
+    clock: str
+    roofline: list[Rate]
+    floors_us: dict[str, NotNegative]
+    note: str = ""
+
+
+class DuelHeader(TimesHeader):
+    """The same of a gate against a revision."""
+
+    base: str
+    base_commit: str
+    effect: Positive
+
+
+class JournalHeader(BaseModel):
+    """What a journal is about; `harness merge` writes fewer facts than a run."""
+
+    model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
+
+    sources: str
+
+
+def journal_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
+    """Header and records of a journal, each case once: one that died under its case counts until it was run again.
+
+    Raises UsageError.
+    """
+    header, *records = (_parsed(path, number, line) for number, line in enumerate(lines, 1))
+    _check(path, 1, JournalHeader, header)
+    found: dict[str, Record] = {}
+    for number, record in enumerate(records, 2):
+        _check(path, number, Finished, record)
+        before = found.get(record["case_id"])
+        if before is not None and not before.get("died"):
+            raise _refusal(path, number, f"{record['case_id']} stands there a second time")
+        found[record["case_id"]] = record
+    return header, list(found.values())
+
+
+def finished(path: Path, text: bytes) -> Record:
+    """The record of one finished case. Raises UsageError."""
+    record = _parsed(path, 1, text)
+    _check(path, 1, Finished, record)
+    return record
+
+
+def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
+    """Header and records of a file of times, or of a gate against a revision. Raises UsageError."""
+    if not lines:
+        raise UsageError(f"{path} is not what a run writes: it is empty")
+    header, *records = (_parsed(path, number, line) for number, line in enumerate(lines, 1))
+    duel = "base" in header
+    _check(path, 1, DuelHeader if duel else TimesHeader, header)
+    seen: set[str] = set()
+    for number, record in enumerate(records, 2):
+        if duel and "end" in record:
+            _check(path, number, DuelEnd, record)
+            continue
+        _check(path, number, Duel if duel else Finished, record)
+        if not duel and not record.get("times"):
+            raise _refusal(path, number, f"{record['case_id']} has no times")
+        if record["case_id"] in seen:
+            raise _refusal(path, number, f"{record['case_id']} stands there a second time")
+        seen.add(record["case_id"])
+    return header, records
+
+
+def times_header(path: Path, text: bytes) -> Record:
+    """What the times of a run were measured with. Raises UsageError."""
+    header = _parsed(path, 1, text)
+    _check(path, 1, TimesHeader, header)
+    return header
+
+
+def _parsed(path: Path, number: int, line: bytes) -> Record:
+    try:
+        value = json.loads(line.decode(), object_pairs_hook=_each_key_once, parse_constant=_no_number)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can be read, and not written
+    except (ValueError, RecursionError) as error:
+        raise _refusal(path, number, str(error)) from None
+    if not isinstance(value, dict):
+        raise _refusal(path, number, f"a {type(value).__name__} stands where a record belongs")
+    return value
+
+
+def _each_key_once(pairs: Iterable[tuple[str, Any]]) -> Record:
+    made: Record = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"key '{key}' appears twice")
+        made[key] = value
+    return made
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _check(path: Path, number: int, kind: type[BaseModel], value: Record) -> None:
+    try:
+        kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise _refusal(path, number, f"{where}: {first['msg']}" if where else first["msg"]) from None
+
+
+def _refusal(path: Path, number: int, why: str) -> UsageError:
+    return UsageError(f"{path} is not what a run writes: line {number}: {' '.join(why.split())}")

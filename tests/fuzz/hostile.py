@@ -1,0 +1,93 @@
+"""Hostile files: mutations of right ones, and a limit on how long anything may take to refuse them.
+
+HARNESS_FUZZ=100 hunts a hundred times as long, with other examples each time (or `--hypothesis-seed`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+FACTOR = int(os.environ.get("HARNESS_FUZZ", "1"))
+PATIENCE = 20  # seconds, on a machine that does other things as well; what hangs, hangs for minutes
+
+TOKENS = (
+    b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"\xc2\x85", b"\xe2\x80\xa8", b"\r", b"\n", b"\t",
+    b"9" * 5000, b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"null", b"true", b"{}", b"[]", b'""', b".inf", b"2**99",
+    b"[" * 3000, b"{" * 3000, b'{"a":' * 2000, b"- " * 2000, b"? " * 500, b"(" * 300, b"9*" * 500 + b"9",
+    b"&a [*a]", b"*a", b"&a", b"&a [&b [*a, *a], *a]", b"<<: *a", b"!!python/object/apply:os.system [ls]", b"!!set {a}",
+    b"!!timestamp 2001-99-99", b"!!binary x", b"%YAML 1.1\n---\n", b"---\n", b"...\n", b": ", b"|", b">", b"'", b'"',
+    b"\\u0000", b"\\ud800", b"../../etc/passwd", b"<script>alert(1)</script>", b"=cmd|' /C calc'!A0",
+    b"file:/dev/zero", b"file:/proc/self/mem#x", b"99999999*64x64", b"64*64x64", b"PASS", b"MISMATCH", b"EXCLUDED",
+)  # fmt: skip
+
+
+def bounded(examples: int) -> settings:
+    """So many examples, the same ones each time; FACTOR times as many, and others, in a longer hunt."""
+    return settings(
+        max_examples=examples * FACTOR, derandomize=FACTOR == 1, deadline=None, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Raise TimeoutError in what takes too long."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"no end after {PATIENCE} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(PATIENCE)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, *originals: bytes) -> bytes:
+    """One of the originals after one to four changes: of bits, spans, lines or words."""
+    data = draw(st.sampled_from(originals))
+    for _ in range(draw(st.integers(1, 4))):
+        data = _changed(draw, data, originals)
+    return data
+
+
+def _changed(draw: st.DrawFn, data: bytes, originals: tuple[bytes, ...]) -> bytes:
+    start = draw(st.integers(0, len(data)))
+    end = min(len(data), start + draw(st.sampled_from((1, 2, 5, 20, 200))))
+    head, span, tail = data[:start], data[start:end], data[end:]
+    match draw(st.sampled_from(("flip", "cut", "drop", "repeat", "insert", "replace", "lines", "word", "splice"))):
+        case "flip" if span:
+            return head + bytes([span[0] ^ 1 << draw(st.integers(0, 7))]) + span[1:] + tail
+        case "cut":
+            return head
+        case "drop":
+            return head + tail
+        case "repeat":
+            return head + span * draw(st.sampled_from((2, 3, 50))) + tail
+        case "insert":
+            return head + draw(st.sampled_from(TOKENS)) + span + tail
+        case "replace":
+            return head + draw(st.sampled_from(TOKENS)) + tail
+        case "lines":
+            lines = data.split(b"\n")
+            line = draw(st.integers(0, len(lines) - 1))
+            lines.insert(draw(st.integers(0, len(lines))), lines[line] if draw(st.booleans()) else lines.pop(line))
+            return b"\n".join(lines)
+        case "word" if words := [found.span() for found in re.finditer(rb"[A-Za-z0-9_.]+", data)]:
+            (a, b), (c, d) = (words[draw(st.integers(0, len(words) - 1))] for _ in range(2))
+            return data[:a] + (data[c:d] if draw(st.booleans()) else draw(st.sampled_from(TOKENS))) + data[b:]
+        case "splice":
+            other = draw(st.sampled_from(originals))
+            at = draw(st.integers(0, len(other)))
+            return head + other[at : at + 200] + tail
+    return data
