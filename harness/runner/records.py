@@ -95,10 +95,12 @@ class Finished(_OfACase):
     seconds: NotNegative = 0.0
     died: bool = False
     times: Times | dict[str, None] = {}
+    subject: str = ""
+    offence: str = ""
 
     @model_validator(mode="after")
-    def _only_a_pass_has_times(self) -> Finished:
-        if self.times and self.verdict is not Verdict.PASS:
+    def _only_what_is_right_has_times(self) -> Finished:
+        if self.times and not self.verdict.right:
             raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
         return self
 
