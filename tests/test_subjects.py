@@ -291,6 +291,25 @@ def test_what_only_timing_shows_has_no_time(gpu, right_calls: int):
     assert (result.verdict, result.offence, result.times) == (Verdict.NONDETERMINISTIC, "not_in_timing", {})
 
 
+@pytest.mark.parametrize("stops, verdict", [(0, "CONVENTION"), (20, "NONDETERMINISTIC")])
+def test_random_bits_of_its_own_are_timed_if_they_are_declared(gpu, conventions, monkeypatch, stops: int, verdict: str):
+    monkeypatch.setattr(sys.modules["harness.subjects.conventions"], "explain", lambda *_: ("random bits: 7 codes",))
+    calls = []
+
+    def random_bits(case, inputs, outputs):
+        calls.append(1)
+        if not stops or len(calls) < stops:
+            work(inputs["scale_inv"] ^ (len(calls) % 7), outputs["swizzled_scale_inv"])
+
+    result = timed(gpu, random_bits, conventions=frozenset({"random"}))
+    assert result.verdict == verdict
+    if stops:
+        assert result.offence == "not_in_timing"
+    else:
+        assert "no two are alike" in result.times["measured"]
+        assert result.conventions == "random bits"
+
+
 def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
     seen = []
 
