@@ -16,7 +16,7 @@ ENV    := $(if $(strip $(VENV)),$(VENV)/.made)
 PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
 CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/)clang-format
 STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
-CUDA   := $(wildcard harness/kernels/*.cu harness/kernels/*.cuh)
+CUDA   := $(wildcard harness/kernels/*.cu harness/kernels/*.cuh harness/subjects/*.cu)
 SUITES := $(if $(R),$(R:%=suites/%.yaml),suites)
 CASES  := $(if $(CASE),--case '$(CASE)')
 
@@ -35,6 +35,10 @@ verify: $(ENV) ## Run every kernel of the suites and compare every byte with two
 .PHONY: bench
 bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
 	$(PY) -m pytest $(SUITES) --bench $(CASES) --device $(DEVICE) $(ARGS)
+
+.PHONY: roofline
+roofline: $(ENV) ## Time every kernel that has a figure to reach, and hold it against that figure.
+	$(PY) -m harness roofline $(ARGS)
 
 .PHONY: gate
 gate: $(ENV) ## Judge the newest times against the committed baseline of this GPU.

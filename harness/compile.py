@@ -196,7 +196,7 @@ def _compile(signature: Signature, expression: str, sources: Mapping[str, str], 
         sass_digest=hashlib.sha256(cubin).hexdigest(),
         ptx_path=str(folder / f"{key}.ptx"),
         cubin_path=str(folder / f"{key}.cubin"),
-        **_resources(log),
+        **_resources(log, symbol),
     )
     _write(Path(compiled.ptx_path), ptx)
     _write(Path(compiled.cubin_path), cubin)
@@ -204,11 +204,16 @@ def _compile(signature: Signature, expression: str, sources: Mapping[str, str], 
     return compiled
 
 
-def _resources(log: str) -> dict[str, int]:
-    """Registers, spills and shared memory from the lines `ptxas -v` writes."""
+def _resources(log: str, symbol: str) -> dict[str, int]:
+    """Registers, spills and shared memory of the kernel `symbol` from the lines `ptxas -v` writes.
+
+    They name one kernel after the other, for a file may hold some that are no templates.
+    """
+    _, _, of_kernel = log.partition(f"entry function '{symbol}'")
+    of_kernel, _, _ = of_kernel.partition("entry function")
 
     def number(pattern: str) -> int:
-        return sum(int(found) for found in re.findall(pattern, log))
+        return sum(int(found) for found in re.findall(pattern, of_kernel))
 
     return {
         "registers": number(r"Used (\d+) registers"),

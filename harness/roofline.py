@@ -12,6 +12,7 @@ from harness.clock import Clock, pilot, sample
 from harness.launch import Step, bind
 from harness.tensor import Field
 
+TWO_KERNELS = "two kernels"  # a floor of the clock: below it, no tensor is quantized in two launches
 COPY_BYTES = 512 << 20
 ROUNDS = 15
 WARM_UP = 3
@@ -49,11 +50,12 @@ def copy_gbps(clock: Clock) -> float:
 def floors_us(clock: Clock) -> dict[str, float]:
     """Microseconds this clock gives for next to nothing; shown, never subtracted.
 
-    events: nothing between the two; eager, graph: a memset of 4 bytes
+    events: nothing between the two; eager, graph: a memset of 4 bytes; two kernels: two empty ones in a graph
     """
     eager, graph = tiny(clock)
+    two_kernels = empty_kernels(clock, 2)
     with clock.stream:
-        targets = {"events": _nothing, "eager": eager, "graph": graph}
+        targets = {"events": _nothing, "eager": eager, "graph": graph, TWO_KERNELS: two_kernels}
         for target in targets.values():
             sample(clock, target, WARM_UP)
         return {name: round(median(sample(clock, target, ROUNDS)) * 1e6, 3) for name, target in targets.items()}
@@ -83,6 +85,21 @@ def tiny(clock: Clock) -> tuple[Callable[[], None], Callable[[], None]]:
         clear()
         graph = stream.end_capture()
     return clear, lambda: graph.launch(clock.stream)
+
+
+def empty_kernels(clock: Clock, count: int) -> Callable[[], None]:
+    """A graph of so many kernels that do nothing, one after the other, each a block of one warp."""
+    import cupy
+
+    kernel = cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
+    kernel((1,), (32,), ())  # which compiles and loads it, and must not happen during a capture
+    cupy.cuda.get_current_stream().synchronize()
+    with clock.stream as stream:
+        stream.begin_capture()
+        for _ in range(count):
+            kernel((1,), (32,), ())
+        graph = stream.end_capture()
+    return lambda: graph.launch(clock.stream)
 
 
 def _nothing() -> None:

@@ -123,6 +123,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
     monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
+    monkeypatch.setattr(harness.roofline, "empty_kernels", lambda clock, count: pass_time(count * 1.5e-6))
     yield fake
 
 
@@ -172,9 +173,9 @@ def test_a_bench_times_every_case_that_passes(bench: Benches):
 
 def test_every_round_is_flushed(bench: Benches, gpu: FakeGpu):
     bench("--case", "toy/default/32x32/normal/eager")
-    # One flush a launch, one a round of the roofline (twice) and of each of the three floors.
+    # One flush a launch, one a round of the roofline (twice) and of each of the four floors.
     rounds = harness.roofline.ROUNDS + harness.roofline.WARM_UP
-    assert gpu.clock.flushes == gpu.launches + 2 * rounds + 3 * rounds
+    assert gpu.clock.flushes == gpu.launches + 2 * rounds + 4 * rounds
 
 
 def test_the_progress_of_a_case_is_its_time(bench: Benches):
@@ -186,7 +187,7 @@ def test_the_run_records_its_roofline_twice_and_the_floors_of_its_clock(bench: B
     bench()
     header = bench.header()
     assert [(entry["point"], entry["gbps"]) for entry in header["roofline"]] == [("start", 4000.0), ("end", 4000.0)]
-    assert header["floors_us"] == {"events": 0.0, "eager": 3.0, "graph": 2.0}
+    assert header["floors_us"] == {"events": 0.0, "eager": 3.0, "graph": 2.0, "two kernels": 3.0}
     assert header["machine"]["gpu"] == "Fake H1"
     assert "-ftz=false" in header["compile_flags"]
     assert "--bench" in header["command"]

@@ -18,21 +18,39 @@
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRepeat = 2;  // rows a thread takes
+constexpr int kRepeat = 4;  // rows a warp takes
 constexpr int kTileRows = kWarps * kRepeat;
-constexpr int kTileCols = 32 * kBlock;
+constexpr int kTileCols = 256;
+
+// A thread writes 16 bytes at a time, so that a warp writes what lies together.
+template <typename Dtype>
+constexpr int kShare = 16 / int(sizeof(Dtype));
 
 // =====================================================================================================================
 // Helpers
 // =====================================================================================================================
 
+// The codes of a share, the first in the low bits
 template <typename Dtype>
-__device__ __forceinline__ Packed16<Dtype> decode_block(const uint2& codes, float factor) {
-  float value[kBlock];
+__device__ __forceinline__ u32 load_codes(const u8* __restrict__ data, i64 share) {
+  if constexpr (sizeof(Dtype) == 4) return __ldg(reinterpret_cast<const u16*>(data) + share);
+  return __ldg(reinterpret_cast<const u32*>(data) + share);
+}
+
+template <typename Dtype>
+__device__ __forceinline__ uint4 decode(u32 codes, float factor) {
+  float value[kShare<Dtype>];
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i)
-    value[i] = __fmul_rn(e2m1_decode((i < 8 ? codes.x : codes.y) >> (4 * (i % 8))), factor);
-  return pack<Dtype>(value);
+  for (int i = 0; i < kShare<Dtype>; ++i) value[i] = __fmul_rn(e2m1_decode(codes >> (4 * i)), factor);
+  u32 word[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(Dtype) == 4)
+      word[i] = __float_as_uint(value[i]);
+    else
+      word[i] = pack2(value[2 * i], value[2 * i + 1], Dtype{});
+  }
+  return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
 template <Granularity granularity>
@@ -56,19 +74,27 @@ __global__ void __launch_bounds__(kThreads) dequantize(
     const float* __restrict__ amax,    // (1,), (rows,) or (rows, cols/64)
     Dtype* __restrict__ output,        // (rows, cols)
     int rows, int cols, int e4m3_max) {
+  constexpr int kShares = kBlock / kShare<Dtype>;  // of a block
+  constexpr int kSpans = kTileCols / (32 * kShare<Dtype>), kTurns = kRepeat * kSpans;
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
-  const int block_col = origin.col / kBlock + threadIdx.x % 32;
   const ScaleExtents extents(rows, cols / kBlock);
+  const int first_row = origin.row + threadIdx.x / 32, first_share = origin.col / kShare<Dtype> + threadIdx.x % 32;
+  u32 codes[kTurns], scale[kTurns];
 #pragma unroll
-  for (int i = 0; i < kRepeat; ++i) {
-    const int row = origin.row + i * kWarps + threadIdx.x / 32;
-    if (!extents.holds(row, block_col)) continue;
-    const i64 block = row_offset(row, extents.blocks) + block_col;
-    const uint2 codes = __ldg(reinterpret_cast<const uint2*>(data) + block);
-    const u32 scale = __ldg(scale_inv + scale_offset<scale_layout>(row, block_col, extents.padded_blocks));
-    const float granule = granule_amax<granularity>(amax, extents, row, block_col);
-    const float factor = block_decode_scale(scale, granule, float(e4m3_max));
-    store16(output + block * kBlock, decode_block<Dtype>(codes, factor));
+  for (int i = 0; i < kTurns; ++i) {
+    const int row = first_row + i / kSpans * kWarps, share = first_share + i % kSpans * 32, block = share / kShares;
+    if (!extents.holds(row, block)) continue;
+    codes[i] = load_codes<Dtype>(data, row_offset(row, extents.blocks * kShares) + share);
+    scale[i] = __ldg(scale_inv + scale_offset<scale_layout>(row, block, extents.padded_blocks));
+  }
+  const float range = decode_range(float(e4m3_max));
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    const int row = first_row + i / kSpans * kWarps, share = first_share + i % kSpans * 32, block = share / kShares;
+    if (!extents.holds(row, block)) continue;
+    const float factor = block_decode_scale(scale[i], granule_amax<granularity>(amax, extents, row, block), range);
+    const i64 at = row_offset(row, extents.blocks * kShares) + share;
+    reinterpret_cast<uint4*>(output)[at] = decode<Dtype>(codes[i], factor);
   }
 }
 

@@ -19,73 +19,79 @@ struct Codes16 {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 2.8 nearest-even
+// Codes as f16
+//
+// Scaled so that 1 is the smallest normal f16, a value cut off to f16 counts, from bit 8 on, half the steps between
+// codes, on every binade: as those steps do, f16 doubles its own beyond 2 and 4. From bit 9 on it is the code.
 // ---------------------------------------------------------------------------------------------------------------------
 
-__device__ __forceinline__ u32 min_half2(u32 a, u32 b) {
-  u32 m;
-  asm("min.f16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
-  return m;
-}
-__device__ __forceinline__ u32 abs_half2(u32 a) {
-  u32 m;
-  asm("abs.f16x2 %0, %1;" : "=r"(m) : "r"(a));
-  return m;
-}
-__device__ __forceinline__ u32 add_half2(u32 a, u32 b) {
-  u32 sum;
-  asm("add.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
-  return sum;
+constexpr float kHalfSteps = 0x1p-14f;
+
+// Two floats cut off to f16, the first in the low half; NaN of either sign becomes +NaN.
+__device__ __forceinline__ u32 truncate_half2(float low, float high) {
+  u32 pair;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
 }
 
-__device__ __forceinline__ u32 fma_half2(u32 a, u32 b, u32 c) {
-  u32 sum;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
-  return sum;
+// Half steps without signs; beyond 6 and for NaN, those of 6
+__device__ __forceinline__ u32 saturated(u32 pair) {
+  u32 steps;
+  asm("{ .reg .b32 m; abs.f16x2 m, %1; min.f16x2 %0, m, %2; }" : "=r"(steps) : "r"(pair), "r"(0x0E000E00u));
+  return steps;
 }
 
-// Codes of two values times a multiplier: the magnitudes in bits 0-2 and 16-18, the signs in bits 15 and 31.
-struct E2m1Pair {
-  u32 magnitudes, signs;
-};
-
-// f16 subnormals are integers: their step is 2^-24 whatever the value, so a float times 2^-23 casts to the bits of
-// round(2a), one rounding, and likewise round(a) and round(a/2). Each of 2a, a+2 and a/2+4 is the code on its own
-// binade and no less than the code elsewhere: the code is their minimum, and 7.
-struct E2m1Multipliers {
-  float halves, wholes, doubles;
-
-  __device__ explicit E2m1Multipliers(float multiplier)
-      : halves(__fmul_rn(multiplier, 0x1p-23f)),
-        wholes(__fmul_rn(multiplier, 0x1p-24f)),
-        doubles(__fmul_rn(multiplier, 0x1p-25f)) {}
-};
-
-__device__ __forceinline__ E2m1Pair e2m1_pair(float low, float high, const E2m1Multipliers& m) {
-  const u32 halves = to_half2(__fmul_rn(low, m.halves), __fmul_rn(high, m.halves));
-  const u32 wholes = to_half2(__fmul_rn(fabsf(low), m.wholes), __fmul_rn(fabsf(high), m.wholes));
-  const u32 doubles = to_half2(__fmul_rn(fabsf(low), m.doubles), __fmul_rn(fabsf(high), m.doubles));
-  const u32 above_one = min_half2(add_half2(wholes, 0x00020002u), add_half2(doubles, 0x00040004u));
-  return {min_half2(min_half2(abs_half2(halves), above_one), 0x00070007u), halves};
+// Bits of `b` where the mask has ones, of `a` elsewhere. Written out, because the compiler would mask both.
+template <u32 mask>
+__device__ __forceinline__ u32 merge_bits(u32 a, u32 b) {
+  u32 merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xD8;" : "=r"(merged) : "r"(a), "r"(b), "r"(mask));
+  return merged;
 }
 
-// The signs of a's and b's halves, each spread over a byte, in the order a low, b low, a high, b high. `__byte_perm`
-// cannot spread: it ignores the selectors' top bits.
+// Half steps of two pairs from bit 8 on, the second's above the first's
+__device__ __forceinline__ u32 merge_steps(u32 first, u32 second) {
+  return merge_bits<0xF000F000u>(first, second << 4);
+}
+
+// The signs of a's and b's halves, each spread over a byte: a low, a high, b low, b high. `__byte_perm` cannot spread:
+// it ignores the selectors' top bits.
 __device__ __forceinline__ u32 spread_signs(u32 a, u32 b) {
   u32 signs;
-  asm("prmt.b32 %0, %1, %2, 0xFBD9;" : "=r"(signs) : "r"(a), "r"(b));
+  asm("prmt.b32 %0, %1, %2, 0xFDB9;" : "=r"(signs) : "r"(a), "r"(b));
   return signs;
 }
 
-// Pair j to nibbles j and j + 4.
-__device__ __forceinline__ u32 e2m1_word(const E2m1Pair (&pair)[4]) {
-  // As f16 subnormals, three nibbles stay below 2^11 and add up exactly: 16 = 0x4C00, 256 = 0x5C00.
-  const u32 three =
-      fma_half2(pair[2].magnitudes, 0x5C005C00u, fma_half2(pair[1].magnitudes, 0x4C004C00u, pair[0].magnitudes));
-  const u32 even_signs = spread_signs(pair[0].signs, pair[2].signs) & 0x08080808u;
-  const u32 odd_signs = spread_signs(pair[1].signs, pair[3].signs) & 0x80808080u;
-  return three | pair[3].magnitudes << 12 | even_signs | odd_signs;
+// Of eight elements, pair j holds `first_of_pair(j)` and the one two further on.
+__device__ __forceinline__ constexpr int first_of_pair(int j) { return j / 2 * 4 + j % 2; }
+
+// Half steps and signs of four pairs to codes. more: what to add to the half steps of all, from bit 8 on
+__device__ __forceinline__ u32 e2m1_word(const u32 (&steps)[4], const u32 (&sign)[4], u32 more) {
+  const u32 lower = merge_steps(steps[0], steps[1]) + more, upper = merge_steps(steps[2], steps[3]) + more;
+  const u32 even = spread_signs(sign[0], sign[2]), odd = spread_signs(sign[1], sign[3]);
+  return merge_bits<0x88888888u>(__byte_perm(lower, upper, 0x7531) >> 1, merge_bits<0xF0F0F0F0u>(even, odd));
 }
+
+// Sixteen values and what they are to be multiplied by for `truncate_half2`
+struct Steps16 {
+  float value[kBlock], multiplier;
+
+  __device__ Steps16(const float (&x)[kBlock], float multiplier) {
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) value[i] = x[i];
+    // Powers of two move from the multiplier to the values; one that underflows there was far below the smallest code.
+    if (multiplier < 0x1p-100f) {
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) value[i] = __fmul_rn(value[i], 0x1p-64f);
+      multiplier = __fmul_rn(multiplier, 0x1p64f);
+    }
+    this->multiplier = __fmul_rn(multiplier, kHalfSteps);
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.8 nearest-even
+// ---------------------------------------------------------------------------------------------------------------------
 
 // Sixteen codes as the cast leaves them
 #if NVFP4_HAS_E2M1_CVT
@@ -108,7 +114,7 @@ __device__ __forceinline__ u32 e2m1_codes8(const float* x, float multiplier) {
   return word;
 }
 
-__device__ __forceinline__ E2m1x16 e2m1_cast16(const float (&x)[kBlock], float multiplier) {
+__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
   return {{e2m1_codes8(x, multiplier), e2m1_codes8(x + 8, multiplier)}};
 }
 
@@ -117,42 +123,42 @@ __device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) { return cod
 #else
 
 struct E2m1x16 {
-  E2m1Pair pair[2][4];  // pair j of word w: elements 8w + j and 8w + j + 4
+  u32 pair[2][4];  // of each word, as `truncate_half2` makes them
 };
 
-// multiplier: 0 or at least 2^-100, so that the powers of two of E2m1Multipliers stay in the normal range
-__device__ __forceinline__ E2m1x16 e2m1_cast16(const float (&x)[kBlock], float multiplier) {
-  const E2m1Multipliers m(multiplier);
+// Sixteen values times any multiplier. One more half step, and the code is the nearest, and of two the upper one. So
+// what lies halfway, if the lower code is even, is cut off below itself.
+__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
+  constexpr u32 kLowerIsOdd = 0x00400000u;   // the bit that tells, of a float that lies halfway
+  constexpr float kBelow = 1.0f - 0x1p-24f;  // a product with it, cut off, is the next smaller float
+  Steps16 steps(x, multiplier);
+#pragma unroll
+  for (float& v : steps.value) {
+    v = __fmul_rn(v, steps.multiplier);
+    if ((__float_as_uint(v) & kLowerIsOdd) == 0) v = __fmul_rz(v, kBelow);
+  }
   E2m1x16 codes;
 #pragma unroll
   for (int i = 0; i < kBlock / 2; ++i) {
-    const int low = i / 4 * 8 + i % 4;
-    codes.pair[i / 4][i % 4] = e2m1_pair(x[low], x[low + 4], m);
+    const int low = i / 4 * 8 + first_of_pair(i % 4);
+    codes.pair[i / 4][i % 4] = truncate_half2(steps.value[low], steps.value[low + 2]);
   }
   return codes;
 }
 
 __device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) {
-  return {{e2m1_word(codes.pair[0]), e2m1_word(codes.pair[1])}};
-}
-
-#endif
-
-// 2.8: sixteen values times any multiplier to the nearest codes
-__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
-  float v[kBlock];
+  Codes16 packed;
 #pragma unroll
-  for (int i = 0; i < kBlock; ++i) v[i] = x[i];
-#if !NVFP4_HAS_E2M1_CVT
-  // Powers of two move from the multiplier to the values; one that underflows there was far below the smallest code.
-  if (multiplier < 0x1p-100f) {
+  for (int w = 0; w < 2; ++w) {
+    u32 steps[4];
 #pragma unroll
-    for (int i = 0; i < kBlock; ++i) v[i] = __fmul_rn(v[i], 0x1p-64f);
-    multiplier = __fmul_rn(multiplier, 0x1p64f);
+    for (int j = 0; j < 4; ++j) steps[j] = saturated(codes.pair[w][j]);
+    packed.word[w] = e2m1_word(steps, codes.pair[w], 0x11001100u);
   }
-#endif
-  return e2m1_cast16(v, multiplier);
+  return packed;
 }
+
+#endif
 
 __device__ __forceinline__ Codes16 encode16_nearest(const float (&x)[kBlock], float multiplier) {
   return pack_codes(e2m1_nearest(x, multiplier));
@@ -162,27 +168,28 @@ __device__ __forceinline__ Codes16 encode16_nearest(const float (&x)[kBlock], fl
 // 2.9 stochastic rounding: a random share of one e2m1 step is added and the sum truncated
 // ---------------------------------------------------------------------------------------------------------------------
 
-// The magnitude of v's code, in the top three bits. v: as a multiplication left it, so that NaN is +NaN
-__device__ __forceinline__ u32 e2m1_stochastic(float v, u32 random_word, int byte) {
-  const float a = fabsf(v);
-  // 2^14 + r * 2^-9 is the float whose low mantissa byte is r.
-  const float r = __fadd_rn(__uint_as_float(__byte_perm(random_word, 0x46800000u, 0x7650 + byte)), -0x1p14f);
-  // Half the power of two in [1, 4] is the e2m1 step at a; the half is in r.
-  const float power = __uint_as_float(__float_as_uint(fminf(fmaxf(a, 1.0f), 4.0f)) & 0x7F800000u);
-  const float t = fminf(__fmaf_rn(r, power, a), kE2m1Max);
-  // Times 2^-126, a float is subnormal exactly where e2m1 is, and the code is what is left of it above bit 22.
-  return __float_as_uint(__fmul_rz(t, 0x1p-126f)) << 7;
-}
-
 __device__ __forceinline__ Codes16
 encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& random) {
-  Codes16 codes = {};
+  // A share of r / 256 of a code's step is r * 2 from bit 0 on, on every binade. The contract rounds the sum to a float,
+  // which matters below 1/4 alone: what lies less than 2^-26 below such a share of a step counts as that. The floats
+  // from 1/4 on are too far apart for so small a sum to be one of them.
+  constexpr float kRounding = 0x1p-26f * kHalfSteps;
+  Steps16 steps(x, multiplier);
+  Codes16 codes;
 #pragma unroll
-  for (int i = kBlock - 1; i >= 0; --i) {
-    const float v = __fmul_rn(x[i], multiplier);
-    u32& word = codes.word[i / 8];
-    word = __funnelshift_l(__float_as_uint(v), word, 1);
-    word = __funnelshift_l(e2m1_stochastic(v, random.word[i / 4], i % 4), word, 3);
+  for (int w = 0; w < 2; ++w) {
+    u32 sum[4], sign[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int first = first_of_pair(j);
+      const float low = __fmul_rn(steps.value[8 * w + first], steps.multiplier);
+      const float high = __fmul_rn(steps.value[8 * w + first + 2], steps.multiplier);
+      const u32 bits = random.word[2 * w + first / 4];
+      const u32 shares = j % 2 ? (bits & 0xFF00FF00u) >> 7 : (bits & 0x00FF00FFu) << 1;
+      sign[j] = truncate_half2(low, high);
+      sum[j] = saturated(truncate_half2(__fadd_rz(fabsf(low), kRounding), __fadd_rz(fabsf(high), kRounding))) + shares;
+    }
+    codes.word[w] = e2m1_word(sum, sign, 0u);
   }
   return codes;
 }
@@ -225,16 +232,15 @@ __device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&va
 
 #else
 
-// The three magnitude bits read 9 bits up are an f16 with the exponent bias off by 14.
-constexpr float kE2m1Unit = 0x1p-14f;
+constexpr float kE2m1Unit = kHalfSteps;
 
 __device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&value)[kBlock]) {
 #pragma unroll
   for (int i = 0; i < kBlock / 2; ++i) {
-    const u32 pair = codes.pair[i / 4][i % 4].magnitudes << 9;
-    const int low = i / 4 * 8 + i % 4;
+    const u32 pair = (saturated(codes.pair[i / 4][i % 4]) + 0x01000100u) & 0x0E000E00u;
+    const int low = i / 4 * 8 + first_of_pair(i % 4);
     value[low] = low_to_float(pair, fp16{});
-    value[low + 4] = high_to_float(pair, fp16{});
+    value[low + 2] = high_to_float(pair, fp16{});
   }
 }
 

@@ -41,7 +41,7 @@ using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 
 // What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are
 // constants.
-constexpr int kTileBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
+constexpr int kTileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
 template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>

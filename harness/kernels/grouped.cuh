@@ -146,7 +146,7 @@ enum class Places { lines, scales };  // row and col; or those of the scales, wh
 struct Found {
   int index;  // beyond the last tensor if there is no such item
   Member tensor;
-  u32 item;
+  u32 item, items;  // items: of the whole group
 };
 
 // The same for one item, without a group in shared memory. Its first warp reads the extents for the whole block, which
@@ -162,7 +162,9 @@ __device__ __forceinline__ void find_item(
     const TwoTensors two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
     u32 before[2];
     sum_before(two.items, before);
-    const int index = tensor_of(item, {before[0] + two.items[0], before[1] + two.items[1]});
+    const u32 to_here = before[1] + two.items[1];
+    const int index = tensor_of(item, {before[0] + two.items[0], to_here});
+    const u32 items = __shfl_sync(~0u, to_here, 31);
     Member tensor = {};
     if constexpr (places == Places::lines) {
       tensor.row = int(sum_of_those_before(index, two.rows));
@@ -184,7 +186,7 @@ __device__ __forceinline__ void find_item(
       tensor.rows = own ? two.rows[1] : two.rows[0];
       tensor.cols = own ? two.cols[1] : two.cols[0];
       tensor.item = own ? before[1] : before[0];
-      found = {index, tensor, item - tensor.item};
+      found = {index, tensor, item - tensor.item, items};
     }
   }
   __syncthreads();
@@ -197,10 +199,12 @@ __device__ __forceinline__ void for_each_item(
     const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
     int num_tensors, ItemsOf items_of, Work work) {
   __shared__ Found found;
-  for (u32 item = blockIdx.x;; item += gridDim.x) {
+  for (u32 item = blockIdx.x;;) {
     find_item<places>(found, item, first_dims, last_dims, tensor_offsets, num_tensors, items_of);
     if (found.index >= num_tensors) return;
     work(found.index, found.tensor, found.item);
+    item += gridDim.x;
+    if (item >= found.items) return;
     __syncthreads();
   }
 }

@@ -71,3 +71,36 @@ __device__ __forceinline__ void store_block(
     scale_inv[scale_offset<layout>(line, block, extents.padded_blocks)] = u8(encoded.scale_inv);
   }
 }
+
+// Bytes from the scale of a block to that of the same block `further` lines on in the same 128. Swizzled: without what
+// is whole 32s, it ends in the same 32.
+template <ScaleLayout layout>
+__device__ __forceinline__ i64 scale_stride(int further, int padded_blocks) {
+  if constexpr (layout == ScaleLayout::compact) return i64(further) * padded_blocks;
+  return further % 32 * 16 + further / 32 * 4;
+}
+
+// Where a thread stores its blocks of a tile of 128 lines: one of `line`, and one each of lines further on.
+// edges: whether the tile may reach beyond the matrix
+template <ScaleLayout layout, bool edges = true>
+struct TileBlocks {
+  u8 *data, *scale_inv;        // of the first
+  int lines, allocated_lines;  // from the first on, that hold such a block, and that are allocated; 0 or less if none
+  int blocks, padded_blocks;
+
+  __device__ TileBlocks(u8* data, u8* scale_inv, const ScaleExtents& extents, int line, int block)
+      : data(data + BlockPlace(extents, line, block).element / 2),
+        scale_inv(scale_inv + scale_offset<layout>(line, block, extents.padded_blocks)),
+        lines(block < extents.blocks ? extents.rows - line : 0),
+        allocated_lines(block < extents.padded_blocks ? extents.padded_rows - line : 0),
+        blocks(extents.blocks),
+        padded_blocks(extents.padded_blocks) {}
+
+  // As `store_block`
+  __device__ void store(int further, const EncodedBlock& encoded) const {
+    if (!edges || further < lines) store_codes(data, row_offset(further, blocks), encoded.codes);
+    if (!edges || further < allocated_lines) {
+      scale_inv[scale_stride<layout>(further, padded_blocks)] = u8(encoded.scale_inv);
+    }
+  }
+};

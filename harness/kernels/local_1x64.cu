@@ -81,6 +81,8 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
         for (int i = 0; i < Turn::kLines; ++i) tile.store(role, i, x[i]);
       }
       if constexpr (outputs != Outputs::columnwise) {
+        const TileBlocks<scale_layout> target(
+            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int pair = 0; pair < Turn::kPairs; ++pair) {
           const float amax[2] = {block_amax(x[2 * pair]), block_amax(x[2 * pair + 1])};
@@ -90,11 +92,10 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
               rowwise_amax, own, rowwise_extents, origin.row + role.row(2 * pair + threadIdx.x % 2), block_col);
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            const int row = origin.row + role.row(2 * pair + i);
             float values[kBlock];
             unpack(x[2 * pair + i], values);
             const EncodedBlock encoded = encode_block<multiplier>(values, amax[i], windows.scale[i]);
-            store_block<scale_layout>(rowwise_data, rowwise_scale_inv, rowwise_extents, row, block_col, encoded);
+            target.store((2 * pair + i) * role.kStep, encoded);
           }
         }
       }
@@ -105,6 +106,8 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
+      const TileBlocks<scale_layout> target(
+          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);
@@ -118,8 +121,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
           float values[kBlock];
           pair.unpack(column, values);
           const EncodedBlock encoded = encode_block<multiplier>(values, amax[column], windows.scale[column]);
-          store_block<scale_layout>(
-              columnwise_data, columnwise_scale_inv, columnwise_extents, col + column, block_row, encoded);
+          target.store(pair_index * role.kStep + column, encoded);
         }
       }
     }

@@ -103,10 +103,12 @@ encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global, co
 // Back to values
 // ---------------------------------------------------------------------------------------------------------------------
 
+// 1 / (6 e4m3_max)
+__device__ __forceinline__ float decode_range(float e4m3_max) { return __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, e4m3_max)); }
+
 // The factor of a block's codes. Not reassociated: the scale meets the amax before the constant.
-__device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float e4m3_max) {
-  const float per_range = __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, e4m3_max));
-  return __fmul_rn(__fmul_rn(e4m3_decode(scale_inv), amax), per_range);
+__device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float range) {
+  return __fmul_rn(__fmul_rn(e4m3_decode(scale_inv), amax), range);
 }
 
 // 10.3 C_AB: what a product of two quantized tensors is multiplied by besides their amaxes. The divisor is exact.

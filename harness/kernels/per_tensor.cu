@@ -30,14 +30,10 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 // What registers allow without spilling.
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
-template <typename Dtype, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math>
-constexpr int kTileBlocksPerSm = rht && __CUDA_ARCH__ < 900 ? 2 : 3;
-template <Rounding rounding, ScaleLayout scale_layout, bool fast_math>
-constexpr int kTileBlocksPerSm<fp32, false, rounding, scale_layout, fast_math> = kTurnBlocksPerSm;
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
+constexpr int kTileBlocksPerSm = rounding == Rounding::rne ? kTurnBlocksPerSm : 3;
 template <>
-constexpr int kTileBlocksPerSm<bf16, false, Rounding::rne, ScaleLayout::compact, false> = kTurnBlocksPerSm;
-template <ScaleLayout scale_layout>
-constexpr int kTileBlocksPerSm<bf16, true, Rounding::sr, scale_layout, false> = kTurnBlocksPerSm;
+constexpr int kTileBlocksPerSm<Outputs::both, true, Rounding::sr, ScaleLayout::compact> = kTurnBlocksPerSm;
 
 // =====================================================================================================================
 // amax (step 1)
@@ -130,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<Dtype, rht, rounding, scale_layout, fast_math>)
+__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<outputs, rht, rounding, scale_layout>)
     per_tensor_encode_tile(
         const Dtype* __restrict__ input,            // (rows, cols)
         const float* __restrict__ rowwise_amax,     // (1,), or null

@@ -87,6 +87,8 @@ __device__ __forceinline__ void encode_tile(
       }
       if constexpr (outputs == Outputs::both) {
         const GlobalScale global = rowwise_scale();
+        const TileBlocks<scale_layout> target(
+            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Turn::kLines; ++i) {
           const int row = origin.row + role.row(i);
@@ -94,7 +96,7 @@ __device__ __forceinline__ void encode_tile(
           float values[kBlock];
           unpack(x[i], values);
           const EncodedBlock encoded = encode<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
-          store_block<scale_layout>(rowwise_data, rowwise_scale_inv, rowwise_extents, row, block_col, encoded);
+          target.store(i * role.kStep, encoded);
         }
       }
     }
@@ -104,6 +106,8 @@ __device__ __forceinline__ void encode_tile(
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const GlobalScale global = columnwise_scale();
+      const TileBlocks<scale_layout> target(
+          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
         const ColumnPair<Dtype> pair = shared.tile.column_pair(role, pair_index);
@@ -124,7 +128,7 @@ __device__ __forceinline__ void encode_tile(
           }
           const i64 index = block_index(columnwise_extents, col, block_row);
           const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
-          store_block<scale_layout>(columnwise_data, columnwise_scale_inv, columnwise_extents, col, block_row, encoded);
+          target.store(pair_index * role.kStep + column, encoded);
         }
       }
     }

@@ -25,7 +25,8 @@
 // What registers allow: half of them hold input in flight, and a rotation takes sixteen more.
 constexpr int kAmaxBlocksPerSm = 4;
 constexpr int kAmaxRhtBlocksPerSm = 3;
-constexpr int kEncodeBlocksPerSm = 3;
+template <Rounding rounding>
+constexpr int kEncodeBlocksPerSm = rounding == Rounding::sr ? 3 : kTurnBlocksPerSm;
 
 // =====================================================================================================================
 // Helpers
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm) per_token_encode(
+__global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<rounding>) per_token_encode(
     const bf16* __restrict__ input,             // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (rows,), or null
     const float* __restrict__ columnwise_amax,  // (cols,), or null

@@ -29,14 +29,6 @@ __device__ __forceinline__ EncodedBlock per_token_encode_block(
   return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
 }
 
-// Block `block` of line `line`, of `blocks`.
-template <ScaleLayout layout>
-__device__ __forceinline__ void store_inner_block(
-    u8* __restrict__ data, u8* __restrict__ scale_inv, int line, int block, int blocks, const EncodedBlock& encoded) {
-  store_codes(data, row_offset(line, blocks) + block, encoded.codes);
-  scale_inv[scale_offset<layout>(line, block, blocks)] = u8(encoded.scale_inv);
-}
-
 // A block of a row, and its amax
 struct RowBlock {
   Packed16<bf16> x;
@@ -80,6 +72,9 @@ __device__ __forceinline__ void per_token_encode_rows(
     u8* __restrict__ rowwise_scale_inv, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
+  const ScaleExtents extents(origin.row + kTurnLaunch.tile_rows, blocks);  // as far down as this tile
+  const TileBlocks<scale_layout, false> target(
+      rowwise_data, rowwise_scale_inv, extents, origin.row + role.row(0), block_col);
 #pragma unroll
   for (int i = 0; i < Turn<bf16>::kLines; i += 2) {
     const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
@@ -92,7 +87,7 @@ __device__ __forceinline__ void per_token_encode_rows(
       unpack(block.x, values);
       const EncodedBlock encoded = per_token_encode_block<false, rounding, weight_2d>(
           values, block.amax, lines.scale[k], seed, index, 0, offset);
-      store_inner_block<scale_layout>(rowwise_data, rowwise_scale_inv, row, block_col, blocks, encoded);
+      target.store((i + k) * role.kStep, encoded);
     }
   }
 }
@@ -109,18 +104,32 @@ __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int 
   return __fmul_rn(amax, kRhtNorm);
 }
 
-// amax_of(col in the tile): of the whole column
-template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
+// Of each pair of columns that a thread takes, the amax of the whole column that it divides for
+struct ColumnAmaxes {
+  float of_pair[Turn<bf16>::kPairs];
+
+  // amax_of(col in the tile)
+  template <typename AmaxOf>
+  __device__ explicit ColumnAmaxes(AmaxOf amax_of) {
+    const ColumnRole role;
+#pragma unroll
+    for (int i = 0; i < Turn<bf16>::kPairs; ++i) of_pair[i] = amax_of(role.pair_col(i) + threadIdx.x % 2);
+  }
+};
+
+template <bool rht, Rounding rounding, bool weight_2d, int sign_mask>
 __device__ __forceinline__ void per_token_encode_columns(
-    const EncodeTile<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
+    const EncodeTile<bf16>& shared, const ColumnAmaxes& amaxes, u8* __restrict__ columnwise_data,
     u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
-  const bool odd = threadIdx.x % 2 != 0;
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
+  const ScaleExtents extents(origin.col + kTurnLaunch.tile_cols, blocks);  // as far down as this tile
+  const TileBlocks<ScaleLayout::compact, false> target(
+      columnwise_data, columnwise_scale_inv, extents, origin.col + role.col, block_row);
 #pragma unroll(rht ? 1 : Turn<bf16>::kPairs)
   for (int pair_index = 0; pair_index < Turn<bf16>::kPairs; ++pair_index) {
     const int col_in_tile = role.pair_col(pair_index);
-    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(col_in_tile + odd)));
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amaxes.of_pair[pair_index]));
     const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
 #pragma unroll
     for (int column = 0; column < 2; ++column) {
@@ -131,7 +140,7 @@ __device__ __forceinline__ void per_token_encode_columns(
       if constexpr (weight_2d) amax = shared.square_amax[role.band][col_in_tile / kBlock];
       const EncodedBlock encoded =
           per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
-      store_inner_block<ScaleLayout::compact>(columnwise_data, columnwise_scale_inv, col, block_row, blocks, encoded);
+      target.store(pair_index * role.kStep + column, encoded);
     }
   }
 }
@@ -157,9 +166,10 @@ __device__ __forceinline__ void per_token_encode_tile(
     }
   }
   if constexpr (outputs != Outputs::rowwise) {
+    const ColumnAmaxes amaxes(
+        [&](int col) { return __ldg(columnwise_amax + origin.col + col); });  // while others arrive
     __syncthreads();
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
-        shared, [&](int col) { return __ldg(columnwise_amax + origin.col + col); }, columnwise_data,
-        columnwise_scale_inv, rows, origin, seed, offset);
+        shared, amaxes, columnwise_data, columnwise_scale_inv, rows, origin, seed, offset);
   }
 }

@@ -229,18 +229,19 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>
 #pragma unroll
       for (int i = 0; i < Turn::kLines; ++i) tile.store(role, i, x[i]);
       if constexpr (outputs == Outputs::both) {
+        const TileBlocks<scale_layout> target(
+            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Turn::kLines; i += 2) {
           const ScalePair<Multiplier::reciprocal> lines(
               line_scale(rowwise_amax, origin.row + role.row(i + threadIdx.x % 2), rows));
 #pragma unroll
           for (int k = 0; k < 2; ++k) {
-            const int row = origin.row + role.row(i + k);
             float values[kBlock];
             unpack(x[i + k], values);
             const EncodedBlock encoded =
                 encode_block<Multiplier::reciprocal>(values, block_amax(x[i + k]), lines.scale[k]);
-            store_block<scale_layout>(rowwise_data, rowwise_scale_inv, rowwise_extents, row, block_col, encoded);
+            target.store((i + k) * role.kStep, encoded);
           }
         }
       }
@@ -250,6 +251,8 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
+      const TileBlocks<scale_layout> target(
+          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);
@@ -261,8 +264,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>
           pair.unpack(column, values);
           const EncodedBlock encoded =
               encode_block<Multiplier::reciprocal>(values, pair.amax(column), lines.scale[column]);
-          store_block<scale_layout>(
-              columnwise_data, columnwise_scale_inv, columnwise_extents, col + column, block_row, encoded);
+          target.store(pair_index * role.kStep + column, encoded);
         }
       }
     }

@@ -1,0 +1,121 @@
+"""`harness peers`"""
+
+from __future__ import annotations
+
+import gc
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.errors import CaseError, Exit, UsageError
+from harness.peers import contests
+from harness.peers.contests import Contest
+from harness.runner.run_files import Record, new_header, now, shown
+from harness.suite import ROOT
+from harness.verdict import Verdict
+
+if TYPE_CHECKING:
+    from harness.device.cuda import CudaDevice
+
+SECONDS = 200.0
+
+
+@click.command()
+@click.option("--shape", "shapes", multiple=True, metavar="RxC", help="only this shape of the sweep")
+@click.option("--peer", "-p", "names", multiple=True, metavar="NAME", help="only this peer")
+@click.option("--seconds", default=SECONDS, show_default=True, help="begin nothing after that long")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="(results/runs/<UTC>)")
+@click.option("--list", "listed", is_flag=True, help="show what would be held against whom, without a GPU")
+def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Path | None, listed: bool) -> int:
+    """Time our kernels in turns with public implementations, on the same inputs and in one process.
+
+    Every side's bytes are judged first. Writes peers.md and peers.jsonl. Exits with 1 if a byte of ours is wrong.
+    """
+    chosen = contests.contests(shapes, names)
+    if listed:
+        for contest in chosen:
+            click.echo(f"{contest.case.id}  {', '.join(contest.peers)}")
+        return Exit.CLEAN
+    from harness.device.cuda import CudaDevice
+
+    device = CudaDevice()
+    path = _path(out)
+    found = _held(device, chosen, seconds, path)
+    click.echo(shown(path.with_suffix(".md")))
+    ours = {record["verdict"] for record in found if record["side"] == "ours"} - {"NOT_MEASURED"}
+    if not ours:
+        return Exit.NO_DEVICE
+    return Exit.CLEAN if ours == {Verdict.PASS} else Exit.BYTES_DIFFER
+
+
+def _path(out: Path | None) -> Path:
+    from harness.peers import tables
+
+    folder = out or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    if (folder / tables.FILE).exists():
+        raise UsageError(f"{folder / tables.FILE} is there already; nothing is overwritten, so name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / tables.FILE
+
+
+def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: Path) -> list[Record]:
+    """The records of all contests; each is in the file the moment it is known."""
+    from harness import roofline, subjects
+    from harness.clock import clock_of
+    from harness.peers import arena, tables
+    from harness.peers.ground import Grounds
+
+    began = time.monotonic()
+    clock = clock_of(device)
+    header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), arena.METHOD, clock.words)
+    peers = dict.fromkeys(name for contest in chosen for name in contest.peers)
+    header["peers"] = [subjects.load(name).label for name in peers]
+
+    def measure(point: str) -> float:
+        gbps = roofline.copy_gbps(clock)
+        header["roofline"].append({"point": point, "date": now(), "gbps": round(gbps, 1)})
+        return gbps
+
+    gbps = measure("start")
+    held = arena.Arena(Grounds(device, clock, [contest.case for contest in chosen]), clock)
+    found: list[Record] = []
+    with path.open("w", encoding="utf-8") as file:
+        _write(file, header)
+        for contest in chosen:
+            if time.monotonic() - began > seconds:
+                new = tables.failed(contest.case.id, contest.peers, f"not begun within {seconds:g} s")
+            else:
+                new = _records(held, contest, gbps)
+                click.echo(contest.case.id)
+                for record in new:
+                    click.echo(tables.line(record))
+            found += new
+            for record in new:
+                _write(file, record)
+            gc.collect()  # a side and its calls know each other, and their graphs hold gigabytes
+            device.release()
+        measure("end")
+        _write(file, {"end": header["roofline"][-1]})
+    tables.write(path.parent, header, found)
+    return found
+
+
+def _records(held: Any, contest: Contest, gbps: float) -> list[Record]:
+    from harness.peers import tables
+
+    try:
+        return tables.records(held.meet(contest), gbps)
+    except CaseError as error:
+        return tables.failed(contest.case.id, contest.peers, str(error).splitlines()[0])
+
+
+def _write(file: Any, record: Record) -> None:
+    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    file.flush()

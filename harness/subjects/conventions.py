@@ -1,0 +1,240 @@
+"""Whether other bytes are another convention or a bug.
+
+Public implementations of NVFP4 agree on the format and not on every rounding. What they declare, they are allowed:
+each difference must be one that a declared convention makes, at the place where it makes one. Anything else is a bug.
+Written values are held against real arithmetic in float64: how far a chain of float32 operations may be from that is
+known, so two chains differ only where the real value is that close to where a rounding changes its mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import numpy as np
+
+from harness.case import Case
+from harness.expectation import fields_of
+from harness.interval import Interval
+from harness.oracles import layout, nvfp4
+from harness.subjects.differing import LARGEST_E2M1, Arrays, Differing, differing
+
+# Five float32 operations of one rounding each are the longest chain in use, S_enc to product; each moves its result by
+# 2^-24 of it at most.
+TIE = 5 * 2.0**-24
+# A rotated value may be the other bf16 of a near tie, because its sixteen terms were added in another order.
+ROTATION_TIE = TIE + 2.0**-8
+ROTATED_APART = 2.0**-10  # the largest share of codes for which that may be so
+# What a sum of 16 terms, each some roundings off, may be from another order of it, in units of its largest input.
+ERROR_TIE = 64 * 2.0**-24
+LEAST_AMAX = 2.0**-110  # below, S_enc or its reciprocal leaves the normal range, and every guard is another
+
+
+class Convention(StrEnum):
+    """What implementations are known to do otherwise, each with the words of a table."""
+
+    SCALE_ORDER = "order of the scale product"
+    DIVIDER_ORDER = "order of the division"
+    ERROR_ORDER = "order of the error sum"
+    SCALE_FLOOR = "scale floor"
+    ZERO_SCALE_CODES = "codes under a zero scale"
+    ZERO_SIGN = "sign of zero"
+    ROTATION_ORDER = "order of the rotation's sums"
+    RANDOM_BITS = "random bits"
+    SPECIALS = "NaN, Inf, or an amax without a finite scale"
+    PADDING = "padding"
+
+
+@np.errstate(all="ignore")
+def explain(
+    case: Case, inputs: Arrays, demanded: Arrays, written: Arrays, declared: frozenset[str]
+) -> tuple[str, ...] | None:
+    """A sentence with a count for every declared convention that bytes differ by; None if one differs by no such.
+
+    inputs, demanded, written: arrays by name in the shapes and dtypes of the case's inputs and fields
+    declared: `Convention`s; no difference at all gives no sentence
+    """
+    if any(isinstance(value, Interval) for value in demanded.values()):
+        return None
+    wrong = [name for name in demanded if demanded[name].tobytes() != written[name].tobytes()]
+    if not wrong:
+        return ()
+    x = inputs.get("input")
+    if x is None or case.tensors or case.n or not set(wrong) <= _QUANTIZED:
+        return None
+    if not np.isfinite(x).all() or _degenerate(inputs, demanded):
+        return _told({Convention.SPECIALS: sum(map(_count, _pairs(wrong, demanded, written)))}, declared)
+    if any(name.endswith("_amax") for name in wrong):
+        return None
+    found: dict[str, int] = {}
+    looked, total = 0, 0
+    for direction in layout.DIRECTIONS.values():
+        name = direction.name
+        if f"{name}_data" not in demanded:
+            continue
+        field = fields_of(case)[f"{name}_scale_inv"]
+        amax = {**demanded, **inputs}[f"{name}_amax"]
+        blocks = differing(case, direction, field, x, amax, demanded, written)
+        one = _classify(case, blocks, bool(case.flags.get("rht")) and direction.transposed)
+        if one is None:
+            return None
+        looked, total = looked + blocks.x.shape[0], total + blocks.total
+        for convention, count in one.items():
+            found[convention] = found.get(convention, 0) + count
+    return _told(found, declared, "" if looked == total else f" in {looked:,} of {total:,} blocks that differ")
+
+
+_SCALE_CHOICES = (Convention.SCALE_ORDER, Convention.ERROR_ORDER, Convention.SCALE_FLOOR)
+_BYTES = (Convention.SPECIALS, Convention.PADDING)
+_UNITS = dict.fromkeys(_SCALE_CHOICES, "scales") | dict.fromkeys(_BYTES, "bytes")
+_QUANTIZED = {f"{side}_{part}" for side in layout.DIRECTIONS for part in ("data", "scale_inv", "amax")}
+
+
+def _degenerate(inputs: Arrays, demanded: Arrays) -> bool:
+    amaxes = [value for name, value in {**demanded, **inputs}.items() if name.endswith("_amax")]
+    return any(bool((~np.isfinite(amax) | (amax < LEAST_AMAX)).any()) for amax in amaxes)
+
+
+def _told(found: Mapping[str, int], declared: Iterable[str], where: str = "") -> tuple[str, ...] | None:
+    if not set(found) <= set(declared):
+        return None
+    return tuple(f"{each}: {found[each]:,} {_UNITS.get(each, 'codes')}{where}" for each in Convention if each in found)
+
+
+def _classify(case: Case, blocks: Differing, rotated: bool) -> dict[str, int] | None:
+    """How many scales and codes differ by which convention; None if one does by none."""
+    found: dict[str, int] = {}
+
+    def count(convention: Convention, mask: np.ndarray) -> None:
+        if number := int(np.count_nonzero(mask)):
+            found[convention] = found.get(convention, 0) + number
+
+    if blocks.padding:
+        found[Convention.PADDING] = blocks.padding
+    scale = _scale_reasons(case, blocks)
+    if scale is None:
+        return None
+    for convention, mask in scale.items():
+        count(convention, mask)
+    codes, theirs = blocks.codes, blocks.their_codes
+    # Under a zero scale every code is a zero, so it may be any.
+    nothing = np.broadcast_to(blocks.their_scale[:, None] == 0, codes.shape)
+    random = case.flags.get("rounding") == "sr"
+    rounded = _neighbours if random else _nearest
+    fits = nothing | rounded(case, blocks, TIE)
+    if not fits.all():
+        few = np.count_nonzero(~fits) <= max(1, ROTATED_APART * case.elements)
+        if not (rotated and few and (nothing | rounded(case, blocks, ROTATION_TIE)).all()):
+            return None
+        count(Convention.ROTATION_ORDER, ~fits)
+    other, same_scale = blocks.other_codes, ~blocks.other_scale[:, None]
+    other_size = (codes & 7) != (theirs & 7)
+    count(Convention.ZERO_SCALE_CODES, nothing & other)
+    count(Convention.ZERO_SIGN, ~nothing & other & ((theirs & 7) == 0) & (((codes ^ theirs) & 8) != 0))
+    other_size &= ~nothing & other & same_scale & fits
+    count(Convention.RANDOM_BITS if random else Convention.DIVIDER_ORDER, other_size)
+    return found
+
+
+def _scale_reasons(case: Case, blocks: Differing) -> dict[Convention, np.ndarray] | None:
+    """Every differing scale under what explains it; None if nothing does."""
+    other = blocks.other_scale
+    if not other.any():
+        return {}
+    demanded, theirs = blocks.scale, blocks.their_scale
+    base = np.minimum(blocks.block_amax / LARGEST_E2M1 * _encode_scale(case, blocks), float(nvfp4.E4M3_MAX))
+    if case.recipe == "four_over_six":
+        four = np.minimum(base * 1.5, float(nvfp4.E4M3_MAX))
+        ways = [(_reached(demanded, way), _reached(theirs, way)) for way in (base, four)]
+        order = np.logical_or.reduce([ours & their for ours, their in ways])
+        chosen = np.logical_or.reduce([their for _, their in ways]) & _errors_alike(case, blocks)
+    else:
+        order, chosen = _reached(theirs, base), np.zeros(other.shape, bool)
+    raised = other & ~order & ~chosen
+    floors = np.unique(theirs[raised])
+    # One byte for all of them, and nothing that must be larger.
+    if floors.size > 1 or (floors.size and bool((demanded[raised] >= floors[0]).any())) or (floors >= 0x7F).any():
+        return None
+    return {
+        Convention.SCALE_ORDER: other & order,
+        Convention.ERROR_ORDER: other & chosen & ~order,
+        Convention.SCALE_FLOOR: raised,
+    }
+
+
+def _encode_scale(case: Case, blocks: Differing) -> np.ndarray:
+    return LARGEST_E2M1 * float(case.flags.get("e4m3_max", nvfp4.E4M3_MAX)) / blocks.amax
+
+
+_SCALES = nvfp4.E4M3_VALUES[: nvfp4.E4M3_NAN].astype(np.float64)
+_STEPS = nvfp4.E2M1_VALUES[:8].astype(np.float64)
+
+
+def _between(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the values that round to each of ascending `values` begin and end."""
+    middle = (values[1:] + values[:-1]) / 2
+    return np.append(-np.inf, middle), np.append(middle, np.inf)
+
+
+def _reached(byte: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Whether a scale rounds to a byte, or is so close to a tie that another order of operations does."""
+    low, high = _between(_SCALES)
+    known = byte < nvfp4.E4M3_NAN
+    at = np.where(known, byte, 0)
+    return known & (value >= low[at] * (1 - TIE)) & (value <= high[at] * (1 + TIE))
+
+
+def _sizes(case: Case, blocks: Differing) -> np.ndarray:
+    """|x| under the written scale, in units of e2m1: (n, 16)."""
+    known = (blocks.their_scale > 0) & (blocks.their_scale < nvfp4.E4M3_NAN)
+    scale = np.where(known, _SCALES[np.where(known, blocks.their_scale, 1)], np.nan)
+    return np.abs(blocks.x) * (_encode_scale(case, blocks) / scale)[:, None]
+
+
+def _sign_fits(blocks: Differing) -> np.ndarray:
+    negative = (blocks.their_codes & 8) != 0
+    return (negative == np.signbit(blocks.x)) | ((blocks.their_codes & 7) == 0)
+
+
+def _nearest(case: Case, blocks: Differing, tie: float) -> np.ndarray:
+    """(n, 16) bool: the written code is what x rounds to under the written scale, or the other one of a near tie."""
+    low, high = _between(_STEPS)
+    sizes, code = _sizes(case, blocks), blocks.their_codes & 7
+    return _sign_fits(blocks) & (sizes >= low[code] * (1 - tie)) & (sizes <= high[code] * (1 + tie))
+
+
+def _neighbours(case: Case, blocks: Differing, tie: float) -> np.ndarray:
+    """(n, 16) bool: the written code is one of the two next to x under the written scale."""
+    below, above = np.append(-np.inf, _STEPS[:-1]), np.append(_STEPS[1:], np.inf)
+    sizes, code = _sizes(case, blocks), blocks.their_codes & 7
+    return _sign_fits(blocks) & (sizes * (1 + tie) >= below[code]) & (sizes * (1 - tie) <= above[code])
+
+
+def _errors_alike(case: Case, blocks: Differing) -> np.ndarray:
+    """(n,) bool: what is written comes back as close as what is demanded, as far as float32 can tell."""
+
+    def error(scale: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        known = np.where(scale < nvfp4.E4M3_NAN, scale, 0)
+        factor = _SCALES[known] / _encode_scale(case, blocks)
+        d = np.abs(nvfp4.E2M1_VALUES[codes].astype(np.float64) * factor[:, None] - blocks.x)
+        power = d if case.flags.error == "mae" else d * d
+        slack = ERROR_TIE * blocks.block_amax[:, None] * (1 if case.flags.error == "mae" else 2 * d)
+        return _summed(blocks, power.sum(axis=1)), _summed(blocks, slack.max(axis=1))
+
+    ours, slack = error(blocks.scale, blocks.codes)
+    theirs, more = error(blocks.their_scale, blocks.their_codes)
+    return np.abs(ours - theirs) <= slack + more + ERROR_TIE * ours
+
+
+def _summed(blocks: Differing, value: np.ndarray) -> np.ndarray:
+    """Over the blocks that share one scale."""
+    _, where = np.unique(blocks.group, return_inverse=True)
+    return np.bincount(where, value)[where]
+
+
+def _pairs(names: Iterable[str], demanded: Arrays, written: Arrays) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    return ((demanded[name].reshape(-1).view(np.uint8), written[name].reshape(-1).view(np.uint8)) for name in names)
+
+
+def _count(pair: tuple[np.ndarray, np.ndarray]) -> int:
+    return int(np.count_nonzero(pair[0] != pair[1]))

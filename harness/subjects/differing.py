@@ -1,0 +1,129 @@
+"""The blocks of an output in which two implementations differ, as arrays of what they were made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.case import Case
+from harness.oracles import layout, nvfp4
+from harness.tensor import Field
+
+Arrays = Mapping[str, np.ndarray]
+
+LARGEST_E2M1 = 6.0
+LOOKED_AT = 1 << 17  # blocks of an output at most; of more that differ, tiles spread evenly over it
+
+
+@dataclass(frozen=True)
+class Differing:
+    """n blocks of one output, at least one byte of each being different.
+
+    x: (n, 16) float64, what was quantized, rotated if the case rotates it
+    amax, block_amax: (n,) float64, of the granule and of the block or tile
+    scale: (n,) uint8 and codes: (n, 16) uint8 as demanded; their_scale, their_codes: as written
+    group: (n,) int64, the same number for blocks that share one scale
+    total: blocks that differ, of which these were looked at
+    padding: bytes of scale padding that differ
+    """
+
+    x: np.ndarray
+    amax: np.ndarray
+    block_amax: np.ndarray
+    scale: np.ndarray
+    codes: np.ndarray
+    their_scale: np.ndarray
+    their_codes: np.ndarray
+    group: np.ndarray
+    total: int
+    padding: int
+
+    @property
+    def other_scale(self) -> np.ndarray:
+        """(n,) bool: the scale bytes differ."""
+        return self.scale != self.their_scale
+
+    @property
+    def other_codes(self) -> np.ndarray:
+        """(n, 16) bool: the codes differ."""
+        return self.codes != self.their_codes
+
+
+def differing(
+    case: Case,
+    direction: layout.Direction,
+    field: Field,
+    x: np.ndarray,
+    amax: np.ndarray,
+    demanded: Arrays,
+    written: Arrays,
+) -> Differing:
+    """Those of `rowwise` or `columnwise`.
+
+    field: of the scales; x: (rows, cols), the input; amax: as the contract has it
+    """
+    order = "swizzled" if field.swizzled else "compact"
+    scales = [layout.gather(part[f"{direction.name}_scale_inv"], field.shape, order) for part in (demanded, written)]
+    data = [np.ascontiguousarray(part[f"{direction.name}_data"]) for part in (demanded, written)]
+    lines, blocks = field.valid or field.shape
+    valid = np.zeros(field.shape, bool)
+    valid[:lines, :blocks] = True
+    padding = int(np.count_nonzero((scales[0] != scales[1]) & ~valid))
+    scales = [part[:lines, :blocks] for part in scales]
+    whole = [part.view(np.uint64) for part in data]  # the eight bytes of a block at once
+    other = (whole[0] != whole[1]) | (scales[0] != scales[1])
+    line, block = np.nonzero(other)
+    total = line.size
+    tile = line // nvfp4.BLOCK * blocks + block
+    if total > LOOKED_AT:
+        kept = tile % -(-total // LOOKED_AT) == 0
+        line, block, tile = line[kept], block[kept], tile[kept]
+    codes = [nvfp4.unpack(part.reshape(lines, blocks, -1)[line, block]) for part in data]
+    square = case.flags.get("block") == "block_16x16"
+    values = _blocks(direction, x, line, block)
+    if case.flags.get("rht") and direction.transposed:
+        values = nvfp4.rht(values.astype(np.float32), case.flags.sign_mask).astype(np.float64)
+    return Differing(
+        values,
+        _granules(amax, lines, blocks)[line, block],
+        _tile_amax(direction, x, tile, blocks) if square else _amax(values),
+        scales[0][line, block],
+        codes[0],
+        scales[1][line, block],
+        codes[1],
+        tile if square else np.arange(line.size),
+        total,
+        padding,
+    )
+
+
+def _blocks(direction: layout.Direction, x: np.ndarray, line: np.ndarray, block: np.ndarray) -> np.ndarray:
+    if direction.transposed:
+        found = x.reshape(-1, nvfp4.BLOCK, x.shape[1])[block, :, line]
+    else:
+        found = x.reshape(len(x), -1, nvfp4.BLOCK)[line, block]
+    return found.astype(np.float32).astype(np.float64)
+
+
+def _amax(values: np.ndarray) -> np.ndarray:
+    return np.fmax.reduce(np.abs(values), axis=1, initial=0.0)
+
+
+def _tile_amax(direction: layout.Direction, x: np.ndarray, tile: np.ndarray, blocks: int) -> np.ndarray:
+    each, where = np.unique(tile, return_inverse=True)
+    down, across = np.divmod(each, blocks)
+    if direction.transposed:
+        down, across = across, down
+    whole = x.reshape(x.shape[0] // nvfp4.BLOCK, nvfp4.BLOCK, -1, nvfp4.BLOCK)[down, :, across]
+    return _amax(whole.reshape(each.size, -1).astype(np.float32).astype(np.float64))[where]
+
+
+def _granules(amax: np.ndarray, lines: int, blocks: int) -> np.ndarray:
+    """The amax of every block, a view of (lines, blocks) float64."""
+    across = 1 if amax.size in (1, lines) else amax.shape[1]
+    found = amax.astype(np.float64).reshape(-1, across)
+    if across > 1:
+        found = np.repeat(found, blocks // across, axis=1)
+    return np.broadcast_to(found, (lines, blocks))

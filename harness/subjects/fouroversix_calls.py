@@ -1,0 +1,73 @@
+"""What the two backends of fouroversix have in common: how a case is put to it. https://pypi.org/project/fouroversix"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+from harness.case import Case
+from harness.subjects.conventions import Convention
+
+NEEDS = {
+    "torch": "pip install torch",
+    "fouroversix": "SKIP_CUDA_BUILD=1 pip install --no-deps --no-build-isolation fouroversix==1.0.5",
+}
+CONVENTIONS = frozenset(
+    {
+        Convention.SCALE_ORDER,  # (block_amax / 6) * S_enc
+        Convention.DIVIDER_ORDER,
+        Convention.ERROR_ORDER,
+        Convention.ROTATION_ORDER,  # a product of matrices
+        Convention.ZERO_SCALE_CODES,  # 0 and not 6
+        Convention.ZERO_SIGN,
+        Convention.RANDOM_BITS,
+        Convention.SPECIALS,
+    }
+)
+RECIPES = ("per_tensor", "four_over_six")
+_DEFAULTS = {"fast_math": False, "row_scaled": False, "e4m3_max": None, "error_math": "exact", "sign_mask": 0xD7E8}
+
+
+def refuses(case: Case) -> str:
+    """Why neither backend can run a case, or nothing."""
+    if case.recipe not in RECIPES:
+        return f"fouroversix has no {case.recipe}; it has {' and '.join(RECIPES)}"
+    if case.flags.stage == "amax":
+        return "fouroversix has no kernel for the amax alone"
+    for flag, value in _DEFAULTS.items():
+        allowed = 256 if flag == "e4m3_max" else value
+        if case.flags.get(flag, allowed) != allowed:
+            return f"fouroversix has no {flag} other than {allowed}"
+    if case.flags.rht and case.flags.stage == "encode":
+        return "fouroversix takes the amax of what it has rotated itself"
+    return ""
+
+
+def load(name: str) -> ModuleType:
+    """A module of the package, without the package's own `__init__`, which imports models and `transformers`."""
+    if "fouroversix" not in sys.modules:
+        package = ModuleType("fouroversix")
+        package.__path__ = [str(metadata.distribution("fouroversix").locate_file("fouroversix"))]
+        sys.modules["fouroversix"] = package
+    return importlib.import_module(name)
+
+
+def scale_rule(case: Case) -> Any:
+    """Which scales are tried."""
+    rules = load("fouroversix.utils").ScaleRule
+    return rules.static_6 if case.recipe == "per_tensor" else rules(case.flags.error)
+
+
+def rounding(case: Case) -> Any:
+    """Nearest, or stochastic with random bits of its own."""
+    styles = load("fouroversix.utils").RoundStyle
+    return styles.stochastic if case.flags.rounding == "sr" else styles.nearest
+
+
+def amax(case: Case, given: dict[str, Any], found: dict[str, Any]) -> Any:
+    """The amax a case is given or that was found before, a scalar; else that of the tensor, as the package takes it."""
+    known = [value for name, value in {**found, **given}.items() if name.endswith("_amax")]
+    return known[0].reshape(()) if known else given["input"].abs().max().float()

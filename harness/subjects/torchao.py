@@ -1,0 +1,58 @@
+"""torchao's `nvfp4_quantize`, two-level, as plain torch operations. https://pypi.org/project/torchao"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.case import Case
+from harness.subjects import Arrays, handover
+from harness.subjects.conventions import Convention
+
+NEEDS = {"torch": "pip install torch", "torchao": "pip install --no-deps torchao==0.18.0"}
+CONVENTIONS = frozenset(
+    {
+        Convention.SCALE_ORDER,  # (block_amax / 6) / (amax / 2688)
+        Convention.DIVIDER_ORDER,  # x * ((1 / per_tensor_scale) / scale)
+        Convention.SCALE_FLOOR,  # 2^-6
+        Convention.SPECIALS,
+    }
+)
+_BOUND = 448 * 6
+
+
+def refuses(case: Case) -> str:
+    """Why a case cannot be run, or nothing."""
+    if case.recipe != "per_tensor":
+        return f"torchao has no {case.recipe}; it has per_tensor"
+    if case.flags.stage == "amax":
+        return "torchao has no function for the amax alone"
+    wanted = {"block": "block_1x16", "rounding": "rne", "rht": False, "fast_math": False}
+    for flag, value in wanted.items():
+        if case.flags[flag] != value:
+            return f"nvfp4_quantize has no {flag} other than {value}"
+    return "nvfp4_quantize takes bf16 and fp32 only" if case.flags.dtype == "fp16" else ""
+
+
+def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
+    """Quantize tensors of torch; what comes back is as the implementation gives it."""
+    from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize
+
+    return quantize_with(nvfp4_quantize, case, given)
+
+
+def quantize_with(nvfp4_quantize: Any, case: Case, given: dict[str, Any]) -> dict[str, Any]:
+    """Both directions, or one; the transposed one from a transposed copy, because it takes contiguous input only."""
+    x = given["input"]
+    known = [value for name, value in given.items() if name.endswith("_amax")]
+    amax = known[0].reshape(()) if known else x.abs().max().float()
+    found: dict[str, Any] = {}
+    for side in handover.sides(case):
+        lines = x.t().contiguous() if side == "columnwise" else x
+        scales, data = nvfp4_quantize(lines, 16, amax / _BOUND)
+        found |= {f"{side}_data": data, f"{side}_scale_inv": scales, f"{side}_amax": amax}
+    return found
+
+
+def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
+    """Quantize into the outputs of a case."""
+    handover.run(call, case, inputs, outputs)

@@ -1,0 +1,35 @@
+"""torchao's `nvfp4_quantize` under torch.compile, as its users run it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from harness.case import Case
+from harness.subjects import Arrays, handover, torchao
+
+NEEDS = torchao.NEEDS
+CONVENTIONS = torchao.CONVENTIONS
+
+
+def refuses(case: Case) -> str:
+    """Why a case cannot be run, or nothing."""
+    return torchao.refuses(case)
+
+
+def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
+    """Quantize tensors of torch; the first call of a shape compiles, which takes long."""
+    return torchao.quantize_with(_compiled(), case, given)
+
+
+@cache
+def _compiled() -> Any:
+    import torch
+    from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize
+
+    return torch.compile(nvfp4_quantize, fullgraph=True, dynamic=False)
+
+
+def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
+    """Quantize into the outputs of a case."""
+    handover.run(call, case, inputs, outputs)

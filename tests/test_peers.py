@@ -1,0 +1,295 @@
+"""Contests between our kernels and peers, judged, timed and told; the sides are made up."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import click.testing
+import numpy as np
+import pytest
+
+from harness.commands import peers as command
+from harness.duel.judging import Samples
+from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
+from harness.expectation import expect
+from harness.peers import arena, contests, ground, tables
+from harness.peers.arena import OURS, Arena
+from harness.peers.contests import COMPILED, PEERS, Contest
+from harness.subjects import conventions
+from harness.suite import find_case
+from harness.verdict import Verdict
+from tests.fake_clock import FakeClock
+from tests.timed_runs import HEADER
+
+CASE = find_case("per_tensor/outputs=rowwise,stage=encode/48x80/normal/graph")
+
+
+@pytest.mark.parametrize(
+    "case_id", ["per_tensor/stage=encode/48x80/normal/graph", "four_over_six/outputs=rowwise/48x80/normal/graph"]
+)
+def test_a_case_is_given_on_the_gpu_what_its_oracle_gives_on_the_host(case_id):
+    expected = expect(find_case(case_id))
+    found = ground.given(find_case(case_id), ground.to_torch(expected.inputs["input"]))
+    assert found.keys() == expected.inputs.keys()
+    for name, value in expected.inputs.items():
+        np.testing.assert_array_equal(ground.from_torch(found[name]).view(np.uint8), value.view(np.uint8))
+
+
+# Judged and timed
+
+
+class Ground:
+    """Of CASE, in host memory."""
+
+    def __init__(self):
+        expected = expect(CASE)
+        self.fields, self.inputs, self.demanded = expected.fields, expected.inputs, expected.values
+        self.outputs = {name: np.zeros(value.shape, value.dtype) for name, value in self.demanded.items()}
+        stream = SimpleNamespace()
+        self.place = SimpleNamespace(
+            case=CASE, stream=lambda: nullcontext(stream), memories=[SimpleNamespace(inputs=self.inputs)]
+        )
+        self.layouts, self.strayed = {}, ""
+
+    def wrong(self, name):
+        return int((self.outputs[name] != self.demanded[name]).sum())
+
+    def untouched(self, name, poison):
+        return bool((self.outputs[name] == poison).all())
+
+    def trespass(self, poison):
+        return self.strayed
+
+    def on_host(self):
+        return self.inputs, self.demanded, self.outputs
+
+
+@dataclass
+class Side:
+    """Takes `us` and writes the demanded bytes, changed by `change`; in a graph by `later`."""
+
+    ground: Ground
+    clock: FakeClock
+    us: float = 100.0
+    change: dict = field(default_factory=dict)
+    later: dict | None = None
+    capturable: bool = True
+    program = SimpleNamespace(steps=())
+
+    def launch(self, stream=None, change=None):
+        self.clock.now += self.us * 1e-6
+        for name, value in self.ground.demanded.items():
+            made = (self.change if change is None else change).get(name, lambda value: value)(value.copy())
+            if made is not None:
+                self.ground.outputs[name][...] = made
+
+    def graph(self):
+        if not self.capturable:
+            raise RuntimeError("operation not permitted\nwhen stream is capturing")
+        replay = SimpleNamespace(launch=lambda stream: self.launch(change=self.later))
+        return SimpleNamespace(graph=replay, calls=2, us=self.us)
+
+    def deliver(self):
+        pass
+
+    def poison(self, byte):
+        for output in self.ground.outputs.values():
+            output[...] = byte
+
+
+@pytest.fixture
+def meet(monkeypatch):
+    """Hold a contest of ours against one peer; what either does is given."""
+
+    def held(ours=None, theirs=None, declared=(), absent="", raises=None, strayed=""):
+        clock, held_on = FakeClock(), Ground()
+        held_on.strayed = strayed
+        subject = SimpleNamespace(
+            label="peer (1.0)", absent=lambda: absent, refuses=lambda case: "", conventions=frozenset(declared)
+        )
+
+        def their_side(*given):
+            if raises:
+                raise raises
+            return Side(held_on, clock, **{"us": 400.0, **(theirs or {})})
+
+        monkeypatch.setattr(arena, "Ours", lambda place: Side(held_on, clock, **(ours or {})))
+        monkeypatch.setattr(arena, "Theirs", their_side)
+        monkeypatch.setattr(arena.subjects, "load", lambda name: subject)
+        monkeypatch.setattr(arena, "bytes_moved", lambda *given: 42_000_000)
+        monkeypatch.setattr(
+            arena.sampling, "take",
+            lambda clock, sides, rounds, order: {n: Samples([s.us / 2] * rounds, [1980.0]) for n, s in sides.items()},
+        )  # fmt: skip
+        grounds = SimpleNamespace(prepare=lambda case: held_on)
+        met = Arena(grounds, clock).meet(Contest(CASE, ("peer",)))
+        return {outcome.side: outcome for outcome in met.outcomes}, met
+
+    return held
+
+
+def test_both_sides_are_judged_and_timed_eagerly_and_as_graphs(meet):
+    found, _ = meet()
+    assert [outcome.verdict for outcome in found.values()] == [Verdict.PASS, Verdict.PASS]
+    assert found[OURS].us == {"eager": pytest.approx(100), "graph": 50}
+    assert found["peer"].us == {"eager": pytest.approx(400), "graph": 200}
+    assert len(found["peer"].samples["eager"]) == arena.ROUNDS
+
+
+def flipped(value):
+    value[0, 0] ^= 0x88
+    return value
+
+
+def one_more(value):
+    value[0, 0] ^= 1
+    return value
+
+
+def test_a_declared_convention_is_told_and_an_undeclared_one_is_a_mismatch(meet):
+    def negative_zero(value):
+        codes = conventions.nvfp4.unpack(value)
+        codes[(codes & 7) == 0] ^= 8
+        return conventions.nvfp4.pack(codes)
+
+    found, _ = meet(theirs={"change": {"rowwise_data": negative_zero}}, declared=conventions.Convention)
+    assert found["peer"].verdict == Verdict.CONVENTION
+    assert found["peer"].says[0].startswith("sign of zero: ")
+    found, _ = meet(theirs={"change": {"rowwise_data": negative_zero}})
+    assert found["peer"].verdict == Verdict.MISMATCH and found["peer"].says[0].startswith("rowwise_data: ")
+
+
+def test_wrong_bytes_are_timed_and_named(meet):
+    found, _ = meet(theirs={"change": {"rowwise_data": one_more}}, declared=conventions.Convention)
+    assert (found["peer"].verdict, found["peer"].says) == (Verdict.MISMATCH, ("rowwise_data: 1 bytes",))
+    assert found["peer"].us
+
+
+def test_who_writes_nothing_is_not_fast(meet):
+    found, _ = meet(theirs={"change": {"rowwise_data": lambda value: None}})
+    assert (found["peer"].verdict, found["peer"].us) == (Verdict.UNWRITTEN, {})
+
+
+def test_who_writes_nothing_in_a_graph_is_found_after_it_was_timed(meet):
+    found, _ = meet(theirs={"later": {"rowwise_data": lambda value: None}})
+    assert found["peer"].verdict == Verdict.UNWRITTEN
+    found, _ = meet(theirs={"later": {"rowwise_data": flipped}})
+    assert found["peer"].verdict == Verdict.NONDETERMINISTIC
+
+
+def test_what_is_beside_the_outputs_is_nobody_s(meet):
+    found, _ = meet(strayed="output 'rowwise_data': 4 bytes after it were written")
+    assert found["peer"].verdict == Verdict.OUT_OF_BOUNDS and not found["peer"].us
+
+
+def test_who_is_not_installed_is_excluded_with_the_line(meet):
+    found, _ = meet(absent="subject peer is not installed; `pip install peer`")
+    assert found["peer"].verdict == Verdict.EXCLUDED and "pip install peer" in found["peer"].says[0]
+    assert found[OURS].us
+
+
+def test_an_error_of_theirs_costs_them_the_contest_alone(meet):
+    found, _ = meet(raises=ValueError("no\nkernel image"))
+    assert (found["peer"].verdict, found["peer"].says) == (Verdict.LAUNCH_ERROR, ("ValueError: no kernel image",))
+    assert found[OURS].verdict == Verdict.PASS
+
+
+def test_who_cannot_be_captured_has_an_eager_time(meet):
+    found, _ = meet(theirs={"capturable": False})
+    assert found["peer"].us.keys() == {"eager"}
+    assert found["peer"].no_graph == "RuntimeError: operation not permitted when stream is capturing"
+
+
+# Told
+
+
+def test_a_record_and_the_table_have_both_sides_and_their_ratio(meet):
+    _, met = meet(theirs={"change": {"rowwise_data": one_more}})
+    mine, theirs = found = tables.records(met, 4200.0)
+    assert mine["side"] == OURS and mine["times_as_long"] == {"eager": 1.0, "graph": 1.0}
+    assert theirs["times_as_long"] == {"eager": pytest.approx(4), "graph": 4.0}
+    assert theirs["percent"]["graph"] == pytest.approx(5.0)
+    (row,) = tables.frame(found).to_dict("records")
+    assert row["graph us"] == "50.00" and row["graph peer us"] == "200.0" and row["graph x"] == "4.00"
+    assert row["theirs"] == "MISMATCH; rowwise_data: 1 bytes"
+    text = tables.page(HEADER | {"peers": ["peer (1.0)"]}, found)
+    assert "| per_tensor outputs=rowwise,stage=encode | 48x80 | peer |" in text
+    assert "FlashInfer" in text and "4,200 GB/s at the end" in text
+
+
+def test_a_contest_that_was_not_begun_stands_in_the_table():
+    found = tables.failed(CASE.id, ["torchao"], "not begun within 5 s")
+    (row,) = tables.frame(found).to_dict("records")
+    assert row["theirs"] == "NOT_MEASURED; not begun within 5 s" and row["graph us"] == "-"
+
+
+# The command
+
+
+def run(*words):
+    return click.testing.CliRunner().invoke(command.command, list(words), standalone_mode=False)
+
+
+def test_the_list_needs_no_gpu():
+    found = run("--list", "--shape", "1024x2048")
+    assert found.output.splitlines()[0].endswith(", ".join(name for name in PEERS if name != COMPILED))
+
+
+def test_without_a_gpu_nothing_is_written(tmp_path, monkeypatch):
+    def absent():
+        raise DeviceUnavailable("no GPU")
+
+    monkeypatch.setattr("harness.device.cuda.CudaDevice", absent)
+    found = run("--out", str(tmp_path / "new"))
+    assert isinstance(found.exception, DeviceUnavailable) and not (tmp_path / "new").exists()
+
+
+@pytest.fixture
+def gpu(meet, monkeypatch):
+    """A command that finds a GPU on which every contest ends as `outcome` says."""
+    device = SimpleNamespace(identity=lambda: HEADER["machine"], release=lambda: None)
+    monkeypatch.setattr("harness.device.cuda.CudaDevice", lambda: device)
+    monkeypatch.setattr("harness.clock.clock_of", lambda device: FakeClock())
+    monkeypatch.setattr("harness.roofline.copy_gbps", lambda clock: 4200.0)
+    monkeypatch.setattr(ground, "Grounds", lambda *given: None)
+
+    def ends(outcome):
+        monkeypatch.setattr(arena.Arena, "meet", lambda self, contest: outcome(contest))
+
+    return ends
+
+
+def test_records_are_on_disk_with_header_and_closing_roofline(gpu, meet, tmp_path):
+    _, met = meet()
+    gpu(lambda contest: met)
+    found = run("--shape", "1024x2048", "--out", str(tmp_path))
+    assert found.return_value == Exit.CLEAN, found.output
+    header, *records, end = map(json.loads, (tmp_path / "peers.jsonl").read_text().splitlines())
+    assert header["roofline"][0]["point"] == "start" and end["end"]["point"] == "end"
+    assert len(records) == 2 * len(contests.SWEPT)
+    assert "4.00x ours" in found.output
+    assert (tmp_path / "peers.md").read_text().startswith("# Our kernels beside public ones")
+    assert isinstance(run("--out", str(tmp_path)).exception, UsageError)
+
+
+def test_a_wrong_byte_of_ours_is_the_only_thing_that_is_red(gpu, meet, tmp_path):
+    _, right = meet(theirs={"change": {"rowwise_data": one_more}})
+    _, wrong = meet(ours={"change": {"rowwise_data": one_more}})
+    gpu(lambda contest: right)
+    assert run("--shape", "1024x2048", "--out", str(tmp_path / "theirs")).return_value == Exit.CLEAN
+    gpu(lambda contest: wrong)
+    assert run("--shape", "1024x2048", "--out", str(tmp_path / "ours")).return_value == Exit.BYTES_DIFFER
+
+
+def test_an_error_of_ours_costs_one_contest_and_time_that_is_up_the_rest(gpu, meet, tmp_path):
+    def refuse(contest):
+        raise LaunchError("no memory")
+
+    gpu(refuse)
+    found = run("--shape", "1024x2048", "--out", str(tmp_path / "error"))
+    assert found.return_value == Exit.NO_DEVICE and "no memory" in found.output
+    found = run("--seconds", "-1", "--out", str(tmp_path / "late"))
+    assert "not begun within -1 s" in (tmp_path / "late" / "peers.md").read_text()

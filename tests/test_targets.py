@@ -1,0 +1,101 @@
+"""The figures to reach: the table itself, what is wrong in one, and what a run says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from timed_runs import HEADER, record
+
+from harness.commands import roofline
+from harness.errors import Exit, SuiteError, UsageError
+from harness.report import write_jsonl
+from harness.runner.journal import FILE
+from harness.suite import find_case
+from harness.targets.lines import Line, Targets, load, reached
+
+AMAX = "per_tensor/stage=amax/32768x8192/normal/graph"
+SMALL = "per_tensor/default/1024x2048/normal/graph"
+FLOORS = {"floors_us": {"two kernels": 4.0}}
+
+
+def targets(**changes: object) -> Targets:
+    amax = Line(kernel="amax", cases=("per_tensor/stage=amax/*",), percent=95, limit="bytes")
+    small = Line(kernel="small", cases=("per_tensor/default/1024x2048",), launches=1.5)
+    return Targets(gpu="NVIDIA H200", shape="32768x8192", lines=(amax, small)).model_copy(update=changes)
+
+
+def test_every_case_of_the_table_can_be_run():
+    table = load()
+    for line in table.lines:
+        for case_id in table.case_ids(line):
+            assert find_case(case_id).id == case_id
+
+
+@pytest.mark.parametrize(("percent", "us", "holds"), [(95.0, 6.0, True), (94.9, 6.0, False), (96.0, 6.01, False)])
+def test_a_line_holds_from_its_figure_on(percent: float, us: float, holds: bool):
+    records = [record(AMAX, roofline_percent=percent), record(SMALL, us, noise=0.0)]
+    found = list(reached(targets(), HEADER | FLOORS, records))
+    assert all(one.holds for one in found) is holds
+
+
+def test_what_falls_short_says_by_how_much_and_of_what():
+    records = [record(AMAX, roofline_percent=90.5), record(SMALL, 8.0, noise=0.0)]
+    amax, small = reached(targets(), HEADER | FLOORS, records)
+    assert (amax.demanded, amax.found, amax.verdict) == ("95 %", "90.5 %", "short by 4.5 points: bytes")
+    assert (small.demanded, small.found, small.verdict) == ("1.5 x two kernels", "2.00 x two kernels", "over by 0.50")
+
+
+def test_a_case_without_a_time_never_holds():
+    amax, small = reached(targets(), HEADER | FLOORS, [{**record(AMAX), "times": None, "reason": "no memory"}])
+    assert not amax.holds and amax.found == "no time: PASS no memory"
+    assert not small.holds and small.found == "no time: it was not run"
+
+
+def test_a_run_without_that_floor_is_refused():
+    with pytest.raises(UsageError, match="no floor of 'two kernels'"):
+        list(reached(targets(), HEADER, []))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("gpu: g\nshape: s\nlines:\n  - kernel: k\n    cases: [c]\n", "lines.yaml:4.*one of percent and launches"),
+        ("gpu: g\nshape: s\nlines:\n  - {kernel: k, cases: [c], percent: 1, launches: 1}\n", "one of percent"),
+        ("gpu: g\nshape: s\nlines:\n  - kernel: k\n    cases: [c]\n    percent: -3\n", "lines.yaml:6: lines.0.percent"),
+        ("gpu: g\nshape: s\n", "lines: field required"),
+        ("lines: [", "not valid YAML"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, text: str, sentence: str):
+    (tmp_path / "lines.yaml").write_text(text)
+    with pytest.raises(SuiteError, match=sentence):
+        load(tmp_path / "lines.yaml")
+
+
+class TestCommand:
+    def run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, percent: float) -> tuple[int, str]:
+        monkeypatch.setattr(roofline, "RUNS", tmp_path)
+        monkeypatch.setattr(roofline, "load", targets)
+        folder = tmp_path / "run"
+        write_jsonl(folder / FILE, {}, [record(AMAX, roofline_percent=percent), record(SMALL, 6.0, noise=0.0)])
+        (folder / "bench_header.json").write_text(__import__("json").dumps(HEADER | FLOORS))
+        result = CliRunner().invoke(
+            roofline.command, ["--newest", "--into", str(tmp_path / "table.md")], standalone_mode=False
+        )
+        return result.return_value, (tmp_path / "table.md").read_text()
+
+    def test_the_table_is_written_and_the_exit_code_says_whether_all_holds(self, monkeypatch, tmp_path):
+        code, text = self.run(monkeypatch, tmp_path, 96.0)
+        assert code == Exit.CLEAN
+        assert "2 of 2 cases reach theirs" in text
+
+    def test_a_missed_figure_is_an_exit_code(self, monkeypatch, tmp_path):
+        code, text = self.run(monkeypatch, tmp_path, 60.0)
+        assert code == Exit.SLOWER
+        assert "short by 35.0 points: bytes" in text
+
+    def test_newest_and_a_folder_exclude_each_other(self):
+        result = CliRunner().invoke(roofline.command, ["--newest", "--run-dir", "x"], standalone_mode=False)
+        assert isinstance(result.exception, UsageError)
