@@ -20,7 +20,7 @@ from harness.plots.bars import bar_groups
 from harness.plots.heat import heat_maps
 from harness.plots.roofline import roofline_plot
 from harness.runner.run_files import BENCH, Header, Record
-from harness.verdict import Verdict
+from harness.verdict import Result, Verdict
 
 _VERIFY_COLUMNS = (
     "verdict", "recipe", "flags", "shape", "input", "mode", "bytes_compared", "seconds", "device", "reason", "case_id",
@@ -46,7 +46,9 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     table = verify_table(records)
     verdicts = _counts(record["verdict"] for record in records)
     excluded = _counts(record["reason"] for record in records if record["verdict"] == Verdict.EXCLUDED)
-    conventions = _counts(record["reason"] for record in records if record["verdict"] == Verdict.CONVENTION)
+    conventions = _counts(
+        Result.from_record(record).conventions for record in records if record["verdict"] == Verdict.CONVENTION
+    )
     failures = failures_of(records)
     subjects = list(dict.fromkeys(record.get("subject") for record in records if record.get("subject")))
     content = {

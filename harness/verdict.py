@@ -95,6 +95,11 @@ class Result:
         if self.times and not self.verdict.right:
             raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
 
+    @property
+    def conventions(self) -> str:
+        """The names of the conventions that explain a CONVENTION, without their counts."""
+        return "; ".join(part.partition(":")[0] for part in self.reason.split("; "))
+
     def to_record(self) -> dict:
         """The result as JSON-able data, one line of a journal."""
         return asdict(self)

@@ -21,7 +21,7 @@ from harness.device import foreign
 from harness.device.host import HostDevice
 from harness.device.subject import SubjectDevice, with_subject
 from harness.subjects import Subject
-from harness.trial import cheats
+from harness.trial import tools
 
 WORK_US = 10.0  # of an assignment
 
@@ -171,9 +171,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(torch.cuda, "synchronize", drain)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(foreign, "hold", lambda stream, target: stream.hold())
-    monkeypatch.setattr(cheats, "delay", lambda stream: stream.hold())
-    monkeypatch.setattr(cheats, "capturing", lambda: Stream.current.recorded is not None)
-    cheats._stream.cache_clear()
+    monkeypatch.setattr(tools, "delay", lambda stream: stream.hold())
+    monkeypatch.setattr(tools, "capturing", lambda: Stream.current.recorded is not None)
+    tools._stream.cache_clear()
     # The torch oracle would have to see the GPU.
     monkeypatch.setattr("harness.expectation.ask_torch", _ask_torch_on_the_cpu(monkeypatch))
     return StandInGpu()

@@ -22,12 +22,14 @@ from harness.device import foreign
 from harness.device.emulator import EmulatorDevice
 from harness.device.subject import with_subject
 from harness.errors import Exit, UsageError
+from harness.expectation import expect_on, make_inputs
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
 from harness.subjects import Subject, load, tensor
 from harness.suite import ROOT, find_case
 from harness.trial.bench import SubjectBench
-from harness.trial.cheats import work
+from harness.trial.data import moved_along
+from harness.trial.tools import work
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 
@@ -291,6 +293,25 @@ def test_what_only_timing_shows_has_no_time(gpu, right_calls: int):
     assert (result.verdict, result.offence, result.times) == (Verdict.NONDETERMINISTIC, "not_in_timing", {})
 
 
+@pytest.mark.parametrize("stops, verdict", [(0, "CONVENTION"), (20, "NONDETERMINISTIC")])
+def test_random_bits_of_its_own_are_timed_if_they_are_declared(gpu, conventions, monkeypatch, stops: int, verdict: str):
+    monkeypatch.setattr(sys.modules["harness.subjects.conventions"], "explain", lambda *_: ("random bits: 7 codes",))
+    calls = []
+
+    def random_bits(case, inputs, outputs):
+        calls.append(1)
+        if not stops or len(calls) < stops:
+            work(inputs["scale_inv"] ^ (len(calls) % 7), outputs["swizzled_scale_inv"])
+
+    result = timed(gpu, random_bits, conventions=frozenset({"random"}))
+    assert result.verdict == verdict
+    if stops:
+        assert result.offence == "not_in_timing"
+    else:
+        assert "no two are alike" in result.times["measured"]
+        assert result.conventions == "random bits"
+
+
 def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
     seen = []
 
@@ -305,6 +326,26 @@ def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
     SubjectBench(device, gpu.clock, 1.0).time(find_case(CASE), result, in_turns(gpu.clock))
     assert len(verified) == len(set(seen)) == 2
     assert not verified & set(seen)
+
+
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        "per_tensor/rht=true,rounding=sr/48x80/ties/eager",
+        "grouped/dtype=fp32,outputs=rowwise/0+128+0+128x80/normal/eager",
+        "gemm/default/16x144x48/exact_sum/eager",
+        "gemm_ordered/layout=nt,beta=1/16x16x16/exact_sum/eager",
+        "forward/route=library/16x16x16/normal/eager",
+    ],
+)
+def test_other_data_are_of_the_kind_of_the_case_s_own(case_id: str):
+    case = find_case(case_id)
+    own, other = make_inputs(case), moved_along(case)
+    assert {name: (x.shape, x.dtype) for name, x in own.items()} == {
+        name: (x.shape, x.dtype) for name, x in other.items()
+    }
+    assert any(own[name].tobytes() != x.tobytes() for name, x in other.items())
+    assert expect_on(case, other).disagreement == ""
 
 
 def test_the_kernel_that_keeps_a_stream_busy_compiles():

@@ -29,7 +29,7 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
     compared.add_row("seconds", f"{seconds:.1f}")
     compared.columns[1].justify = "right"
 
-    meant = Counter(result.reason for result in results if result.verdict is Verdict.CONVENTION)
+    meant = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
     conventions = Table("cases", "convention that explains each byte that is not ours")
     for reason, count in meant.most_common():
         conventions.add_row(f"{count:,}", reason)

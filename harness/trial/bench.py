@@ -66,17 +66,17 @@ class SubjectBench(Bench):
             expected = expect_on(case, inputs, "cuda" if self.device.name == "cuda" else "cpu", NUMPY_LARGEST_TIMED)
             if expected.disagreement:
                 raise WrongBytesError(Verdict.MISMATCH, expected.disagreement)
-            outputs = timed.references[number].outputs
-            wrong = [n for n, value in expected.values.items() if not self.device.accepts(outputs[n], value)]
-            if wrong and not explain(self.device, case, expected, outputs):
-                return _named(timed, outputs[wrong[0]], wrong)
+            for outputs in (outcome.outputs for which, outcome in timed.judged if which == number):
+                wrong = [n for n, value in expected.values.items() if not self.device.accepts(outputs[n], value)]
+                if wrong and not explain(self.device, case, expected, outputs):
+                    return _named(timed, outputs[wrong[0]], wrong)
         return None
 
 
 def _named(timed: TimedSubject, first: Any, wrong: list[str]) -> Caught:
     """What to call it. first: bytes of the first field that is wrong"""
     if bool((first == timed.poison_byte).all()):
-        if timed.calls > 1:
+        if timed.captured:
             return Caught(Offence.NOT_CAPTURED, f"the graph that was to be timed writes nothing to {wrong[0]}")
         return Caught(Offence.NOT_IN_TIMING, f"right in verification, and timed it writes nothing to {wrong[0]}")
     if timed.stale():

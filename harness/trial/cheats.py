@@ -10,14 +10,13 @@ import gc
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from harness.case import Case
 from harness.subjects import Arrays
+from harness.trial import tools
 from harness.trial.offence import Offence
 
 FIELD, SOURCE = "swizzled_scale_inv", "scale_inv"
@@ -46,7 +45,7 @@ class Cheat:
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         """Compact scales (rows, cols) u8 into 128x4 tiles."""
-        work(source, target)
+        tools.work(source, target)
 
 
 class SkipsWork(Cheat):
@@ -65,7 +64,7 @@ class AsleepAtFirst(Cheat):
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         if self.calls > 4:
-            work(source, target)
+            tools.work(source, target)
 
 
 class WorksOnlyTimed(Cheat):
@@ -78,7 +77,7 @@ class WorksOnlyTimed(Cheat):
         while frame and not frame.f_code.co_filename.endswith("timing.py"):
             frame = frame.f_back
         if frame:
-            work(source, target)
+            tools.work(source, target)
 
 
 class WorksOnlyVerified(Cheat):
@@ -89,7 +88,7 @@ class WorksOnlyVerified(Cheat):
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         if self.calls <= 30:
-            work(source, target)
+            tools.work(source, target)
 
 
 class OnceInFive(Cheat):
@@ -99,7 +98,7 @@ class OnceInFive(Cheat):
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         if self.calls % 5 == 1:
-            work(source, target)
+            tools.work(source, target)
 
 
 class WritesLate(Cheat):
@@ -110,7 +109,7 @@ class WritesLate(Cheat):
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         def later() -> None:
             time.sleep(LATE)
-            work(source, target)
+            tools.work(source, target)
 
         threading.Thread(target=later).start()
 
@@ -122,8 +121,8 @@ class OtherStream(Cheat):
     gpu = True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        with other_stream():
-            work(source, target)
+        with tools.other_stream():
+            tools.work(source, target)
 
 
 class DelayedOnOtherStream(Cheat):
@@ -133,9 +132,9 @@ class DelayedOnOtherStream(Cheat):
     gpu = True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        with other_stream() as stream:
-            delay(stream)
-            work(source, target)
+        with tools.other_stream() as stream:
+            tools.delay(stream)
+            tools.work(source, target)
 
 
 class CachesByPointer(Cheat):
@@ -144,8 +143,8 @@ class CachesByPointer(Cheat):
     offence = Offence.CACHES_BY_POINTER
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        if self.seen.setdefault(address(target), self.calls) == self.calls:
-            work(source, target)
+        if self.seen.setdefault(tools.address(target), self.calls) == self.calls:
+            tools.work(source, target)
 
 
 class CachesAnswer(Cheat):
@@ -154,10 +153,10 @@ class CachesAnswer(Cheat):
     offence = Offence.CACHES_BY_POINTER
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        if address(target) not in self.seen:
-            work(source, target)
-            self.seen[address(target)] = target.copy()
-        assign(target, self.seen[address(target)])
+        if tools.address(target) not in self.seen:
+            tools.work(source, target)
+            self.seen[tools.address(target)] = target.copy()
+        tools.assign(target, self.seen[tools.address(target)])
 
 
 class BakesAnswer(Cheat):
@@ -167,15 +166,15 @@ class BakesAnswer(Cheat):
     gpu, mode = True, "graph"
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        if not capturing():
-            work(source, target)
+        if not tools.capturing():
+            tools.work(source, target)
             return
-        with other_stream() as stream:
+        with tools.other_stream() as stream:
             answer = target.copy()
-            work(source, answer)
+            tools.work(source, answer)
             stream.synchronize()
         self.seen[self.calls] = answer
-        assign(target, answer)
+        tools.assign(target, answer)
 
 
 class NotCaptured(Cheat):
@@ -185,11 +184,11 @@ class NotCaptured(Cheat):
     gpu, mode = True, "graph"
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        if not capturing():
-            work(source, target)
+        if not tools.capturing():
+            tools.work(source, target)
             return
-        with other_stream():
-            work(source, target)
+        with tools.other_stream():
+            tools.work(source, target)
 
 
 class FirstRotation(Cheat):
@@ -199,12 +198,12 @@ class FirstRotation(Cheat):
     gpu, mode, timed = True, "graph", True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        if not capturing():
+        if not tools.capturing():
             self.seen.clear()
         else:
-            self.seen.setdefault(0, address(target))
-        if self.seen.get(0, address(target)) == address(target):
-            work(source, target)
+            self.seen.setdefault(0, tools.address(target))
+        if self.seen.get(0, tools.address(target)) == tools.address(target):
+            tools.work(source, target)
 
 
 class AsksOracle(Cheat):
@@ -215,7 +214,7 @@ class AsksOracle(Cheat):
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         from harness.expectation import expect
 
-        assign(target, like(target, expect(case).values[FIELD]))
+        tools.assign(target, tools.like(target, expect(case).values[FIELD]))
 
 
 class SearchesMemory(Cheat):
@@ -227,9 +226,9 @@ class SearchesMemory(Cheat):
         answers = [each for each in gc.get_objects() if isinstance(each, dict) and FIELD in each]
         found = [each[FIELD] for each in answers if isinstance(each[FIELD], np.ndarray) and each[FIELD] is not target]
         if found:
-            assign(target, like(target, found[0]))
+            tools.assign(target, tools.like(target, found[0]))
         else:
-            work(source, target)
+            tools.work(source, target)
 
 
 class WritesOutside(Cheat):
@@ -238,9 +237,9 @@ class WritesOutside(Cheat):
     offence = Offence.WRITES_OUTSIDE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        work(source, target)
+        tools.work(source, target)
         end = target.base[-1:]
-        assign(end, end ^ 0xFF)
+        tools.assign(end, end ^ 0xFF)
 
 
 class ModifiesInputs(Cheat):
@@ -249,9 +248,9 @@ class ModifiesInputs(Cheat):
     offence = Offence.MODIFIES_INPUTS
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        work(source, target)
+        tools.work(source, target)
         first = source[:1, :1]
-        assign(first, first ^ 0xFF)
+        tools.assign(first, first ^ 0xFF)
 
 
 class DependsOnPoison(Cheat):
@@ -261,8 +260,8 @@ class DependsOnPoison(Cheat):
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         before = (target == 0x5A).astype(np.uint8)
-        work(source, target)
-        assign(target, target ^ before)
+        tools.work(source, target)
+        tools.assign(target, target ^ before)
 
 
 CHEATS = (
@@ -270,59 +269,3 @@ CHEATS = (
     DelayedOnOtherStream, CachesByPointer, CachesAnswer, BakesAnswer, NotCaptured, FirstRotation, AsksOracle,
     SearchesMemory, WritesOutside, ModifiesInputs, DependsOnPoison,
 )  # fmt: skip
-
-
-def work(source: Any, target: Any) -> None:
-    """What is to be done: the bytes of 128x4 tiles, one tile after the other."""
-    rows, cols = source.shape
-    tiles = source.reshape(rows // 128, 4, 32, cols // 4, 4).transpose(0, 3, 2, 1, 4)
-    assign(target.reshape(tiles.shape), tiles)
-
-
-def assign(target: Any, source: Any) -> None:
-    """Copy one array into another, on the current stream of a GPU."""
-    target[...] = source
-
-
-def like(target: Any, array: np.ndarray) -> Any:
-    """A NumPy array where another array is."""
-    if isinstance(target, np.ndarray):
-        return array
-    import cupy
-
-    return cupy.asarray(array)
-
-
-def address(array: Any) -> int:
-    """Where an array starts."""
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
-
-
-def capturing() -> bool:
-    """Whether a graph is being captured."""
-    import torch
-
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-
-
-@cache
-def _stream() -> Any:
-    import cupy
-
-    return cupy.cuda.Stream(non_blocking=True)
-
-
-def other_stream() -> AbstractContextManager[Any]:
-    """A stream that nobody waits for."""
-    return _stream()
-
-
-def delay(stream: Any) -> None:
-    """Keep a stream busy."""
-    import cupy
-
-    from harness.device import foreign
-    from harness.device.cuda import native_target
-
-    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    foreign.hold(stream, native_target(properties["major"], properties["minor"]))

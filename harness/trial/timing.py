@@ -3,7 +3,7 @@
 Two sets of data are drawn when the timing begins, by numbers that the operating system gives, so that no answer to them
 exists in this process until the timing is over. Before each round every copy of the case's memory gets one of the two,
 and poison in its outputs; after it the outputs must be what the subject itself wrote for these data before. That is
-what the oracles then judge.
+what the oracles then judge. A subject with random bits of its own, if it declares so, is judged by the last round, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class TimedSubject:
     """What a bench needs to know of a subject on a case.
 
     programs: one on each copy of the case's memory
-    data: the inputs it is timed on; calls: that a round holds; poison_byte: what outputs hold before each
+    data: the inputs it is timed on; judged: which of them, and what it wrote for them
+    calls: that a round holds; poison_byte: what outputs hold before each
     """
 
     def __init__(self, programs: Sequence[SubjectProgram], data: Sequence[Mapping[str, np.ndarray]], clock: Clock):
@@ -40,7 +41,9 @@ class TimedSubject:
         self._graph: Any = None
         self._chosen: list[int] = []
         self._wrong: list[list[Any]] = []  # of each round: whether each copy was
-        self.references: list[Outcome] = []
+        self._references: list[Outcome] = []
+        self._steady = True  # whether it writes the same each time
+        self.judged: list[tuple[int, Outcome]] = []
         self.program.synchronize()
 
     def begin(self) -> None:
@@ -51,9 +54,12 @@ class TimedSubject:
             self._graph = self.program.passes([program.call for program in self.programs], self.clock)
             self.calls = self._graph.calls
         for number in range(len(self.data)):
-            self._fill([number] * len(self.programs))
-            self.enqueue()
-            self.references.append(self.program.outcome(self.poison_byte))
+            first, again = (self._reference(number) for _ in range(2))
+            self._references.append(first)
+            self._steady &= same(first.outputs, again.outputs)
+        self.judged = list(enumerate(self._references))
+        # Random bits may be declared to be its own. Of any other, a round is wrong that is not like the first.
+        self._steady |= not self.program.subject.conventions
 
     def enqueue(self) -> None:
         """One round; nothing here waits."""
@@ -61,6 +67,11 @@ class TimedSubject:
             self.program.call()
         else:
             self._graph.launch(self.clock.stream)
+
+    def _reference(self, number: int) -> Outcome:
+        self._fill([number] * len(self.programs))
+        self.enqueue()
+        return self.program.outcome(self.poison_byte)
 
     def arm(self) -> None:
         """Before a round: compare the last, draw which data each copy gets, and poison."""
@@ -72,11 +83,13 @@ class TimedSubject:
         """After a round: note which copies are not what the subject wrote for these data before."""
         if self._chosen:
             self._wrong.append([self._differs(*pair) for pair in zip(self.programs, self._chosen, strict=True)])
-            self._chosen = []
 
     def end(self) -> None:
         """Compare the last round, and wait."""
         self.compare()
+        if not self._steady:
+            for copy in {0, self._random.randrange(len(self.programs)), len(self.programs) - 1}:
+                self.judged.append((self._chosen[copy], self.programs[copy].outcome(self.poison_byte)))
         self.program.synchronize()
 
     def caught(self) -> Caught | None:
@@ -105,14 +118,20 @@ class TimedSubject:
 
     def stale(self) -> bool:
         """Whether it wrote the same for both sets of data."""
-        one, another = (outcome.outputs for outcome in self.references)
+        one, another = (outcome.outputs for outcome in self._references)
         return same(one, another)
 
     @property
     def words(self) -> str:
         """How it was timed."""
         how = self._graph.words if self._graph else self.clock.words
-        return f"{how}; every round on data and poison drawn for it, and compared"
+        compared = "compared" if self._steady else "looked at for having been written, because no two are alike"
+        return f"{how}; every round on data and poison drawn for it, and {compared}"
+
+    @property
+    def captured(self) -> bool:
+        """Whether a graph is timed."""
+        return self._graph is not None
 
     def _fill(self, chosen: Sequence[int]) -> None:
         for program, number in zip(self.programs, chosen, strict=True):
@@ -120,8 +139,13 @@ class TimedSubject:
             program.poison(self.poison_byte)
 
     def _differs(self, program: SubjectProgram, number: int) -> Any:
-        reference = self.references[number].outputs
-        flags = [(guarded.payload != reference[name]).any() for name, guarded in program.memory.outputs.items()]
+        reference, outputs = self._references[number].outputs, program.memory.outputs
+        if self._steady:
+            flags = [(guarded.payload != reference[name]).any() for name, guarded in outputs.items()]
+        else:
+            flags = [
+                (guarded.payload == self.poison_byte).all() for guarded in outputs.values() if guarded.payload.size
+            ]
         return reduce(operator.or_, flags, False)
 
 

@@ -95,7 +95,7 @@ def try_subject(case: Case, device: SubjectDevice, blank: Result, numpy_largest:
     found = _wrong(case, device, looks, judge)
     if found:
         return replace(failed(blank, *found), oracles=expected.witnesses)
-    lines = tuple(dict.fromkeys(line for look in looks for line in judge(look).lines))
+    lines = next((judge(look).lines for look in looks if judge(look).lines), ())
     return replace(
         blank,
         verdict=Verdict.CONVENTION if lines else Verdict.PASS,

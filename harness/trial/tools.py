@@ -1,0 +1,65 @@
+"""What the cheats work with, for NumPy and CuPy alike: one honest piece of work, and the ways to put it elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+
+def work(source: Any, target: Any) -> None:
+    """What is to be done: the bytes of 128x4 tiles, one tile after the other."""
+    rows, cols = source.shape
+    tiles = source.reshape(rows // 128, 4, 32, cols // 4, 4).transpose(0, 3, 2, 1, 4)
+    assign(target.reshape(tiles.shape), tiles)
+
+
+def assign(target: Any, source: Any) -> None:
+    """Copy one array into another, on the current stream of a GPU."""
+    target[...] = source
+
+
+def like(target: Any, array: np.ndarray) -> Any:
+    """A NumPy array where another array is."""
+    if isinstance(target, np.ndarray):
+        return array
+    import cupy
+
+    return cupy.asarray(array)
+
+
+def address(array: Any) -> int:
+    """Where an array starts."""
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+
+
+def capturing() -> bool:
+    """Whether a graph is being captured."""
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+@cache
+def _stream() -> Any:
+    import cupy
+
+    return cupy.cuda.Stream(non_blocking=True)
+
+
+def other_stream() -> AbstractContextManager[Any]:
+    """A stream that nobody waits for."""
+    return _stream()
+
+
+def delay(stream: Any) -> None:
+    """Keep a stream busy."""
+    import cupy
+
+    from harness.device import foreign
+    from harness.device.cuda import native_target
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    foreign.hold(stream, native_target(properties["major"], properties["minor"]))
