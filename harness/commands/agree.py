@@ -1,0 +1,49 @@
+"""`harness agree`"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from harness.agreement import agree, page, table
+from harness.digest import EXACT
+from harness.errors import Exit, UsageError
+from harness.runner.run_files import Header, read_header, read_run, shown
+from harness.tables import show
+
+
+@click.command()
+@click.argument("emulated", metavar="EMULATOR_RUN", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("on_gpu", metavar="CUDA_RUN", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="write the page, too")
+def command(emulated: Path, on_gpu: Path, out: Path | None) -> int:
+    """Compare what a run on the emulator and one on a GPU wrote, by the digests in their journals.
+
+    Exits with 1 if a byte differs that is demanded, or a case failed; 4 if the runs have no case in common.
+    """
+    headers = [_header(run, device) for run, device in ((emulated, "emulator"), (on_gpu, "cuda"))]
+    found = agree(read_run(emulated).records, read_run(on_gpu).records)
+    show(table(found), "digests of what was written, emulator against GPU")
+    wrong = found.differing(EXACT)
+    for line in (*(f"differs: {case_id} on {target}" for case_id, target, _ in wrong), *found.failed):
+        click.echo(line)
+    if out:
+        gpu = headers[1]["device"]["gpu"].lower().removeprefix("nvidia ").replace(" ", "-")
+        path = out / f"emulator_vs_{gpu}.md"
+        out.mkdir(parents=True, exist_ok=True)
+        words = ["harness", "agree", str(emulated), str(on_gpu), "--out", str(out)]
+        path.write_text(page(shlex.join(words), headers, found), encoding="utf-8")
+        click.echo(shown(path))
+    if wrong or found.failed:
+        return Exit.BYTES_DIFFER
+    return Exit.CLEAN if found.both else Exit.NO_DEVICE
+
+
+def _header(run: Path, device: str) -> Header:
+    header = read_header(run)
+    found = header.get("device", {}).get("device", "unknown")
+    if found != device:
+        raise UsageError(f"{run} is a run on device {found!r}; the runs are named emulator first, then cuda")
+    return header
