@@ -109,7 +109,6 @@ def _share(counts: Mapping[str, int], kind: str) -> str:
 def page(command: str, headers: Sequence[Header], found: Agreement) -> str:
     """The comparison in Markdown. headers: the first lines of the two journals, the emulator's first"""
     emulator, gpu = (header["device"] for header in headers)
-    sources = {header["sources"][:16] for header in headers}
     exact = [each for each in found.equal if each[2] == EXACT]
     differing, bounded = found.differing(EXACT), found.differing(BOUNDED)
     text = [
@@ -117,7 +116,7 @@ def page(command: str, headers: Sequence[Header], found: Agreement) -> str:
         f"Made by `{command}` from two runs that never met: PTX for sm_90a and sm_100a on the emulator (NVRTC "
         f"{emulator['nvrtc']}), machine code on one {gpu['gpu']} (NVRTC {gpu['nvrtc']}, driver {gpu['driver']}). "
         "Each journal holds a digest (SHA-256, 128 bits) of what every case wrote, padding included; equal digests are "
-        f"equal bytes. Sources: {' and '.join(sorted(sources))}{', which are not the same' if len(sources) > 1 else ''}.",
+        f"equal bytes. {_sources(headers)}",
         f"Of {len(exact) + len(differing)} comparisons of fields whose every byte is demanded, {len(exact)} are equal. "
         "A comparison is of a case on the GPU with one of the emulator's two targets; a graph is held against the "
         "emulator's eager launches. Bounded are the products that any order of the sum may give: the matrix unit adds "
@@ -136,6 +135,11 @@ def page(command: str, headers: Sequence[Header], found: Agreement) -> str:
         if lines:
             text += [f"## {title}", "\n".join(f"- {markdown_code(line)}" for line in lines)]
     return "\n\n".join(text) + "\n"
+
+
+def _sources(headers: Sequence[Header]) -> str:
+    emulator, gpu = (header["sources"][:16] for header in headers)
+    return f"Both are of sources {gpu}." if emulator == gpu else f"The sources are not the same: {emulator}, {gpu}."
 
 
 def markdown_code(text: str) -> str:

@@ -10,7 +10,7 @@ import click
 from harness.agreement import agree, page, table
 from harness.digest import EXACT
 from harness.errors import Exit, UsageError
-from harness.runner.run_files import Header, read_header, read_run, shown
+from harness.runner.run_files import Header, gpu_folder, read_header, read_run, shown
 from harness.tables import show
 
 
@@ -30,8 +30,7 @@ def command(emulated: Path, on_gpu: Path, out: Path | None) -> int:
     for line in (*(f"differs: {case_id} on {target}" for case_id, target, _ in wrong), *found.failed):
         click.echo(line)
     if out:
-        gpu = headers[1]["device"]["gpu"].lower().removeprefix("nvidia ").replace(" ", "-")
-        path = out / f"emulator_vs_{gpu}.md"
+        path = out / f"emulator_vs_{gpu_folder(headers[1]['device']).removeprefix('nvidia-')}.md"
         out.mkdir(parents=True, exist_ok=True)
         words = ["harness", "agree", str(emulated), str(on_gpu), "--out", str(out)]
         path.write_text(page(shlex.join(words), headers, found), encoding="utf-8")
