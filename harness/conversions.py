@@ -23,7 +23,7 @@ from harness.report import markdown
 KINDS = ("to e2m1", "from e2m1", "to e4m3", "from e4m3")
 NEWEST, OLDER = "sm_100a", "sm_90a"
 
-_PTX = re.compile(r"^\s*(?:@!?%\w+\s+)?(?:\{\s*)?cvt\.[\w.]*?(e2m1|e4m3)(?:x\d)?(\.\w+)?\s", re.MULTILINE)
+_PTX = re.compile(r"(?:^|[;{}])\s*(?:@!?%\w+\s+)?cvt\.[\w.]*?(e2m1|e4m3)(?:x\d)?(\.\w+)?\s", re.MULTILINE)
 _SASS = re.compile(r"\bF2FP\.[\w.]*\b(E2M1|E4M3)\b[\w.]*\.(PACK|UNPACK)")
 
 
@@ -73,6 +73,13 @@ def unlike(counted: Iterable[Counted]) -> list[Counted]:
     return [each for each in counted if each.sass is not None and each.sass != each.ptx]
 
 
+def lacking(counted: Iterable[Counted]) -> list[Counted]:
+    """Those that narrow fewer or more values in machine code than in PTX; ptxas may drop a decoding nothing reads."""
+    return [
+        each for each in unlike(counted) if any(each.sass[kind] != each.ptx[kind] for kind in ("to e2m1", "to e4m3"))
+    ]
+
+
 def table(counted: Iterable[Counted]) -> pd.DataFrame:
     """A row for each family that converts at all: fewest and most of an instantiation on the newest architecture."""
     families: dict[str, list[Counted]] = {}
@@ -97,6 +104,10 @@ def _range(numbers: Sequence[int]) -> str:
     return str(least) if least == most else f"{least}-{most}"
 
 
+def _names(counted: Iterable[Counted]) -> str:
+    return ", ".join(sorted({each.family for each in counted})) or "none"
+
+
 def every(counted: Iterable[Counted]) -> pd.DataFrame:
     """A row for each instantiation of the newest architecture."""
     return pd.DataFrame(
@@ -119,10 +130,13 @@ def page(command: str, nvrtc: str, counted: Sequence[Counted]) -> str:
         f"{len(new)} instantiations, the fewest and the most of a kernel's; conversions.csv has every one. Each "
         "converts two values, and a loop counts once.",
         f"In machine code each is one `F2FP`: of {disassembled} instantiations that were disassembled, "
-        f"{disassembled - len(unlike(new))} have as many of each kind as their PTX.",
+        f"{disassembled - len(unlike(new))} have as many of each kind as their PTX; of the others "
+        f"({_names(unlike(new))}) the assembler dropped decodings whose results nothing reads."
+        if disassembled
+        else "No machine code was disassembled; `--nvdisasm PATH` counts there, too.",
         markdown(table(counted)),
         "Stochastic rounding (sr) takes its bits from Philox by element, so it rounds with integers; the hardware's "
         "`cvt.rs` would take others. sm_90a has no e2m1. "
-        f"{none} instantiations convert nothing: amaxes, sums, swizzles, and decoders that look codes up.",
+        f"{none} instantiations convert nothing: amaxes, sums, swizzles, `dequantize` and `gemm_ordered`, which make values of bits.",
     ]
     return "\n\n".join(text) + "\n"

@@ -19,7 +19,7 @@ PTX = """
 \t.loc\t1 cvt.rn.satfinite.e2m1x2.f32
 \tcvt.rn.satfinite.e2m1x2.f32 \tbyte, %f1, %f2;
 \t@%p1 cvt.rn.satfinite.relu.e2m1x2.f32 byte, %f1, %f2;
-\t{ cvt.rn.satfinite.e4m3x2.f32 %rs1, %f1, %f2; }
+\t{ .reg .b16 h; cvt.rn.satfinite.e4m3x2.f32 h, %f1, %f2; mov.b16 %rs1, h; }
 \tcvt.rn.f16x2.e4m3x2 \t%r1, %rs1;
 \tcvt.rn.f16x2.e2m1x2 \t%r1, byte;
 \tcvt.rn.f16x2.f32 \t%r1, %f1, %f2;
@@ -63,8 +63,16 @@ def test_a_row_is_a_kernel_with_its_fewest_and_most() -> None:
     assert (row["kernel"], row["instantiations"], row["to e2m1"], row["to e4m3"]) == ("k rne", 2, "4-8", "0")
     assert (row["e2m1 on sm_90a"], row["machine code"]) == (0, "1/2 as PTX")
     assert [each.expression for each in conversions.unlike(found)] == ["k<fp16, Rounding::rne>"]
+    assert conversions.lacking(found) == conversions.unlike(found)
     assert len(conversions.every(found)) == 3
     assert "of 3 instantiations that were disassembled, 2 have" in conversions.page("c", "13.5", found)
+
+
+def test_a_decoding_that_nothing_reads_may_be_dropped() -> None:
+    found = [Counted("k", "sm_100a", Counter({"to e4m3": 2, "from e4m3": 2}), Counter({"to e4m3": 2}))]
+    assert conversions.unlike(found) == found
+    assert conversions.lacking(found) == []
+    assert "of the others (k) the assembler dropped" in conversions.page("c", "13.5", found)
 
 
 def test_a_disassembler_that_refuses_is_a_sentence(tmp_path) -> None:

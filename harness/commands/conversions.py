@@ -27,7 +27,7 @@ from harness.tables import show
 def command(sets: tuple[str, ...], nvdisasm: str | None, jobs: int, out: Path | None) -> int:
     """Count the hardware conversions of every instantiation for sm_100a, without a GPU.
 
-    Exits with 1 if the machine code of an instantiation has other numbers than its PTX.
+    Exits with 1 if an instantiation narrows other numbers of values in machine code than in its PTX.
     """
     work = instantiations(sets, (conversions.NEWEST, conversions.OLDER))
     counted = side_by_side(partial(_count, nvdisasm or shutil.which("nvdisasm")), work, jobs)
@@ -43,7 +43,7 @@ def command(sets: tuple[str, ...], nvdisasm: str | None, jobs: int, out: Path | 
         conversions.every(counted).to_csv(out / "conversions.csv", index=False)
         for name in ("conversions.md", "conversions.csv"):
             click.echo(shown(out / name))
-    return Exit.BYTES_DIFFER if unlike else Exit.CLEAN
+    return Exit.BYTES_DIFFER if conversions.lacking(counted) else Exit.CLEAN
 
 
 def _count(nvdisasm: str | None, job: Job) -> conversions.Counted:
