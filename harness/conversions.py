@@ -137,6 +137,6 @@ def page(command: str, nvrtc: str, counted: Sequence[Counted]) -> str:
         markdown(table(counted)),
         "Stochastic rounding (sr) takes its bits from Philox by element, so it rounds with integers; the hardware's "
         "`cvt.rs` would take others. sm_90a has no e2m1. "
-        f"{none} instantiations convert nothing: amaxes, sums, swizzles, `dequantize` and `gemm_ordered`, which make values of bits.",
+        f"{none} instantiations convert nothing: amaxes, sums, swizzles, and what makes values of bits itself.",
     ]
     return "\n\n".join(text) + "\n"

@@ -20,6 +20,7 @@ from harness.verdict import Result, Verdict
 from harness.verify import verify
 
 CASE = find_case("per_tensor/outputs=rowwise/48x80/ties/eager")
+ONE, OTHER = "0a" * 16, "0b" * 16
 DEVICES = {
     "emulator": {"device": "emulator", "processor": "x86_64", "nvrtc": "13.5"},
     "cuda": {"device": "cuda", "gpu": "NVIDIA H200", "nvrtc": "13.0", "driver": "13000"},
@@ -82,8 +83,8 @@ def agree(tmp_path):
 def test_equal_digests_agree_a_graph_with_the_eager_launches(agree) -> None:
     eager, graph = "toy/default/16x16/ties/eager", "toy/default/16x16/ties/graph"
     code, page = agree(
-        [both_targets(eager, exact="ab"), record(graph, Verdict.EXCLUDED)],
-        [record(eager, sm_90a={"exact": "ab"}), record(graph, sm_90a={"exact": "ab"})],
+        [both_targets(eager, exact=ONE), record(graph, Verdict.EXCLUDED)],
+        [record(eager, sm_90a={"exact": ONE}), record(graph, sm_90a={"exact": ONE})],
     )
     assert code is Exit.CLEAN
     assert "| toy | 2 | 4/4 | - | 0 | 0 |" in page
@@ -92,7 +93,7 @@ def test_equal_digests_agree_a_graph_with_the_eager_launches(agree) -> None:
 def test_a_demanded_byte_that_differs_is_named_and_red(agree) -> None:
     case_id = "toy/default/16x16/ties/eager"
     code, page = agree(
-        [record(case_id, sm_90a={"exact": "ab"}, sm_100a={"exact": "cd"})], [record(case_id, sm_90a={"exact": "ab"})]
+        [record(case_id, sm_90a={"exact": ONE}, sm_100a={"exact": OTHER})], [record(case_id, sm_90a={"exact": ONE})]
     )
     assert code is Exit.BYTES_DIFFER
     assert "| toy | 1 | 1/2 | - | 0 | 0 |" in page
@@ -102,7 +103,7 @@ def test_a_demanded_byte_that_differs_is_named_and_red(agree) -> None:
 def test_bounded_fields_may_differ_and_are_listed(agree) -> None:
     case_id = "toy/default/16x16/ties/eager"
     code, page = agree(
-        [both_targets(case_id, exact="ab", bounded="01")], [record(case_id, sm_90a={"exact": "ab", "bounded": "02"})]
+        [both_targets(case_id, exact=ONE, bounded=ONE)], [record(case_id, sm_90a={"exact": ONE, "bounded": OTHER})]
     )
     assert code is Exit.CLEAN
     assert "| toy | 1 | 2/2 | 0/2 | 0 | 0 |" in page
@@ -111,20 +112,20 @@ def test_bounded_fields_may_differ_and_are_listed(agree) -> None:
 
 def test_a_field_that_only_one_of_the_two_wrote_differs(agree) -> None:
     case_id = "toy/default/16x16/ties/eager"
-    code, _ = agree([both_targets(case_id, exact="ab")], [record(case_id, sm_90a={"bounded": "ab"})])
+    code, _ = agree([both_targets(case_id, exact=ONE)], [record(case_id, sm_90a={"bounded": ONE})])
     assert code is Exit.BYTES_DIFFER
 
 
 def test_cases_of_one_run_are_counted_and_too_large_ones_are_the_gpus(agree) -> None:
     small, large, other = (f"toy/default/{shape}/ties/eager" for shape in ("16x16", "4096x4096", "32x32"))
-    code, page = agree([both_targets(small, exact="ab"), both_targets(other, exact="ab")], [record(large)])
+    code, page = agree([both_targets(small, exact=ONE), both_targets(other, exact=ONE)], [record(large)])
     assert code is Exit.NO_DEVICE
     assert "| toy | 0 | - | - | 2 | 1 |" in page
 
 
 def test_a_case_that_failed_is_red(agree) -> None:
     case_id = "toy/default/16x16/ties/eager"
-    code, page = agree([both_targets(case_id, exact="ab")], [record(case_id, Verdict.MISMATCH)])
+    code, page = agree([both_targets(case_id, exact=ONE)], [record(case_id, Verdict.MISMATCH)])
     assert code is Exit.BYTES_DIFFER
     assert f"MISMATCH on cuda: {case_id}" in page
 

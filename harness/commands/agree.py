@@ -10,7 +10,8 @@ import click
 from harness.agreement import agree, page, table
 from harness.digest import EXACT
 from harness.errors import Exit, UsageError
-from harness.runner.run_files import Header, gpu_folder, read_header, read_run, shown
+from harness.files import write_text
+from harness.runner.run_files import RunFiles, gpu_folder, read_run, shown
 from harness.tables import show
 
 
@@ -23,26 +24,25 @@ def command(emulated: Path, on_gpu: Path, out: Path | None) -> int:
 
     Exits with 1 if a byte differs that is demanded, or a case failed; 4 if the runs have no case in common.
     """
-    headers = [_header(run, device) for run, device in ((emulated, "emulator"), (on_gpu, "cuda"))]
-    found = agree(read_run(emulated).records, read_run(on_gpu).records)
+    ours, theirs = (_read(run, device) for run, device in ((emulated, "emulator"), (on_gpu, "cuda")))
+    found = agree(ours.records, theirs.records)
     show(table(found), "digests of what was written, emulator against GPU")
     wrong = found.differing(EXACT)
     for line in (*(f"differs: {case_id} on {target}" for case_id, target, _ in wrong), *found.failed):
         click.echo(line)
     if out:
-        path = out / f"emulator_vs_{gpu_folder(headers[1]['device']).removeprefix('nvidia-')}.md"
-        out.mkdir(parents=True, exist_ok=True)
+        path = out / f"emulator_vs_{gpu_folder(theirs.about['device']).removeprefix('nvidia-')}.md"
         words = ["harness", "agree", str(emulated), str(on_gpu), "--out", str(out)]
-        path.write_text(page(shlex.join(words), headers, found), encoding="utf-8")
+        write_text(path, page(shlex.join(words), (ours.about, theirs.about), found))
         click.echo(shown(path))
     if wrong or found.failed:
         return Exit.BYTES_DIFFER
     return Exit.CLEAN if found.both else Exit.NO_DEVICE
 
 
-def _header(run: Path, device: str) -> Header:
-    header = read_header(run)
-    found = header.get("device", {}).get("device", "unknown")
+def _read(run: Path, device: str) -> RunFiles:
+    files = read_run(run)
+    found = files.about.get("device", {}).get("device", "unknown")
     if found != device:
         raise UsageError(f"{run} is a run on device {found!r}; the runs are named emulator first, then cuda")
-    return header
+    return files

@@ -14,6 +14,7 @@ import click
 from harness import conversions
 from harness.compile import nvrtc_version
 from harness.errors import Exit
+from harness.files import write_text
 from harness.instantiations import Job, instantiations, side_by_side
 from harness.runner.run_files import shown
 from harness.tables import show
@@ -36,11 +37,10 @@ def command(sets: tuple[str, ...], nvdisasm: str | None, jobs: int, out: Path | 
     for each in unlike:
         click.echo(f"{each.expression}: PTX has {dict(each.ptx)}, machine code {dict(each.sass)}")
     if out:
-        out.mkdir(parents=True, exist_ok=True)
         words = [word for word in sys.argv[1:] if not word.startswith("--nvdisasm")]
         made_by = shlex.join(["harness", *(word for word in words if word != nvdisasm)])
-        (out / "conversions.md").write_text(conversions.page(made_by, nvrtc_version(), counted), encoding="utf-8")
-        conversions.every(counted).to_csv(out / "conversions.csv", index=False)
+        write_text(out / "conversions.md", conversions.page(made_by, nvrtc_version(), counted))
+        write_text(out / "conversions.csv", conversions.every(counted).to_csv(index=False))
         for name in ("conversions.md", "conversions.csv"):
             click.echo(shown(out / name))
     return Exit.BYTES_DIFFER if conversions.lacking(counted) else Exit.CLEAN

@@ -13,6 +13,7 @@ import click
 from harness import opcodes
 from harness.emulator.catalogue import mnemonics
 from harness.errors import Exit
+from harness.files import write_text
 from harness.instantiations import Job, instantiations, side_by_side
 from harness.runner.run_files import shown
 
@@ -31,12 +32,10 @@ def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
     used = opcodes.usage(side_by_side(_of, work, jobs))
     found = opcodes.opcodes(used, tests)
     if out:
-        out.mkdir(parents=True, exist_ok=True)
         made_by = shlex.join(["harness", *sys.argv[1:]])
-        (out / "opcodes.md").write_text(
-            opcodes.page(made_by, Counter(job.arch for job in work), found), encoding="utf-8"
-        )
-        opcodes.frame(found).to_csv(out / "opcodes.csv", index=False)
+        counts = Counter(job.arch for job in work)
+        write_text(out / "opcodes.md", opcodes.page(made_by, counts, found))
+        write_text(out / "opcodes.csv", opcodes.frame(found).to_csv(index=False))
         for name in ("opcodes.md", "opcodes.csv"):
             click.echo(shown(out / name))
     missing = sorted({each.name for each in found if not each.test} | {*opcodes.without_test(mnemonics(), tests)})

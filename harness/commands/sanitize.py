@@ -14,6 +14,7 @@ import click
 
 from harness import sanitizer
 from harness.errors import Exit
+from harness.files import write_text
 from harness.runner.run_files import gpu_folder, new_header, shown
 from harness.sanitizer.run import check, header_of, outcome, page, see_planted, table
 from harness.suite import ROOT, load_suites
@@ -51,10 +52,9 @@ def command(
         show(table(found[-1:]), tool)
     header = header_of(folder)
     path = out / gpu_folder(header["device"]) / "sanitizer.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
     made_by = shlex.join(["harness", *sys.argv[1:]])
     commit = new_header(made_by, header["device"], "", "")["commit"][:12]
-    path.write_text(page(made_by, _version(program), header, commit, found), encoding="utf-8")
+    write_text(path, page(made_by, _version(program), header, commit, found))
     click.echo(shown(path))
     return Exit(outcome(found))
 

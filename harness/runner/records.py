@@ -94,11 +94,14 @@ class Finished(_OfACase):
     bytes_compared: Count = 0
     seconds: NotNegative = 0.0
     died: bool = False
+    digests: dict[str, dict[Literal["exact", "bounded"], Annotated[str, Field(pattern="^[0-9a-f]{32}$")]]] = {}
     times: Times | dict[str, None] = {}
+    subject: str = ""
+    offence: str = ""
 
     @model_validator(mode="after")
-    def _only_a_pass_has_times(self) -> Finished:
-        if self.times and self.verdict is not Verdict.PASS:
+    def _only_what_is_right_has_times(self) -> Finished:
+        if self.times and not self.verdict.right:
             raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
         return self
 

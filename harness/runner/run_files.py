@@ -54,15 +54,6 @@ def read_run(run_dir: Path) -> RunFiles:
     return RunFiles(run_dir, records, header, about)
 
 
-def read_header(run_dir: Path) -> Header:
-    """The first line of a run's journal: its sources, its device, its cases. Raises UsageError if there is none."""
-    path = run_dir / journal.FILE
-    first = _parse(path, _read(path).splitlines()[:1])
-    if not first or "sources" not in first[0]:
-        raise UsageError(f"{run_dir} holds no run: its {journal.FILE} has no header")
-    return first[0]
-
-
 def read_bench(path: Path) -> tuple[Header, list[Record]]:
     """Header and timed records of a `bench.jsonl`. Raises UsageError if it cannot be read."""
     return times_lines(path, _read(path).splitlines())

@@ -17,7 +17,7 @@ import pandas as pd
 from harness.errors import DeviceUnavailable, Exit
 from harness.report import markdown
 from harness.runner.journal import FILE as JOURNAL
-from harness.runner.run_files import Header, read_header, read_run
+from harness.runner.run_files import Header, read_run
 from harness.sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
 from harness.sanitizer.plugin import FILE as NOTE
 from harness.suite import ROOT
@@ -136,7 +136,7 @@ def _last_words(folder: Path) -> list[str]:
 def header_of(folder: Path) -> Header:
     """The header of any of the runs below. Raises DeviceUnavailable if no process came so far as to begin one."""
     for path in sorted(folder.rglob(JOURNAL)):
-        return read_header(path.parent)
+        return read_run(path.parent).about
     said = [line for tool in sorted(folder.iterdir()) for line in _last_words(tool)]
     raise DeviceUnavailable(f"no case was begun under compute-sanitizer; pytest says: {(said or ['nothing'])[-1]}")
 
