@@ -26,9 +26,8 @@ def test_every_opcode_of_the_catalogue_and_of_the_committed_table_is_executed_by
 
 @pytest.mark.parametrize("arch", opcodes.ARCHES)
 def test_no_kernel_has_an_opcode_that_is_not_in_the_committed_table(arch: str) -> None:
-    """An instantiation of each kernel here; `harness opcodes` takes them all."""
-    table = pd.read_csv(COMMITTED)
-    known = set(table["opcode"][table[arch] > 0])
+    """An instantiation of each kernel here; `harness opcodes` takes them all, and counts them anew."""
+    known = set(pd.read_csv(COMMITTED)["opcode"])
     first: dict[str, Job] = {}
     for job in instantiations(["smoke"], [ptx_of(arch)]):
         first.setdefault(job.signature.name, job)
