@@ -16,7 +16,7 @@ ENV    := $(if $(strip $(VENV)),$(VENV)/.made)
 PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
 CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/)clang-format
 STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
-CUDA   := $(wildcard harness/kernels/*.cu harness/kernels/*.cuh harness/subjects/*.cu)
+CUDA   := $(wildcard $(addprefix harness/,kernels/*.cu kernels/*.cuh sanitizer/*.cu subjects/*.cu))
 SUITES := $(if $(R),$(R:%=suites/%.yaml),suites)
 CASES  := $(if $(CASE),--case '$(CASE)')
 
@@ -51,6 +51,10 @@ exhaustive: $(ENV) ## Prove both scalar casts over all 2^32 float32 patterns, on
 .PHONY: mutants
 mutants: $(ENV) ## Make one line of a kernel or oracle wrong at a time, and see which case notices; no GPU.
 	$(PY) -m harness mutants $(ARGS)
+
+.PHONY: sanitize
+sanitize: $(ENV) ## Run the suites under compute-sanitizer's four tools, on a GPU.
+	$(PY) -m harness sanitize $(R) --set $(SET) $(ARGS)
 
 .PHONY: compile
 compile: $(ENV) ## Compile every instantiation of the suites for sm_80, sm_90a and sm_100a, without a GPU.

@@ -11,7 +11,6 @@ times changed all the same. No verdict but SAME and FASTER is green.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from harness import stats
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.files import write_text
 from harness.report import write_bench, write_jsonl
-from harness.runner.run_files import BENCH, Header, Record, RunFiles
+from harness.runner.run_files import BENCH, Header, Record, RunFiles, gpu_folder
 from harness.suite import ROOT
 from harness.verdict import Performance, Verdict
 
@@ -108,9 +107,7 @@ def outcome(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
 
 def baseline_path(header: Header) -> Path:
     """Where the baseline of a run's GPU is committed."""
-    gpu = header.get("machine", {}).get("gpu", "unknown")
-    slug = re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") or "unknown"
-    return ROOT / "results" / "baselines" / slug / BENCH
+    return ROOT / "results" / "baselines" / gpu_folder(header.get("machine", {})) / BENCH
 
 
 def save(run: RunFiles, path: Path, held: Sequence[Record]) -> list[Path]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.case import Case
 from harness.device import Device, Outcome, Program
+from harness.digest import digests
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST, Expectation, expect, make_inputs
 from harness.interval import Interval
@@ -61,16 +62,21 @@ def _verify(case: Case, device: Device, empty: Result, numpy_largest: int) -> Re
     expected = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
     if expected.disagreement:
         return failed(empty, Verdict.MISMATCH, expected.disagreement)
-    compared, ran = 0, []
+    compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
-        found = judge(case, device, target, program, expected) or _unlike_eager(case, device, target, program, expected)
+        outcomes, found = judge(case, device, target, program, expected)
+        found = found or _unlike_eager(case, device, target, program, expected)
         if found is not None:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses)
         compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
-    return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses)
+        if wrote := digests(device, outcomes[0], expected):
+            written[target] = wrote
+    return replace(
+        empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses, digests=written
+    )
 
 
 def blank(case: Case, device: Device) -> Result:
@@ -90,16 +96,17 @@ def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Res
 
 def judge(
     case: Case, device: Device, target: str, program: Program, expected: Expectation
-) -> tuple[Verdict, str, str] | None:
-    """Run once for each poison; None if every run wrote what is demanded, the same bytes each time, and nothing else.
+) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
+    """Run once for each poison: what each run left behind, and what is wrong with it.
 
-    Otherwise the verdict, its reason in a line, and its story on a screen.
+    Nothing is, if every run wrote what is demanded, the same bytes each time, and nothing else. Otherwise the verdict,
+    its reason in a line, and its story on a screen.
     """
     outcomes: list[Outcome] = []
     for turn, poison in enumerate(POISONS):
         outcome = program.run(poison, turn)
         if outcome.trespass:
-            return Verdict.OUT_OF_BOUNDS, f"{target}: {outcome.trespass}", ""
+            return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {outcome.trespass}", "")
         outcomes.append(outcome)
     wrong = [
         name
@@ -107,7 +114,9 @@ def judge(
         if not all(device.accepts(outcome.outputs[name], demanded) for outcome in outcomes)
         or (isinstance(demanded, Interval) and _differ(outcomes, name))
     ]
-    return explained(case, target, expected, wrong, on_host(device, outcomes, expected)) if wrong else None
+    if not wrong:
+        return outcomes, None
+    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected))
 
 
 def _unlike_eager(

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 
 import click
 import pandas as pd
-from rich.console import Console
-from rich.progress import track
 
-from harness.case import Flags
-from harness.compile import ARCHES, Compiled, compile_kernel, instantiation
-from harness.errors import CompileError, Exit
-from harness.launch import plan
-from harness.signature import Signature
-from harness.suite import load_suites
+from harness.compile import ARCHES, Compiled
+from harness.errors import Exit
+from harness.instantiations import compile_or_say, instantiations, side_by_side
 from harness.tables import show
-
-
-@dataclass(frozen=True)
-class Job:
-    """One instantiation for one architecture."""
-
-    signature: Signature
-    flags: Flags
-    arch: str
 
 
 @click.command()
@@ -37,10 +21,7 @@ class Job:
 def command(context: click.Context, sets: tuple[str, ...], arches: tuple[str, ...], jobs: int) -> None:
     """Compile every instantiation of the suites, without a GPU; none may spill registers."""
     work = instantiations(sets, arches or ARCHES)
-    with ProcessPoolExecutor(jobs) as pool:
-        done = list(
-            track(pool.map(_compile, work, chunksize=4), "compiling", len(work), disable=not Console().is_terminal)
-        )
+    done = side_by_side(compile_or_say, work, jobs)
     failed = [text for text in done if isinstance(text, str)]
     compiled = [item for item in done if isinstance(item, Compiled)]
     spilling = [item for item in compiled if item.spill_bytes or item.stack_bytes]
@@ -54,28 +35,6 @@ def command(context: click.Context, sets: tuple[str, ...], arches: tuple[str, ..
         click.echo(text)
     click.echo(f"{len(compiled)} compiled, {len(failed)} failed, {len(spilling)} spill registers")
     context.exit(Exit.BYTES_DIFFER if failed or spilling or not compiled else Exit.CLEAN)
-
-
-def instantiations(sets: tuple[str, ...], arches: tuple[str, ...]) -> list[Job]:
-    """What the named sets (all, if none is named) of every suite run, each instantiation once for each architecture."""
-    jobs: dict[tuple[str, str], Job] = {}
-    for suite in load_suites():
-        for name in sets or suite.sets:
-            for case in suite.cases(name) if name in suite.sets else ():
-                for step in (*plan(case), *plan(case, fits=lambda step: True)):
-                    if step.library:
-                        continue
-                    expression = instantiation(step.signature, step.case.flags)
-                    for arch in arches:
-                        jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
-    return list(jobs.values())
-
-
-def _compile(job: Job) -> Compiled | str:
-    try:
-        return compile_kernel(job.signature, job.flags, job.arch)
-    except CompileError as error:
-        return str(error)
 
 
 def _summary(compiled: list[Compiled]) -> pd.DataFrame:

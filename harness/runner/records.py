@@ -94,6 +94,7 @@ class Finished(_OfACase):
     bytes_compared: Count = 0
     seconds: NotNegative = 0.0
     died: bool = False
+    digests: dict[str, dict[Literal["exact", "bounded"], Annotated[str, Field(pattern="^[0-9a-f]{32}$")]]] = {}
     times: Times | dict[str, None] = {}
     subject: str = ""
     offence: str = ""

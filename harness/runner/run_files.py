@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -81,6 +82,11 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
         "roofline": [],
         "floors_us": {},
     }
+
+
+def gpu_folder(machine: dict[str, str]) -> str:
+    """The name of a GPU as a folder is called: `nvidia-h200`. machine: a device's identity"""
+    return re.sub(r"[^a-z0-9]+", "-", machine.get("gpu", "unknown").lower()).strip("-") or "unknown"
 
 
 def now() -> str:

@@ -10,6 +10,21 @@ from ptx_snippets import kernel, run
 from harness import emulator
 from harness.errors import AccessError, LaunchError, NotCapable
 
+pytestmark = pytest.mark.covers(
+    "bra",
+    "brx.idx",
+    "ret",
+    "exit",
+    "trap",
+    "bar.",
+    "barrier.",
+    "membar.",
+    "fence.",
+    "prefetch.",
+    "nanosleep.",
+    "griddepcontrol.",
+)
+
 THREAD = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r0, 4, %rd0;
 """
 
@@ -123,6 +138,7 @@ def test_special_registers() -> None:
 
 @pytest.mark.parametrize("line, wanted", [
     ("bar.red.popc.u32 %r2, 0, %p0;", 21), ("bar.red.and.pred %p1, 0, %p0; selp.u32 %r2, 1, 0, %p1;", 0),
+    ("bar.red.or.pred %p1, 0, %p0; selp.u32 %r2, 1, 0, %p1;", 1),
     ("barrier.cta.red.or.pred %p1, 0, %p0; selp.u32 %r2, 1, 0, %p1;", 1),
 ])  # fmt: skip
 def test_barrier_reductions(line: str, wanted: int) -> None:

@@ -10,6 +10,8 @@ from ptx_snippets import kernel, run
 from harness import emulator
 from harness.errors import AccessError
 
+pytestmark = pytest.mark.covers("cp.async.")
+
 COPY = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; shl.b32 %r1, %r0, 4;
  .shared .align 16 .b8 s[1024]; mov.u32 %r2, s; add.u32 %r3, %r2, %r1; cvt.u64.u32 %rd3, %r1; add.u64 %rd4, %rd0, %rd3;
  add.u64 %rd5, %rd1, %rd3;

@@ -13,6 +13,8 @@ from ptx_snippets import kernel, run
 from harness import emulator
 from harness.errors import AccessError
 
+pytestmark = pytest.mark.covers("shfl.", "vote.", "redux.", "match.", "elect.sync", "activemask.b32")
+
 LANE = """ mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0;
  ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p2]; mad.wide.u32 %rd3, %r3, 4, %rd0;
  mad.wide.u32 %rd4, %r3, 4, %rd1; mad.wide.u32 %rd5, %r3, 4, %rd2; ld.global.u32 %r4, [%rd3]; setp.ne.u32 %p1, %r4, 0;

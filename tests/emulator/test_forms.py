@@ -14,6 +14,7 @@ from harness.errors import NotCapable
 KINDS = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
 
 
+@pytest.mark.covers("mov.", "selp.")
 @pytest.mark.parametrize("kind", KINDS)
 def test_mov_and_selp(kind: str) -> None:
     a, b, p = draw(kind, (kind, kind, "pred"))
@@ -21,6 +22,7 @@ def test_mov_and_selp(kind: str) -> None:
     assert (apply(f"selp.{kind}", kind, [kind, kind, "pred"], [a, b, p]) == np.where(p, a, b)).all()
 
 
+@pytest.mark.covers("slct.")
 @pytest.mark.parametrize("kind", KINDS)
 def test_slct(kind: str) -> None:
     a, b, c = draw(kind, (kind, kind, "s32"))
@@ -28,11 +30,13 @@ def test_slct(kind: str) -> None:
     assert (picked == np.where(c < 1 << 31, a, b)).all()
 
 
+@pytest.mark.covers("mov.pred")
 def test_mov_pred() -> None:
     p = np.array([True, False, True])
     assert (apply("mov.pred", "pred", ["pred"], [p]) == p).all()
 
 
+@pytest.mark.covers("prmt.b32")
 @pytest.mark.parametrize("selector", [0x5410, 0x7632, 0x3210, 0x0123, 0x4440, 0x7651, 0x8888, 0xFB73, 0x5140, 0xC480])
 def test_prmt_by_a_constant(selector: int) -> None:
     a, b = draw(f"prmt{selector}", ("b32", "b32"))
@@ -40,6 +44,7 @@ def test_prmt_by_a_constant(selector: int) -> None:
     assert apply("prmt.b32", "b32", ["b32", "b32"], [a, b], f", {selector}").tolist() == wanted
 
 
+@pytest.mark.covers("lop3.b32")
 def test_lop3_every_table() -> None:
     a, b, c = (column[:40] for column in draw("lop3", ("b32", "b32", "b32")))
     lines, tables = [], range(256)
@@ -112,6 +117,7 @@ def test_results_widen_into_larger_registers() -> None:
     assert one_lane(body) == [0xFD << 32 | 0xFFFFFFFD]
 
 
+@pytest.mark.covers("cvta.")
 @pytest.mark.parametrize("space", ["global", "const", "param", "shared", "local"])
 def test_cvta_there_and_back(space: str) -> None:
     body = (
@@ -120,6 +126,7 @@ def test_cvta_there_and_back(space: str) -> None:
     assert one_lane(body) == [4096]
 
 
+@pytest.mark.covers("ld.u32", "st.u32")
 def test_generic_addresses_reach_every_space() -> None:
     body = """ .shared .align 8 .b8 s[16]; .local .align 8 .b8 l[16];
  mov.u64 %rd2, s; cvta.shared.u64 %rd3, %rd2; mov.u64 %rd4, l; cvta.local.u64 %rd5, %rd4;

@@ -10,6 +10,8 @@ from ptx_snippets import kernel, run
 from harness import emulator
 from harness.errors import AccessError
 
+pytestmark = pytest.mark.covers("ldmatrix.")
+
 FILL = """ .shared .align 16 .b8 s[1024]; mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
  ld.param.u64 %rd2, [p2]; mul.wide.u32 %rd3, %r0, 16; add.u64 %rd3, %rd0, %rd3; mov.u32 %r1, s; shl.b32 %r2, %r0, 4;
  add.u32 %r2, %r1, %r2; ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd3]; st.shared.v4.u32 [%r2], {%r10, %r11, %r12,

@@ -13,6 +13,7 @@ from harness.errors import AccessError, LaunchError
 THREAD = " mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];\n"
 
 
+@pytest.mark.covers("ld.global.")
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_narrow_loads_extend(size: int, signed: bool) -> None:
@@ -26,6 +27,7 @@ def test_narrow_loads_extend(size: int, signed: bool) -> None:
     assert (out == (typed.astype(np.int64).view(np.uint64) if signed else typed)).all()
 
 
+@pytest.mark.covers("st.global.")
 @pytest.mark.parametrize("store_size", [1, 2, 4, 8])
 def test_narrow_stores_truncate(store_size: int) -> None:
     body = THREAD + f" mad.wide.u32 %rd2, %r0, 8, %rd0; mad.wide.u32 %rd3, %r0, {store_size}, %rd1;\n"
@@ -36,6 +38,7 @@ def test_narrow_stores_truncate(store_size: int) -> None:
     assert (out == source.view(np.uint8).reshape(32, 8)[:, :store_size].reshape(-1)).all()
 
 
+@pytest.mark.covers("ld.global.", "st.global.")
 @pytest.mark.parametrize(
     "kind, count", [("u8", 4), ("u16", 2), ("u16", 4), ("b32", 2), ("f32", 4), ("b32", 8), ("u64", 2), ("b64", 4)]
 )
@@ -52,6 +55,44 @@ def test_vectors(kind: str, count: int) -> None:
     out = np.zeros(32 * width, np.uint8)
     run(kernel(body, 2), {"in": source, "out": out})
     assert (out.reshape(32, count, size) == source.reshape(32, count, size)[:, ::-1]).all()
+
+
+# The registers that hold an element of each size; a narrow one is extended on its way in.
+HELD = {1: "%rs", 2: "%rs", 4: "%r1", 8: "%rd1"}
+KINDS = [f"{kind}{width}" for width in (8, 16, 32, 64) for kind in "bus"] + ["f32", "f64"]
+
+
+@pytest.mark.covers("ld.", "st.")
+@pytest.mark.parametrize("space", ["global", "shared", "local"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("volatile", ["", ".volatile"])
+def test_every_type_and_vector_through_every_space(space: str, kind: str, volatile: str) -> None:
+    """Each vector is turned by one element on its way into the space, and reversed on its way out."""
+    size = int(kind[1:]) // 8
+    for count in (1, 2, 4, 8):
+        width = size * count
+        if width > 32 or (width > 16 and (space != "global" or volatile)):
+            continue
+        names = [f"v{i}" if kind == "b8" else f"{HELD[size]}{i}" for i in range(count)]
+        vector, spelled = (f".v{count}", "{%s}") if count > 1 else ("", "%s")
+        there, turned, back = (spelled % ", ".join(order) for order in (names, names[1:] + names[:1], names[::-1]))
+        body = (
+            THREAD
+            + f""" ld.param.u64 %rd2, [p2]; mad.wide.u32 %rd3, %r0, {width}, %rd0;
+ mad.wide.u32 %rd4, %r0, {width}, %rd1; mad.wide.u32 %rd5, %r0, {width}, %rd2; .reg .b8 v<8>;
+ .shared .align 16 .b8 s[{32 * width}]; .local .align 16 .b8 l[{width}];
+ mov.u32 %r2, s; mad.lo.u32 %r3, %r0, {width}, %r2; mov.u64 %rd6, l;
+ ld.global{vector}.{kind} {there}, [%rd3];\n"""
+        )
+        place = {"global": "%rd5", "shared": "%r3", "local": "%rd6"}[space]
+        body += f" st{volatile}.{space}{vector}.{kind} [{place}], {turned};\n"
+        body += f" ld{volatile}.{space}{vector}.{kind} {there}, [{place}];\n"
+        body += f" st.global{vector}.{kind} [%rd4], {back};"
+        source = np.random.default_rng(width).integers(0, 256, 32 * width, dtype=np.uint8)
+        out = np.zeros_like(source)
+        run(kernel(body, 3), {"in": source, "out": out, "between": np.zeros_like(source)})
+        elements = source.reshape(32, count, size)
+        assert (out.reshape(32, count, size) == np.roll(elements, -1, axis=1)[:, ::-1]).all(), f"{count} x {kind}"
 
 
 def test_shared_addresses_wrap_at_32_bits() -> None:
@@ -126,6 +167,7 @@ extern "C" __global__ void k(double* out, Pair pair, unsigned char c, float f, l
 """
 
 
+@pytest.mark.covers("ld.param.", "ld.const.", "ld.global.")
 @pytest.mark.parametrize("arch", ARCHES)
 def test_parameters_and_variables(arch: str) -> None:
     program = emulator.Module(ptx(PARAMETERS, arch))
@@ -141,6 +183,7 @@ def test_parameters_and_variables(arch: str) -> None:
     assert program.target == arch
 
 
+@pytest.mark.covers("ld.param.")
 @pytest.mark.parametrize("arch", ARCHES)
 def test_parameter_indexed_at_run_time(arch: str) -> None:
     source = """
@@ -227,6 +270,7 @@ ATOMIC_MODELS = {
 }
 
 
+@pytest.mark.covers("atom.")
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("name", ATOMIC_MODELS)
 @pytest.mark.parametrize("cells", [1, 5, 32])
@@ -257,6 +301,7 @@ def test_atomics_run_in_lane_order(name: str, space: str, cells: int) -> None:
     assert found.tolist() == olds and memory.tolist() == expected
 
 
+@pytest.mark.covers("red.")
 @pytest.mark.parametrize("name", [name for name in ATOMIC_MODELS if not name.startswith("exch")])
 def test_red_updates_like_atom(name: str) -> None:
     width = int(name.split(".")[1][1:])
@@ -271,6 +316,7 @@ def test_red_updates_like_atom(name: str) -> None:
     assert memory[0] == expected
 
 
+@pytest.mark.covers("atom.")
 @pytest.mark.parametrize("width", [16, 32, 64])
 def test_compare_and_swap(width: int) -> None:
     register = {16: "%rs", 32: "%r1", 64: "%rd1"}[width]
@@ -283,6 +329,7 @@ def test_compare_and_swap(width: int) -> None:
     assert memory[0] == 32 and found.tolist() == list(range(32)), "each lane finds what the lane before it stored"
 
 
+@pytest.mark.covers("atom.")
 def test_float_atomics_add_in_lane_order_with_one_rounding_each() -> None:
     values = np.random.default_rng(1).standard_normal(64).astype(np.float32) * np.float32(1e3)
     memory = np.zeros(1, np.float32)
@@ -295,6 +342,7 @@ def test_float_atomics_add_in_lane_order_with_one_rounding_each() -> None:
     assert memory[0].tobytes() == total.tobytes()
 
 
+@pytest.mark.covers("atom.")
 def test_float_atomics_flush_subnormals_in_global_memory_only() -> None:
     body = """ ld.param.u64 %rd0, [p0]; mov.f32 %f0, 0f00000001; atom.global.add.f32 %f1, [%rd0], %f0;
  .shared .align 4 .b8 s[4]; mov.f32 %f2, 0f00000003; st.shared.f32 [s], %f2; atom.shared.add.f32 %f3, [s], %f0;
@@ -304,23 +352,41 @@ def test_float_atomics_flush_subnormals_in_global_memory_only() -> None:
     assert memory.tolist() == [0, 4]
 
 
+@pytest.mark.covers("atom.", "red.")
 @pytest.mark.parametrize("kind", ["f16", "bf16", "f16x2", "bf16x2"])
 def test_sixteen_bit_atomics_keep_subnormals(kind: str) -> None:
     size = 4 if kind.endswith("x2") else 2
     register = "%r3" if size == 4 else "%rs3"
     pattern = 0x00030001 if size == 4 else 1
     body = f" ld.param.u64 %rd0, [p0]; mov.b{8 * size} {register}, {pattern};"
-    body += f" red.global.add.noftz.{kind} [%rd0], {register};"
-    memory = np.array([pattern * 2], f"u{size}")
+    body += (
+        f" red.global.add.noftz.{kind} [%rd0], {register}; atom.global.add.noftz.{kind} {register}, [%rd0], {register};"
+    )
+    body += f" st.global.b{8 * size} [%rd0+{size}], {register};"
+    memory = np.array([pattern * 2, 0], f"u{size}")
     run(kernel(body, 1), {"memory": memory}, block=1)
-    assert memory[0] == pattern * 3
+    assert memory.tolist() == [pattern * 4, pattern * 3]
 
 
+@pytest.mark.covers("atom.", "red.")
 def test_float64_atomic() -> None:
     body = " ld.param.u64 %rd0, [p0]; mov.f64 %fd0, 0d3FF8000000000000; red.relaxed.gpu.global.add.f64 [%rd0], %fd0;"
-    memory = np.array([0.25])
+    body += " bar.warp.sync -1; atom.global.add.f64 %fd1, [%rd0], %fd0; mov.u32 %r0, %tid.x;"
+    body += " mad.wide.u32 %rd1, %r0, 8, %rd0; st.global.f64 [%rd1+8], %fd1;"
+    memory = np.zeros(33)
+    memory[0] = 0.25
     run(kernel(body, 1), {"memory": memory}, block=32)
-    assert memory[0] == 48.25
+    assert memory.tolist() == [96.25, *(48.25 + 1.5 * lane for lane in range(32))]
+
+
+@pytest.mark.covers("red.")
+def test_red_adds_floats_in_lane_order() -> None:
+    body = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; mad.wide.u32 %rd2, %r0, 4, %rd1;
+ ld.global.f32 %f0, [%rd2]; red.global.add.f32 [%rd0], %f0;"""
+    values = np.array([1.0, 2.0**-24, 2.0**-24, 2.0**-23], np.float32)  # the two that are lost would, together, not be
+    memory = np.zeros(1, np.float32)
+    run(kernel(body, 2), {"memory": memory, "values": values}, block=4)
+    assert memory[0] == np.float32(1 + 2.0**-23)
 
 
 def test_masked_atomics_and_loads_leave_other_lanes_alone() -> None:

@@ -11,6 +11,8 @@ from ptx_snippets import kernel, run
 
 from harness.errors import AccessError, NotCapable
 
+pytestmark = pytest.mark.covers("mma.")
+
 
 def places_of_a(lane: int, i: int, k: int) -> tuple[int, int]:
     """Row and column of element a_i, as the manual's m16n8k16 (and m16n8k8) pages give them."""

@@ -25,6 +25,8 @@ from wgmma_source import (
 from harness import emulator
 from harness.errors import NotCapable
 
+pytestmark = pytest.mark.covers("wgmma.", "fence.proxy.")
+
 # Every warpgroup of every block multiplies its own A by its own B, `turns` times 16 deep. Bytes of A and B lie where
 # their images say, each block's first its A's; `from_a` and `from_b` are descriptors relative to those.
 PRODUCT = """
@@ -129,6 +131,36 @@ def test_core_matrices(kind: str, columns: int, registers: bool) -> None:
     a, b, d, wanted = integers(2, columns, 48, kind)
     got, _ = multiply(a, b, d, kind, registers)
     assert (got.view(np.float32) == wanted).all()
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_every_number_of_columns(kind: str) -> None:
+    """The first columns of B times A, whose product no rounding touches: 16 deep, A in registers, D new."""
+    rng = np.random.default_rng(16)
+    a, b = rng.integers(-60, 60, (64, 16)), rng.integers(-60, 60, (256, 16))
+    fragments, leading = to_fragments(encoded(a, kind), 8, place_of_a), 256 * 16 + 32
+    stored = image(encoded(b, kind), 0, leading, 128)
+    stored = np.pad(stored, (0, -len(stored) % 2048))
+    placed = descriptor(0, leading, 128)
+    for columns in range(8, 257, 8):
+        d = [f"d{i}" for i in range(columns // 2)]
+        body = f""" mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p2];
+ .shared .align 1024 .b8 s[{len(stored)}]; .reg .f32 d<{columns // 2}>; mov.u32 %r1, s; shl.b32 %r2, %r0, 4;
+ mad.wide.u32 %rd3, %r0, 16, %rd0; ld.global.v4.u32 {{%r4, %r5, %r6, %r7}}, [%rd3]; add.u32 %r3, %r1, %r2;
+ mad.wide.u32 %rd4, %r0, 16, %rd1; mad.wide.u32 %rd5, %r0, {columns * 2}, %rd2;
+"""
+        for at in range(0, len(stored), 2048):
+            body += f" ld.global.v4.u32 {{%r8, %r9, %r10, %r11}}, [%rd4+{at}];"
+            body += f" st.shared.v4.u32 [%r3+{at}], {{%r8, %r9, %r10, %r11}};\n"
+        body += f""" fence.proxy.async; bar.sync 0; cvt.u64.u32 %rd6, %r1; shr.u64 %rd6, %rd6, 4;
+ add.u64 %rd6, %rd6, {placed}; setp.ne.u32 %p0, %r0, %r0; wgmma.fence.sync.aligned;
+ wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{", ".join(d)}}}, {{%r4, %r5, %r6, %r7}}, %rd6,
+ %p0, 1, 1, 0; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+"""
+        body += "\n".join(f" st.global.f32 [%rd5+{4 * i}], {name};" for i, name in enumerate(d))
+        out = np.zeros((128, columns // 2), np.float32)
+        run_ptx(kernel(body, 3), {"a": fragments, "b": stored, "out": out}, block=128)
+        assert (from_fragments(out) == a @ b[:columns].T).all(), f"{columns} columns"
 
 
 @pytest.mark.parametrize("registers", [True, False])

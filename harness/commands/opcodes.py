@@ -1,0 +1,51 @@
+"""`harness opcodes`"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from harness import opcodes
+from harness.emulator.catalogue import mnemonics
+from harness.errors import Exit
+from harness.files import write_text
+from harness.instantiations import Job, instantiations, side_by_side
+from harness.runner.run_files import shown
+
+
+@click.command()
+@click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
+@click.option("--jobs", default=os.cpu_count(), show_default=True, help="compile this many at a time")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="write files, too")
+def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
+    """Hold every PTX instruction of the kernels, and every one that the emulator executes, against its tests.
+
+    Exits with 1 if one has no test.
+    """
+    tests = opcodes.executed()
+    work = instantiations(sets, opcodes.ARCHES)
+    used = opcodes.usage(side_by_side(_of, work, jobs))
+    found = opcodes.opcodes(used, tests)
+    if out:
+        made_by = shlex.join(["harness", *sys.argv[1:]])
+        counts = Counter(job.arch for job in work)
+        write_text(out / "opcodes.md", opcodes.page(made_by, counts, found))
+        write_text(out / "opcodes.csv", opcodes.frame(found).to_csv(index=False))
+        for name in ("opcodes.md", "opcodes.csv"):
+            click.echo(shown(out / name))
+    missing = sorted({each.name for each in found if not each.test} | {*opcodes.without_test(mnemonics(), tests)})
+    for name in missing:
+        click.echo(f"no test executes {name}, which {'the kernels use' if name in used else 'the emulator knows'}")
+    click.echo(
+        f"{len(used)} instructions in {len(work)} instantiations, {len(tests)} tested, {len(missing)} without a test"
+    )
+    return Exit.BYTES_DIFFER if missing else Exit.CLEAN
+
+
+def _of(job: Job) -> tuple[str, set[str]]:
+    return job.arch, opcodes.of_ptx(job.compile())

@@ -1,0 +1,65 @@
+"""`harness sanitize`"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from harness import sanitizer
+from harness.errors import Exit
+from harness.files import write_text
+from harness.runner.run_files import gpu_folder, new_header, shown
+from harness.sanitizer.run import check, header_of, outcome, page, see_planted, table
+from harness.suite import ROOT, load_suites
+from harness.tables import show
+
+
+@click.command()
+@click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
+@click.option("--tool", "tools", multiple=True, type=click.Choice(sanitizer.TOOLS), help="only this tool (all four)")
+@click.option("--set", "set_name", default="smoke", show_default=True, metavar="NAME", help="set of cases")
+@click.option("-k", "expression", metavar="EXPRESSION", help="only cases whose names match, as in pytest")
+@click.option("--jobs", default=max(1, (os.cpu_count() or 2) - 1), show_default="processors - 1", help="side by side")
+@click.option("--seconds", default=60.0, show_default=True, help="begin no case of a tool after so long")
+@click.option("--sanitizer", "named", type=click.Path(path_type=Path), help="compute-sanitizer, if not on the PATH")
+@click.option("--out", default=ROOT / "results" / "tables", type=click.Path(path_type=Path), metavar="DIR",
+              help="where <gpu>/sanitizer.md goes (results/tables)")  # fmt: skip
+def command(
+    recipes: Sequence[str], tools: Sequence[str], set_name: str, expression: str | None, jobs: int, seconds: float,
+    named: Path | None, out: Path,
+) -> int:  # fmt: skip
+    """Run the suites under compute-sanitizer on a GPU: memcheck, initcheck, synccheck and racecheck.
+
+    Exits with 1 for an error or a failed case, 3 if a tool did not get through, 4 where it cannot run at all.
+    """
+    program = sanitizer.executable(named)
+    tools = tools or sanitizer.TOOLS
+    suites = [f"suites/{name}.yaml" for name in recipes or sorted(suite.recipe for suite in load_suites())]
+    words = ["--set", set_name, *(("-k", expression) if expression else ())]
+    folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
+    click.echo(f"logs are in {folder}")
+    seen = see_planted(program, tools, folder / "planted")
+    found = []
+    for tool in tools:
+        found.append(check(program, tool, seen[tool], suites, words, jobs, seconds, folder / tool))
+        show(table(found[-1:]), tool)
+    header = header_of(folder)
+    path = out / gpu_folder(header["device"]) / "sanitizer.md"
+    made_by = shlex.join(["harness", *sys.argv[1:]])
+    commit = new_header(made_by, header["device"], "", "")["commit"][:12]
+    write_text(path, page(made_by, _version(program), header, commit, found))
+    click.echo(shown(path))
+    return Exit(outcome(found))
+
+
+def _version(program: str) -> str:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    lines = [line.strip() for line in said.splitlines() if "ersion" in line]
+    return f"compute-sanitizer {lines[-1] if lines else 'of an unknown version'}"

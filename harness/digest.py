@@ -1,0 +1,43 @@
+"""Digests of what a case wrote, by which two machines that never meet can be compared byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.device import Device, Outcome
+from harness.expectation import Expectation
+from harness.interval import Interval
+
+EXACT, BOUNDED = "exact", "bounded"
+LARGEST = 1 << 24  # bytes of outputs; what writes more is too large for the emulator, and not fetched from a GPU
+
+Digests = dict[str, str]  # of the fields of which every byte is demanded, and of those held to an interval, if any
+
+
+def digests(device: Device, outcome: Outcome, expected: Expectation) -> Digests:
+    """`{"exact": 32 hex digits}`, with `bounded` where the oracles leave room; nothing of more than LARGEST bytes."""
+    if sum(field.nbytes for field in expected.fields.values()) > LARGEST:
+        return {}
+    kinds = {name: BOUNDED if isinstance(value, Interval) else EXACT for name, value in expected.values.items()}
+    return {
+        kind: digest(
+            {
+                name: device.to_host(outcome.outputs[name], field)
+                for name, field in expected.fields.items()
+                if kinds[name] == kind
+            }
+        )
+        for kind in sorted(set(kinds.values()))
+    }
+
+
+def digest(fields: Mapping[str, np.ndarray]) -> str:
+    """The first half of the SHA-256 of every field's name and bytes, in the order of the names."""
+    found = hashlib.sha256()
+    for name in sorted(fields):
+        found.update(f"{name} {fields[name].nbytes}\0".encode())
+        found.update(np.ascontiguousarray(fields[name]).reshape(-1).view(np.uint8))
+    return found.hexdigest()[:32]

@@ -1,0 +1,63 @@
+"""Every instantiation of the kernels that the suites run, compiled side by side without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import track
+
+from harness.case import Flags
+from harness.compile import Compiled, compile_kernel, instantiation
+from harness.errors import CompileError
+from harness.launch import plan
+from harness.signature import Signature
+from harness.suite import load_suites
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One instantiation for one architecture."""
+
+    signature: Signature
+    flags: Flags
+    arch: str
+
+    def compile(self) -> Compiled:
+        """From the cache, if it is there. Raises CompileError."""
+        return compile_kernel(self.signature, self.flags, self.arch)
+
+
+def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
+    """What the named sets (all, if none is named) of every suite run, each instantiation once for each architecture."""
+    jobs: dict[tuple[str, str], Job] = {}
+    for suite in load_suites():
+        for name in sets or suite.sets:
+            for case in suite.cases(name) if name in suite.sets else ():
+                for step in (*plan(case), *plan(case, fits=lambda step: True)):
+                    if step.library:
+                        continue
+                    expression = instantiation(step.signature, step.case.flags)
+                    for arch in arches:
+                        jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
+    return list(jobs.values())
+
+
+def side_by_side(function: Callable[[Job], Found], work: Sequence[Job], processes: int) -> list[Found]:
+    """`function` of every job, in their order; a bar shows how far it is."""
+    with ProcessPoolExecutor(processes) as pool:
+        done = pool.map(function, work, chunksize=4)
+        return list(track(done, "compiling", len(work), disable=not Console().is_terminal))
+
+
+def compile_or_say(job: Job) -> Compiled | str:
+    """The instantiation compiled, or why it is not."""
+    try:
+        return job.compile()
+    except CompileError as error:
+        return str(error)

@@ -1,0 +1,178 @@
+"""compute-sanitizer's part of the harness, with a stand-in for the tool and the emulator for the GPU."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import emulator, sanitizer
+from harness.cli import main
+from harness.compile import ARCHES, ptx_of
+from harness.device import memory
+from harness.errors import AccessError, DeviceUnavailable, Exit
+from harness.sanitizer import TOOLS, planted, plugin, read_log
+from harness.sanitizer.run import Checked, outcome, page, see_planted
+
+# Takes pairs of options, then the command to run. It answers for a GPU by giving the emulator's run another header.
+STAND_IN = """#!{python}
+import json, pathlib, subprocess, sys
+words = sys.argv[1:]
+if words == ["--version"]:
+    sys.exit(print("NVIDIA (R) Compute Sanitizer\\nVersion 2025.3.0"))
+options = {{}}
+while words[0].startswith("--"):
+    options.setdefault(words[0], []).append(words[1])
+    words = words[2:]
+tool, log = options["--tool"][0], pathlib.Path(options["--log-file"][0])
+errors = {errors}
+if "harness.sanitizer.planted" in words:
+    errors = int(tool != "{blind}")
+else:
+    assert "kns=_Z7swizzle" in options["--kernel-name"]
+    subprocess.run(["emulator" if word == "cuda" else word for word in words])
+    journal = pathlib.Path(words[words.index("--run-dir") + 1], "journal.jsonl")
+    first, rest = journal.read_text().split("\\n", 1)
+    header = json.loads(first) | {{"device": {{"device": "cuda", "gpu": "NVIDIA H200", "driver": "1", "nvrtc": "2"}}}}
+    journal.write_text(json.dumps(header) + "\\n" + rest)
+found = "========= Invalid __global__ write\\n=========     at k+0x1 in a.cu:8\\n" * errors
+if tool == "racecheck":
+    found += f"========= RACECHECK SUMMARY: {{errors}} hazards displayed ({{errors}} errors, 0 warnings)\\n"
+else:
+    found += f"========= ERROR SUMMARY: {{errors}} error{{'s' * (errors != 1)}}\\n"
+log.write_text("========= COMPUTE-SANITIZER\\n" + {said})
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path):
+    """Writes a stand-in: with so many errors in each process, for a tool that sees none, saying other than it found."""
+
+    def write(errors: int = 0, blind: str = "", said: str = "found") -> str:
+        program = tmp_path / "compute-sanitizer"
+        program.write_text(STAND_IN.format(python=sys.executable, errors=errors, blind=blind, said=said))
+        program.chmod(0o755)
+        return str(program)
+
+    return write
+
+
+@pytest.fixture
+def sanitize(tmp_path: Path, stand_in):
+    """Runs the command with a stand-in; its exit code and the page, empty if there is none."""
+
+    def run(*words: str, **answers) -> tuple[Exit, str]:
+        with pytest.raises(SystemExit) as done:
+            main(["sanitize", "swizzle", "--sanitizer", stand_in(**answers), "--out", str(tmp_path), *words])
+        written = tmp_path / "nvidia-h200" / "sanitizer.md"
+        return Exit(done.value.code), written.read_text() if written.exists() else ""
+
+    return run
+
+
+def row(text: str, tool: str) -> list[str]:
+    (line,) = (line for line in text.splitlines() if line.startswith(f"| {tool} "))
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_a_tool_over_a_recipe_is_clean(sanitize) -> None:
+    code, text = sanitize("--tool", "memcheck", "-k", "16x16", "--jobs", "2")
+    assert code is Exit.CLEAN
+    assert row(text, "memcheck")[1:6] == ["2 of 2", "0", "0", "yes", "0"]
+    assert "Not run: initcheck, synccheck, racecheck." in text
+    assert "one NVIDIA H200 (driver 1, NVRTC 2), with compute-sanitizer Version 2025.3.0" in text
+
+
+def test_errors_are_red_and_say_where(sanitize) -> None:
+    code, text = sanitize("--tool", "racecheck", "-k", "16x16", "--jobs", "1", errors=3)
+    assert code is Exit.BYTES_DIFFER
+    assert row(text, "racecheck")[2] == "3"
+    assert "    3 x Invalid __global__ write at k+0x1 in a.cu:8" in text
+
+
+def test_a_tool_that_does_not_see_its_planted_error_is_told_apart(stand_in, tmp_path) -> None:
+    seen = see_planted(stand_in(blind="synccheck"), ("memcheck", "synccheck"), tmp_path / "planted")
+    assert seen == {"memcheck": True, "synccheck": False}
+
+
+def test_cases_that_were_not_begun_in_time_are_told(sanitize) -> None:
+    code, text = sanitize("--tool", "memcheck", "--seconds", "0", "--jobs", "1")
+    done, _, cases = row(text, "memcheck")[1].split()
+    assert code is Exit.NOISY
+    assert 0 < int(done) < int(cases)
+    assert "were not begun before" in text
+
+
+def test_a_machine_on_which_no_tool_sees_anything_is_refused_in_a_sentence(sanitize, capsys) -> None:
+    code, text = sanitize("--tool", "memcheck", blind="memcheck", said="'========= Error: Device not supported\\n'")
+    assert (code, text) == (Exit.NO_DEVICE, "")
+    assert "cannot work on this machine; it says: Error: Device not supported" in capsys.readouterr().err
+
+
+def test_a_missing_tool_is_a_sentence(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sanitizer, "PLACES", (str(tmp_path / "bin"),))
+    with pytest.raises(DeviceUnavailable, match="compute-sanitizer is missing: it is neither on the PATH nor in"):
+        sanitizer.executable()
+    with pytest.raises(DeviceUnavailable, match="nowhere cannot be run"):
+        sanitizer.executable(Path("nowhere"))
+
+
+def test_only_our_kernels_are_patched_and_ports_do_not_meet() -> None:
+    one, other = (sanitizer.wrapped("s", "memcheck", Path("log"), n, ["per_tensor_amax"]) for n in (0, 1))
+    assert "kns=_Z15per_tensor_amax" in one
+    assert int(other[other.index("--port") + 1]) - int(one[one.index("--port") + 1]) == sanitizer.PORTS
+    assert {"swizzle", "gemm", "per_token_encode"} <= set(sanitizer.kernel_names())
+
+
+def test_a_log_that_breaks_off_has_no_summary(tmp_path) -> None:
+    assert read_log(tmp_path / "none.log").errors is None
+    (tmp_path / "one.log").write_text("========= COMPUTE-SANITIZER\n========= Uninitialized __global__ memory read\n")
+    log = read_log(tmp_path / "one.log")
+    assert log.errors is None
+    assert dict(log.findings) == {"Uninitialized __global__ memory read": 1}
+
+
+SEEN_AS = {
+    "memcheck": "out_of_bounds",
+    "initcheck": "unwritten_read",
+    "racecheck": "race",
+    "synccheck": "inactive_shuffle",
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_error_planted_for_each_tool_is_one_that_the_emulator_sees(tool: str) -> None:
+    kernel = planted.compiled(tool, ptx_of(ARCHES[1]))
+    threads = kernel.launch.threads
+    words = emulator.Buffer("words", np.zeros(4 * threads, np.uint8), initialised=False)
+    with pytest.raises(AccessError) as caught:
+        emulator.launch(emulator.Module(kernel.ptx), kernel.symbol, (1, 1, 1), (threads, 1, 1), [words])
+    assert caught.value.kind == SEEN_AS[tool]
+
+
+def test_memory_has_exact_sizes_under_the_plugin(monkeypatch) -> None:
+    for name in ("GUARD", "ALIGNMENT"):
+        monkeypatch.setattr(memory, name, getattr(memory, name))
+    asked = []
+    fake = type("cupy", (), {"cuda": type("cuda", (), {"set_allocator": staticmethod(asked.append)})})
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    plugin.pytest_configure(None)
+    assert (memory.GUARD, memory.ALIGNMENT, asked) == (0, 1, [None])
+
+
+def test_what_is_left_open_is_not_clean() -> None:
+    done = Checked("memcheck", planted=True, cases=3, done=3)
+    assert outcome([done]) is Exit.CLEAN
+    assert outcome([done, Checked("racecheck", planted=True, cases=3, done=2)]) is Exit.NOISY
+    assert outcome([done, Checked("racecheck", planted=True)]) is Exit.NOISY
+    assert outcome([replace(done, planted=False)]) is Exit.NOISY
+    assert outcome([replace(done, silent=1)]) is Exit.NOISY
+    assert (
+        outcome([done, Checked("racecheck", planted=True, cases=1, done=1, failed=["MISMATCH"])]) is Exit.BYTES_DIFFER
+    )
+    assert outcome([]) is Exit.NOISY
+    assert "## memcheck" not in page("c", "v", {"device": {"gpu": "g", "driver": "d", "nvrtc": "n"}}, "abc", [done])
