@@ -88,6 +88,9 @@ class FakeGpu:
     def identity(self) -> dict[str, str]:
         return {"device": "cuda", "gpu": "Fake H1", "l2_bytes": "1048576", "driver": "1", "nvrtc": "13.0"}
 
+    def lost(self) -> str:
+        return ""
+
     def timed(self, case, inputs, fields, clock) -> FakeProgram:
         return FakeProgram(self, case.id)
 

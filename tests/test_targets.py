@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,10 @@ class TestCommand:
         monkeypatch.setattr(roofline, "RUNS", tmp_path)
         monkeypatch.setattr(roofline, "load", targets)
         folder = tmp_path / "run"
-        write_jsonl(folder / FILE, {}, [record(AMAX, roofline_percent=percent), record(SMALL, 6.0, noise=0.0)])
-        (folder / "bench_header.json").write_text(__import__("json").dumps(HEADER | FLOORS))
+        write_jsonl(
+            folder / FILE, {"sources": "feed"}, [record(AMAX, roofline_percent=percent), record(SMALL, 6.0, noise=0.0)]
+        )
+        (folder / "bench_header.json").write_text(json.dumps(HEADER | FLOORS))
         result = CliRunner().invoke(
             roofline.command, ["--newest", "--into", str(tmp_path / "table.md")], standalone_mode=False
         )

@@ -62,6 +62,10 @@ class SubjectDevice:
         """The device's."""
         return self.inner.turn(case)
 
+    def lost(self) -> str:
+        """The device's."""
+        return self.inner.lost()
+
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> SubjectProgram:
