@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.errors import CompileError
+from harness.files import storage
 from harness.launch import Launch, read_launch
 from harness.signature import Signature
 
@@ -129,7 +130,8 @@ def cache_folder() -> Path:
     """Where compiled kernels are kept; made if absent."""
     root = os.environ.get("HARNESS_CACHE")
     folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nvfp4-harness"
-    folder.mkdir(parents=True, exist_ok=True)
+    with storage(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -225,10 +227,15 @@ def _resources(log: str, symbol: str) -> dict[str, int]:
 
 def _write(path: Path, content: bytes) -> None:
     """Write under a temporary name, then rename: a reader sees the whole file or none."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    Path(temporary).replace(path)
+    with storage(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
 
 
 def _text(size_call, text_call, program) -> bytes:

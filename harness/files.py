@@ -10,7 +10,10 @@ from pathlib import Path
 
 from harness.errors import StorageError
 
-_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
+_REFUSALS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENOTDIR,
+    errno.EISDIR, errno.EEXIST,
+}  # fmt: skip
 
 
 def refused_storage(error: OSError) -> bool:

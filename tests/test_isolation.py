@@ -14,12 +14,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 from toy_runs import SMOKE, Runs, toy_runs
 
-from harness.errors import Exit
+from harness.device.cuda import CudaDevice
+from harness.errors import DeviceUnavailable, Exit
 from harness.runner.run import Run
 
 IN_ONE_PROCESS, IN_WORKERS, IN_ONE_WORKER = (), ("-n", "2"), ("-n", "1")
@@ -144,6 +146,15 @@ def test_a_disk_that_fills_up_ends_the_run_with_what_is_on_it(run: Runs, process
     assert run.journal()[: len(kept)] == kept and len(verdicts(run)) == SMOKE
 
 
+def test_a_disk_that_takes_no_report_is_one_sentence_behind_the_verdicts(run: Runs):
+    Path("full").write_text("")
+    result = run("suites")
+    assert result.ret == Exit.USAGE
+    result.stderr.fnmatch_lines(["error: report.html cannot be written: No space left on device"])
+    result.stdout.fnmatch_lines(["*cases PASS*8*"])
+    assert len(run.journal()) == SMOKE
+
+
 @pytest.mark.parametrize("option", ["--run-dir", "--junitxml"])
 def test_a_folder_that_cannot_be_written_is_one_sentence(run: Runs, option: str):
     # A file in the place of a folder, and a file system that takes nothing: neither root may write there.
@@ -255,3 +266,27 @@ def test_stopping_at_the_first_failure_holds_for_a_hanging_one(run: Runs):
     assert run("suites", "-x", "--case-timeout", "0.5", fork=True).ret == Exit.BYTES_DIFFER
     assert sum(record["verdict"] == "LAUNCH_ERROR" for record in run.journal()) == 1
     assert len(run.journal()) < SMOKE
+
+
+@pytest.mark.parametrize(("status", "gone"), [(700, False), (719, False), (46, True), (100, True), (0, False)])
+def test_a_gpu_tells_a_broken_context_from_one_that_is_gone(monkeypatch: pytest.MonkeyPatch, status: int, gone: bool):
+    class CUDARuntimeError(RuntimeError):
+        def __init__(self):
+            super().__init__(f"cudaError {status}")
+            self.status = status
+
+    def synchronize() -> None:
+        if status:
+            raise CUDARuntimeError
+
+    runtime = SimpleNamespace(
+        deviceSynchronize=synchronize, memGetInfo=lambda: (1, 2), CUDARuntimeError=CUDARuntimeError
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    device = CudaDevice.__new__(CudaDevice)
+    device.index = 3
+    if gone:
+        with pytest.raises(DeviceUnavailable, match="GPU 3 is there no more: cudaError"):
+            device.lost()
+    else:
+        assert device.lost() == (f"cudaError {status}" if status else "")

@@ -16,7 +16,7 @@ CONFTEST = """
 import errno, json, os, time
 from pathlib import Path
 import harness.device, harness.report, harness.verify
-from harness.errors import DeviceUnavailable, InputError
+from harness.errors import DeviceUnavailable, InputError, StorageError
 from harness.verdict import Result, Verdict
 
 HERE = Path(__file__).parent
@@ -70,6 +70,8 @@ def verify(case, device, numpy_largest):
                   ("numpy",), 100, 0.5)
 
 def write_verify(run_dir, records):
+    if (HERE / "full").exists():
+        raise StorageError("report.html cannot be written: No space left on device")
     path = run_dir / "report.html"
     path.write_text(str(len(records)))
     return [path]

@@ -9,7 +9,8 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -149,9 +150,16 @@ class Run:
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, Any, Any]:
         """What was compared, what was not and why, and where the reports are, unless a disk takes none."""
-        try:
+        with self._kept_going():
             self._sum_up(terminalreporter)
+        with self._kept_going():
             return (yield)
+
+    @contextmanager
+    def _kept_going(self) -> Iterator[None]:
+        """A disk that takes no report takes none of the others either, but what they say on the screen is said."""
+        try:
+            yield
         except StorageError as error:
             self._stop(error.exit_code, str(error))
 

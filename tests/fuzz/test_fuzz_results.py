@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -15,7 +16,9 @@ from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, wrong
 from harness import cli, gate, report
 from harness.errors import Exit, UsageError
 from harness.runner.journal import Journal
+from harness.runner.records import Finished
 from harness.runner.run_files import read_bench, read_run
+from harness.verdict import Result
 
 RUN, HELD = gate_run(Path())
 CODES = {Exit.CLEAN, Exit.BYTES_DIFFER, Exit.SLOWER, Exit.NOISY, Exit.NO_DEVICE, Exit.NO_BASELINE, Exit.USAGE}
@@ -198,3 +201,7 @@ def test_no_text_of_a_record_becomes_code_or_a_path(folder: Path, begins: str):
 def test_a_gpu_has_a_baseline_in_the_folder_of_baselines(gpu: str):
     path = gate.baseline_path({"machine": {"gpu": gpu}})
     assert path.parents[1].name == "baselines" and ".." not in path.parts
+
+
+def test_a_line_of_a_journal_has_what_a_result_has():
+    assert set(Finished.model_fields) == {field.name for field in dataclasses.fields(Result)}
