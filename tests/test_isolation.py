@@ -20,7 +20,11 @@ from xml.etree import ElementTree
 import pytest
 from toy_runs import SMOKE, Runs, toy_runs
 
+from harness.device import Device
 from harness.device.cuda import CudaDevice
+from harness.device.emulator import EmulatorDevice
+from harness.device.host import HostDevice
+from harness.device.subject import SubjectDevice
 from harness.errors import DeviceUnavailable, Exit
 from harness.runner.run import Run
 
@@ -290,3 +294,9 @@ def test_a_gpu_tells_a_broken_context_from_one_that_is_gone(monkeypatch: pytest.
             device.lost()
     else:
         assert device.lost() == (f"cudaError {status}" if status else "")
+
+
+@pytest.mark.parametrize("device", [EmulatorDevice, HostDevice, CudaDevice, SubjectDevice])
+def test_every_device_can_be_asked_what_a_run_asks(device: type):
+    asked = {name for name, member in vars(Device).items() if callable(member) and not name.startswith("_")}
+    assert "lost" in asked and asked <= set(dir(device))
