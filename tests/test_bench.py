@@ -85,9 +85,6 @@ class FakeGpu:
         self.wrong = ""
         self.rng = np.random.default_rng(0)
 
-    def lost(self) -> str:
-        return ""
-
     def identity(self) -> dict[str, str]:
         return {"device": "cuda", "gpu": "Fake H1", "l2_bytes": "1048576", "driver": "1", "nvrtc": "13.0"}
 

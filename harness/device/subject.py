@@ -58,10 +58,6 @@ class SubjectDevice:
             raise NotCapable(reason)
         self.inner.admit(case)
 
-    def lost(self) -> str:
-        """Whether the subject has broken the device for this process."""
-        return self.inner.lost()
-
     def turn(self, case: Case) -> AbstractContextManager[None]:
         """The device's."""
         return self.inner.turn(case)
