@@ -178,7 +178,7 @@ def test_an_oracle_that_is_wrong(monkeypatch, tmp_path):
         patched.setattr(nvfp4, "AMAX_FLOOR", np.float32(1e-10))
         left = shrink(case, EmulatorDevice(), Budget())
         assert str(left.failure) == "MISMATCH in rowwise_data, on which the oracles disagree"
-        assert (left.case.shape, left.left) == ("64x64", 1)
+        assert (left.case.shape, left.left <= 3) == ("64x64", True)
         reproducer.write(left, tmp_path)
         assert Failure.of(reproducer.replay(tmp_path)) == left.failure
     assert reproducer.replay(tmp_path).verdict is Verdict.PASS
