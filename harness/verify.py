@@ -13,7 +13,7 @@ from harness.case import Case
 from harness.device import Device, Outcome, Program
 from harness.digest import digests
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
-from harness.expectation import NUMPY_LARGEST, Expectation, expect, make_inputs
+from harness.expectation import NUMPY_LARGEST, Expectation, expect, expect_on, make_inputs
 from harness.interval import Interval
 from harness.verdict import Result, Verdict
 
@@ -29,23 +29,25 @@ _ACCESS_VERDICTS = {
 }
 
 
-def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Result:
+def verify(
+    case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST, inputs: dict[str, np.ndarray] | None = None
+) -> Result:
     """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
 
     numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
+    inputs: the arrays its kernels read, by parameter, in place of those that the case would draw
     """
     started = time.perf_counter()
     empty = blank(case, device)
     try:
         device.admit(case)
-        make_inputs(case)  # before the turn, because the largest take a minute
+        if inputs is None:
+            make_inputs(case)  # before the turn, because the largest take a minute
         with device.turn(case):
-            run = (
-                _verify
-                if getattr(device, "subject", None) is None
-                else import_module("harness.trial.verify").try_subject
-            )
-            result = run(case, device, empty, numpy_largest)
+            if getattr(device, "subject", None) is None:
+                result = _verify(case, device, empty, numpy_largest, inputs)
+            else:
+                result = import_module("harness.trial.verify").try_subject(case, device, empty, numpy_largest)
     except NotCapable as reason:
         result = replace(empty, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:
@@ -58,8 +60,14 @@ def verify(case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Re
     return replace(result, seconds=round(time.perf_counter() - started, 4))
 
 
-def _verify(case: Case, device: Device, empty: Result, numpy_largest: int) -> Result:
-    expected = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
+def _verify(
+    case: Case, device: Device, empty: Result, numpy_largest: int, inputs: dict[str, np.ndarray] | None
+) -> Result:
+    torch_device = "cuda" if device.name == "cuda" else "cpu"
+    if inputs is None:
+        expected = expect(case, torch_device, numpy_largest)
+    else:
+        expected = expect_on(case, inputs, torch_device, numpy_largest)
     if expected.disagreement:
         return failed(empty, Verdict.MISMATCH, expected.disagreement)
     compared, ran, written = 0, [], {}

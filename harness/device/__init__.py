@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from harness.case import Case
 from harness.compile import Compiled
 from harness.errors import DeviceUnavailable, UsageError
 from harness.interval import Demand
+from harness.signature import KERNELS
 from harness.tensor import Field
 
 NAMES = ("auto", "emulator", "cuda")
@@ -78,10 +80,11 @@ class Device(Protocol):
         """An output as a NumPy array of the field's dtype and shape."""
 
 
-def select(name: str = "auto", index: int = 0) -> Device:
+def select(name: str = "auto", index: int = 0, kernels: Path = KERNELS) -> Device:
     """The device of that name; `auto` is a CUDA device if there is one, else the emulator.
 
-    index: which GPU. Raises DeviceUnavailable if `cuda` is asked for and absent, UsageError for an unknown name.
+    index: which GPU; kernels: the folder of the `.cu` files. Raises DeviceUnavailable if `cuda` is asked for and
+    absent, UsageError for an unknown name.
     """
     if name not in NAMES:
         raise UsageError(f"there is no device {name!r}; choose {', '.join(NAMES)}")
@@ -89,10 +92,10 @@ def select(name: str = "auto", index: int = 0) -> Device:
         from harness.device.cuda import CudaDevice
 
         try:
-            return CudaDevice(index)
+            return CudaDevice(index, kernels)
         except DeviceUnavailable:
             if name == "cuda":
                 raise
     from harness.device.emulator import EmulatorDevice
 
-    return EmulatorDevice()
+    return EmulatorDevice(kernels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import get_args
@@ -172,6 +172,15 @@ class Suite:
         if reason is not None:
             raise UsageError(f"{case_id}: {self.recipe} excludes this combination: {reason}")
         return self._case(flags, shape, input_name, mode)
+
+    def only(self, block: Block, where: str, seed_of: str) -> Case:
+        """The one case of a block that stands elsewhere, at `where`, with another's seed. Raises SuiteError."""
+        for problem in suite_check.block_problems(self.file, block, ROOT):
+            raise SuiteError(where, problem)
+        cases = self._block_cases(block, where, Counter())
+        if len(cases) != 1:
+            raise SuiteError(where, f"this block makes {len(cases)} cases of {self.recipe}; it must make one")
+        return replace(cases[0], seed_of=seed_of)
 
     def flag(self, name: str, text: str) -> FlagValue:
         """A flag's value from the way ids and command lines spell it; UsageError if there is none."""

@@ -87,6 +87,11 @@ def _library_problem(launch: Launch) -> str | None:
     return f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
 
 
+def block_problems(file: SuiteFile, block: Block, root: Path) -> Iterator[str]:
+    """What is wrong with a block that is in no set."""
+    return (problem for _, problem in _block_problems(file, (), block, root) if problem is not None)
+
+
 def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> Iterator[tuple[Route, str | None]]:
     if isinstance(block.axes, dict):
         others = block.axes.get(OTHERS, ["default"])

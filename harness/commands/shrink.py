@@ -1,0 +1,64 @@
+"""`harness shrink`"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from harness import device
+from harness.errors import Exit, UsageError
+from harness.signature import KERNELS
+from harness.suite import ROOT, find_case
+
+TRIES, SECONDS = 600, 120
+
+
+@click.command()
+@click.argument("case_id", metavar="ID")
+@click.option("--into", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="(results/runs/<UTC>)")
+@click.option("--device", "device_name", default="auto", metavar="NAME", help="where the kernel runs (auto)")
+@click.option(
+    "--kernels",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="the folder of the .cu files (harness/kernels)",
+)
+@click.option("--tries", type=click.IntRange(1), default=TRIES, show_default=True, help="at most so many smaller cases")
+@click.option("--seconds", type=click.FloatRange(1), default=SECONDS, show_default=True, help="for at most so long")
+@click.pass_context
+def command(
+    context: click.Context,
+    case_id: str,
+    into: Path | None,
+    device_name: str,
+    kernels: Path | None,
+    tries: int,
+    seconds: float,
+) -> None:
+    """Reduce a case that fails to the least that still fails, and write a test that reproduces it.
+
+    Flags go to their defaults, tensors of a group, rows and columns are left out, and values become zero, as long as
+    the verdict is the same, and the field, or the line of a wrong access. Exits with 1.
+    """
+    from harness.shrink.failure import told
+    from harness.shrink.reproducer import write
+    from harness.shrink.search import Budget
+    from harness.shrink.shrinker import shrink
+
+    case = find_case(case_id)
+    chosen = device.select(device_name, kernels=kernels or KERNELS)
+    folder = into or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ") / "shrunk"
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty; name a folder that is, or is not there")
+    shrunk = shrink(case, chosen, Budget(tries, seconds))
+    test = write(shrunk, folder, kernels)
+    click.echo(f"whole     {case.id}: {shrunk.failure}")
+    click.echo(
+        f"left      {shrunk.case.shape}, {shrunk.case.variant}: {shrunk.left} of {shrunk.of} values are not zero"
+    )
+    click.echo(f"search    {shrunk.tries} tries in {shrunk.seconds} s; {shrunk.stopped}\n")
+    click.echo(told(shrunk.result, shrunk.cause))
+    click.echo(f"\nreproduce cd {test.parent} && python -m pytest {test.name}")
+    context.exit(Exit.BYTES_DIFFER)

@@ -1,0 +1,1 @@
+"""From a case that fails to the smallest part of it that still does, and a reproducer of that part."""

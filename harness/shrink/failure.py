@@ -1,0 +1,51 @@
+"""What must stay the same while a case shrinks: the verdict, and where it came from."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from harness.verdict import Result, Verdict
+
+_FIELD = re.compile(r"^field +([\w.]+)", re.MULTILINE)
+_DISAGREED = re.compile(r"the oracles disagree on (?:\d+ bytes of )?([\w.]+)")
+_ACCESS = re.compile(r"^[\w ]+ at [\w.]+:\d+")
+_CAUSE = re.compile(r"^cause +(.+)$", re.MULTILINE)
+_COMMANDS = re.compile(r"^ *(?:trace|reproduce):? .*\n?", re.MULTILINE)
+
+
+class Failure(NamedTuple):
+    """where: the field that is wrong first; of a wrong access what it is and its line; empty if it has neither."""
+
+    verdict: Verdict
+    where: str
+
+    @classmethod
+    def of(cls, result: Result) -> Failure:
+        """What a result says."""
+        field = _FIELD.search(result.story)
+        disagreed = _DISAGREED.search(result.reason)
+        access = _ACCESS.search(result.reason)
+        if field:
+            return cls(result.verdict, field[1])
+        if disagreed:
+            return cls(result.verdict, f"{disagreed[1]}, on which the oracles disagree")
+        return cls(result.verdict, access[0] if access else "")
+
+    def __str__(self) -> str:
+        return f"{self.verdict} in {self.where}" if self.where else str(self.verdict)
+
+
+def cause_of(result: Result) -> str:
+    """What the diagnosis calls it, with its explanation; empty if it was not asked."""
+    found = _CAUSE.search(result.story)
+    return found[1].strip() if found else ""
+
+
+def told(result: Result, cause: str = "") -> str:
+    """The story without the commands that would draw the input of the case anew; the reason where there is none.
+
+    cause: what to call it
+    """
+    story = _COMMANDS.sub("", result.story).rstrip() or f"{result.verdict}  {result.case_id}\n  {result.reason}"
+    return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story

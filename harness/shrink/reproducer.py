@@ -1,0 +1,138 @@
+"""What is left of a case as files: a test for pytest, a piece of a suite, and what the kernels read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from harness import device
+from harness.case import Case
+from harness.errors import InputError, SuiteError
+from harness.expectation import high_precision, oracle_of
+from harness.shrink.failure import told
+from harness.shrink.shrinker import Shrunk
+from harness.signature import KERNELS
+from harness.suite import suite_of
+from harness.suite.schema import Block
+from harness.suite.yaml_lines import read
+from harness.verdict import Result
+from harness.verify import verify
+
+CASE, TENSORS, STORY = "case.yaml", "tensors.safetensors", "story.txt"
+
+_TEST = '''"""Left by `harness shrink` of
+
+    {original}
+
+which was {failure}. `python -m pytest` in this folder runs what is left: {values} of {of} values of
+{shape} are not zero. case.yaml says which case it is, tensors.safetensors has what its kernels read.
+"""
+
+from pathlib import Path
+
+from harness.shrink.reproducer import replay
+
+
+def test_every_byte_is_the_demanded_one():
+    result = replay(Path(__file__).parent)
+    assert result.verdict == "PASS", "\\n" + (result.story or result.reason)
+'''
+
+
+class Reproducer(BaseModel):
+    """`case.yaml`.
+
+    case: a block of a set that makes one case; seed_of: the problem whose seed it has
+    device: where it failed; kernels: the folder of the `.cu` files, if it is not the harness's own
+    found: what it said there, for a person
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recipe: str
+    case: Block
+    seed_of: str
+    device: str
+    kernels: str | None = None
+    found: dict[str, str] = {}
+
+
+def write(shrunk: Shrunk, folder: Path, kernels: Path | None = None) -> Path:
+    """Write the folder, made if absent; the path of its test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({name: np.ascontiguousarray(array) for name, array in shrunk.inputs.items()}, folder / TENSORS)
+    (folder / CASE).write_text(_yaml(shrunk, kernels), encoding="utf-8")
+    (folder / STORY).write_text(told(shrunk.result, shrunk.cause) + "\n", encoding="utf-8")
+    digest = hashlib.sha256(f"{shrunk.original.id} {shrunk.case.id}".encode()).hexdigest()[:8]
+    test = folder / f"test_{shrunk.case.recipe}_{digest}.py"  # pytest collects no two modules of one name
+    values = {"values": shrunk.left, "of": shrunk.of, "shape": shrunk.case.shape}
+    test.write_text(_TEST.format(original=shrunk.original.id, failure=shrunk.failure, **values), encoding="utf-8")
+    return test
+
+
+def replay(folder: Path) -> Result:
+    """Verify what is left on the device it failed on. Raises InputError or SuiteError if the folder is damaged."""
+    written, case = _read(folder)
+    chosen = device.select(written.device, kernels=Path(written.kernels) if written.kernels else KERNELS)
+    result = verify(case, chosen, inputs=_tensors(folder / TENSORS, case))
+    return Result.from_record(
+        {**result.to_record(), "story": told(result, written.found.get("cause", "")) if result.story else ""}
+    )
+
+
+def _yaml(shrunk: Shrunk, kernels: Path | None) -> str:
+    case = shrunk.case
+    flags = {flag: value for flag, value in case.flags.items() if case.defaults[flag] != value}
+    shape = case.shape if case.tensors else [int(extent) for extent in case.shape.split("x")]
+    seed_of = case.seed_of or case.problem
+    found = {
+        "verdict": str(shrunk.result.verdict),
+        "where": shrunk.failure.where,
+        "cause": shrunk.cause,
+        "search": f"{shrunk.tries} tries, {shrunk.seconds} s: {shrunk.stopped}",
+    }
+    lines = [
+        f"# Left by `harness shrink` of {shrunk.original.id}",
+        f"recipe: {case.recipe}",
+        f"case: # as a block of a set in suites/{case.recipe}.yaml; with these inputs it draws other values",
+        f"  axes: {json.dumps({**flags, 'others': 'default'}) if flags else 'default'}",
+        f"  shapes: [{json.dumps(shape)}]",
+        f"  inputs: [{json.dumps(case.input)}] # what the contract takes the values in {TENSORS} for",
+        f"  modes: [{case.mode}]",
+        f"seed_of: {json.dumps(seed_of)} # whose seed is {case.seed:#018x}",
+        f"device: {shrunk.result.device}",
+        *([f"kernels: {json.dumps(str(kernels.resolve()))}"] if kernels else []),
+        "found:",
+        *(f"  {name}: {json.dumps(text, ensure_ascii=False)}" for name, text in found.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _read(folder: Path) -> tuple[Reproducer, Case]:
+    document = read(folder / CASE, f"{folder.name}/{CASE}")
+    try:
+        written = Reproducer.model_validate(document.data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise SuiteError(document.where(), f"{place or 'the file'}: {first['msg'].lower()}") from None
+    return written, suite_of(written.recipe).only(written.case, document.where("case"), written.seed_of)
+
+
+def _tensors(path: Path, case: Case) -> dict[str, np.ndarray]:
+    """What the kernels read. Raises InputError unless it has the names, types and shapes that the case's do."""
+    try:
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path.name} beside {CASE} is not a readable .safetensors file: {error}") from None
+    right = oracle_of(case.recipe).inputs(case, **high_precision(case))
+    spelled, demanded = ({n: f"{a.dtype.name}{a.shape}" for n, a in sorted(x.items())} for x in (found, right))
+    if spelled != demanded:
+        raise InputError(f"{path.name} holds {spelled}; the kernels of {case.id} read {demanded}")
+    return found
