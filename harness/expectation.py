@@ -21,7 +21,7 @@ from harness.pipeline import is_pipeline, stages
 from harness.tensor import Field
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
-NUMPY_LARGEST_TIMED = 1 << 22  # the same in a timed run, which lasts as long as a GPU is held
+NUMPY_LARGEST_TIMED = 1 << 20  # the same in a timed run, which lasts as long as a GPU is held
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -12,7 +14,8 @@ from harness.distributions.ordinary import normal
 from harness.dtypes import DTYPES, rounded
 from harness.errors import InputError
 
-SLAB = 1 << 24  # elements drawn at once
+SLAB = 1 << 22  # elements drawn at once
+MOST_THREADS = 16
 
 
 def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
@@ -32,14 +35,26 @@ def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
         raise InputError(
             f"there is no input {name!r}; the nearest is {near!r}, and a tensor file is 'file:<path>#<tensor>'"
         )
-    draw, rng = DISTRIBUTIONS[name], np.random.default_rng(seed)
-    if draw is not normal:
-        return rounded(draw(rng, rows, cols, dtype), dtype)
-    # Row by row is the order it is drawn in, and the float32 values of a large tensor would not fit beside others'.
+    draw = DISTRIBUTIONS[name]
+    if draw is normal and rows * cols > SLAB:
+        return _in_slabs(rows, cols, dtype, seed)
+    return rounded(draw(np.random.default_rng(seed), rows, cols, dtype), dtype)
+
+
+def _in_slabs(rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
+    """`normal`, a slab of rows a thread, each by a generator of its own: one of them would take seconds.
+
+    The float32 values of the whole would not fit beside others' either.
+    """
     x = np.empty((rows, cols), DTYPES[dtype])
     at_once = max(1, SLAB // cols)
-    for first in range(0, rows, at_once):
-        x[first : first + at_once] = rounded(draw(rng, min(at_once, rows - first), cols, dtype), dtype)
+
+    def fill(first: int) -> None:
+        rng = np.random.default_rng([seed, first])
+        x[first : first + at_once] = rounded(normal(rng, min(at_once, rows - first), cols, dtype), dtype)
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
+        list(pool.map(fill, range(0, rows, at_once)))
     return x
 
 
