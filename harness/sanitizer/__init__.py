@@ -23,7 +23,10 @@ TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
 PORTS = 64  # for each process, so that those side by side do not meet
 
-_OPTIONS = {"memcheck": ("--padding", "256", "--report-api-errors", "no")}
+_OPTIONS = {
+    "memcheck": ("--padding", "256", "--report-api-errors", "no"),
+    "initcheck": ("--check-api-memory-access", "no"),  # of what kernels wrote that are not patched
+}
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) errors?|RACECHECK SUMMARY: (\d+) hazards? displayed)")
 _PREFIX = "========= "
 _NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY")
