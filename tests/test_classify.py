@@ -15,6 +15,7 @@ from harness.diagnosis.classify import HYPOTHESES, classify
 from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.expectation import expect
+from harness.inputs import make
 from harness.oracles import (
     dequantize,
     four_over_six,
@@ -178,7 +179,7 @@ def random_bytes_of(**changes) -> Callable[..., np.ndarray]:
         if changes.get("key"):
             seed = changes["key"](seed)
         random = original(first_block, blocks, direction, offset, seed)
-        return random.reshape(-1, 4)[:, ::-1].reshape(-1, 16) if changes.get("reversed") else random
+        return random.reshape(-1, 4)[:, changes.get("order", (0, 1, 2, 3))].reshape(-1, 16)
 
     return drawn
 
@@ -222,7 +223,8 @@ def direct(scale_inv: np.ndarray, s_dec: np.ndarray) -> np.ndarray:
         ({}, "amax", no_abs, "amax without abs"),
         ({"rht": True}, "rht", unrounded, "rht kept in float32"),
         ({"rounding": "sr"}, "random_bytes", random_bytes_of(other_direction=True), "sr bits of the other direction"),
-        ({"rounding": "sr"}, "random_bytes", random_bytes_of(reversed=True), "sr bits in another order"),
+        ({"rounding": "sr"}, "random_bytes", random_bytes_of(order=(3, 2, 1, 0)), "sr bits in another order"),
+        ({"rounding": "sr"}, "random_bytes", random_bytes_of(order=(1, 0, 3, 2)), "sr bits in another order"),
         ({"rounding": "sr"}, "random_bytes", random_bytes_of(key=lambda seed: 0), "sr key"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -236,6 +238,22 @@ def test_the_wrong_step(monkeypatch, flags, function, mutant, name):
     monkeypatch.undo()
     assert any((actual[field] != right[field]).any() for field in right)
     assert cause(per_tensor, case, tensors, actual) == name
+
+
+def test_a_sum_of_sr_that_is_not_rounded(monkeypatch):
+    case = per_tensor_case(dtype="fp32", rounding="sr")
+    tensors = per_tensor.inputs(case, make("sr_edges", case.rows, case.cols, "fp32", 1))
+
+    def in_float64(v: np.ndarray, random_byte: np.ndarray) -> np.ndarray:
+        a = np.abs(v).astype(np.float64)
+        step = np.where(a >= 4, 2, np.where(a >= 2, 1, 0.5))
+        magnitude = np.searchsorted([0.5, 1, 1.5, 2, 3, 4, 6], a + random_byte / 256 * step, side="right")
+        return (magnitude + 8 * np.signbit(v)).astype(np.uint8)
+
+    monkeypatch.setattr(nvfp4, "e2m1_stochastic", in_float64)
+    actual = per_tensor.numpy_oracle(case, tensors)
+    monkeypatch.undo()
+    assert cause(per_tensor, case, tensors, actual) == "sum of sr not rounded"
 
 
 def test_448_for_256(monkeypatch):

@@ -160,6 +160,24 @@ def test_scale_edges_surround_every_rounding_edge(dtype, transposed):
     assert (scale_inv == 0x7E).any()
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sr_edges_lie_where_the_rounding_of_a_sum_decides(dtype, transposed):
+    x = wide("sr_edges", dtype=dtype)
+    x = np.ascontiguousarray(x.T) if transposed else x
+    multiplier = np.repeat(rowwise(x)[2], 16, axis=1)
+    assert (multiplier == 1).mean() > 0.99
+    a = np.abs(x)[(multiplier == 1) & (np.abs(x) < 0.25)]
+    k = np.ceil(a * 512)
+    assert set(k) == set(range(1, 128))
+    below = k / 512 - a.astype(np.float64)
+    for little in [0, 2.0**-27, 2.0**-26, 2.0**-25] if dtype == "fp32" else [0]:
+        assert (below == little).mean() > 0.1
+    code = nvfp4.e2m1_stochastic(a, (256 - k).astype(np.uint8))
+    np.testing.assert_array_equal(code, below < 2.0**-25)
+    assert 0.2 < code.mean() < 0.8
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_midpoints_cross_every_threshold_of_both_casts(dtype):
     x = np.unique(np.abs(wide("midpoints", 32, 32, dtype)))

@@ -77,7 +77,8 @@ class Steps:
     underflow: the multiplier of a block whose scale is 0, where it is not the contract's
     rounding: `rne` or `sr`
     random_direction: the third counter word if it is not `direction`
-    random_reversed: whether byte 3 of a word serves the first of its elements
+    random_order: which byte of a word serves each of its four elements
+    random_sum: the dtype that a value and its random share are added in
     """
 
     direction: int = 0
@@ -103,7 +104,8 @@ class Steps:
     underflow: float | None = None
     rounding: str = "rne"
     random_direction: int | None = None
-    random_reversed: bool = False
+    random_order: tuple[int, ...] = (0, 1, 2, 3)
+    random_sum: type = np.float32
 
     @classmethod
     def of(cls, case: Case, side: str) -> Steps | None:
@@ -189,7 +191,7 @@ class Steps:
             multiplier=multiplier,
             product=product,
             random=random,
-            codes=casts.e2m1(product, random),
+            codes=casts.e2m1(product, random, self.random_sum),
         )
 
     def scales(self, block_amax: np.ndarray, amaxes: np.ndarray) -> np.ndarray:
@@ -261,9 +263,7 @@ class Steps:
         index = torch.from_numpy(np.asarray(numbers, np.int64))[:, None] * blocks + torch.arange(blocks)
         direction = self.direction if self.random_direction is None else self.random_direction
         random = element_bits(index, direction, self.seed, self.offset).numpy()
-        if self.random_reversed:
-            random = random.reshape(-1, 4)[:, ::-1]
-        return random.reshape(len(numbers), -1)
+        return random.reshape(-1, 4)[:, self.random_order].reshape(len(numbers), -1)
 
 
 def side_and_kind(field: str) -> tuple[str, str]:

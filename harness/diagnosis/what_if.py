@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from harness.case import Case
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.evidence import Cause, Evidence, Hypothesis
@@ -87,8 +89,12 @@ CHANGES = (
         lambda steps, case: [{"random_direction": 1 - steps.direction}],
     ),
     Change(
-        Cause("sr bits in another order", "the bytes of each random word were served last first"),
-        lambda steps, case: [{"random_reversed": True}],
+        Cause("sr bits in another order", "the bytes of each random word were served last first, or others exchanged"),
+        lambda steps, case: [{"random_order": order} for order in ((3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1))],
+    ),
+    Change(
+        Cause("sum of sr not rounded", "a value and its random share were not rounded to float32 when added"),
+        lambda steps, case: [{"random_sum": np.float64}],
     ),
     Change(
         Cause("sr key", "the Philox key was swapped, cut to its low word, or left at 0"),

@@ -90,6 +90,21 @@ def scale_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> n
     return _with_block_amax(rng, tiles, block_amax, amax, rows, cols)
 
 
+def sr_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Values a little below k/512, k from 1 to 127, or there: the one byte of all that takes them to 1/2 is 256 - k.
+
+    The multiplier is 1: the amax of all is 2688, that of nearly every block 6. The little is 2^-27 or 2^-26, which the
+    rounding of the sum to float32 makes up for, or 2^-25, which it does not; a 16-bit dtype rounds to k/512, or has
+    the value before.
+    """
+    k = rng.integers(1, 128, (*tile_grid(rows, cols), BLOCK, BLOCK))
+    if dtype == "fp32":
+        tiles = (k / 512 - np.exp2(rng.integers(-27, -24, k.shape))).astype(F32)
+    else:
+        tiles = moved(rounded(k / 512, dtype), -rng.integers(0, 2, k.shape)).astype(F32)
+    return _with_block_amax(rng, tiles, np.full(k.shape[:2], 6, F32), F32(2688), rows, cols)
+
+
 def midpoints(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Every midpoint of e2m1 and of e4m3 and its 1-ulp neighbours, of both signs: for the casts alone, with no scale.
 
