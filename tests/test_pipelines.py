@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulated import with_wrong_line
 
 from harness.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
 from harness.commands.compile import instantiations
@@ -17,6 +16,7 @@ from harness.errors import UsageError
 from harness.expectation import expect, high_precision, make_inputs, oracle_of
 from harness.inputs import make
 from harness.launch import bind, own_memory, plan
+from harness.mutants.catalogue import find
 from harness.pipeline import is_pipeline, stages, terms
 from harness.roofline import bytes_moved
 from harness.suite import find_case, suite_of
@@ -238,8 +238,7 @@ def test_a_trace_of_what_is_not_there_is_refused():
 
 def test_a_wrong_kernel_of_one_stage_makes_the_pipeline_red(tmp_path):
     """Stochastic rounding is in dy alone: what is wrong with it is found there, on the emulator."""
-    right, wrong = "const float t = fminf(__fmaf_rn(r, power, a), kE2m1Max);", "const float t = fminf(a, kE2m1Max);"
-    kernels = with_wrong_line(tmp_path, "e2m1.cuh", right, wrong)
+    kernels = find("sr writes zeros").copied_to(tmp_path)
     case = find_case("backward/default/80x16x80/normal/eager")  # up to 64 rows are wgmma's, which is not emulated
     result = verify(case, EmulatorDevice(kernels=kernels))
     assert result.verdict is Verdict.MISMATCH

@@ -13,7 +13,7 @@ from harness.commands import roofline
 from harness.errors import Exit, SuiteError, UsageError
 from harness.report import write_jsonl
 from harness.runner.journal import FILE
-from harness.suite import find_case
+from harness.suite import ROOT, find_case
 from harness.targets.lines import Line, Targets, load, reached
 
 AMAX = "per_tensor/stage=amax/32768x8192/normal/graph"
@@ -98,6 +98,12 @@ class TestCommand:
         code, text = self.run(monkeypatch, tmp_path, 60.0)
         assert code == Exit.SLOWER
         assert "short by 35.0 points: bytes" in text
+
+    def test_committed_times_give_the_committed_table(self, tmp_path):
+        tables = ROOT / "results" / "tables" / "nvidia-h200"
+        words = ["--times", str(tables / "roofline.jsonl"), "--into", str(tmp_path / "table.md")]
+        CliRunner().invoke(roofline.command, words, standalone_mode=False)
+        assert (tmp_path / "table.md").read_text() == (tables / "roofline.md").read_text()
 
     def test_newest_and_a_folder_exclude_each_other(self):
         result = CliRunner().invoke(roofline.command, ["--newest", "--run-dir", "x"], standalone_mode=False)

@@ -74,7 +74,11 @@ def near_floor(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np
 
     A row, as a column, has a factor, and an element the smaller one of its two.
     """
-    down, across = (F32(1e-12) * F32(2) ** rng.uniform(-4, 4, extent).astype(F32) for extent in (rows, cols))
+    # Not by a power, which processors round differently.
+    down, across = (
+        np.ldexp(F32(1e-12) * rng.uniform(1, 2, extent).astype(F32), rng.integers(-4, 4, extent))
+        for extent in (rows, cols)
+    )
     return rng.uniform(-1, 1, (rows, cols)).astype(F32) * np.minimum(down[:, None], across)
 
 
