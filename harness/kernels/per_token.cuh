@@ -104,22 +104,25 @@ __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int 
   return __fmul_rn(amax, kRhtNorm);
 }
 
-// Of each pair of columns that a thread takes, the amax of the whole column that it divides for
+// Of each pair of columns that a thread takes, the amax of the whole column that it divides for, read ahead
 struct ColumnAmaxes {
-  float of_pair[Turn<bf16>::kPairs];
+  static_assert(Turn<bf16>::kPairs == 2);
+  float first, second;
 
   // amax_of(col in the tile)
   template <typename AmaxOf>
   __device__ explicit ColumnAmaxes(AmaxOf amax_of) {
     const ColumnRole role;
-#pragma unroll
-    for (int i = 0; i < Turn<bf16>::kPairs; ++i) of_pair[i] = amax_of(role.pair_col(i) + threadIdx.x % 2);
+    first = amax_of(role.pair_col(0) + threadIdx.x % 2);
+    second = amax_of(role.pair_col(1) + threadIdx.x % 2);
   }
+  __device__ float of_pair(int index) const { return index == 0 ? first : second; }  // an array would be in memory
 };
 
-template <bool rht, Rounding rounding, bool weight_2d, int sign_mask>
+// amax_of(pair): of that column of the pair
+template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_columns(
-    const EncodeTile<bf16>& shared, const ColumnAmaxes& amaxes, u8* __restrict__ columnwise_data,
+    const EncodeTile<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
     u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
@@ -129,7 +132,7 @@ __device__ __forceinline__ void per_token_encode_columns(
 #pragma unroll(rht ? 1 : Turn<bf16>::kPairs)
   for (int pair_index = 0; pair_index < Turn<bf16>::kPairs; ++pair_index) {
     const int col_in_tile = role.pair_col(pair_index);
-    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amaxes.of_pair[pair_index]));
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(pair_index)));
     const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
 #pragma unroll
     for (int column = 0; column < 2; ++column) {
@@ -170,6 +173,7 @@ __device__ __forceinline__ void per_token_encode_tile(
         [&](int col) { return __ldg(columnwise_amax + origin.col + col); });  // while others arrive
     __syncthreads();
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
-        shared, amaxes, columnwise_data, columnwise_scale_inv, rows, origin, seed, offset);
+        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise_data, columnwise_scale_inv, rows, origin,
+        seed, offset);
   }
 }

@@ -92,7 +92,7 @@ __device__ __forceinline__ void per_token_resident_tile(
   }
   if constexpr (kByCol) {
     per_token_encode_columns<rht, rounding, false, sign_mask>(
-        shared.encode, ColumnAmaxes([&](int col) { return shared.col_amax[col]; }), out.columnwise_data,
-        out.columnwise_scale_inv, rows, origin, seed, offset);
+        shared.encode, [&](int pair) { return shared.col_amax[ColumnRole().pair_col(pair) + threadIdx.x % 2]; },
+        out.columnwise_data, out.columnwise_scale_inv, rows, origin, seed, offset);
   }
 }
