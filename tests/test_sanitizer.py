@@ -155,7 +155,7 @@ def test_the_error_planted_for_each_tool_is_one_that_the_emulator_sees(tool: str
 
 
 def test_memory_has_exact_sizes_under_the_plugin(monkeypatch) -> None:
-    for name in ("GUARD", "ALIGNMENT"):
+    for name in ("GUARD", "ALIGNMENT", "copied"):
         monkeypatch.setattr(memory, name, getattr(memory, name))
     asked = []
     fake = type("cupy", (), {"cuda": type("cuda", (), {"set_allocator": staticmethod(asked.append)})})
