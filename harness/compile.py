@@ -11,14 +11,13 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from harness.errors import CompileError
-from harness.files import storage
+from harness.files import storage, write_bytes
 from harness.launch import Launch, read_launch
 from harness.signature import Signature
 
@@ -200,9 +199,9 @@ def _compile(signature: Signature, expression: str, sources: Mapping[str, str], 
         cubin_path=str(folder / f"{key}.cubin"),
         **_resources(log, symbol),
     )
-    _write(Path(compiled.ptx_path), ptx)
-    _write(Path(compiled.cubin_path), cubin)
-    _write(folder / f"{key}.json", json.dumps(asdict(compiled)).encode())
+    write_bytes(Path(compiled.ptx_path), ptx)
+    write_bytes(Path(compiled.cubin_path), cubin)
+    write_bytes(folder / f"{key}.json", json.dumps(asdict(compiled)).encode())
     return compiled
 
 
@@ -223,19 +222,6 @@ def _resources(log: str, symbol: str) -> dict[str, int]:
         "stack_bytes": number(r"(\d+) bytes stack frame"),
         "shared_bytes": number(r"(\d+) bytes smem"),
     }
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then rename: a reader sees the whole file or none."""
-    with storage(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
 
 
 def _text(size_call, text_call, program) -> bytes:

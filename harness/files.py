@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,15 +56,20 @@ def storage(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write under a temporary name, then rename, so that neither a kill nor a full disk leaves half a file.
+    """`write_bytes` of the text as UTF-8."""
+    write_bytes(path, text.encode("utf-8", errors="replace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write under a temporary name, then rename: a reader, a kill or a full disk finds the whole file or none.
 
     Folders are made. Raises StorageError.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            temporary.write_text(text, encoding="utf-8", errors="replace")
+            temporary.write_bytes(content)
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)

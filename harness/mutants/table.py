@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from harness.files import write_text
 from harness.mutants.catalogue import Mutant
 from harness.mutants.hunt import FULL, SMOKE, Catch
-from harness.report import markdown
+from harness.report import csv, markdown
 
 _LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.80
 
@@ -72,10 +73,9 @@ def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> l
     if misnamed:
         text += ["## Called something else", markdown(pd.DataFrame([_misnamed(*one) for one in misnamed]))]
     text += ["## All", markdown(table.drop(columns=["reason", "set"]))]
-    stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_suffix(suffix) for suffix in (".md", ".csv")]
-    paths[0].write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    table.to_csv(paths[1], index=False)
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], csv(table))
     return paths
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from harness.emulator.machine import Scheduler
 from harness.errors import AccessError, LaunchError
+from harness.files import write_text
 from harness.opcodes import plain
 
 _executed: set[str] = set()
@@ -66,4 +67,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the test of each instruction."""
     path = session.config.option.opcodes
     if path is not None:
-        path.write_text(json.dumps({name: test for name, (_, test) in sorted(_found.items())}, indent=1))
+        write_text(path, json.dumps({name: test for name, (_, test) in sorted(_found.items())}, indent=1))

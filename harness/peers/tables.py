@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from harness import report
+from harness.files import write_text
 from harness.pages import number
 from harness.peers.arena import OURS, Met
 from harness.runner.run_files import Header, Record
@@ -99,7 +100,7 @@ def page(header: Header, found: Sequence[Record]) -> str:
 def write(folder: Path, header: Header, found: Sequence[Record]) -> Path:
     """`peers.md` in the folder."""
     path = folder / "peers.md"
-    path.write_text(page(header, found), encoding="utf-8")
+    write_text(path, page(header, found))
     return path
 
 

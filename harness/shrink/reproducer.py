@@ -15,6 +15,7 @@ from harness import device
 from harness.case import Case
 from harness.errors import InputError, SuiteError
 from harness.expectation import high_precision, oracle_of
+from harness.files import storage, write_text
 from harness.shrink.failure import told
 from harness.shrink.shrinker import Shrunk
 from harness.signature import KERNELS
@@ -36,12 +37,15 @@ which was {failure}. `python -m pytest` in this folder runs what is left: {value
 
 from pathlib import Path
 
+import pytest
+
 from harness.shrink.reproducer import replay
 
 
 def test_every_byte_is_the_demanded_one():
     result = replay(Path(__file__).parent)
-    assert result.verdict == "PASS", "\\n" + (result.story or result.reason)
+    if result.verdict != "PASS":
+        pytest.fail("\\n" + (result.story or result.reason), pytrace=False)
 '''
 
 
@@ -65,14 +69,15 @@ class Reproducer(BaseModel):
 
 def write(shrunk: Shrunk, folder: Path, kernels: Path | None = None) -> Path:
     """Write the folder, made if absent; the path of its test."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with storage(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     save_file({name: np.ascontiguousarray(array) for name, array in shrunk.inputs.items()}, folder / TENSORS)
-    (folder / CASE).write_text(_yaml(shrunk, kernels), encoding="utf-8")
-    (folder / STORY).write_text(told(shrunk.result, shrunk.cause) + "\n", encoding="utf-8")
+    write_text(folder / CASE, _yaml(shrunk, kernels))
+    write_text(folder / STORY, told(shrunk.result, shrunk.cause) + "\n")
     digest = hashlib.sha256(f"{shrunk.original.id} {shrunk.case.id}".encode()).hexdigest()[:8]
     test = folder / f"test_{shrunk.case.recipe}_{digest}.py"  # pytest collects no two modules of one name
     values = {"values": shrunk.left, "of": shrunk.of, "shape": shrunk.case.shape}
-    test.write_text(_TEST.format(original=shrunk.original.id, failure=shrunk.failure, **values), encoding="utf-8")
+    write_text(test, _TEST.format(original=shrunk.original.id, failure=shrunk.failure, **values))
     return test
 
 

@@ -12,6 +12,7 @@ from harness.clock import Clock
 from harness.device import Device
 from harness.device.subject import SubjectDevice, with_subject
 from harness.errors import Exit
+from harness.files import write_text
 from harness.report import markdown
 from harness.subjects import load
 from harness.suite import find_case
@@ -108,8 +109,7 @@ def write(command: str, found: Sequence[Attack], into: Path) -> Path:
         LIMITS,
     ]
     path = into / FILE
-    into.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    write_text(path, "\n\n".join(text) + "\n")
     return path
 
 
