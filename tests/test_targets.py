@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +12,6 @@ from timed_runs import HEADER, record
 from harness.commands import roofline
 from harness.errors import Exit, SuiteError, UsageError
 from harness.report import write_jsonl
-from harness.runner.journal import FILE
 from harness.suite import ROOT, find_case
 from harness.targets.lines import Line, Targets, load, reached
 
@@ -76,26 +75,22 @@ def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, text: str, sente
 
 
 class TestCommand:
-    def run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, percent: float) -> tuple[int, str]:
-        monkeypatch.setattr(roofline, "RUNS", tmp_path)
+    def run(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *records: dict) -> tuple[int, str]:
         monkeypatch.setattr(roofline, "load", targets)
-        folder = tmp_path / "run"
-        write_jsonl(
-            folder / FILE, {"sources": "feed"}, [record(AMAX, roofline_percent=percent), record(SMALL, 6.0, noise=0.0)]
-        )
-        (folder / "bench_header.json").write_text(json.dumps(HEADER | FLOORS))
+        times, table = tmp_path / "bench.jsonl", tmp_path / "table.md"
+        write_jsonl(times, HEADER | FLOORS, [*records, record(SMALL, 6.0, noise=0.0)])
         result = CliRunner().invoke(
-            roofline.command, ["--newest", "--into", str(tmp_path / "table.md")], standalone_mode=False
+            roofline.command, ["--times", str(times), "--into", str(table)], standalone_mode=False
         )
-        return result.return_value, (tmp_path / "table.md").read_text()
+        return result.return_value, table.read_text()
 
     def test_the_table_is_written_and_the_exit_code_says_whether_all_holds(self, monkeypatch, tmp_path):
-        code, text = self.run(monkeypatch, tmp_path, 96.0)
+        code, text = self.run(monkeypatch, tmp_path, record(AMAX, roofline_percent=96.0))
         assert code == Exit.CLEAN
         assert "2 of 2 cases reach theirs" in text
 
     def test_a_missed_figure_is_an_exit_code(self, monkeypatch, tmp_path):
-        code, text = self.run(monkeypatch, tmp_path, 60.0)
+        code, text = self.run(monkeypatch, tmp_path, record(AMAX, roofline_percent=60.0))
         assert code == Exit.SLOWER
         assert "short by 35.0 points: bytes" in text
 
@@ -105,6 +100,21 @@ class TestCommand:
         CliRunner().invoke(roofline.command, words, standalone_mode=False)
         assert (tmp_path / "table.md").read_text() == (tables / "roofline.md").read_text()
 
-    def test_newest_and_a_folder_exclude_each_other(self):
-        result = CliRunner().invoke(roofline.command, ["--newest", "--run-dir", "x"], standalone_mode=False)
+    @pytest.mark.parametrize(("verdict", "code"), [("UNWRITTEN", Exit.BYTES_DIFFER), ("EXCLUDED", Exit.NOISY)])
+    def test_a_case_without_a_time_is_no_missed_figure(self, monkeypatch, tmp_path, verdict, code):
+        untimed = {**record(AMAX), "times": {}, "verdict": verdict, "reason": "so"}
+        run = SimpleNamespace(header=HEADER | FLOORS, records=[untimed, record(SMALL, 6.0, noise=0.0)])
+        monkeypatch.setattr(roofline, "load", targets)
+        monkeypatch.setattr(roofline, "_time", lambda targets, folder: Exit.BYTES_DIFFER)
+        monkeypatch.setattr(roofline, "read_run", lambda folder: run)
+        assert CliRunner().invoke(roofline.command, [], standalone_mode=False).return_value == code
+
+    def test_a_run_that_did_not_begin_is_not_read(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(roofline, "_time", lambda targets, folder: Exit.NO_DEVICE)
+        monkeypatch.setattr(roofline, "read_run", lambda folder: pytest.fail("an older run in that folder was read"))
+        result = CliRunner().invoke(roofline.command, ["--run-dir", str(tmp_path)], standalone_mode=False)
+        assert result.return_value == Exit.NO_DEVICE
+
+    def test_times_and_a_folder_exclude_each_other(self):
+        result = CliRunner().invoke(roofline.command, ["--times", "y", "--run-dir", "x"], standalone_mode=False)
         assert isinstance(result.exception, UsageError)

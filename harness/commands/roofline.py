@@ -11,8 +11,9 @@ import click
 import pandas as pd
 
 from harness.errors import Exit, UsageError
-from harness.report import facts_of, markdown
-from harness.runner.run_files import BENCH_HEADER, Header, latest_bench, read_bench, read_run, shown
+from harness.files import write_text
+from harness.report import facts_of, failures_of, markdown
+from harness.runner.run_files import Header, read_bench, read_run, shown
 from harness.suite import ROOT
 from harness.tables import show
 from harness.targets.lines import Reached, Targets, load, reached
@@ -23,35 +24,35 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 
 @click.command()
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="a new folder for the times")
-@click.option("--newest", is_flag=True, help="time nothing; read the newest run with times")
 @click.option("--times", type=click.Path(path_type=Path), metavar="FILE", help="time nothing; read a bench.jsonl")
 @click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="write the table to FILE, as Markdown")
-def command(run_dir: Path | None, newest: bool, times: Path | None, into: Path | None) -> int:
+def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
     """Time every kernel that has a figure to reach, and hold it against that figure.
 
     The figures stand in harness/targets/lines.yaml. Bytes are verified first, as in every bench. Exits with 2 if a
     figure is missed, with 1 if bytes differ, with 3 if a kernel has no time.
     """
     targets = load()
-    if sum(map(bool, (run_dir, newest, times))) > 1:
-        raise UsageError("--run-dir, --newest and --times are three ways to one table; name one of them")
+    if times and run_dir:
+        raise UsageError("--times reads what is there; leave out --run-dir")
     if times:
         header, records = read_bench(times)
     else:
-        folder = latest_bench(RUNS) if newest else run_dir or _folder()
-        if not newest:
-            status = _time(targets, folder)
-            if not (folder / BENCH_HEADER).exists():
-                return status
+        folder = run_dir or _folder()
+        status = _time(targets, folder)
+        if status not in (Exit.CLEAN, Exit.BYTES_DIFFER):
+            return status
         run = read_run(folder)
         header, records = run.header, run.records
     found = list(reached(targets, header, records))
     show(_frame(found), f"what the kernels reach, of what {targets.gpu} allows")
     if into:
-        into.write_text(_markdown(header, found), encoding="utf-8")
+        write_text(into, _markdown(header, found))
         click.echo(shown(into))
-    if not all(one.measured for one in found):
-        return Exit.BYTES_DIFFER if any(record["verdict"] == "MISMATCH" for record in records) else Exit.NOISY
+    if failures_of(records):
+        return Exit.BYTES_DIFFER
+    if any(one.measured is None for one in found):
+        return Exit.NOISY
     return Exit.CLEAN if all(one.holds for one in found) else Exit.SLOWER
 
 
@@ -63,13 +64,9 @@ def _time(targets: Targets, folder: Path) -> int:
     """Bench every case of the table; pytest's exit code."""
     case_ids = dict.fromkeys(case_id for line in targets.lines for case_id in targets.case_ids(line))
     words = [word for case_id in case_ids for word in ("--case", case_id)]
-    suites = [f"suites/{name}.yaml" for name in sorted({_recipe(case_id) for case_id in case_ids})]
+    suites = [f"suites/{name}.yaml" for name in sorted({case_id.partition("/")[0] for case_id in case_ids})]
     command = [sys.executable, "-m", "pytest", *suites, "--bench", "--run-dir", str(folder.absolute()), *words]
     return subprocess.run(command, cwd=ROOT).returncode
-
-
-def _recipe(case_id: str) -> str:
-    return case_id.partition("/")[0]
 
 
 def _frame(found: list[Reached]) -> pd.DataFrame:
