@@ -11,11 +11,13 @@ import pytest
 
 from harness import emulator, sanitizer
 from harness.cli import main
-from harness.compile import ARCHES, ptx_of
+from harness.compile import ARCHES, compile_kernel, ptx_of
 from harness.device import memory
 from harness.errors import AccessError, DeviceUnavailable, Exit
-from harness.sanitizer import TOOLS, planted, plugin, read_log
+from harness.launch import Step, plan
+from harness.sanitizer import TOOLS, left_out, planted, plugin, read_log
 from harness.sanitizer.run import Checked, outcome, page, see_planted
+from harness.suite import find_case, load_suites
 
 # Takes pairs of options, then the command to run. It answers for a GPU by giving the emulator's run another header.
 STAND_IN = """#!{python}
@@ -64,9 +66,9 @@ def stand_in(tmp_path: Path):
 def sanitize(tmp_path: Path, stand_in):
     """Runs the command with a stand-in; its exit code and the page, empty if there is none."""
 
-    def run(*words: str, **answers) -> tuple[Exit, str]:
+    def run(*words: str, recipe: str = "swizzle", **answers) -> tuple[Exit, str]:
         with pytest.raises(SystemExit) as done:
-            main(["sanitize", "swizzle", "--sanitizer", stand_in(**answers), "--out", str(tmp_path), *words])
+            main(["sanitize", recipe, "--sanitizer", stand_in(**answers), "--out", str(tmp_path), *words])
         written = tmp_path / "nvidia-h200" / "sanitizer.md"
         return Exit(done.value.code), written.read_text() if written.exists() else ""
 
@@ -81,7 +83,7 @@ def row(text: str, tool: str) -> list[str]:
 def test_a_tool_over_a_recipe_is_clean(sanitize) -> None:
     code, text = sanitize("--tool", "memcheck", "-k", "16x16", "--jobs", "2")
     assert code is Exit.CLEAN
-    assert row(text, "memcheck")[1:6] == ["2 of 2", "0", "0", "yes", "0"]
+    assert row(text, "memcheck")[1:7] == ["2 of 2", "0", "0", "0", "yes", "0"]
     assert "Not run: initcheck, synccheck, racecheck." in text
     assert "one NVIDIA H200 (driver 1, NVRTC 2), with compute-sanitizer Version 2025.3.0" in text
 
@@ -89,7 +91,7 @@ def test_a_tool_over_a_recipe_is_clean(sanitize) -> None:
 def test_errors_are_red_and_say_where(sanitize) -> None:
     code, text = sanitize("--tool", "racecheck", "-k", "16x16", "--jobs", "1", errors=3)
     assert code is Exit.BYTES_DIFFER
-    assert row(text, "racecheck")[2] == "3"
+    assert row(text, "racecheck")[3] == "3"
     assert "    3 x Invalid __global__ write at k+0x1 in a.cu:8" in text
 
 
@@ -104,6 +106,60 @@ def test_cases_that_were_not_begun_in_time_are_told(sanitize) -> None:
     assert code is Exit.NOISY
     assert 0 < int(done) < int(cases)
     assert "were not begun before" in text
+
+
+TWO_OF_GEMM = ("-k", "gemm and 16x16x16", "--jobs", "1")  # one of them calls a library
+CALLS_A_LIBRARY = "gemm/route=library/16x16x16/normal/eager"
+
+
+def test_a_case_that_calls_a_library_is_left_out_of_two_tools_and_told(sanitize) -> None:
+    code, text = sanitize("--tool", "memcheck", "--tool", "initcheck", *TWO_OF_GEMM, recipe="gemm")
+    assert code is Exit.CLEAN
+    assert row(text, "memcheck")[1:3] == ["2 of 2", "0"]
+    assert row(text, "initcheck")[1:3] == ["1 of 2", "1"]
+    assert f"initcheck leaves out 1 case, because {left_out.LIBRARY['initcheck']}." in text
+    assert "memcheck leaves out" not in text
+    assert "were not begun" not in text
+
+
+def test_a_case_that_is_left_out_without_a_reason_is_not_clean_and_is_named(sanitize, monkeypatch) -> None:
+    # The processes that run the cases still have the reason; the one that judges what they left out has not.
+    monkeypatch.delitem(left_out.LIBRARY, "racecheck")
+    code, text = sanitize("--tool", "racecheck", *TWO_OF_GEMM, recipe="gemm")
+    assert code is Exit.NOISY
+    assert f"racecheck left out 1 case without a reason: {CALLS_A_LIBRARY}." in text
+
+
+def test_a_tool_that_is_shown_no_case_at_all_is_not_clean(sanitize) -> None:
+    code, text = sanitize("--tool", "initcheck", "-k", "library", "--jobs", "1", recipe="gemm")
+    assert code is Exit.NOISY
+    assert row(text, "initcheck")[1:3] == ["0 of 1", "1"]
+
+
+def test_cases_that_call_a_library_are_left_out_and_no_others() -> None:
+    asked = [CALLS_A_LIBRARY, "gemm/default/16x16x16/normal/graph", "swizzle/default/16x16/normal/eager"]
+    for tool in ("initcheck", "racecheck"):
+        assert left_out.reasons(tool, asked) == dict(zip(asked, [left_out.LIBRARY[tool], "", ""], strict=True))
+    for tool in ("memcheck", "synccheck"):
+        assert not any(left_out.reasons(tool, asked).values())
+
+
+def test_a_route_that_calls_a_library_for_many_rows_is_left_out_for_those() -> None:
+    few, many = (find_case(f"gemm/route=fastest/{rows}x1024x256/normal/eager") for rows in (16, 128))
+    assert not left_out.reason("racecheck", few)
+    assert left_out.reason("racecheck", many)
+
+
+def test_what_the_reasons_say_of_our_kernels_beside_a_library_is_so() -> None:
+    steps: dict[bool, list[Step]] = {True: [], False: []}
+    for case in (case for suite in load_suites() for case in suite.cases("smoke")):
+        launches = plan(case)
+        steps[any(step.library for step in launches)] += [step for step in launches if not step.library]
+    elsewhere = {step.signature.name for step in steps[False]}
+    alone = {step.signature.name: step for step in steps[True] if step.signature.name not in elsewhere}
+    assert set(alone) == {"gemm_decode", "gemm_epilogue"}
+    for step in alone.values():
+        assert compile_kernel(step.signature, step.case.flags, "sm_90a").shared_bytes == 0
 
 
 def test_a_machine_on_which_no_tool_sees_anything_is_refused_in_a_sentence(sanitize, capsys) -> None:
@@ -171,6 +227,10 @@ def test_what_is_left_open_is_not_clean() -> None:
     assert outcome([done, Checked("racecheck", planted=True)]) is Exit.NOISY
     assert outcome([replace(done, planted=False)]) is Exit.NOISY
     assert outcome([replace(done, silent=1)]) is Exit.NOISY
+    assert outcome([replace(done, done=2)]) is Exit.NOISY
+    assert outcome([replace(done, done=2, left_out={"a": "why"})]) is Exit.CLEAN
+    assert outcome([replace(done, done=2, left_out={"a": ""})]) is Exit.NOISY
+    assert outcome([replace(done, done=0, left_out=dict.fromkeys("abc", "why"))]) is Exit.NOISY
     assert (
         outcome([done, Checked("racecheck", planted=True, cases=1, done=1, failed=["MISMATCH"])]) is Exit.BYTES_DIFFER
     )

@@ -1,6 +1,7 @@
-"""A pytest plugin for runs under compute-sanitizer: memory of exact sizes, and an end in time.
+"""A pytest plugin for runs under compute-sanitizer: memory of exact sizes, cases left out, and an end in time.
 
-`-p harness.sanitizer.plugin --stop-at SECONDS`, in seconds since 1970. Leaves `sanitizer.json` in the run's folder.
+`-p harness.sanitizer.plugin --tool TOOL --stop-at SECONDS`, in seconds since 1970. Leaves `sanitizer.json` in the run's
+folder: how many cases there were to run, and which were left out.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import time
 
 import pytest
 
+from harness.sanitizer.left_out import reason
+
 FILE = "sanitizer.json"
+LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option of this plugin."""
+    """The options of this plugin."""
+    parser.addoption("--tool", default="", help="the tool of compute-sanitizer that this process runs under")
     parser.addoption("--stop-at", type=float, default=float("inf"), help="begin no case after this time")
 
 
@@ -33,11 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
     memory.copied = lambda array: cupy.asarray(array.get())
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out the cases that the tool is not shown, of those that -k leaves."""
+    left_out = [item for item in items if reason(config.option.tool, item.case)]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+    config.stash[LEFT_OUT] = [item.case.id for item in left_out]
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note how many cases there are to run."""
+    """Note how many cases there are to run, and which are left out."""
     folder = session.config.option.run_dir
     if folder is not None and folder.exists():
-        (folder / FILE).write_text(json.dumps({"cases": len(session.items)}))
+        note = {"cases": len(session.items), "left_out": session.config.stash[LEFT_OUT]}
+        (folder / FILE).write_text(json.dumps(note))
 
 
 @pytest.hookimpl(trylast=True)

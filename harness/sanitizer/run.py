@@ -19,6 +19,7 @@ from harness.report import markdown
 from harness.runner.journal import FILE as JOURNAL
 from harness.runner.run_files import Header, read_run
 from harness.sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
+from harness.sanitizer.left_out import reasons
 from harness.sanitizer.plugin import FILE as NOTE
 from harness.suite import ROOT
 from harness.verdict import Verdict
@@ -31,13 +32,15 @@ PLANTED_SECONDS = 90
 class Checked:
     """What a tool said of the cases.
 
-    cases: that it was to run; done: that ran; failed: those of which a byte was wrong, or worse
+    cases: all of them; left_out: id to reason of those that it was not shown, empty if there is none
+    done: those that ran; failed: those of which a byte was wrong, or worse
     planted: whether it saw the error that was planted; silent: processes that never summed up
     """
 
     tool: str
     planted: bool
     cases: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
     done: int = 0
     failed: list[str] = field(default_factory=list)
     errors: int = 0
@@ -46,9 +49,15 @@ class Checked:
     findings: Counter[str] = field(default_factory=Counter)
 
     @property
+    def missing(self) -> int:
+        """Cases that neither ran nor were left out."""
+        return self.cases - len(self.left_out) - self.done
+
+    @property
     def complete(self) -> bool:
-        """Whether it looked at every case and would have seen an error."""
-        return self.planted and not self.silent and 0 < self.cases == self.done
+        """Whether it looked at every case that it was not spared for a reason, and would have seen an error."""
+        explained = all(self.left_out.values())
+        return self.planted and not self.silent and explained and self.done > 0 and self.missing == 0
 
 
 def see_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str, bool]:
@@ -87,7 +96,7 @@ def check(
             *wrapped(sanitizer, tool, folder / f"{name}.log", number, kernel_names()),
             *(sys.executable, "-m", "pytest", *suites, "--device", "cuda", "-n", "0", "-p", "harness.sanitizer.plugin"),
             *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name)),
-            *("--stop-at", str(time.time() + seconds), "-q", *words),
+            *("--tool", tool, "--stop-at", str(time.time() + seconds), "-q", *words),
         ]
     _together(commands, folder, seconds + GRACE)
     found = Checked(tool, planted)
@@ -98,10 +107,11 @@ def check(
 
 
 def _add(found: Checked, run: Path, log: Log) -> None:
-    note = run / NOTE
-    cases = json.loads(note.read_text())["cases"] if note.exists() else None
-    found.cases += cases or 0
-    found.silent += log.errors is None and cases != 0
+    note = json.loads((run / NOTE).read_text()) if (run / NOTE).exists() else {}
+    left_out = reasons(found.tool, note.get("left_out", ()))
+    found.left_out |= left_out
+    found.cases += note.get("cases", 0) + len(left_out)
+    found.silent += log.errors is None and note.get("cases") != 0
     found.errors += log.errors or 0
     found.findings += log.findings
     for record in read_run(run).records if (run / JOURNAL).exists() else ():
@@ -155,6 +165,7 @@ def table(found: Iterable[Checked]) -> pd.DataFrame:
         {
             "tool": each.tool,
             "cases": f"{each.done} of {each.cases}",
+            "left out": len(each.left_out),
             "errors": each.errors,
             "failed cases": len(each.failed),
             "sees a planted error": "yes" if each.planted else "no",
@@ -181,10 +192,22 @@ def page(command: str, version: str, header: Header, commit: str, found: Sequenc
     left = [tool for tool in TOOLS if tool not in {each.tool for each in found}]
     if left:
         text.append(f"Not run: {', '.join(left)}.")
-    if any(each.done < each.cases for each in found):
+    if any(each.missing for each in found):
         text.append("Cases that are missing were not begun before the tool's time was over.")
+    text += [_told(each.tool, why, ids) for each in found for why, ids in _by_reason(each.left_out).items()]
     for each in found:
         lines = [f"{count} x {line}" for line, count in each.findings.most_common(20)] + each.failed[:20]
         if lines:
             text += [f"## {each.tool}", "\n".join(f"    {line}" for line in lines)]
     return "\n\n".join(text) + "\n"
+
+
+def _by_reason(left_out: dict[str, str]) -> dict[str, list[str]]:
+    return {why: [case for case in left_out if left_out[case] == why] for why in dict.fromkeys(left_out.values())}
+
+
+def _told(tool: str, why: str, left_out: Sequence[str]) -> str:
+    count = f"{len(left_out)} case{'s' * (len(left_out) != 1)}"
+    if not why:
+        return f"{tool} left out {count} without a reason: {', '.join(left_out)}."
+    return f"{tool} leaves out {count}, because {why}."

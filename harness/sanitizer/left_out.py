@@ -1,0 +1,27 @@
+"""Cases that a tool is not shown, each for a reason that the page tells and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.case import Case
+from harness.launch import plan
+from harness.suite import find_case
+
+# Why a tool is not shown cases that call a library, whose kernels are not patched. Tools that are not here see them.
+LIBRARY = {
+    "initcheck": "a library's kernels are not patched, and all that they write and gemm_epilogue reads would be no "
+    "value to it; so it sees nothing of gemm_decode and gemm_epilogue, which no other case launches",
+    "racecheck": "it breaks down in a library's kernels; of ours, gemm_decode and gemm_epilogue alone are launched by "
+    "no other case, and they have no shared memory, which is all that it looks at",
+}
+
+
+def reason(tool: str, case: Case) -> str:
+    """Why the tool is not shown the case; empty if it is."""
+    return LIBRARY.get(tool, "") if any(step.library for step in plan(case)) else ""
+
+
+def reasons(tool: str, case_ids: Iterable[str]) -> dict[str, str]:
+    """Why each of these cases was left out; empty for one that the tool should have been shown."""
+    return {case_id: reason(tool, find_case(case_id)) for case_id in case_ids}
