@@ -192,6 +192,19 @@ def test_a_log_that_breaks_off_has_no_summary(tmp_path) -> None:
     assert dict(log.findings) == {"Uninitialized __global__ memory read": 1}
 
 
+def test_of_a_race_every_access_is_kept(tmp_path) -> None:
+    (tmp_path / "one.log").write_text(
+        "========= Error: Race reported between Read access at f+0x9 in a.cuh:43\n"
+        "=========     and Write access at f+0x1 in a.cuh:31 [32 hazards]\n"
+        "=========     and Write access at f+0x2 in a.cuh:32 [32 hazards]\n"
+        "=========     Saved host backtrace up to driver entry point\n"
+        "=========\n========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)\n"
+    )
+    (finding,) = read_log(tmp_path / "one.log").findings
+    assert finding.endswith("a.cuh:43 and Write access at f+0x1 in a.cuh:31 [32 hazards] "
+                            "and Write access at f+0x2 in a.cuh:32 [32 hazards]")  # fmt: skip
+
+
 SEEN_AS = {
     "memcheck": "out_of_bounds",
     "initcheck": "unwritten_read",

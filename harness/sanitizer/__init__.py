@@ -15,6 +15,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from harness.errors import DeviceUnavailable
@@ -37,7 +38,7 @@ _NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY")
 class Log:
     """What one process' tool wrote.
 
-    errors: None if it never summed up; findings: the head of each report and where it happened
+    errors: None if it never summed up; findings: the head of each report and where it happened, in a race each place
     """
 
     errors: int | None
@@ -82,6 +83,8 @@ def read_log(path: Path) -> Log:
     findings: Counter[str] = Counter()
     for number, line in enumerate(lines):
         if line and not line.startswith((" ", *_NO_FINDING)):
-            where = next((below.strip() for below in lines[number + 1 : number + 2] if below.startswith(" ")), "")
-            findings[f"{line} {where}".strip()] += 1
+            below = [text.strip() for text in takewhile(lambda text: text.startswith(" "), lines[number + 1 :])]
+            # A race has one line for each of the other accesses.
+            where = below[:1] + [text for text in below[1:] if text.startswith("and ")]
+            findings[" ".join([line, *where])] += 1
     return Log(sum(summaries) if summaries else None, findings)
