@@ -10,9 +10,9 @@ from harness.suite import find_case
 
 # Why a tool is not shown cases that call a library, whose kernels are not patched. Tools that are not here see them.
 LIBRARY = {
-    "initcheck": "a library's kernels are not patched, and all that they write and gemm_epilogue reads would be no "
-    "value to it; so it sees nothing of gemm_decode and gemm_epilogue, which no other case launches",
-    "racecheck": "it breaks down in a library's kernels; of ours, gemm_decode and gemm_epilogue alone are launched by "
+    "initcheck": "what a library's kernels write, which gemm_epilogue reads, is no value to it; so it never sees "
+    "gemm_decode and gemm_epilogue, which no other case launches",
+    "racecheck": "it breaks down in a library's kernels; of ours, only gemm_decode and gemm_epilogue are launched by "
     "no other case, and they have no shared memory, which is all that it looks at",
 }
 
