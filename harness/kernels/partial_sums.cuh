@@ -21,34 +21,48 @@ struct PartialSums {
       const Accumulator (&mine)[wide][narrow], int part, int first_col, const Lane& lane, const Store& store) {
 #pragma unroll
     for (int first = 0; first < narrow; first += kRows / 8) {
+      // What lay here before, an operand or rows already added, nobody reads any more.
       __syncthreads();
-#pragma unroll
-      for (int j = first; j < narrow && j < first + kRows / 8; ++j) {
-        const int row = (j - first) * 8 + 2 * lane.member;
-#pragma unroll
-        for (int i = 0; i < wide; ++i) {
-          const int col = first_col + 16 * i + lane.group;
-          sum[part][row][col] = mine[i][j].value[0];
-          sum[part][row + 1][col] = mine[i][j].value[1];
-          sum[part][row][col + 8] = mine[i][j].value[2];
-          sum[part][row + 1][col + 8] = mine[i][j].value[3];
-        }
-      }
+      put(mine, first, part, first_col, lane);
       __syncthreads();
       const int row = threadIdx.x / (kCols / 4), col = threadIdx.x % (kCols / 4) * 4;
-      if (threadIdx.x >= kAdders || 8 * first + row >= 8 * narrow) continue;
-      float total[4] = {};
-#pragma unroll
-      for (int from = 0; from < parts; ++from) {
-        const float4 value = *reinterpret_cast<const float4*>(&sum[from][row][col]);
-        total[0] = __fadd_rn(total[0], value.x);
-        total[1] = __fadd_rn(total[1], value.y);
-        total[2] = __fadd_rn(total[2], value.z);
-        total[3] = __fadd_rn(total[3], value.w);
+      if (threadIdx.x < kAdders && 8 * first + row < 8 * narrow) {
+        float total[4] = {};
+        add_parts(total, row, col);
+        store(8 * first + row, col, total);
       }
-#pragma unroll
-      for (float& value : total) value = __fmul_rn(value, 1.0f / kProductUnit);
-      store(8 * first + row, col, total);
     }
+  }
+
+  // This lane's sums of rows 8 * first and on, as many as there is room for
+  template <int wide, int narrow>
+  __device__ __forceinline__ void put(
+      const Accumulator (&mine)[wide][narrow], int first, int part, int first_col, const Lane& lane) {
+#pragma unroll
+    for (int j = first; j < narrow && j < first + kRows / 8; ++j) {
+      const int row = (j - first) * 8 + 2 * lane.member;
+#pragma unroll
+      for (int i = 0; i < wide; ++i) {
+        const int col = first_col + 16 * i + lane.group;
+        sum[part][row][col] = mine[i][j].value[0];
+        sum[part][row + 1][col] = mine[i][j].value[1];
+        sum[part][row][col + 8] = mine[i][j].value[2];
+        sum[part][row + 1][col + 8] = mine[i][j].value[3];
+      }
+    }
+  }
+
+  // Four neighbours of a row, over the parts in their order
+  __device__ __forceinline__ void add_parts(float (&total)[4], int row, int col) const {
+#pragma unroll
+    for (int from = 0; from < parts; ++from) {
+      const float4 value = *reinterpret_cast<const float4*>(&sum[from][row][col]);
+      total[0] = __fadd_rn(total[0], value.x);
+      total[1] = __fadd_rn(total[1], value.y);
+      total[2] = __fadd_rn(total[2], value.z);
+      total[3] = __fadd_rn(total[3], value.w);
+    }
+#pragma unroll
+    for (float& value : total) value = __fmul_rn(value, 1.0f / kProductUnit);
   }
 };
