@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+import sys
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import click.testing
 import numpy as np
 import pytest
+import torch
 
 from harness.commands import peers as command
 from harness.duel.judging import Samples
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
-from harness.expectation import expect
+from harness.expectation import expect, high_precision
 from harness.peers import arena, contests, ground, tables
 from harness.peers.arena import OURS, Arena
 from harness.peers.contests import COMPILED, PEERS, Contest
+from harness.peers.sides import Theirs
 from harness.subjects import conventions
 from harness.suite import find_case
 from harness.verdict import Verdict
@@ -38,6 +41,107 @@ def test_a_case_is_given_on_the_gpu_what_its_oracle_gives_on_the_host(case_id):
         np.testing.assert_array_equal(ground.from_torch(found[name]).view(np.uint8), value.view(np.uint8))
 
 
+@pytest.mark.parametrize("shape", ["1x64x48", "16x128x32", "80x144x64"])
+def test_a_product_is_given_on_the_gpu_what_its_oracle_gives_on_the_host(shape):
+    case = find_case(f"gemm/default/{shape}/normal/graph")
+    operands = high_precision(case)
+    found = ground.given(case, ground.to_torch(np.concatenate([operands["a"], operands["b"]])))
+    expected = expect(case).inputs
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(ground.from_torch(found[name]), value, err_msg=name)
+
+
+# Products, of which values are demanded to lie within bounds
+
+PRODUCT = find_case("gemm/default/16x64x32/normal/graph")
+
+
+@pytest.fixture
+def product(monkeypatch):
+    """The ground of PRODUCT in host memory, and its output, in bf16, as the oracle's lowest values."""
+    monkeypatch.setattr(ground, "_bytes_of_cupy", lambda value: ground.from_torch(value).reshape(-1).view(np.uint8))
+    expected = expect(PRODUCT)
+    output = expected.values["output"].low.copy()
+    guarded = SimpleNamespace(payload=output.reshape(-1).view(np.uint8))
+    memory = SimpleNamespace(outputs={"output": guarded}, trespass=lambda poison: "")
+    demanded = {"output": expected.values["output"].map(ground.to_torch)}
+    place = SimpleNamespace(case=PRODUCT, memories=[memory])
+    return ground.Ground(place, expected.fields, expected.inputs, demanded), output
+
+
+def test_a_product_passes_within_its_bounds_and_is_told_how_far_it_is_beyond(product):
+    held_on, output = product
+    assert held_on.bounded
+    assert arena.judge(held_on, frozenset()).verdict == Verdict.PASS
+    low, high = held_on.demanded["output"].low, held_on.demanded["output"].high
+    output[...] = ground.from_torch(high)
+    assert arena.judge(held_on, frozenset()).verdict == Verdict.PASS
+    output[3, 5] = output[3, 5] * 4 + 1
+    found = arena.judge(held_on, frozenset())
+    assert (found.verdict, found.wrong) == (Verdict.MISMATCH, {"output": 1})
+    error = abs(float(output[3, 5]) - float((low[3, 5] + high[3, 5]) / 2))
+    relative = error / float(((low.double() + high.double()) / 2).norm())
+    (told,) = found.says
+    assert told.startswith("output: 1 of 512 entries beyond the bound of fp32 sums, L2 error ")
+    assert float(told.rpartition(" ")[2]) == pytest.approx(relative, rel=0.05)
+
+
+def test_a_graph_may_add_in_another_order_within_the_bounds_but_not_beyond(product):
+    held_on, output = product
+    held_on.place.stream = lambda: nullcontext(None)
+    before = arena.Judged(Verdict.MISMATCH, ("as before",), {"output": 7})
+    side = SimpleNamespace(poison=lambda byte: output.view(np.uint8).fill(byte), deliver=lambda: None)
+
+    def again(launch):
+        graph = SimpleNamespace(graph=SimpleNamespace(launch=launch))
+        return Arena(None, None)._judged_again(held_on, side, graph, before).verdict
+
+    low = ground.from_torch(held_on.demanded["output"].low)
+    assert again(lambda stream: np.copyto(output, low)) == Verdict.PASS
+    assert again(lambda stream: output.fill(1)) == Verdict.MISMATCH
+    assert again(lambda stream: None) == Verdict.UNWRITTEN
+
+
+# A peer's calls
+
+
+def test_what_a_peer_prepares_is_made_once_for_every_copy_and_outside_of_what_is_timed(monkeypatch):
+    made, queued = [], []
+
+    @contextmanager
+    def stream():
+        queued.append("begun")
+        yield
+        queued.append("waited for")
+
+    def prepare(case, given):
+        assert queued[-1] == "begun", "on the clock's stream, which is waited for before anything is timed"
+        made.append(given)
+        return {"twice": 2 * given["a_amax"]}
+
+    def call(case, given):
+        return {"output": given["twice"] * torch.ones(case.rows, case.n)}
+
+    module = SimpleNamespace(call=call, prepare=prepare)
+    monkeypatch.setitem(sys.modules, "mine", module)
+    subject = SimpleNamespace(quantize=SimpleNamespace(__module__="mine"))
+    expected = expect(PRODUCT)
+    outputs = {"output": SimpleNamespace(payload=np.zeros(16 * 32 * 2, np.uint8), field=expected.fields["output"])}
+    inputs = {name: value.reshape(-1).view(np.uint8) for name, value in expected.inputs.items()}
+    memories = [SimpleNamespace(inputs=inputs, outputs=outputs) for _ in range(3)]
+    place = SimpleNamespace(clock=None, case=PRODUCT, memories=memories, stream=stream)
+    layouts = {name: (value.dtype.name, value.shape) for name, value in expected.inputs.items()}
+    side = Theirs(place, subject, layouts)
+    assert len(made) == 3 and queued == ["begun", "waited for"]
+    side.launch()
+    side.launch()
+    side.deliver()
+    assert len(made) == 3
+    written = outputs["output"].payload.view(np.uint16)
+    assert (written == ground.to_torch(2 * expected.inputs["a_amax"]).bfloat16().view(torch.int16).numpy()).all()
+
+
 # Judged and timed
 
 
@@ -52,13 +156,16 @@ class Ground:
         self.place = SimpleNamespace(
             case=CASE, stream=lambda: nullcontext(stream), memories=[SimpleNamespace(inputs=self.inputs)]
         )
-        self.layouts, self.strayed = {}, ""
+        self.layouts, self.strayed, self.bounded = {}, "", False
 
     def wrong(self, name):
         return int((self.outputs[name] != self.demanded[name]).sum())
 
     def untouched(self, name, poison):
         return bool((self.outputs[name] == poison).all())
+
+    def words(self, name, wrong):
+        return f"{name}: {wrong} bytes"
 
     def trespass(self, poison):
         return self.strayed

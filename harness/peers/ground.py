@@ -15,14 +15,20 @@ from harness.device.memory import Memory
 from harness.device.rotation import memories
 from harness.expectation import from_torch, oracle_of, to_torch
 from harness.inputs import make
-from harness.oracles import quantizer
+from harness.interval import Interval, inside
+from harness.oracles import gemm_operands, nvfp4, quantizer
 from harness.peers.sides import Place
+from harness.subjects import tensor
+from harness.suite import find_case
 from harness.tensor import Field
 
 
 @dataclass(frozen=True)
 class Ground:
-    """One case, ready. fields: what it writes; inputs, demanded: torch tensors on the GPU, by name"""
+    """One case, ready.
+
+    fields: what it writes; inputs, demanded: torch tensors on the GPU, by name; of a product, demanded are intervals
+    """
 
     place: Place
     fields: dict[str, Field]
@@ -36,9 +42,28 @@ class Ground:
             name: (str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in self.inputs.items()
         }
 
+    @property
+    def bounded(self) -> bool:
+        """Whether values are demanded to lie between others, and not bytes."""
+        return any(isinstance(value, Interval) for value in self.demanded.values())
+
     def wrong(self, name: str) -> int:
-        """How many bytes of an output of the first copy are not the demanded ones."""
-        return int((self._written(name) != _bytes(self.demanded[name])).sum())
+        """How many bytes of an output of the first copy are not the demanded ones, or entries not within bounds."""
+        demanded = self.demanded[name]
+        if not isinstance(demanded, Interval):
+            return int((self._written(name) != _bytes(demanded)).sum())
+        ends = (_bytes_of_cupy(end) for end in (demanded.low, demanded.high))
+        return int((~inside(self._memory.outputs[name].payload, *ends, demanded.low.itemsize)).sum())
+
+    def words(self, name: str, wrong: int) -> str:
+        """What a table says of an output of which so much is wrong."""
+        demanded = self.demanded[name]
+        if not isinstance(demanded, Interval):
+            return f"{name}: {wrong:,} bytes"
+        right = (demanded.low.double() + demanded.high.double()) / 2
+        error = self._written(name).view(demanded.low.dtype).view(right.shape) - right
+        relative = float(error.norm() / right.norm())
+        return f"{name}: {wrong:,} of {right.numel():,} entries beyond the bound of fp32 sums, L2 error {relative:.1e}"
 
     def untouched(self, name: str, poison: int) -> bool:
         """Whether all of an output is what it was filled with."""
@@ -64,9 +89,7 @@ class Ground:
         return self.place.memories[0]
 
     def _written(self, name: str) -> Any:
-        import torch
-
-        return torch.as_tensor(self._memory.outputs[name].payload, device="cuda")
+        return tensor(self._memory.outputs[name].payload)
 
 
 class Grounds:
@@ -74,7 +97,7 @@ class Grounds:
 
     def __init__(self, device: CudaDevice, clock: GpuClock, cases: Sequence[Case]):
         self._device, self._clock = device, clock
-        rows, cols = max(case.rows for case in cases), max(case.cols for case in cases)
+        rows, cols = max(case.rows + case.n for case in cases), max(case.cols for case in cases)
         first = cases[0]
         self._x = to_torch(make(first.input, rows, cols, str(first.flags.dtype), first.seed)).to("cuda")
 
@@ -82,9 +105,12 @@ class Grounds:
         """The case on as many copies of its memory as the L2 cannot hold."""
         import torch
 
-        inputs = given(case, self._x[: case.rows, : case.cols].contiguous())
+        inputs = given(case, self._x[: case.rows + case.n, : case.cols].contiguous())
         oracle = oracle_of(case.recipe)
-        demanded = {name: value.contiguous() for name, value in oracle.torch_oracle(case, inputs).items()}
+        demanded = {
+            name: value.bounds if isinstance(value, Interval) else value.contiguous()
+            for name, value in oracle.torch_oracle(case, inputs).items()
+        }
         fields = oracle.outputs(case)
         torch.cuda.synchronize()
         first = Memory({name: _bytes_of_cupy(value) for name, value in inputs.items()}, fields)
@@ -94,12 +120,29 @@ class Grounds:
 
 
 def given(case: Case, x: Any) -> dict[str, Any]:
-    """What a case reads, as its oracle's `inputs` has it for a tensor of torch; not of a rotated column's amax."""
+    """What a case reads, as its oracle's `inputs` has it for a tensor of torch; not of a rotated column's amax.
+
+    x: (rows, cols); of a GEMM, its A with its B below, of which both are read rowwise and have one amax
+    """
+    if case.n:
+        return _operand("a", x[: case.rows]) | _operand("b", x[case.rows :])
     found = {"input": x}
     if case.flags.get("stage") == "encode":
         amax = x.abs().max().float().reshape(1)
         found |= {f"{direction.name}_amax": amax.clone() for direction in quantizer.directions(case)}
     return found
+
+
+def _operand(name: str, x: Any) -> dict[str, Any]:
+    """`x` quantized; where it is some rows of a larger tensor, the others are zero."""
+    from torch.nn.functional import pad
+
+    whole = pad(x, (0, 0, 0, -len(x) % nvfp4.BLOCK))
+    rows, cols = whole.shape
+    case = find_case(f"per_tensor/outputs=rowwise/{rows}x{cols}/normal/eager")
+    made = oracle_of(case.recipe).torch_oracle(case, {"input": whole})
+    made["rowwise_data"] = made["rowwise_data"][: len(x)]
+    return {f"{name}_{part}": made[f"rowwise_{part}"].contiguous() for part in gemm_operands.PARTS}
 
 
 def _bytes(value: Any) -> Any:

@@ -76,7 +76,10 @@ class Ours:
 
 
 class Theirs:
-    """A subject. One with a function `call` is timed by that alone; its results stay where it puts them."""
+    """A subject. One with a function `call` is timed by that alone; its results stay where it puts them.
+
+    What its function `prepare` makes of the inputs, before anything is timed, is what `call` is given.
+    """
 
     def __init__(self, place: Place, subject: Subject, layouts: Mapping[str, tuple[str, tuple[int, ...]]]):
         self._clock, self._case, self._memories = place.clock, place.case, place.memories
@@ -84,11 +87,15 @@ class Theirs:
         inputs = [
             {name: view(array, *layouts[name]) for name, array in memory.inputs.items()} for memory in place.memories
         ]
-        call = getattr(sys.modules.get(subject.quantize.__module__), "call", None)
+        module = sys.modules.get(subject.quantize.__module__)
+        call, prepare = getattr(module, "call", None), getattr(module, "prepare", None)
         self._found: list[Mapping[str, Any]] = []  # what each call returned
         self._launches: list[Callable[[], None]]
         if call:
             given = [{name: tensor(array) for name, array in each.items()} for each in inputs]
+            if prepare:
+                with place.stream():
+                    given = [prepare(place.case, each) for each in given]
             self._launches = [partial(self._kept, call, each) for each in given]
         else:
             self._launches = [
