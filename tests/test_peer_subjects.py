@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +17,8 @@ from harness.oracles import layout
 from harness.subjects import conventions, cuda_fp4, handover
 from harness.suite import find_case
 
-PEERS = ("fouroversix_pytorch", "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4")
+W4A16 = ("humming", "humming_invariant")
+PEERS = ("fouroversix_pytorch", "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4", *W4A16)
 
 
 def outputs_of(expected):
@@ -76,6 +81,80 @@ def test_a_peer_is_a_subject_with_a_way_to_install_it(name):
 @pytest.mark.parametrize("flags", ["stage=amax", "fast_math=true"])
 def test_what_a_peer_has_not_is_refused_in_a_sentence(name, flags):
     assert subjects.load(name).refuses(find_case(f"per_tensor/{flags}/128x128/normal/eager"))
+
+
+@pytest.fixture
+def w4a16(monkeypatch):
+    """A stand-in for Humming, which decodes what it is given by itself and multiplies in float64."""
+    asked = {}
+
+    def packed(tensors, n, k, schema, *, torch_dtype, device):
+        assert schema == torch_dtype == torch.bfloat16
+        weight, scale, factor = tensors["weight"], tensors["weight_scale"], tensors["weight_scale_2"]
+        assert (weight.dtype, weight.shape) == (torch.int32, (n, k // 8))
+        assert (scale.dtype, scale.shape) == (torch.float8_e4m3fn, (n, k // 16)) and scale.is_contiguous()
+        assert (factor.dtype, factor.shape) == (torch.float32, (1,))
+        return "config", tensors
+
+    def tile(config, *, shape_m, use_batch_invariant):
+        asked.update(shape_m=shape_m, use_batch_invariant=use_batch_invariant)
+        return {"block_shape": (16, 128, 64)}
+
+    def forward(*, config, inputs, weight, weight_scale, weight_scale_2, locks, compute_config, tuning_config):
+        assert config == "config" and not locks.any() and inputs.dtype == torch.bfloat16
+        assert json.loads(compute_config) == {"use_batch_invariant": asked["use_batch_invariant"]}
+        assert json.loads(tuning_config) == {"block_shape": [16, 128, 64]}
+        eighths = [(weight >> 4 * number) & 15 for number in range(8)]  # the first of eight in the lowest bits
+        values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+        decoded = values[torch.stack(eighths, dim=-1).flatten(1).long()] * weight_scale.double().repeat_interleave(
+            16, 1
+        )
+        return ((inputs.double() @ decoded.T).float() * weight_scale_2).bfloat16()
+
+    class Modelopt:
+        def to_humming_schema(self, dtype):
+            return dtype
+
+    for name, functions in {
+        "humming": {},
+        "humming.schema": {},
+        "humming.schema.modelopt": {"ModeloptNvfp4WeightSchema": Modelopt},
+        "humming.transform": {"prepare_and_transform_humming_tensors": packed},
+        "humming.tune": {"get_heuristics_config": tile},
+        "humming.forward": {"humming_forward": forward},
+    }.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**functions))
+    monkeypatch.setenv("HUMMING_DISABLE_PARALLEL_BUILD", "1")
+    return asked
+
+
+@pytest.mark.parametrize("name", W4A16)
+@pytest.mark.parametrize("shape", ["1x128x128", "16x384x256", "80x256x128"])
+@pytest.mark.parametrize("distribution", ["normal", "outliers_cols", "zero_blocks"])
+def test_what_the_w4a16_product_is_given_is_the_case_s(w4a16, name, shape, distribution):
+    case = find_case(f"gemm/default/{shape}/{distribution}/eager")
+    subject, expected = subjects.load(name), expect(case)
+    assert not subject.refuses(case)
+    written = outputs_of(expected)
+    subject.quantize(case, expected.inputs, written)
+    assert w4a16 == {"shape_m": case.rows, "use_batch_invariant": name == "humming_invariant"}
+    inside = expected.values["output"]
+    np.testing.assert_array_equal(inside.nearest(written["output"]), written["output"])
+
+
+@pytest.mark.parametrize("name", W4A16)
+@pytest.mark.parametrize(
+    "case_id, word",
+    [
+        ("per_tensor/default/128x128/normal/eager", "no per_tensor"),
+        ("gemm/epilogue=per_token/128x128x128/normal/eager", "no epilogue other than per_tensor"),
+        ("gemm/layout=nn/128x128x128/normal/eager", "no layout other than tn"),
+        ("gemm/alpha=0.75/128x128x128/normal/eager", "no alpha other than 1"),
+        ("gemm/default/16x144x128/normal/eager", "multiples of 128, not 128 and 144"),
+    ],
+)
+def test_what_the_w4a16_product_has_not_is_refused_in_a_sentence(name, case_id, word):
+    assert word in subjects.load(name).refuses(find_case(case_id))
 
 
 # What stands around their calls

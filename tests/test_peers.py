@@ -19,7 +19,7 @@ from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
 from harness.expectation import expect, high_precision
 from harness.peers import arena, contests, ground, tables
 from harness.peers.arena import OURS, Arena
-from harness.peers.contests import COMPILED, PEERS, Contest
+from harness.peers.contests import COMPILED, QUANTIZERS, Contest
 from harness.peers.sides import Theirs
 from harness.subjects import conventions
 from harness.suite import find_case
@@ -342,7 +342,7 @@ def run(*words):
 
 def test_the_list_needs_no_gpu():
     found = run("--list", "--shape", "1024x2048")
-    assert found.output.splitlines()[0].endswith(", ".join(name for name in PEERS if name != COMPILED))
+    assert found.output.splitlines()[0].endswith(", ".join(name for name in QUANTIZERS if name != COMPILED))
 
 
 def test_without_a_gpu_nothing_is_written(tmp_path, monkeypatch):

@@ -156,6 +156,7 @@ def test_what_is_imported_is_declared():
         "ruamel": "ruamel.yaml",
         "cuda": "cuda-bindings",
         "cupy": "cupy-cuda13x",
+        "humming": "humming-kernels",
         "_pytest": "pytest",
         "pydantic_core": "pydantic",
     }

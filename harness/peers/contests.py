@@ -13,11 +13,13 @@ from harness.suite.schema import nearest
 LARGEST = "32768x8192"  # the shape of the published figures
 COMPILED_ON = (LARGEST, "8192x8192")  # where torch.compile is worth its half minute
 TRITON, TORCHAO, COMPILED, HEADER = "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4"
-PEERS = (TRITON, TORCHAO, COMPILED, HEADER)
+QUANTIZERS = (TRITON, TORCHAO, COMPILED, HEADER)
+W4A16 = ("humming", "humming_invariant")
+PEERS = (*QUANTIZERS, *W4A16)
 
 # (recipe and flags, peers); on every shape of the sweep.
 SWEPT = (
-    ("per_tensor/outputs=rowwise,stage=encode", PEERS),
+    ("per_tensor/outputs=rowwise,stage=encode", QUANTIZERS),
     ("per_tensor/stage=encode", (TRITON,)),
     ("per_tensor/rounding=sr,stage=encode", (TRITON,)),
     ("four_over_six/outputs=rowwise,stage=encode", (TRITON,)),
@@ -35,6 +37,10 @@ LARGE = (
     ("four_over_six/outputs=rowwise,error=mse,stage=encode", (TRITON,)),
     ("four_over_six/stage=encode", (TRITON,)),
 )
+# Products, each of ours by itself and by decoding both operands for cuBLAS, so that one run has all three.
+PRODUCTS = ("gemm/default", "gemm/route=library")
+TOKENS = (1, 16, 64, 256, 4096)
+WEIGHT = "8192x8192"  # K by N
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,11 @@ class Contest:
 
 
 def contests(shapes: Sequence[str] = (), peers: Collection[str] = ()) -> list[Contest]:
-    """Those of the sweep, the largest shapes first; of these shapes and these peers alone if there are any.
+    """Products, then the sweep, the largest shapes first; of these shapes and these peers alone if there are any.
 
     All share one input, of which each takes a corner. Raises UsageError for a shape or a peer that is not among them.
     """
-    all_shapes = sweep()
+    all_shapes = [*products(), *sweep()]
     for given, known in ((shapes, all_shapes), (peers, PEERS)):
         for name in given:
             if name not in known:
@@ -66,10 +72,21 @@ def sweep() -> list[str]:
     return [*COMPILED_ON, *(shape for shape in shapes if shape not in COMPILED_ON)]
 
 
+def products() -> list[str]:
+    """M x K x N of the products."""
+    return [f"{tokens}x{WEIGHT}" for tokens in TOKENS]
+
+
 def _contests(shapes: Sequence[str], peers: Collection[str]) -> Iterator[Contest]:
     for shape in shapes:
-        for spelled, able in (*SWEPT, *(LARGE if shape == LARGEST else ())):
+        for spelled, able in _held_on(shape):
             chosen = tuple(name for name in able if name in peers and (name != COMPILED or shape in COMPILED_ON))
             if chosen:
                 case = find_case(f"{spelled}/{shape}/normal/graph")
                 yield Contest(replace(case, seed_of="peers"), chosen)
+
+
+def _held_on(shape: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if shape in products():
+        return tuple((spelled, W4A16) for spelled in PRODUCTS)
+    return (*SWEPT, *(LARGE if shape == LARGEST else ()))

@@ -24,7 +24,7 @@ NOT_RUN = {
     "qutlass, sgl-kernel, torchao's Triton and CuteDSL kernels, fouroversix CUDA, cuBLASLt fp4": "Blackwell only",
     "ModelOpt, vLLM, FP-Quant, compressed-tensors": "write bf16 values that were quantized, and no packed codes",
     "GemLite": "rounds ties down, so that it is another quantizer; its NVFP4 product does not compile on Triton 3.6",
-    "Humming, vLLM Marlin (W4A16)": "take weights in their own order; gemm.md has ours beside cuBLAS on bf16",
+    "vLLM Marlin (W4A16)": "inside vLLM's own extension, not to be had alone; Humming, of the same project, is run",
 }
 
 
@@ -87,8 +87,9 @@ def page(header: Header, found: Sequence[Record]) -> str:
         "peers": "; ".join(header["peers"]),
         "columns": "us: median of a call; %: of the copy roofline, by the bytes that the case must move, the same for "
         "both; x: how many times as long the peer takes; theirs: PASS if every byte is the demanded one, CONVENTION "
-        "with how many differ by which, MISMATCH if some are explained by nothing that the peer declares; (waited): in "
-        "some eager rounds the GPU waited for the host",
+        "with how many differ by which, MISMATCH if some are explained by nothing that the peer declares; of a "
+        "product, PASS if every entry lies within the bound of a sum in fp32 in any order, and MISMATCH with how many "
+        "do not and by how much the whole is off; (waited): in some eager rounds the GPU waited for the host",
     }
     told = report.markdown(pd.DataFrame({" ": list(facts), "this run": list(facts.values())}))
     others = "\n".join(f"- {name}: {why}." for name, why in NOT_RUN.items())

@@ -1,0 +1,97 @@
+"""Humming's W4A16 product: NVFP4 weights, decoded in registers, by bf16 activations. https://pypi.org/project/humming-kernels
+
+Every step of it is exact but the sum: A's codes times their scales are bf16 without rounding, W's are so in its kernel,
+and the two tensors' factor, which it applies to the fp32 sum, is the contract's. Where a product has fewer tiles than
+the GPU has room for, it cuts K into up to ten parts (Stream-K) and adds them up in bf16: those are beyond the bound of
+a sum in fp32, and where more than three parts are added, in whatever order they come. `humming_invariant` does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.case import Case
+from harness.oracles import nvfp4
+from harness.subjects import Arrays, handover
+
+NEEDS = {"torch": "pip install torch", "humming-kernels": "pip install --no-deps humming-kernels==0.1.19"}
+CONVENTIONS: frozenset[str] = frozenset()
+TILE = 128  # of which N and K must be multiples for every tile it chooses; no scale byte is padding then
+LOCKS = 2048  # int32, with which parts of one tile wait for each other; as many as its own layer has
+_WANTED = {
+    "epilogue": "per_tensor", "dtype": "bf16", "layout": "tn", "a_scale_layout": "compact", "b_scale_layout": "compact",
+    "a_e4m3_max": 448, "b_e4m3_max": 448, "alpha": 1, "beta": 0,
+}  # fmt: skip
+
+
+def refuses(case: Case) -> str:
+    """Why a case cannot be run, or nothing."""
+    if case.recipe != "gemm":
+        return f"Humming has no {case.recipe}; it has gemm"
+    for flag, value in _WANTED.items():
+        if case.flags[flag] != value:
+            return f"Humming is given no {flag} other than {value}"
+    if case.n % TILE or case.cols % TILE:
+        return f"Humming takes N and K that are multiples of {TILE}, not {case.n} and {case.cols}"
+    return ""
+
+
+def prepare(case: Case, given: Mapping[str, Any], invariant: bool = False) -> dict[str, Any]:
+    """A layer: W in Humming's order, A as bf16, and the tile that its own heuristics choose for this M.
+
+    Nothing is tuned by trial. Left to itself, it would compile its 92 tiles for all M at the first call.
+    """
+    # Or else an import starts processes, to look for what it needs, that may run beside what is timed.
+    os.environ.setdefault("HUMMING_DISABLE_PARALLEL_BUILD", "1")
+    import torch
+    from humming.schema.modelopt import ModeloptNvfp4WeightSchema
+    from humming.transform import prepare_and_transform_humming_tensors
+    from humming.tune import get_heuristics_config
+
+    from harness.oracles import torch_gemm
+
+    device = given["b_data"].device
+    config, weights = prepare_and_transform_humming_tensors(
+        {
+            "weight": given["b_data"].view(torch.int32),
+            "weight_scale": given["b_scale_inv"].view(torch.float8_e4m3fn),
+            "weight_scale_2": _factor(case, given),
+        },
+        case.n,
+        case.cols,
+        ModeloptNvfp4WeightSchema().to_humming_schema(torch.bfloat16),
+        torch_dtype=torch.bfloat16,
+        device=device,
+    )
+    tile = get_heuristics_config(config, shape_m=case.rows, use_batch_invariant=invariant)
+    return {
+        **weights,
+        "config": config,
+        "inputs": torch_gemm.values(case, given, "a").bfloat16(),
+        "locks": torch.zeros(LOCKS, dtype=torch.int32, device=device),
+        "compute_config": json.dumps({"use_batch_invariant": invariant}),
+        "tuning_config": json.dumps(tile),
+    }
+
+
+def call(case: Case, layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Multiply; the first call of an M compiles its kernel."""
+    from humming.forward import humming_forward
+
+    return {"output": humming_forward(**layer)}
+
+
+def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
+    """Multiply into the output of a case."""
+    handover.run(lambda case, given: call(case, prepare(case, given)), case, inputs, outputs)
+
+
+def _factor(case: Case, given: Mapping[str, Any]) -> Any:
+    """What makes the sum the output, (1,) float32: both amaxes by 1 / (6 * 6 * e4m3_max * e4m3_max), in this order."""
+    codes = np.float32(nvfp4.E2M1_MAX**2 * case.flags.a_e4m3_max * case.flags.b_e4m3_max)
+    return given["a_amax"] * given["b_amax"] * float(nvfp4.ONE / codes)

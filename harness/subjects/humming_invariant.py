@@ -1,0 +1,32 @@
+"""Humming's W4A16 product without parts of K, so that its bytes depend on no other row: its batch-invariant mode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.case import Case
+from harness.subjects import Arrays, handover, humming
+
+NEEDS = humming.NEEDS
+CONVENTIONS = humming.CONVENTIONS
+
+
+def refuses(case: Case) -> str:
+    """Why a case cannot be run, or nothing."""
+    return humming.refuses(case)
+
+
+def prepare(case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A layer."""
+    return humming.prepare(case, given, invariant=True)
+
+
+def call(case: Case, layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Multiply; the first call of an M compiles its kernel."""
+    return humming.call(case, layer)
+
+
+def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
+    """Multiply into the output of a case."""
+    handover.run(lambda case, given: call(case, prepare(case, given)), case, inputs, outputs)
