@@ -49,9 +49,11 @@ __device__ __forceinline__ u32 merge_bits(u32 a, u32 b) {
   return merged;
 }
 
-// Half steps of two pairs from bit 8 on, the second's above the first's
-__device__ __forceinline__ u32 merge_steps(u32 first, u32 second) {
-  return merge_bits<0xF000F000u>(first, second << 4);
+// a + 2 b. Written out, because the compiler would move the doubling before the mask of `b`, where no addition takes it.
+__device__ __forceinline__ u32 plus_twice(u32 a, u32 b) {
+  u32 sum;
+  asm("mad.lo.u32 %0, %1, 2, %2;" : "=r"(sum) : "r"(b), "r"(a));
+  return sum;
 }
 
 // The signs of a's and b's halves, each spread over a byte: a low, a high, b low, b high. `__byte_perm` cannot spread:
@@ -65,11 +67,12 @@ __device__ __forceinline__ u32 spread_signs(u32 a, u32 b) {
 // Of eight elements, pair j holds `first_of_pair(j)` and the one two further on.
 __device__ __forceinline__ constexpr int first_of_pair(int j) { return j / 2 * 4 + j % 2; }
 
-// Half steps and signs of four pairs to codes. more: what to add to the half steps of all, from bit 8 on
+// Half steps, from bit 8 of each half on, and signs of four pairs to codes. more: what to add to the half steps of all,
+// a nibble each
 __device__ __forceinline__ u32 e2m1_word(const u32 (&steps)[4], const u32 (&sign)[4], u32 more) {
-  const u32 lower = merge_steps(steps[0], steps[1]) + more, upper = merge_steps(steps[2], steps[3]) + more;
-  const u32 even = spread_signs(sign[0], sign[2]), odd = spread_signs(sign[1], sign[3]);
-  return merge_bits<0x88888888u>(__byte_perm(lower, upper, 0x7531) >> 1, merge_bits<0xF0F0F0F0u>(even, odd));
+  const u32 even = __byte_perm(steps[0], steps[2], 0x7531), odd = __byte_perm(steps[1], steps[3], 0x7531);
+  const u32 signs = merge_bits<0xF0F0F0F0u>(spread_signs(sign[0], sign[2]), spread_signs(sign[1], sign[3]));
+  return merge_bits<0x88888888u>((even + odd * 16u + more) >> 1, signs);
 }
 
 // Sixteen values and what they are to be multiplied by for `truncate_half2`
@@ -153,7 +156,7 @@ __device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) {
     u32 steps[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) steps[j] = saturated(codes.pair[w][j]);
-    packed.word[w] = e2m1_word(steps, codes.pair[w], 0x11001100u);
+    packed.word[w] = e2m1_word(steps, codes.pair[w], 0x11111111u);
   }
   return packed;
 }
@@ -185,9 +188,10 @@ encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& 
       const float low = __fmul_rn(steps.value[8 * w + first], steps.multiplier);
       const float high = __fmul_rn(steps.value[8 * w + first + 2], steps.multiplier);
       const u32 bits = random.word[2 * w + first / 4];
-      const u32 shares = j % 2 ? (bits & 0xFF00FF00u) >> 7 : (bits & 0x00FF00FFu) << 1;
       sign[j] = truncate_half2(low, high);
-      sum[j] = saturated(truncate_half2(__fadd_rz(fabsf(low), kRounding), __fadd_rz(fabsf(high), kRounding))) + shares;
+      const u32 half_steps =
+          saturated(truncate_half2(__fadd_rz(fabsf(low), kRounding), __fadd_rz(fabsf(high), kRounding)));
+      sum[j] = j % 2 ? half_steps + ((bits & 0xFF00FF00u) >> 7) : plus_twice(half_steps, bits & 0x00FF00FFu);
     }
     codes.word[w] = e2m1_word(sum, sign, 0u);
   }
