@@ -118,7 +118,7 @@ __device__ __forceinline__ void encode_tile(
           pair.unpack(column, values);
           float amax;
           if constexpr (rht) {
-            const Packed16<bf16> y = rht16_bf16<sign_mask>(values);
+            const Packed16<bf16> y = rht16_bf16_for_codes<sign_mask>(values);
             amax = block_amax(y);
             unpack(y, values);
           } else if constexpr (block == Block::block_16x16) {
