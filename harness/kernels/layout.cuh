@@ -56,7 +56,7 @@ __device__ __forceinline__ Packed16<Dtype> load_block(
 
 // How manyth block of the matrix it is
 __device__ __forceinline__ i64 block_index(const ScaleExtents& extents, int line, int block) {
-  return BlockPlace(extents, line, block).element / kBlock;
+  return i64(u64(u32(line)) * u32(extents.blocks)) + block;
 }
 
 // Codes and scale byte of a block. Outside the matrix, where load_block made zeros and so the scale byte is the 0 of
