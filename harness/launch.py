@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +21,10 @@ Array = TypeVar("Array")
 PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
 LARGEST_Y = 65535
 
+Grid = tuple[int, int, int]
+
+_TILE = {"tile_rows": PADDED_TO, "tile_cols": PADDED_TO}  # of Schedule::patches, where patches would be too few
+
 
 class Schedule(IntEnum):
     """How blocks of threads share the tiles of a case, number for number as in `kernels/tile.cuh`."""
@@ -28,6 +32,7 @@ class Schedule(IntEnum):
     TILES = 0
     PERSISTENT = 1
     RESIDENT = 2
+    PATCHES = 3
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Launch:
     """The `Launch` constant of a kernel, field for field (see `kernels/tile.cuh`).
 
     tile_rows, tile_cols: elements one block of threads takes, in all or (persistent) at a time
-    blocks_per_sm: that a multiprocessor holds at once, or more of them; 0 if it does not matter
+    blocks_per_sm: that a multiprocessor holds at once, or more of them, or (patches) is given at least; 0 if it does
+    not matter
     """
 
     tile_rows: int
@@ -44,11 +50,21 @@ class Launch:
     blocks_per_sm: int
     schedule: int
 
-    def grid(self, case: Case, multiprocessors: int) -> tuple[int, int, int]:
+    def grids(self, case: Case, multiprocessors: int) -> tuple[Grid, ...]:
+        """`grid` first, then what other devices have in its place. A kernel writes the same bytes on all of them."""
+        if self.schedule != Schedule.PATCHES:
+            return (self.grid(case, multiprocessors),)
+        patches, tiles = (replace(self, schedule=Schedule.TILES, **extents) for extents in ({}, _TILE))
+        found = tuple(launch.grid(case, multiprocessors) for launch in (patches, tiles))
+        return found if math.prod(found[0]) >= self.blocks_per_sm * multiprocessors else found[::-1]
+
+    def grid(self, case: Case, multiprocessors: int) -> Grid:
         """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements.
 
         Tiles of a GEMM are of its output, whose extents nothing pads.
         """
+        if self.schedule == Schedule.PATCHES:
+            return self.grids(case, multiprocessors)[0]
         padded_to = 1 if case.n else PADDED_TO
         tiles = [self._tiles(*extents, padded_to) for extents in case.launched_parts or (case.launched,)]
         count = sum(math.prod(both) for both in tiles)

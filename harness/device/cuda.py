@@ -20,7 +20,7 @@ from harness.device.memory import Guarded, Memory, upload
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.interval import Demand, Interval, inside
-from harness.launch import Step, bind, own_memory, plan
+from harness.launch import Grid, Step, bind, own_memory, plan
 from harness.signature import KERNELS
 from harness.tensor import Field
 
@@ -202,23 +202,26 @@ class CudaProgram:
         self.steps = plan(case, device.kernels, fits, device.suites)
         own = [step for step in self.steps if not step.library]
         self.kernels = tuple(map(compiled, own))
-        self.grids = tuple(
-            kernel.launch.grid(step.case, device.multiprocessors)
-            for step, kernel in zip(own, self.kernels, strict=True)
-        )
+        choices = [k.launch.grids(step.case, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)]
+        self.grids = tuple(grids[0] for grids in choices)
         self.libraries = tuple(f"{s.signature.name} of {library.version()}" for s in self.steps if s.library)
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
         self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
-        self.calls = tuple(self._calls())
+        self.calls = tuple(self._calls(self.grids))
+        others = tuple(grids[-1] for grids in choices)
+        self.other_calls = tuple(self._calls(others)) if others != self.grids else self.calls
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self.graph = None
         # A non-blocking stream would not wait for the copies above.
         cupy.cuda.get_current_stream().synchronize()
 
-    def launch(self) -> None:
-        """Every launch in order on the current stream. Nothing here allocates or waits."""
-        for call in self.calls:
+    def launch(self, turn: int = 0) -> None:
+        """Every launch in order on the current stream, on odd turns with the grids that another GPU might have.
+
+        Nothing here allocates or waits.
+        """
+        for call in self.other_calls if turn % 2 else self.calls:
             call()
 
     def run(self, poison: int, turn: int) -> Outcome:
@@ -232,7 +235,7 @@ class CudaProgram:
         with cuda_errors(self.case.id):
             with stream:
                 self.poison(poison)
-                self.enqueue()
+                self.enqueue(turn)
             stream.synchronize()
         return self.outcome(poison)
 
@@ -241,13 +244,13 @@ class CudaProgram:
         for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
             guarded.poison(byte)
 
-    def enqueue(self) -> None:
+    def enqueue(self, turn: int = 0) -> None:
         """Launch, or replay the graph that the first call captures, on the current stream; nothing here waits."""
         import cupy
 
         with cuda_errors(self.case.id):
             if self.case.mode != "graph":
-                self.launch()
+                self.launch(turn)
                 return
             if self.graph is None:
                 self.graph = self.capture()
@@ -272,11 +275,11 @@ class CudaProgram:
             if step.library:
                 call()
 
-    def _calls(self) -> Iterator[Callable[[], None]]:
-        """Every launch with its arguments."""
+    def _calls(self, grids: tuple[Grid, ...]) -> Iterator[Callable[[], None]]:
+        """Every launch with its arguments. grids: of our own kernels"""
         guarded = {**self.memory.outputs, **self.workspace}
         arrays = {**self.memory.inputs, **{name: it.payload for name, it in guarded.items()}, **self.scratch}
-        kernels = iter(zip(self.kernels, self.grids, strict=True))
+        kernels = iter(zip(self.kernels, grids, strict=True))
         for step in self.steps:
             bound = list(bind(step, arrays))
             if step.library:

@@ -17,7 +17,7 @@ from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
 from harness.device import Outcome
 from harness.errors import AccessError, NotCapable
 from harness.interval import Demand, Interval, inside
-from harness.launch import Step, bind, own_memory, plan
+from harness.launch import Grid, Step, bind, own_memory, plan
 from harness.signature import KERNELS
 from harness.tensor import Field
 
@@ -106,7 +106,10 @@ class EmulatedProgram:
         self.kernels = tuple(map(compiled, self.steps))
 
     def run(self, poison: int, turn: int) -> Outcome:
-        """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report."""
+        """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
+
+        Where devices of different sizes have different grids, each gets its turn.
+        """
         arrays = {
             name: emulator.Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
             for name, value in self.inputs.items()
@@ -119,20 +122,21 @@ class EmulatedProgram:
         workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
         arrays |= {name: emulator.Buffer(name, memory, initialised=False) for name, memory in workspace.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
-            self._launch(step, compiled, arrays)
+            grids = compiled.launch.grids(step.case, self.device.multiprocessors)
+            self._launch(step, compiled, arrays, grids[turn % len(grids)])
         left = [name for name, memory in scratch.items() if memory.any()]
         return Outcome(
             outputs,
             f"scratch {left[0]!r} is not zero after the last launch, so a second run would differ" if left else "",
         )
 
-    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, emulator.Buffer]) -> None:
+    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, emulator.Buffer], grid: Grid) -> None:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         try:
             emulator.launch(
                 _module(compiled.ptx_path),
                 compiled.symbol,
-                grid=compiled.launch.grid(step.case, self.device.multiprocessors),
+                grid=grid,
                 block=(compiled.launch.threads, 1, 1),
                 args=arguments,
             )

@@ -13,6 +13,7 @@
 //
 // Run it: make verify R=per_tensor          Time it: make bench R=per_tensor
 #include "per_tensor.cuh"
+#include "square.cuh"
 #include "tile.cuh"
 
 // =====================================================================================================================
@@ -145,6 +146,23 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<outputs,
       columnwise_scale_inv, rows, cols, tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols), seed, offset);
 }
 
+// The same of 16x16 blocks to nearest-even. Both amaxes are of all elements, so one is read.
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
+__global__ void __launch_bounds__(kSquareLaunch.threads, kTurnBlocksPerSm) per_tensor_encode_square(
+    const Dtype* __restrict__ input,            // (rows, cols)
+    const float* __restrict__ columnwise_amax,  // (1,)
+    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
+    u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+    u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
+    u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+    int rows, int cols) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
+  __shared__ SquarePatch shared;
+  encode_square_patch<outputs, Multiplier::reciprocal, scale_layout>(
+      shared, input, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data, columnwise_scale_inv, rows,
+      cols, patch_of_block(kSquareLaunch, rows, cols));
+}
+
 // =====================================================================================================================
 // Exports
 // =====================================================================================================================
@@ -155,3 +173,4 @@ __constant__ Launch per_tensor_amax_rht_launch = {
 __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch per_tensor_encode_tile_launch = kTurnLaunch;
+__constant__ Launch per_tensor_encode_square_launch = kSquareLaunch;

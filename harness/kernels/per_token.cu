@@ -22,8 +22,9 @@
 // Config
 // =====================================================================================================================
 
-// What registers allow: half of them hold input in flight, and a rotation takes sixteen more.
-constexpr int kAmaxBlocksPerSm = 4;
+// Of the amaxes' blocks, two keep memory busy, and fewer merge fewer maxima; a rotation waits longer for registers, of
+// which three blocks have enough.
+constexpr int kAmaxBlocksPerSm = 2;
 constexpr int kAmaxRhtBlocksPerSm = 3;
 template <Rounding rounding>
 constexpr int kEncodeBlocksPerSm = rounding == Rounding::sr ? 3 : kTurnBlocksPerSm;

@@ -11,12 +11,13 @@ enum class Schedule {
   tiles,       // one block for each tile of the extents rounded up to 128; some beyond the last row
   persistent,  // blocks_per_sm blocks on each multiprocessor, but no more than there are tiles of work
   resident,    // one block for each tile, all at once, so that they may wait for each other
+  patches,     // one block for each tile if that makes blocks_per_sm for each multiprocessor; if not, for each 128x128
 };
 
 struct Launch {
   int tile_rows, tile_cols;  // elements one block takes, in all or (persistent) at a time
   int threads;
-  int blocks_per_sm;  // that a multiprocessor holds at once; 0 if it does not matter
+  int blocks_per_sm;  // that a multiprocessor holds at once, or (patches) is given at least; 0 if it does not matter
   Schedule schedule;
 };
 
