@@ -12,6 +12,7 @@ from harness.suite import find_case
 
 TILED = Launch(tile_rows=128, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
 PERSISTENT = Launch(tile_rows=16, tile_cols=1024, threads=256, blocks_per_sm=4, schedule=1)
+PATCHES = Launch(tile_rows=256, tile_cols=256, threads=256, blocks_per_sm=2, schedule=3)
 CASE = find_case("per_tensor/default/48x80/normal/eager")
 
 
@@ -30,6 +31,15 @@ def test_many_row_tiles_overflow_from_y_into_z_and_cover_every_row():
 def test_a_persistent_grid_has_no_more_blocks_than_work_or_multiprocessors():
     assert PERSISTENT.grid(CASE, 132) == (1, 1, 1)
     assert PERSISTENT.grid(replace(CASE, rows=32768, cols=8192), 132) == (528, 1, 1)
+
+
+def test_patches_are_taken_where_there_are_enough_of_them_and_tiles_of_128_elsewhere():
+    case = replace(CASE, rows=1000, cols=520)
+    patches, tiles = (3, 4, 1), (5, 8, 1)
+    assert PATCHES.grids(case, 6) == (patches, tiles)
+    assert PATCHES.grids(case, 7) == (tiles, patches)
+    assert [PATCHES.grid(case, count) for count in (6, 7)] == [patches, tiles]
+    assert TILED.grids(case, 132) == (TILED.grid(case, 132),)
 
 
 def test_trailing_zeros_that_ptx_leaves_out_are_read():
