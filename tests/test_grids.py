@@ -1,0 +1,34 @@
+"""A kernel whose grid depends on the size of the device is run on both of its grids."""
+
+from functools import partial
+
+import pytest
+
+from harness import emulator
+from harness.device.cuda import CudaProgram
+from harness.device.emulator import EmulatorDevice
+from harness.expectation import fields_of, make_inputs
+from harness.suite import find_case
+
+CASE = find_case("per_tensor/block=block_16x16/272x400/normal/eager")
+TILES, PATCHES = (4, 3, 1), (2, 2, 1)
+
+
+def test_on_the_emulator_every_grid_gets_its_turn(monkeypatch: pytest.MonkeyPatch):
+    launched = []
+    monkeypatch.setattr(emulator, "launch", lambda module, symbol, grid, **_: launched.append((symbol, grid)))
+    program = EmulatorDevice().prepare(CASE, "sm_90a", make_inputs(CASE), fields_of(CASE))
+    for turn in range(3):
+        program.run(0x5A, turn)
+    assert [grid for symbol, grid in launched if "encode_square" in symbol] == [TILES, PATCHES, TILES]
+
+
+def test_on_a_gpu_odd_turns_have_the_other_grids():
+    launched = []
+    program = object.__new__(CudaProgram)
+    program.calls = (partial(launched.append, "own"),)
+    program.other_calls = (partial(launched.append, "other"),)
+    for turn in range(3):
+        program.launch(turn)
+    program.launch()
+    assert launched == ["own", "other", "own", "own"]
