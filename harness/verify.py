@@ -44,7 +44,7 @@ def verify(
         if inputs is None:
             make_inputs(case)  # before the turn, because the largest take a minute
         with device.turn(case):
-            if getattr(device, "subject", None) is None:
+            if device.subject is None:
                 result = _verify(case, device, empty, numpy_largest, inputs)
             else:
                 result = import_module("harness.trial.verify").try_subject(case, device, empty, numpy_largest)
@@ -89,10 +89,9 @@ def _verify(
 
 def blank(case: Case, device: Device) -> Result:
     """The result of a case before anything was found."""
-    subject = getattr(device, "subject", None)
     return Result(
         case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets,
-        subject=subject.label if subject else "",
+        subject=device.subject.label if device.subject else "",
     )  # fmt: skip
 
 

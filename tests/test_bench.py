@@ -73,7 +73,7 @@ class FakeProgram:
 class FakeGpu:
     """A device named `cuda`. lazy: its kernels write nothing; failure: what its launches raise."""
 
-    name, targets, modes = "cuda", ("sm_90a",), frozenset({"eager", "graph"})
+    name, targets, modes, subject = "cuda", ("sm_90a",), frozenset({"eager", "graph"}), None
 
     def __init__(self, clock: FakeClock):
         self.clock = clock

@@ -96,7 +96,7 @@ def test_the_nearest_permitted_value(dtype):
 class FakeDevice:
     """Writes what it is given, a run at a time; `eager` is what an eager launch of a graph case writes."""
 
-    name, targets, modes = "fake", ("sm_90a",), frozenset({"eager", "graph"})
+    name, targets, modes, subject = "fake", ("sm_90a",), frozenset({"eager", "graph"}), None
     accepts, to_host, turn = EmulatorDevice.accepts, EmulatorDevice.to_host, EmulatorDevice.turn
 
     def __init__(self, *runs, eager=None):

@@ -22,7 +22,7 @@ from harness.verdict import Result, Verdict
 HERE = Path(__file__).parent
 
 class FakeDevice:
-    name, targets, modes = "emulator", ("sm_90a",), frozenset({"eager"})
+    name, targets, modes, subject = "emulator", ("sm_90a",), frozenset({"eager"}), None
     def identity(self):
         return {"device": "fake"}
     broken = ""

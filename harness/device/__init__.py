@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from harness.errors import DeviceUnavailable, UsageError
 from harness.interval import Demand
 from harness.signature import KERNELS
 from harness.tensor import Field
+
+if TYPE_CHECKING:
+    from harness.subjects import Subject
 
 NAMES = ("auto", "emulator", "cuda")
 
@@ -47,11 +50,15 @@ class Program(Protocol):
 
 
 class Device(Protocol):
-    """A place to run kernels. targets: architectures it can execute; modes: ways to launch."""
+    """A place to run kernels. targets: architectures it can execute; modes: ways to launch.
+
+    subject: what is called in place of our kernels, or None
+    """
 
     name: str
     targets: tuple[str, ...]
     modes: frozenset[str]
+    subject: Subject | None
 
     def identity(self) -> dict[str, str]:
         """What a record must say about the device to be comparable."""

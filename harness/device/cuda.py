@@ -47,6 +47,7 @@ class CudaDevice:
 
     name = "cuda"
     modes = frozenset({"eager", "graph"})
+    subject = None
     in_passes = False  # whether a timed graph holds one call on each copy of memory, as that of a subject does
 
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):

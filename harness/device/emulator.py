@@ -34,6 +34,7 @@ class EmulatorDevice:
     name = "emulator"
     targets = ("sm_90a", "sm_100a")
     modes = frozenset({"eager"})
+    subject = None
 
     def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4):
         self.kernels = kernels

@@ -48,7 +48,7 @@ class BenchRun:
         self.identity = device.identity()
         self.header = self._header(config)
         self.header["floors_us"] = roofline.floors_us(self.clock)
-        bench = SubjectBench if getattr(device, "subject", None) else Bench
+        bench = SubjectBench if device.subject else Bench
         self.bench = bench(device, self.clock, self._measure_roofline("start"))
         _set_up_recorder(config, run_dir)
 
