@@ -110,7 +110,9 @@ def test_a_stage_has_the_bytes_of_its_recipe_with_its_seed():
 
 def test_launches_of_a_step_are_those_of_its_stages_in_order():
     assert launched(FORWARD) == [
-        "x per_tensor_amax_rht", "x per_tensor_encode_tile", "w per_tensor_amax", "w per_tensor_encode_tile", "y gemm",
+        "x per_tensor_amax_rht", "x per_tensor_encode_tile",
+        "w per_tensor_amax", "w per_tensor_encode_square",
+        "y gemm",
     ]  # fmt: skip
     assert launched(FUSED) == ["dy per_token_amax_rht", "dy per_token_encode", "dx gemm", "dw gemm"]
     assert launched(FUSED, fits=lambda step: True) == ["dy per_token_resident", "dx gemm", "dw gemm"]
