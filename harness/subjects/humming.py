@@ -2,8 +2,9 @@
 
 Every step of it is exact but the sum: A's codes times their scales are bf16 without rounding, W's are so in its kernel,
 and the two tensors' factor, which it applies to the fp32 sum, is the contract's. Where a product has fewer tiles than
-the GPU has room for, it cuts K into up to ten parts (Stream-K) and adds them up in bf16: those are beyond the bound of
-a sum in fp32, and where more than three parts are added, in whatever order they come. `humming_invariant` does not.
+the GPU has room for, it cuts K into up to ten parts (Stream-K) and adds them up in bf16, which the bound of a sum in
+fp32 need not cover, and where more than three parts are added, in whatever order they come. `humming_invariant` does
+not. In what was measured both lie within the bound.
 """
 
 from __future__ import annotations
