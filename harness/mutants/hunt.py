@@ -7,12 +7,10 @@ module nor a hang reaches the others.
 from __future__ import annotations
 
 import re
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
 from harness.mutants import reach
 from harness.mutants.catalogue import KERNELS, Mutant
+from harness.patience import OutOfTimeError, at_most
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 
@@ -137,7 +136,7 @@ def _first_red(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Result | 
     asked = 0
     case: Case | None = None
     try:
-        with _at_most(LONGEST):
+        with at_most(LONGEST):
             for case in cases:
                 if not _admitted(case, device):
                     continue
@@ -145,7 +144,7 @@ def _first_red(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Result | 
                 result = verify(case, device)
                 if result.verdict not in _GREEN:
                     return result, asked
-    except _OutOfTimeError:
+    except OutOfTimeError:
         pass
     except Exception as error:  # whatever a wrong oracle raises makes its case red
         reason = f"{type(error).__name__} at {case.id}: {error}"
@@ -159,21 +158,3 @@ def _admitted(case: Case, device: EmulatorDevice) -> bool:
     except NotCapable:
         return False
     return True
-
-
-class _OutOfTimeError(Exception):
-    pass
-
-
-@contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
-    def stop(number: int, frame: object) -> None:
-        raise _OutOfTimeError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+from harness.patience import at_most
 
 FACTOR = int(os.environ.get("HARNESS_FUZZ", "1"))
 PATIENCE = 20  # seconds, on a machine that does other things as well; what hangs, hangs for minutes
@@ -36,20 +36,9 @@ def bounded(examples: int) -> settings:
     )  # fmt: skip
 
 
-@contextmanager
-def patience() -> Iterator[None]:
+def patience() -> AbstractContextManager[None]:
     """Raise TimeoutError in what takes too long."""
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"no end after {PATIENCE} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(PATIENCE)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+    return at_most(PATIENCE)
 
 
 @st.composite

@@ -1,0 +1,21 @@
+"""What lasts too long ends, and what does not is left alone."""
+
+import signal
+import time
+
+import pytest
+
+from harness.patience import OutOfTimeError, at_most
+
+
+def test_what_lasts_longer_is_ended():
+    with pytest.raises(OutOfTimeError, match="no end after 1 s"), at_most(1):
+        time.sleep(30)
+
+
+def test_afterwards_the_alarm_is_as_it_was():
+    before = signal.getsignal(signal.SIGALRM)
+    with at_most(60):
+        assert signal.getsignal(signal.SIGALRM) is not before
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.alarm(0) == 0
