@@ -23,8 +23,6 @@ LARGEST_Y = 65535
 
 Grid = tuple[int, int, int]
 
-_TILE = {"tile_rows": PADDED_TO, "tile_cols": PADDED_TO}  # of Schedule::patches, where patches would be too few
-
 
 class Schedule(IntEnum):
     """How blocks of threads share the tiles of a case, number for number as in `kernels/tile.cuh`."""
@@ -54,9 +52,11 @@ class Launch:
         """`grid` first, then what other devices have in its place. A kernel writes the same bytes on all of them."""
         if self.schedule != Schedule.PATCHES:
             return (self.grid(case, multiprocessors),)
-        patches, tiles = (replace(self, schedule=Schedule.TILES, **extents) for extents in ({}, _TILE))
-        found = tuple(launch.grid(case, multiprocessors) for launch in (patches, tiles))
-        return found if math.prod(found[0]) >= self.blocks_per_sm * multiprocessors else found[::-1]
+        by_patch = replace(self, schedule=Schedule.TILES)
+        by_tile = replace(by_patch, tile_rows=PADDED_TO, tile_cols=PADDED_TO)
+        patches, tiles = (launch.grid(case, multiprocessors) for launch in (by_patch, by_tile))
+        enough = math.prod(patches) >= self.blocks_per_sm * multiprocessors
+        return (patches, tiles) if enough else (tiles, patches)
 
     def grid(self, case: Case, multiprocessors: int) -> Grid:
         """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements.
