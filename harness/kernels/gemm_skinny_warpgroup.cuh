@@ -25,6 +25,9 @@ struct GemmSkinnyWarpgroup {
   // While the matrix unit reads one half, the next is written, if there is room for both.
   template <int narrow>
   static constexpr int kRoom = narrow <= 4 ? 2 : 1;
+  // Of a warpgroup in a stage: before each half is read and, if there is room for one, before it is written
+  template <int narrow>
+  static constexpr int kMeetings = kRoom<narrow> == 1 ? 4 : 2;
 
   union Shared {
     uint4 decoded[kGroups][sizeof(Decoded<8>) / sizeof(uint4)];
@@ -194,9 +197,9 @@ struct GemmSkinnyWarpgroup {
     }
     // Every warpgroup meets as often as the first: else compute-sanitizer's racecheck loses count of the barriers of the
     // whole block, and reports races beyond them.
-    if (stage - group < (stages + kGroups - 1) / kGroups * kGroups) {
+    if (stage - group < round_up(stages, kGroups)) {
 #pragma unroll
-      for (int i = 0; i < 4 / kRoom<narrow>; ++i) meet_warpgroup(group);
+      for (int i = 0; i < kMeetings<narrow>; ++i) meet_warpgroup(group);
     }
     shared.sums.add(sum, group, 16 * warp, lane, store);
   }

@@ -26,7 +26,7 @@ struct ScaleExtents {
 // tile, rows 32 apart are neighbours.
 template <ScaleLayout layout>
 __device__ __forceinline__ i64 scale_offset(int row, int block, int padded_blocks) {
-  if constexpr (layout == ScaleLayout::compact) return i64(u64(u32(row)) * u32(padded_blocks)) + block;
+  if constexpr (layout == ScaleLayout::compact) return row_offset(row, padded_blocks) + block;
   const u32 r = row, b = block;
   const u64 tile = u64(r / 128) * (u32(padded_blocks) / 4) + b / 4;
   return i64(tile * 512 + (r % 32) * 16 + (r % 128) / 32 * 4 + b % 4);
@@ -56,7 +56,7 @@ __device__ __forceinline__ Packed16<Dtype> load_block(
 
 // How manyth block of the matrix it is
 __device__ __forceinline__ i64 block_index(const ScaleExtents& extents, int line, int block) {
-  return i64(u64(u32(line)) * u32(extents.blocks)) + block;
+  return row_offset(line, extents.blocks) + block;
 }
 
 // Codes and scale byte of a block. Outside the matrix, where load_block made zeros and so the scale byte is the 0 of

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kSquareLaunch.threads, kTurnBlocksPerSm) per_t
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ SquarePatch shared;
-  encode_square_patch<outputs, Multiplier::reciprocal, scale_layout>(
+  encode_square_patch<outputs, scale_layout>(
       shared, input, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data, columnwise_scale_inv, rows,
       cols, patch_of_block(kSquareLaunch, rows, cols));
 }

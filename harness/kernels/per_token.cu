@@ -22,8 +22,7 @@
 // Config
 // =====================================================================================================================
 
-// Of the amaxes' blocks, two keep memory busy, and fewer merge fewer maxima; a rotation waits longer for registers, of
-// which three blocks have enough.
+// Two blocks of amaxes keep memory busy, and have half as many maxima to merge as four; with rht, registers allow three.
 constexpr int kAmaxBlocksPerSm = 2;
 constexpr int kAmaxRhtBlocksPerSm = 3;
 template <Rounding rounding>

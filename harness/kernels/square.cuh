@@ -103,7 +103,7 @@ __device__ __forceinline__ void store_square_scales(
 
 // What is inside the matrix of a patch, and the padding of its scales. Called once by all threads of a block.
 // amax: of the whole matrix, rowwise and columnwise the same
-template <Outputs outputs, Multiplier multiplier, ScaleLayout scale_layout, typename Dtype>
+template <Outputs outputs, ScaleLayout scale_layout, typename Dtype>
 __device__ __forceinline__ void encode_square_patch(
     SquarePatch& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, u8* __restrict__ rowwise_data,
     u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv,
@@ -130,7 +130,7 @@ __device__ __forceinline__ void encode_square_patch(
       for (int i = 0; i < Turn::kLines; ++i) {
         float values[kBlock];
         unpack(x[i], values);
-        const EncodedBlock encoded = encode_block<multiplier>(values, square_amax[0], global);
+        const EncodedBlock encoded = encode_block<Multiplier::reciprocal>(values, square_amax[0], global);
         shared.put(band, role.row_in_band(i), block, encoded.codes);
         if (i == 0 && role.first == 0) shared.put_scale(band, block, encoded.scale_inv);
       }
