@@ -254,7 +254,7 @@ class Bench:
 
 def digest(program: Any) -> str:
     """Of a prepared case: the same for two programs whose GPUs do the same."""
-    parts = [(kernel.sass_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
+    parts = [(kernel.code_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
     parts += program.libraries
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from harness.errors import CompileError
 from harness.files import storage, write_bytes
 from harness.launch import Launch, read_launch
+from harness.machine_code import code_digest
 from harness.signature import Signature
 
 FLAGS = (
@@ -41,7 +42,8 @@ class Compiled:
 
     expression: `kernel<args>` as in C++; symbol: its mangled name; launch: its geometry
     registers, spill_bytes, stack_bytes, shared_bytes: as ptxas reports them
-    sass_digest: hash of the cubin, to tell whether two revisions run the same machine code
+    code_digest: hash of code, constants and resources, by which two revisions run the same machine code or not;
+        empty where only PTX was made
     """
 
     expression: str
@@ -52,7 +54,7 @@ class Compiled:
     spill_bytes: int
     stack_bytes: int
     shared_bytes: int
-    sass_digest: str
+    code_digest: str
     ptx_path: str
     cubin_path: str
 
@@ -189,15 +191,16 @@ def _compile(signature: Signature, expression: str, sources: Mapping[str, str], 
         nvrtc.nvrtcDestroyProgram(program)
 
     folder = cache_folder()
+    resources = _resources(log, symbol)
     compiled = Compiled(
         expression=expression,
         arch=arch,
         symbol=symbol,
         launch=read_launch(ptx.decode(), launch_symbol, signature.name),
-        sass_digest=hashlib.sha256(cubin).hexdigest(),
+        code_digest=code_digest(cubin, ptx.decode(), symbol, resources.items()) if cubin else "",
         ptx_path=str(folder / f"{key}.ptx"),
         cubin_path=str(folder / f"{key}.cubin"),
-        **_resources(log, symbol),
+        **resources,
     )
     write_bytes(Path(compiled.ptx_path), ptx)
     write_bytes(Path(compiled.cubin_path), cubin)

@@ -40,7 +40,7 @@ COPY_SECONDS = 2 * COPY_BYTES / 4e12  # 4,000 GB/s
 class FakeProgram:
     """Takes the time its case is given, with a spread of `noise`, and writes what the fake expectation demands."""
 
-    kernels = (SimpleNamespace(sass_digest="abc", expression="toy<bf16>"),)
+    kernels = (SimpleNamespace(code_digest="abc", expression="toy<bf16>"),)
     grids = ((1, 1, 1),)
     libraries = ()
     steps = ()

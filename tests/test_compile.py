@@ -54,7 +54,42 @@ def test_a_change_in_a_header_is_another_kernel(kernels):
     header.write_text(header.read_text().replace("(r % 32) * 16", "(r % 32) * 32"))
     after = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
     assert after.cubin_path != before.cubin_path
-    assert after.sass_digest != before.sass_digest
+    assert after.code_digest != before.code_digest
+
+
+def _code(kernels, arch="sm_90a"):
+    compiled = compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, arch)
+    return compiled.code_digest, compiled.cubin_path
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_a_line_that_moved_and_a_header_with_another_name_are_the_same_machine_code(kernels, arch):
+    before, cubin = _code(kernels, arch)
+    source, header = kernels / "swizzle.cu", kernels / "layout.cuh"
+    source.write_text("\n// Another line.\n" + source.read_text())
+    header.write_text("\n\n" + header.read_text())
+    assert _code(kernels, arch)[1] != cubin
+    assert _code(kernels, arch)[0] == before
+    header.rename(kernels / "moved.cuh")
+    for file in kernels.glob("*.cu*"):
+        file.write_text(file.read_text().replace('#include "layout.cuh"', '#include "moved.cuh"'))
+    assert _code(kernels, arch)[0] == before
+
+
+def test_a_constant_table_counts_as_machine_code_only_where_it_is_read(kernels):
+    source = kernels / "swizzle.cu"
+    text = source.read_text()
+
+    def with_table(values, index):
+        table = f"__constant__ int kTable[4] = {{{values}}};\n"
+        start = text.index("template <")
+        body = text[start:].replace("int rows, int cols) {", f"int rows, int cols) {{\n  {index}", 1)
+        source.write_text(text[:start] + table + body)
+        return _code(kernels)[0]
+
+    read = "if (kTable[threadIdx.x % 4] == rows) return;"
+    assert with_table("1, 2, 3, 4", read) != with_table("1, 2, 3, 5", read)
+    assert with_table("1, 2, 3, 4", "") == with_table("1, 2, 3, 5", "")
 
 
 def test_a_damaged_cache_entry_is_compiled_anew(kernels, tmp_path):

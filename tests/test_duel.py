@@ -92,7 +92,7 @@ class Side:
     def __init__(self, us=100.0, digest="a", byte=7, writes=(0, 1, 2)):
         self.us, self.byte, self.writes = us, byte, writes
         self.outputs = [np.zeros(4, np.uint8) for _ in range(3)]
-        kernel = SimpleNamespace(sass_digest=digest)
+        kernel = SimpleNamespace(code_digest=digest)
         self.programs = [
             SimpleNamespace(kernels=[kernel], grids=[(1,)], libraries=(), memory=SimpleNamespace(nbytes=8))
         ] * 3

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 import pandas as pd
 
 from harness.compile import ARCHES, Compiled
 from harness.errors import Exit
+from harness.files import write_text
 from harness.instantiations import compile_or_say, instantiations, side_by_side
 from harness.tables import show
 
@@ -17,8 +19,16 @@ from harness.tables import show
 @click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
 @click.option("--arch", "arches", multiple=True, type=click.Choice(ARCHES), help="only this architecture (all)")
 @click.option("--jobs", default=os.cpu_count(), show_default=True, help="compile this many at a time")
+@click.option(
+    "--digests",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="write the machine code's digest of each instantiation, a line each, to compare two revisions",
+)
 @click.pass_context
-def command(context: click.Context, sets: tuple[str, ...], arches: tuple[str, ...], jobs: int) -> None:
+def command(
+    context: click.Context, sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: Path | None
+) -> None:
     """Compile every instantiation of the suites, without a GPU; none may spill registers."""
     work = instantiations(sets, arches or ARCHES)
     done = side_by_side(compile_or_say, work, jobs)
@@ -27,6 +37,9 @@ def command(context: click.Context, sets: tuple[str, ...], arches: tuple[str, ..
     spilling = [item for item in compiled if item.spill_bytes or item.stack_bytes]
     if compiled:
         show(_summary(compiled), "instantiations")
+    if digests:
+        lines = sorted(f"{item.arch} {item.expression} {item.code_digest}\n" for item in compiled)
+        write_text(digests, "".join(lines))
     for item in spilling:
         click.echo(
             f"{item.arch} {item.expression}: {item.spill_bytes} bytes spilled, {item.stack_bytes} bytes of stack"

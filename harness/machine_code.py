@@ -1,0 +1,54 @@
+"""A digest of a kernel's machine code that two revisions share exactly when a GPU would do the same.
+
+Line numbers, file names and debug sections are left out, so that a comment or a moved header changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Iterable
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+
+_VARIABLE = re.compile(
+    r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?P<space>const|global)\s+(?P<type>(?:\.\w+\s+(?:\d+\s+)?)+)"
+    r"(?P<name>[\w$]+)(?P<value>[^;]*);",
+    re.MULTILINE,
+)
+
+
+def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[str, int]]) -> str:
+    """SHA-256, in hexadecimal, of what the kernel `symbol` executes, reads as constants and occupies.
+
+    cubin, ptx: of the same compilation; the PTX tells which variables of the module the kernel names
+    resources: registers, spills and shared memory by name
+    """
+    found = hashlib.sha256()
+    for part in (*_sections(ELFFile(io.BytesIO(cubin)), symbol), *_constants(ptx), repr(sorted(resources)).encode()):
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest()
+
+
+def _sections(elf: ELFFile, symbol: str) -> Iterable[bytes]:
+    """The kernel's instructions, its constant banks, and where the loader patches the instructions."""
+    for section in sorted(elf.iter_sections(), key=lambda section: section.name):
+        kind = section.name.removesuffix(f".{symbol}")
+        if kind != section.name and re.fullmatch(r"\.text|\.nv\.constant\d", kind):
+            yield kind.encode() + section.data()
+        elif isinstance(section, RelocationSection) and kind in (".rela.text", ".rel.text"):
+            patches = [(each["r_offset"], each["r_info_type"]) for each in section.iter_relocations()]
+            yield repr(sorted(patches)).encode()
+
+
+def _constants(ptx: str) -> list[bytes]:
+    """Variables of the module that some instruction names: type and initial value, whatever they are called."""
+    code = _VARIABLE.sub("", ptx)
+    named = set(re.findall(r"[\w$]+", code))
+    return [
+        " ".join((each["space"], *each["type"].split(), *each["value"].split())).encode()
+        for each in _VARIABLE.finditer(ptx)
+        if each["name"] in named
+    ]
