@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from harness.case import Case
 from harness.clock import Clock
-from harness.pipeline import is_pipeline, terms
-from harness.suite import suite_of
+from harness.problem import Dense, Gemm
+from harness.suite.stages import is_pipeline, terms
+from harness.suite.suite import suite_of
 
 
 def baseline_of(case: Case) -> Case:
@@ -23,10 +24,10 @@ def baseline_of(case: Case) -> Case:
     """
     if is_pipeline(case):
         return replace(case, flags=case.defaults.replace(route=case.flags.route))
-    rows, cols = case.grouped.matrix if case.tensors else (case.rows, case.cols)
+    rows, cols = case.problem.group.matrix if case.is_group else (case.rows, case.cols)
     defaults = suite_of("per_tensor").defaults
     flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
-    return Case("per_tensor", flags, rows, cols, case.input, case.mode, defaults, case.where)
+    return Case("per_tensor", flags, Dense(rows, cols), case.input, case.mode, defaults, case.where)
 
 
 def baseline_id(case: Case) -> str:
@@ -36,17 +37,17 @@ def baseline_id(case: Case) -> str:
     """
     if not against_library(case):
         return baseline_of(case).id
-    return f"cublas/bf16/{case.rows}x{case.cols}x{case.n}/normal/{case.mode}"
+    return f"cublas/bf16/{case.rows}x{case.cols}x{case.problem.n}/normal/{case.mode}"
 
 
 def against_library(case: Case) -> bool:
     """Whether what the case is held against is `product`, and no case."""
-    return bool(case.n) and not is_pipeline(case)
+    return case.is_gemm and not is_pipeline(case)
 
 
 def baseline_first(case: Case) -> tuple[int, int, int, str, bool]:
     """Sort key that puts the cases of a baseline together, by shape, and it before them."""
-    shape = case if case.n else baseline_of(case)
+    shape = case if case.is_gemm else baseline_of(case)
     problem = baseline_id(case).rpartition("/")[0]
     return shape.elements, shape.rows, shape.cols, problem, case.id != baseline_id(case)
 
@@ -58,7 +59,7 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
     """
     from harness.device import library, rotation
 
-    extents = case.rows, case.cols, case.n
+    extents = case.rows, case.cols, case.problem.n
     if case.mode == "eager":
         return library.bf16_product(*extents), 1
     copies = rotation.copies_for(product_bytes(case), l2_bytes)
@@ -71,7 +72,7 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
 
 def product_bytes(case: Case) -> int:
     """What one product reads and writes."""
-    return 2 * replace(case, tensors=()).elements
+    return 2 * Gemm(case.rows, case.cols, case.problem.n).elements
 
 
 def tflops(case: Case, microseconds: float) -> float:

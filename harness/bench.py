@@ -249,7 +249,7 @@ class Bench:
             "baseline_ratio": baseline_us and round(baseline_us / found.median, 4),
             "code": timing.code,
             "measured": "; ".join(words),
-        } | ({"tflops": round(tflops(case, found.median), 1)} if case.n else {})
+        } | ({"tflops": round(tflops(case, found.median), 1)} if case.is_gemm else {})
 
 
 def digest(program: Any) -> str:

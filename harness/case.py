@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from harness.grouped import GroupedShape
+from harness.problem import Problem
 
 TERMS = 2048  # products that cost a NumPy oracle about as much as one element to quantize
 
@@ -65,50 +65,56 @@ class Case:
 
     recipe: the stem of its three files
     flags: every axis of the suite, resolved
-    defaults: the flags a case has when its id names none
-    rows, cols: extents of the high-precision tensor, elements; of a group, those of all its tensors as one matrix,
-        (1, elements) if both differ from tensor to tensor
+    problem: the tensor, the group or the product, with its extents
     input: name of a distribution, or `file:<path>#<tensor>`
     mode: `eager` or `graph`
+    defaults: the flags a case has when its id names none
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
-    tensors: (rows, cols) of every tensor of a group, which lie back to back; of a grouped GEMM, of every A; empty for a
-        dense case
     philox_offset: the last Philox counter word; tensor g of a group has g
-    seed_of: the problem whose seed this case shares, if not its own
-    n: columns of the output of a GEMM, whose (M, K) are rows and cols; N of every group of a grouped one; 0 for a
-        recipe of one tensor
+    seed_of: the `data_id` whose seed this case shares, if not its own
+    dense_defaults: of a group, the defaults of each recipe that its tensors can have; its suite fills them in
     """
 
     recipe: str
     flags: Flags
-    rows: int
-    cols: int
+    problem: Problem
     input: str = "normal"
     mode: str = "eager"
     defaults: Flags = field(default_factory=lambda: Flags({}), compare=False, repr=False)
     where: str = field(default="", compare=False, repr=False)
-    tensors: tuple[tuple[int, int], ...] = ()
     philox_offset: int = 0
     seed_of: str = ""
-    n: int = 0
+    dense_defaults: Mapping[str, Flags] = field(default_factory=dict, compare=False, repr=False)
 
     @property
-    def grouped(self) -> GroupedShape:
-        """The shapes of a group's tensors; none for a dense case."""
-        return GroupedShape(self.tensors)
+    def is_gemm(self) -> bool:
+        """Whether the recipe multiplies two tensors."""
+        return self.problem.is_gemm
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the problem is a group of tensors or of products."""
+        return self.problem.is_group
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tensor, of a group as one matrix, or M."""
+        return self.problem.rows
+
+    @property
+    def cols(self) -> int:
+        """Cols of the tensor, of a group as one matrix, or K."""
+        return self.problem.cols
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor, of all tensors of the group, or of a GEMM's operands and output together.
-
-        Every group of a grouped GEMM has a B, also one without rows.
-        """
-        return self.rows * self.cols + self.n * (self.rows + self.cols * max(1, len(self.tensors)))
+        """Elements of the tensor or the group, or of a product's operands and output together."""
+        return self.problem.elements
 
     @property
     def terms(self) -> int:
-        """Products that a GEMM adds up; 0 for a recipe of one tensor."""
-        return self.rows * self.cols * self.n
+        """How many pairs of elements a product multiplies; 0 for a quantizer."""
+        return self.problem.terms
 
     @property
     def work(self) -> int:
@@ -116,23 +122,9 @@ class Case:
         return self.elements + self.terms // TERMS
 
     @property
-    def launched(self) -> tuple[int, int]:
-        """(rows, cols) that a grid covers: those of the tensor, or of a GEMM's output."""
-        return self.rows, self.n or self.cols
-
-    @property
-    def launched_parts(self) -> tuple[tuple[int, int], ...]:
-        """The same of every tensor of a group; none for a dense case."""
-        return tuple((rows, self.n or cols) for rows, cols in self.tensors)
-
-    @cached_property
     def shape(self) -> str:
-        """The extents as an id spells them: `256x192`, `128+0+256x512` for a group, MxKxN for a GEMM.
-
-        A grouped GEMM has both, `128+0+256x512x1024`.
-        """
-        extents = str(self.grouped) if self.tensors else f"{self.rows}x{self.cols}"
-        return f"{extents}x{self.n}" if self.n else extents
+        """The extents as an id spells them."""
+        return str(self.problem)
 
     @cached_property
     def variant(self) -> str:
@@ -141,42 +133,40 @@ class Case:
         return ",".join(changed) or "default"
 
     @cached_property
-    def problem(self) -> str:
+    def data_id(self) -> str:
         """The id without the mode: everything that decides the bytes."""
         return f"{self.recipe}/{self.variant}/{self.shape}/{self.input}"
 
     @cached_property
     def id(self) -> str:
         """`per_token/rht=true,rounding=sr/8192x7168/outliers/graph`: the only key, everywhere."""
-        return f"{self.problem}/{self.mode}"
+        return f"{self.data_id}/{self.mode}"
 
     @cached_property
     def seed(self) -> int:
-        """64 bits that depend on `problem` alone, so that eager and graph see the same input and the same bytes."""
-        return int.from_bytes(hashlib.sha256((self.seed_of or self.problem).encode()).digest()[:8], "little")
+        """64 bits that depend on `data_id` alone, so that eager and graph see the same input and the same bytes."""
+        return int.from_bytes(hashlib.sha256((self.seed_of or self.data_id).encode()).digest()[:8], "little")
 
-    def dense(self, g: int) -> Case:
-        """Tensor g of a group as a case of the group's recipe, whose bytes the group must have in its place.
+    def part(self, g: int) -> Case:
+        """Tensor or product g of a group as a dense case, whose bytes the group must have in its place.
 
-        It shares the flags that the recipe has, the input, and the seed, which is the Philox key of the whole group. A
-        GEMM has no key, and its operands are drawn by the seed of their own group.
+        It shares the flags that the dense recipe has, the input, and the seed, which is the Philox key of the whole
+        group. A GEMM has no key, and its operands are drawn by the seed of their own group.
         """
-        # Imported here because suites are made of cases.
-        from harness.suite import suite_of
-
         recipe = str(self.flags.recipe)
-        defaults = suite_of(recipe).defaults
-        seed_of = self.seed_of or self.problem
-        flags = defaults.replace(**{name: value for name, value in self.flags.items() if name in defaults})
-        return Case(
-            recipe,
-            flags,
-            *self.tensors[g],
-            self.input,
-            self.mode,
-            defaults,
-            self.where,
+        defaults = self.dense_defaults[recipe]
+        seed_of = self.seed_of or self.data_id
+        return replace(
+            self,
+            recipe=recipe,
+            flags=defaults.replace(**{name: value for name, value in self.flags.items() if name in defaults}),
+            problem=self.problem.part(g),
+            defaults=defaults,
             philox_offset=self.philox_offset + g,
-            seed_of=f"{seed_of}/group {g}" if self.n else seed_of,
-            n=self.n,
+            seed_of=f"{seed_of}/group {g}" if self.is_gemm else seed_of,
         )
+
+    @property
+    def parts(self) -> tuple[Case, ...]:
+        """Every tensor or product of a group as a dense case; the case itself if it is dense."""
+        return tuple(map(self.part, range(len(self.problem.tensors)))) if self.is_group else (self,)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.errors import CompileError
 from harness.files import storage, write_bytes
-from harness.launch import Launch, read_launch
+from harness.geometry import Launch, read_launch
 from harness.machine_code import code_digest
 from harness.signature import Signature
 

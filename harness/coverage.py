@@ -17,7 +17,8 @@ import pandas as pd
 from harness.case import Case, FlagValue, spell
 from harness.files import write_text
 from harness.report import csv, markdown
-from harness.suite import Suite, cover
+from harness.suite import cover
+from harness.suite.suite import Suite
 
 SHAPE, INPUT, GROUP = "shape", "input", "group"
 TILE = 128
@@ -57,15 +58,15 @@ def shape_class(case: Case) -> str:
     """What is special about the extents: `huge` from 2^31 elements on, `few rows` of a GEMM, whole tiles or not."""
     if case.elements >= HUGE:
         return "huge"
-    if case.n and not case.tensors and case.rows <= FEW_ROWS:
+    if case.is_gemm and not case.is_group and case.rows <= FEW_ROWS:
         return "few rows"
-    extents = (case.rows, case.cols, case.n) if not case.tensors else (*itertools.chain(*case.tensors), case.n)
-    return "whole tiles" if all(extent % TILE == 0 for extent in extents) else "ragged"
+    whole = all(extent % TILE == 0 for part in case.parts for extent in part.problem.numbers.values())
+    return "whole tiles" if whole else "ragged"
 
 
 def group_class(case: Case) -> str:
     """What is special about the tensors of a group: none with elements, some without, MANY, one, or how they differ."""
-    tensors = case.tensors
+    tensors = case.problem.tensors
     sizes = [rows * cols for rows, cols in tensors]
     if not any(sizes):
         return "all empty"
@@ -81,7 +82,7 @@ def group_class(case: Case) -> str:
 def values(case: Case) -> list[Value]:
     """A case as one value of each kind."""
     found: list[Value] = [*case.flags.items(), (SHAPE, shape_class(case)), (INPUT, case.input.partition("#")[0])]
-    return [*found, (GROUP, group_class(case))] if case.tensors else found
+    return [*found, (GROUP, group_class(case))] if case.is_group else found
 
 
 def coverage(suite: Suite) -> Iterator[Coverage]:

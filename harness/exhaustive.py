@@ -17,7 +17,8 @@ import numpy as np
 
 from harness.case import Case
 from harness.expectation import oracle_of
-from harness.suite import suite_of
+from harness.problem import Dense
+from harness.suite.suite import suite_of
 
 PATTERNS = 1 << 32
 CHUNK = 1 << 28  # patterns on the GPU at a time
@@ -50,7 +51,7 @@ def prove(device, progress: Callable[[int], None]) -> Iterator[Finding]:
 
     device: a CudaDevice
     """
-    case = replace(suite_of("casts").cases("smoke")[0], rows=CHUNK // COLS, cols=COLS, mode="eager")
+    case = replace(suite_of("casts").cases("smoke")[0], problem=Dense(CHUNK // COLS, COLS), mode="eager")
     context = multiprocessing.get_context("spawn")  # a forked process would inherit a CUDA context it cannot use
     cores = max(1, (os.cpu_count() or 1) - 1)
     with ProcessPoolExecutor(cores, mp_context=context) as pool, ThreadPoolExecutor(cores) as hashers:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import import_module
+from types import ModuleType
 
-import ml_dtypes
 import numpy as np
 
-from harness import operands
+from harness import operands, pipeline_oracle, torch_calls
 from harness.case import Case
 from harness.dtypes import DTYPES
-from harness.errors import ContractError, NotCapable
+from harness.errors import ContractError
 from harness.grouped import MOST_TENSORS
 from harness.inputs import make
 from harness.interval import Demand, Interval
-from harness.pipeline import is_pipeline, stages
+from harness.oracles import by_recipe
+from harness.suite.stages import is_pipeline, stages
+from harness.suite.written import file_of
 from harness.tensor import Field
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
@@ -40,17 +41,14 @@ class Expectation:
     disagreement: str = ""
 
 
-def oracle_of(recipe: str):
+def oracle_of(recipe: str) -> ModuleType:
     """The oracle module of a recipe's stem; of a pipeline the one that asks its stages'."""
-    name = f"harness.oracles.{recipe}"
     try:
-        return import_module(name)
+        return by_recipe.oracle_of(recipe)
     except ModuleNotFoundError as missing:
-        from harness.suite import suite_of
-
-        if missing.name != name or not suite_of(recipe).file.pipeline:
+        if missing.name != f"harness.oracles.{recipe}" or not file_of(recipe).pipeline:
             raise
-        return import_module("harness.pipeline.oracle")
+        return pipeline_oracle
 
 
 def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expectation:
@@ -86,7 +84,7 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
 def _high_precision(case: Case) -> dict[str, np.ndarray]:
     if is_pipeline(case):
         return {stage.name: _draw(stage.case, stage.case.seed) for stage in stages(case) if stage.draws}
-    if case.n:
+    if case.is_gemm:
         return operands.draw(case)
     made = {"x": _draw(case, case.seed)}
     if case.flags.get("activation", "none") != "none":
@@ -97,11 +95,11 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 
 def _draw(case: Case, seed: int) -> np.ndarray:
     dtype = str(case.flags.get("dtype", "bf16"))
-    if not case.tensors:
+    if not case.is_group:
         return make(case.input, case.rows, case.cols, dtype, seed)
     flat = np.empty(case.elements, DTYPES[dtype])
-    offsets = case.grouped.tensor_offsets
-    for number, (rows, cols) in enumerate(case.tensors):
+    offsets = case.problem.group.tensor_offsets
+    for number, (rows, cols) in enumerate(case.problem.tensors):
         if rows and cols:
             part = make(case.input, rows, cols, dtype, seed + number)
             flat[offsets[number] : offsets[number + 1]] = part.reshape(-1)
@@ -109,11 +107,12 @@ def _draw(case: Case, seed: int) -> np.ndarray:
 
 
 def _require_parts(case: Case, fields: Mapping[str, Field]) -> None:
+    tensors = case.problem.tensors if case.is_group else ()
     for name, field in fields.items():
-        if len(field.parts) != len(case.tensors):
+        if len(field.parts) != len(tensors):
             raise ContractError(
                 f"{case.recipe}: field {name} has {len(field.parts)} parts; must be one for each of the "
-                f"{len(case.tensors)} tensors of a group"
+                f"{len(tensors)} tensors of a group"
             )
 
 
@@ -143,62 +142,11 @@ def expect_on(
     answers = {}
     if case.work <= numpy_largest:
         answers["numpy"] = oracle.numpy_oracle(case, inputs)
-    answers["torch"] = ask_torch(case, inputs, torch_device, alone=not answers)
+    answers["torch"] = torch_calls.ask_torch(oracle, case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
     disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expectation(inputs, fields, values, tuple(answers), disagreement)
-
-
-def ask_torch(
-    case: Case, inputs: Mapping[str, np.ndarray], device: str = "cpu", alone: bool = False
-) -> dict[str, Demand]:
-    """What the torch oracle demands, as NumPy has it. Raises NotCapable without torch.
-
-    alone: no other witness is asked, so that intervals come without the sums behind them
-    """
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise NotCapable(
-            "capability: torch is not installed, so there is no second oracle; `pip install torch`"
-        ) from None
-    tensors = {name: to_torch(value).to(device) for name, value in inputs.items()}
-    answers = oracle_of(case.recipe).torch_oracle(case, tensors)
-    if alone:  # nobody will ask for the sums, which are several times as large
-        answers = {name: value.bounds if isinstance(value, Interval) else value for name, value in answers.items()}
-    return {name: from_torch(value) for name, value in answers.items()}
-
-
-def fastest_device() -> str:
-    """Where torch answers soonest: `cuda` if it sees a GPU, else `cpu`."""
-    try:
-        import torch
-    except ImportError:
-        return "cpu"
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def to_torch(array: np.ndarray):
-    """The array as a tensor; torch reads no ml_dtypes array, so bf16 goes by its bits."""
-    import torch
-
-    array = np.ascontiguousarray(array)
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
-def from_torch(tensor) -> Demand:
-    """The tensor, from whatever device, or the interval of tensors, as NumPy has it."""
-    import torch
-
-    if isinstance(tensor, Interval):
-        return tensor.map(from_torch)
-    tensor = tensor.cpu()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
 
 
 def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:

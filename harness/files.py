@@ -1,4 +1,4 @@
-"""Files that results go to: whole or not there, and one sentence if a folder or a disk refuses them."""
+"""Where things lie, and files written whole or not at all, with one sentence if a folder or a disk refuses them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import StorageError
+
+ROOT = Path(__file__).resolve().parents[1]  # of the repository
+SUITES = ROOT / "suites"
+KERNELS = ROOT / "harness" / "kernels"
 
 _REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENOTDIR,

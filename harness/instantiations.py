@@ -15,7 +15,7 @@ from harness.compile import Compiled, compile_kernel, instantiation
 from harness.errors import CompileError
 from harness.launch import plan
 from harness.signature import Signature
-from harness.suite import load_suites
+from harness.suite.suite import load_suites
 
 Found = TypeVar("Found")
 

@@ -1,99 +1,24 @@
-"""How a kernel is launched: its geometry as the `.cu` declares it, and its arguments by name."""
+"""The launches of a case in order, and the arguments of each by name."""
 
 from __future__ import annotations
 
-import math
-import re
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from harness.case import Case
 from harness.errors import CompileError
-from harness.pipeline import Stage, stages
-from harness.signature import KERNELS, CallParameter, Signature, read_signatures
-from harness.tensor import round_up
+from harness.files import KERNELS
+from harness.library_calls import SIGNATURES
+from harness.signature import CallParameter, Signature, read_signatures
+from harness.suite.sizes import size_of
+from harness.suite.stages import Stage, stages
+from harness.suite.suite import suite_of
 
 Array = TypeVar("Array")
-
-PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
-LARGEST_Y = 65535
-
-Grid = tuple[int, int, int]
-
-
-class Schedule(IntEnum):
-    """How blocks of threads share the tiles of a case, number for number as in `kernels/tile.cuh`."""
-
-    TILES = 0
-    PERSISTENT = 1
-    RESIDENT = 2
-    PATCHES = 3
-
-
-@dataclass(frozen=True)
-class Launch:
-    """The `Launch` constant of a kernel, field for field (see `kernels/tile.cuh`).
-
-    tile_rows, tile_cols: elements one block of threads takes, in all or (persistent) at a time
-    blocks_per_sm: that a multiprocessor holds at once, or more of them, or (patches) is given at least; 0 if it does
-    not matter
-    """
-
-    tile_rows: int
-    tile_cols: int
-    threads: int
-    blocks_per_sm: int
-    schedule: int
-
-    def grids(self, case: Case, multiprocessors: int) -> tuple[Grid, ...]:
-        """`grid` first, then what other devices have in its place. A kernel writes the same bytes on all of them."""
-        if self.schedule != Schedule.PATCHES:
-            return (self.grid(case, multiprocessors),)
-        by_patch = replace(self, schedule=Schedule.TILES)
-        by_tile = replace(by_patch, tile_rows=PADDED_TO, tile_cols=PADDED_TO)
-        patches, tiles = (launch.grid(case, multiprocessors) for launch in (by_patch, by_tile))
-        enough = math.prod(patches) >= self.blocks_per_sm * multiprocessors
-        return (patches, tiles) if enough else (tiles, patches)
-
-    def grid(self, case: Case, multiprocessors: int) -> Grid:
-        """Blocks of threads along x, y and z for the case's extents; never none, even for a group without elements.
-
-        Tiles of a GEMM are of its output, whose extents nothing pads.
-        """
-        if self.schedule == Schedule.PATCHES:
-            return self.grids(case, multiprocessors)[0]
-        padded_to = 1 if case.n else PADDED_TO
-        tiles = [self._tiles(*extents, padded_to) for extents in case.launched_parts or (case.launched,)]
-        count = sum(math.prod(both) for both in tiles)
-        if self.schedule == Schedule.PERSISTENT:
-            if not case.tensors and not case.n:  # one tensor is walked element by element, and no padding
-                count = -(-case.elements // (self.tile_rows * self.tile_cols))
-            return max(1, min(count, self.blocks_per_sm * multiprocessors)), 1, 1
-        if case.tensors:
-            return max(1, count), 1, 1
-        down, across = (max(1, count) for count in tiles[0])
-        layers = -(-down // LARGEST_Y)
-        return across, -(-down // layers), layers
-
-    def _tiles(self, rows: int, cols: int, padded_to: int) -> tuple[int, int]:
-        """How many tiles, down and across, cover a matrix and the padding of its scales."""
-        return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
-
-
-def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
-    """The initialiser of the constant `symbol` in PTX text; CompileError if it is not five integers."""
-    found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
-    if not found:
-        raise CompileError(
-            f"{kernel}: its file has no "
-            f"`__constant__ Launch {kernel}_launch = {{rows, cols, threads, blocks_per_sm, schedule}};`"
-        )
-    # Trailing zero bytes are left out of an initialiser.
-    content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
-    return Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
 
 
 @dataclass(frozen=True)
@@ -135,12 +60,9 @@ def plan(
 
 
 def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Path | None) -> Iterator[Step]:
-    from harness.device.library import SIGNATURES
-    from harness.suite import suite_of
-
     case = stage.case
     signatures = read_signatures(case.recipe, kernels)
-    launches = (suite_of(case.recipe, suites) if suites else suite_of(case.recipe)).launches(case)
+    launches = suite_of(case.recipe, suites).launches(case)
     for launch in launches:
         if launch.kernel is not None and launch.kernel not in signatures:
             raise CompileError(
@@ -164,11 +86,10 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
 
 
 def _sizes(sizes: Mapping[str, int | str], stage: Stage) -> dict[str, int]:
-    from harness.suite.sizes import size_of
-
     case = stage.case
     # A dense case is one tensor; what is a number of its own in the case counts. A GEMM's elements are its output's.
-    extents = {"elements": math.prod(case.launched), "num_tensors": 1, **numbers(case)}
+    elements = sum(itertools.starmap(operator.mul, case.problem.grid_extents))
+    extents = {"elements": elements, "num_tensors": 1, **numbers(case)}
     return {stage.key(name): size_of(size, extents) for name, size in sizes.items()}
 
 
@@ -193,9 +114,7 @@ def numbers(case: Case) -> dict[str, int | float]:
         for name, value in case.flags.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-    extents = {"M": case.rows, "K": case.cols, "N": case.n} if case.n else {"rows": case.rows, "cols": case.cols}
-    group = {"num_tensors": len(case.tensors)} if case.tensors else {}
-    return {**extents, **group, "seed": case.seed, "offset": case.philox_offset, **flags}
+    return {**case.problem.numbers, "seed": case.seed, "offset": case.philox_offset, **flags}
 
 
 def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | float | None]]:

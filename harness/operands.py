@@ -23,16 +23,15 @@ _ORDER = ("a", "b", "c", "bias")
 def quantized(case: Case) -> dict[str, tuple[int, int]]:
     """The (rows, cols) that A and B are quantized as."""
     transposed = COLUMNWISE[str(case.flags.get("layout", "tn"))]
-    lines = {"a": case.rows, "b": case.n}
+    lines = {"a": case.rows, "b": case.problem.n}
     return {name: (case.cols, m) if name in transposed else (m, case.cols) for name, m in lines.items()}
 
 
 def drawn(case: Case) -> tuple[tuple[int, int], ...]:
     """(rows, cols) of every tensor that is drawn from the input of a case of any kind."""
-    if not case.n:
-        return case.tensors or ((case.rows, case.cols),)
-    groups = [case.dense(g) for g in range(len(case.tensors))] or [case]
-    return tuple(extents for group in groups for extents in quantized(group).values())
+    if not case.is_gemm:
+        return case.problem.grid_extents
+    return tuple(extents for group in case.parts for extents in quantized(group).values())
 
 
 def draw(case: Case) -> dict[str, np.ndarray]:
@@ -40,11 +39,11 @@ def draw(case: Case) -> dict[str, np.ndarray]:
 
     Each has a seed of its own, the case's, or its group's, plus its place in this list.
     """
-    if not case.tensors:
+    if not case.is_group:
         return _draw(case)
     import numpy as np
 
-    groups = [_draw(case.dense(g)) for g in range(len(case.tensors))]
+    groups = [_draw(part) for part in case.parts]
     return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
 
 
@@ -65,8 +64,8 @@ def _draw(case: Case) -> dict[str, np.ndarray]:
     made = {name: (case.input, *shape, "bf16") for name, shape in quantized(case).items()}
     plain = PLAIN if case.input in INPUTS or case.input.startswith(tensor_file.PREFIX) else case.input
     if flags.get("beta", 0) or flags.get("accumulate", False):
-        made["c"] = (plain, case.rows, case.n, str(flags.dtype))
+        made["c"] = (plain, case.rows, case.problem.n, str(flags.dtype))
     if flags.get("bias", False):
-        made["bias"] = (plain, 1, case.n, str(flags.dtype))
+        made["bias"] = (plain, 1, case.problem.n, str(flags.dtype))
     arrays = {name: filled(_ORDER.index(name), *what) for name, what in made.items()}
     return {name: array.reshape(-1) if name == "bias" else array for name, array in arrays.items()}

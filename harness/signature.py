@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import CompileError
-
-KERNELS = Path(__file__).parent / "kernels"
+from harness.files import KERNELS
 
 _KERNEL = re.compile(
     r"(?:template\s*<(?P<template>[^;{}]*?)>\s*)?"

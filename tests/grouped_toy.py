@@ -16,11 +16,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-import harness.suite
+from harness import files
 from harness.case import Case
 from harness.errors import ContractError
 from harness.expectation import oracle_of
-from harness.signature import KERNELS
+from harness.files import KERNELS
+from harness.problem import Dense
+from harness.suite.suite import Suite, load_suite
 from harness.tensor import Field
 
 SUITE = """\
@@ -102,22 +104,22 @@ __constant__ Launch toy_group_amax_launch = {128, 128, kToyThreads, 1, Schedule:
 
 def fields(case: Case) -> dict[str, Field]:
     """Of every tensor the dense recipe's; an empty one has an amax and nothing else."""
-    made = [dense_fields(case, number) for number in range(len(case.tensors))]
+    made = [dense_fields(case, number) for number in range(len(case.problem.tensors))]
     return {name: Field.joined([tensor[name] for tensor in made]) for name in made[0]}
 
 
 def dense_fields(case: Case, number: int) -> dict[str, Field]:
     """The fields of one tensor."""
-    dense = case.dense(number)
+    dense = case.part(number)
     if dense.elements:
         return oracle_of(dense.recipe).outputs(dense)
-    some = oracle_of(dense.recipe).outputs(Case(dense.recipe, dense.flags, 128, 128))
+    some = oracle_of(dense.recipe).outputs(Case(dense.recipe, dense.flags, Dense(128, 128)))
     return {name: field if name.endswith("amax") else Field((0, 0), field.dtype) for name, field in some.items()}
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     """The elements, and where each tensor starts and how far it goes; for stage=encode the amaxes."""
-    group = case.grouped
+    group = case.problem.group
     given = {"tensor_offsets": group.tensor_offsets, "first_dims": group.first_dims, "last_dims": group.last_dims}
     if case.flags.stage == "encode":
         flags = case.flags.replace(stage="amax", scale_layout="compact", rounding="rne")
@@ -127,8 +129,8 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
 
 def inputs_of(case: Case, tensors: dict, number: int) -> dict:
     """One tensor's elements, (rows, cols), and its amaxes if any are given."""
-    rows, cols = case.tensors[number]
-    start = case.grouped.tensor_offsets[number]
+    rows, cols = case.problem.tensors[number]
+    start = case.problem.group.tensor_offsets[number]
     amaxes = {name: tensors[name][number : number + 1] for name in tensors if name.endswith("amax")}
     return {"input": tensors["input"][start : start + rows * cols].reshape(rows, cols), **amaxes}
 
@@ -150,8 +152,8 @@ def torch_oracle(case: Case, tensors: dict) -> dict:
 
 def _asked(case: Case, tensors: dict, who: str, join: Callable, zeros: Callable) -> dict:
     written = {name: [] for name in fields(case)}
-    for number in range(len(case.tensors)):
-        dense, own = case.dense(number), dense_fields(case, number)
+    for number in range(len(case.problem.tensors)):
+        dense, own = case.part(number), dense_fields(case, number)
         given = inputs_of(case, tensors, number)
         said = getattr(oracle_of(dense.recipe), who)(dense, given) if dense.elements else {}
         for name, field in own.items():
@@ -176,14 +178,15 @@ class Toy:
         self.path.write_text(SUITE)
         self.kernels = shutil.copytree(KERNELS, folder / "kernels")
         (self.kernels / "toy_group.cu").write_text(KERNEL)
-        real = harness.suite.suite_of
-        monkeypatch.setattr(harness.suite, "suite_of", lambda stem: self.suite if stem == "toy_group" else real(stem))
+        for suite in files.SUITES.glob("*.yaml"):
+            (self.path.parent / suite.name).symlink_to(suite)
+        monkeypatch.setattr(files, "SUITES", self.path.parent)
         monkeypatch.setitem(sys.modules, "harness.oracles.toy_group", module())
 
     @property
-    def suite(self) -> harness.suite.Suite:
+    def suite(self) -> Suite:
         """The suite as it is on disk now."""
-        return harness.suite.load_suite(self.path)
+        return load_suite(self.path)
 
     def edit(self, old: str, new: str) -> None:
         """Replace a text of the suite, which must be there."""

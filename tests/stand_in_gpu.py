@@ -175,7 +175,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(tools, "capturing", lambda: Stream.current.recorded is not None)
     tools._stream.cache_clear()
     # The torch oracle would have to see the GPU.
-    monkeypatch.setattr("harness.expectation.ask_torch", _ask_torch_on_the_cpu(monkeypatch))
+    monkeypatch.setattr("harness.torch_calls.ask", _ask_torch_on_the_cpu(monkeypatch))
     return StandInGpu()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SuiteError
-from harness.suite import Suite, load_suite
+from harness.suite.suite import Suite, load_suite
 
 
 def written(folder: Path, text: str) -> Suite:

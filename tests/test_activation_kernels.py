@@ -12,7 +12,7 @@ from cuda.bindings import nvrtc
 
 from harness import emulator
 from harness.compile import FLAGS, include_closure
-from harness.signature import KERNELS
+from harness.files import KERNELS
 
 F32 = np.float32
 ONE, HALF, TWO = F32(1), F32(0.5), F32(2)

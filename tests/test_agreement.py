@@ -15,7 +15,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.digest import digest
 from harness.errors import Exit
 from harness.expectation import expect
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 

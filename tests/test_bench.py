@@ -29,8 +29,9 @@ from harness.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
 from harness.oracles import per_tensor
+from harness.problem import Dense
 from harness.roofline import COPY_BYTES, bytes_moved
-from harness.suite import suite_of
+from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 
 CASE_US, BASELINE_US, MOVED = 100.0, 250.0, 200_000_000
@@ -394,7 +395,7 @@ def test_a_round_with_a_low_clock_is_dropped_and_its_baseline_too(gpu: FakeGpu):
 )
 def test_the_bytes_of_a_case_are_those_its_launches_are_bound_to(flags: dict, per_element: float):
     case = baseline_of(suite_of("per_tensor").cases("bench")[0])
-    case = type(case)("per_tensor", case.defaults.replace(**flags), 1024, 2048, defaults=case.defaults)
+    case = type(case)("per_tensor", case.defaults.replace(**flags), Dense(1024, 2048), defaults=case.defaults)
     size = 4 if case.flags.dtype == "fp32" else 2
     x = np.lib.stride_tricks.as_strided(np.zeros(1, f"u{size}"), (1024, 2048), (0, 0))
     scalars = {f"{direction}wise_amax": np.zeros(1, np.float32) for direction in ("row", "column")}

@@ -8,12 +8,13 @@ import pickle
 import pytest
 
 from harness.case import Case, Flags
+from harness.problem import Dense
 
 DEFAULTS = Flags({"dtype": "bf16", "rht": False, "sign_mask": 0xD7E8})
 
 
 def case(**changes) -> Case:
-    fields = {"recipe": "toy", "flags": DEFAULTS, "rows": 32, "cols": 64, "input": "normal", "mode": "eager"}
+    fields = {"recipe": "toy", "flags": DEFAULTS, "problem": Dense(32, 64), "input": "normal", "mode": "eager"}
     return Case(**{**fields, "defaults": DEFAULTS, **changes})
 
 
@@ -26,7 +27,7 @@ def test_an_id_names_only_flags_that_differ_from_their_defaults_in_axis_order():
 def test_eager_and_graph_share_a_seed_and_nothing_else_does():
     seeds = {
         case().seed,
-        case(rows=48).seed,
+        case(problem=Dense(48, 64)).seed,
         case(input="ties").seed,
         case(recipe="other").seed,
         case(flags=DEFAULTS.replace(rht=True)).seed,
@@ -53,7 +54,7 @@ def test_a_case_survives_the_way_to_another_process():
 
 def test_nothing_about_a_case_can_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        case().rows = 16
+        case().input = "ties"
     with pytest.raises(AttributeError, match="flags are frozen"):
         case().flags.rht = True
     with pytest.raises(TypeError):

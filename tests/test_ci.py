@@ -19,9 +19,9 @@ from timed_runs import HEADER, gate_run
 from harness import report
 from harness.cli import Commands
 from harness.errors import Exit
+from harness.files import ROOT
 from harness.gate import judge
 from harness.gate_report import of_run, write_gate
-from harness.suite import ROOT
 
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 GITLAB_WORDS = {"stages", "workflow", "default", "variables"}

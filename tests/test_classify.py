@@ -27,7 +27,9 @@ from harness.oracles import (
     swizzle,
     torch_oracle,
 )
-from harness.suite import cover, suite_of
+from harness.problem import Dense, Gemm
+from harness.suite import cover
+from harness.suite.suite import suite_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {"bf16": BF16, "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
@@ -47,7 +49,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def per_tensor_case(rows: int = 304, cols: int = 272, **flags) -> Case:
-    return Case("per_tensor", Flags({**DEFAULTS, **flags}), rows, cols)
+    return Case("per_tensor", Flags({**DEFAULTS, **flags}), Dense(rows, cols))
 
 
 def tensor(rows: int = 304, cols: int = 272, dtype: str = "bf16") -> np.ndarray:
@@ -90,13 +92,13 @@ def test_the_steps_are_the_contract():
 
     def refused(row: tuple[int | None, ...]) -> bool:
         try:
-            per_tensor.outputs(Case("per_tensor", flags(row), 16, 16))
+            per_tensor.outputs(Case("per_tensor", flags(row), Dense(16, 16)))
         except ContractError:
             return True
         return False
 
     for row in cover.pairwise([len(values) for values in AXES.values()], refused):
-        case = Case("per_tensor", flags(row), 48, 80)
+        case = Case("per_tensor", flags(row), Dense(48, 80))
         x = tensor(48, 80, case.flags.dtype)
         x[3, 3:6] = [np.nan, np.inf, -np.inf]
         tensors = per_tensor.inputs(case, x)
@@ -122,7 +124,7 @@ def test_the_steps_are_the_contract():
     ],
 )
 def test_the_steps_know_other_granularities(recipe, granularity, options):
-    case = Case(recipe, Flags({"dtype": "fp32"}), 64, 128)
+    case = Case(recipe, Flags({"dtype": "fp32"}), Dense(64, 128))
     x = tensor(64, 128, "fp32")
     x[:, 64:] *= np.float32(1e-15)
     expected = torch_oracle.quantize(case, torch.from_numpy(x), granularity, **options)
@@ -132,7 +134,7 @@ def test_the_steps_know_other_granularities(recipe, granularity, options):
         encoded = steps.encode(steps.lines(x, np.arange(count)), np.arange(count), amax)
         assert (amax == expected[f"{side}_amax"].numpy()).all()
         assert (encoded.data == expected[f"{side}_data"].numpy()).all()
-    assert Steps.of(Case("four_over_six", Flags({}), 16, 16), "rowwise") is None
+    assert Steps.of(Case("four_over_six", Flags({}), Dense(16, 16)), "rowwise") is None
 
 
 def test_nothing_wrong_has_no_cause():
@@ -438,7 +440,7 @@ def test_swizzled_again(function, name):
 
 
 def test_swizzled_backwards():
-    case = Case("swizzle", Flags({"direction": "rowwise"}), 304, 272)
+    case = Case("swizzle", Flags({"direction": "rowwise"}), Dense(304, 272))
     tensors = swizzle.inputs(case, tensor())
     actual = {"swizzled_scale_inv": layout.unswizzle(tensors["scale_inv"])}
     assert cause(swizzle, case, tensors, actual) == "swizzled backwards"
@@ -548,7 +550,7 @@ def test_a_wrong_amax_is_blamed_before_what_it_spoils():
 
 def decoding(**flags) -> tuple[Case, Arrays]:
     base = {"dtype": "bf16", "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
-    case = Case("dequantize", Flags({**base, **flags}), 304, 272)
+    case = Case("dequantize", Flags({**base, **flags}), Dense(304, 272))
     return case, dequantize.inputs(case, tensor())
 
 
@@ -583,7 +585,7 @@ def test_dequantize_mistakes():
 
 @pytest.mark.parametrize("granularity", ["row", "window"])
 def test_dequantize_by_another_amax(granularity):
-    case = Case("dequantize", suite_of("dequantize").defaults.replace(granularity=granularity), 64, 128)
+    case = Case("dequantize", suite_of("dequantize").defaults.replace(granularity=granularity), Dense(64, 128))
     tensors = expect(case).inputs
     wrong = {**tensors, "amax": np.roll(tensors["amax"], 5)}
     assert cause(dequantize, case, tensors, dequantize.numpy_oracle(case, wrong)) == "amax of another granule"
@@ -624,7 +626,7 @@ def test_the_butterflies_of_the_rotation():
 
 def row_case(**flags) -> Case:
     defaults = suite_of("row_scaled").defaults
-    return Case("row_scaled", defaults.replace(outputs="rowwise", **flags), 48, 80)
+    return Case("row_scaled", defaults.replace(outputs="rowwise", **flags), Dense(48, 80))
 
 
 @pytest.mark.parametrize("other", [lambda amax: amax[np.arange(48) ^ 1], lambda amax: amax[np.arange(48) ^ 4]])
@@ -644,7 +646,7 @@ def test_the_amax_of_a_part_of_a_line():
 
 def gemm_case(input_name: str = "normal", **flags) -> tuple[Case, Arrays]:
     defaults = suite_of("gemm_ordered").defaults
-    case = Case("gemm_ordered", defaults.replace(dtype="fp32", **flags), 48, 64, input_name, n=32)
+    case = Case("gemm_ordered", defaults.replace(dtype="fp32", **flags), Gemm(48, 64, 32), input_name)
     return case, expect(case).inputs
 
 
@@ -702,7 +704,7 @@ def test_sums_in_another_order():
 
 def test_the_other_candidate():
     defaults = suite_of("four_over_six").defaults
-    case = Case("four_over_six", defaults.replace(outputs="rowwise"), 48, 80)
+    case = Case("four_over_six", defaults.replace(outputs="rowwise"), Dense(48, 80))
     tensors = four_over_six.inputs(case, tensor(48, 80))
     other = replace(case, flags=case.flags.replace(error="mse"))
     assert cause(four_over_six, case, tensors, four_over_six.numpy_oracle(other, tensors)) == "mae and mse mixed up"

@@ -10,7 +10,8 @@ import pytest
 
 from harness import cli
 from harness.errors import DeviceUnavailable, Exit, NoBaseline
-from harness.suite import SUITES, suite_of
+from harness.files import SUITES
+from harness.suite.suite import suite_of
 
 
 class Ran:

@@ -8,8 +8,9 @@ import pytest
 from harness.case import Flags
 from harness.compile import ARCHES, FLAGS, compile_kernel, include_closure, instantiation, ptx_of
 from harness.errors import CompileError
-from harness.launch import Launch
-from harness.signature import KERNELS, read_signatures
+from harness.files import KERNELS
+from harness.geometry import Launch
+from harness.signature import read_signatures
 
 FLAGS_OF_SWIZZLE = Flags({"direction": "rowwise"})
 

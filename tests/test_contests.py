@@ -12,7 +12,7 @@ from harness.peers.contests import COMPILED, COMPILED_ON, LARGEST
 
 def test_every_shape_of_the_sweep_has_its_contests_and_the_largest_more():
     everything = contests.contests()
-    found = [contest for contest in everything if not contest.case.n]
+    found = [contest for contest in everything if not contest.case.is_gemm]
     shapes = [contest.case.shape for contest in found]
     assert shapes[0] == LARGEST and len(set(shapes)) == 18
     assert {contest.case.shape for contest in found if COMPILED in contest.peers} == set(COMPILED_ON)
@@ -23,7 +23,7 @@ def test_every_shape_of_the_sweep_has_its_contests_and_the_largest_more():
 
 
 def test_every_product_is_held_by_itself_and_by_decoding_for_cublas_against_the_same_peers():
-    found = [contest for contest in contests.contests() if contest.case.n]
+    found = [contest for contest in contests.contests() if contest.case.is_gemm]
     assert [contest.case.shape for contest in found[::2]] == contests.products()
     for own, library in zip(found[::2], found[1::2], strict=True):
         assert (own.case.flags.route, library.case.flags.route) == ("mma", "library")

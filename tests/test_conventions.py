@@ -13,7 +13,7 @@ from harness.expectation import expect
 from harness.oracles import layout, nvfp4
 from harness.subjects import differing
 from harness.subjects.conventions import Convention, explain
-from harness.suite import find_case
+from harness.suite.suite import find_case
 
 ALL = frozenset(Convention)
 REAL = "file:suites/data/minilm_sample.safetensors#ffn_down.input"

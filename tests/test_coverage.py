@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from harness import coverage
-from harness.suite import find_case, load_suite, load_suites, suite_of
+from harness.problem import Dense
+from harness.suite.suite import find_case, load_suite, load_suites, suite_of
 
 TEXT = """
 recipe: toy
@@ -70,7 +71,7 @@ def test_classes_of_shapes(case_id, shape):
 
 
 def test_tensors_that_take_a_minute_are_a_class_that_nothing_is_held_against():
-    case = replace(find_case("per_tensor/default/128x256/normal/eager"), rows=1 << 16, cols=1 << 15)
+    case = replace(find_case("per_tensor/default/128x256/normal/eager"), problem=Dense(1 << 16, 1 << 15))
     assert coverage.shape_class(case) == "huge"
     assert not any(("shape", "huge") in pair for each in coverage.coverage(suite_of("casts")) for pair in each.possible)
 
@@ -87,7 +88,8 @@ def test_tensors_that_take_a_minute_are_a_class_that_nothing_is_held_against():
     ],
 )
 def test_classes_of_groups(tensors, group):
-    case = replace(find_case("grouped/default/2*256x128/normal/eager"), tensors=tuple(tensors))
+    case = find_case("grouped/default/2*256x128/normal/eager")
+    case = replace(case, problem=replace(case.problem, tensors=tuple(tensors)))
     assert coverage.group_class(case) == group
 
 

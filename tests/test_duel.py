@@ -20,7 +20,7 @@ from harness.duel import revision, sampling
 from harness.duel.judging import Samples
 from harness.duel.match import Arena
 from harness.errors import CompileError, Exit, LaunchError, UsageError
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.verdict import Performance, Result, Verdict
 
 CASE = find_case("swizzle/default/256x256/normal/graph")

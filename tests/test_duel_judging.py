@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.duel.judging import EFFECT, Samples, judge, unthrottled
-from harness.suite import ROOT
+from harness.files import ROOT
 from harness.verdict import Performance
 
 ROUNDS = 60

@@ -25,6 +25,7 @@ from timed_runs import (
 
 from harness.cli import main
 from harness.errors import Exit
+from harness.files import ROOT
 from harness.formats.code_quality import code_quality
 from harness.formats.junit import junit
 from harness.formats.metrics import code_of, metrics, two_digits
@@ -33,7 +34,6 @@ from harness.gate_report import of_lines, of_run, write_gate
 from harness.report import write_times
 from harness.runner.run_files import RunFiles, read_bench
 from harness.stats import Change
-from harness.suite import ROOT
 from harness.verdict import Performance, Result, Verdict
 
 
@@ -229,7 +229,7 @@ def test_the_line_of_a_match_is_one_that_a_report_reads():
     from harness.duel.judging import Finding, Samples
     from harness.duel.match import Match
     from harness.duel.run import record as line_of
-    from harness.suite import find_case
+    from harness.suite.suite import find_case
 
     case = find_case("per_tensor/default/1024x2048/normal/graph")
     change = Change(1.1, 1.09, 1.11)

@@ -12,8 +12,8 @@ import pytest
 from harness import gate
 from harness.cli import main
 from harness.errors import Exit, UsageError
+from harness.files import ROOT
 from harness.runner.run_files import RunFiles, read_bench
-from harness.suite import ROOT
 from harness.verdict import Performance, Result, Verdict
 
 HEADER = {

@@ -14,11 +14,13 @@ from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import CompileError, NotCapable, UsageError
 from harness.expectation import expect, high_precision
-from harness.launch import Launch, Step, bind, numbers, plan
-from harness.pipeline import Stage
+from harness.geometry import Launch
+from harness.launch import Step, bind, numbers, plan
+from harness.problem import Gemm
 from harness.roofline import bytes_moved
 from harness.signature import CallParameter
-from harness.suite import find_case
+from harness.suite.stages import Stage
+from harness.suite.suite import find_case
 
 TEXT = """\
 recipe: product
@@ -46,7 +48,7 @@ def test_a_shape_is_m_k_and_n(tmp_path):
     suite = written(tmp_path, TEXT)
     small, large = suite.cases("smoke")
     assert (small.id, large.id) == ("product/default/1x16x32/normal/eager", "product/default/48x80x16/normal/eager")
-    assert (large.rows, large.cols, large.n) == (48, 80, 16)
+    assert (large.rows, large.cols, large.problem.n) == (48, 80, 16)
     assert suite.find(large.id) == large
 
 
@@ -100,10 +102,10 @@ def test_a_file_must_hold_both_operands():
 
 def test_a_grid_covers_the_output_and_pads_nothing():
     tiles = Launch(tile_rows=16, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
-    assert tiles.grid(replace(CASE, rows=17, cols=4096, n=128), 132) == (2, 2, 1)
+    assert tiles.grid(Gemm(17, 4096, 128), 132) == (2, 2, 1)
     persistent = replace(tiles, blocks_per_sm=2, schedule=1)
-    assert persistent.grid(replace(CASE, rows=17, cols=4096, n=128), 132) == (4, 1, 1)
-    assert persistent.grid(replace(CASE, rows=4096, n=4096), 132) == (264, 1, 1)
+    assert persistent.grid(Gemm(17, 4096, 128), 132) == (4, 1, 1)
+    assert persistent.grid(Gemm(4096, 80, 4096), 132) == (264, 1, 1)
 
 
 def test_a_kernel_may_ask_for_m_k_n_and_fractions():
@@ -152,11 +154,11 @@ def test_an_array_that_is_changed_in_place_moves_twice():
 
 
 def test_what_a_product_costs():
-    case = replace(CASE, rows=4096, cols=512, n=3072)
+    case = replace(CASE, problem=Gemm(4096, 512, 3072))
     assert case.elements == 4096 * 512 + 512 * 3072 + 4096 * 3072
     assert case.elements < case.work < 2 * case.elements
     with pytest.raises(NotCapable, match="a product of more than 16777216 terms needs a GPU"):
-        EmulatorDevice().admit(replace(CASE, rows=272, cols=256, n=256))
+        EmulatorDevice().admit(replace(CASE, problem=Gemm(272, 256, 256)))
 
 
 def test_the_baseline_of_a_product_is_that_of_a_library_on_its_shape_and_in_its_mode():
@@ -167,7 +169,7 @@ def test_the_baseline_of_a_product_is_that_of_a_library_on_its_shape_and_in_its_
     ]
     assert product_bytes(CASE) == 2 * (48 * 80 + 32 * 80 + 48 * 32)
     assert tflops(CASE, microseconds=0.5) == pytest.approx(2 * 48 * 80 * 32 / 0.5e-6 / 1e12)
-    larger = replace(CASE, rows=64)
+    larger = replace(CASE, problem=Gemm(64, 80, 32))
     ordered = sorted([replace(larger, input="ties"), graph, larger, CASE], key=baseline_first)
     assert [case.rows for case in ordered] == [48, 48, 64, 64]
 
@@ -186,7 +188,7 @@ def test_operands_are_drawn_as_they_are_quantized(layout, a, b):
 
 def test_what_is_drawn_has_seeds_of_its_own():
     flags = CASE.flags.replace(epilogue="row_scaled", dtype="fp32", bias=True, accumulate=True)
-    made = high_precision(replace(CASE, flags=flags, rows=32, cols=32, n=32))
+    made = high_precision(replace(CASE, flags=flags, problem=Gemm(32, 32, 32)))
     assert {name: x.shape for name, x in made.items()} == {"a": (32, 32), "b": (32, 32), "c": (32, 32), "bias": (32,)}
     assert (made["c"].dtype, made["bias"].dtype) == (np.float32, np.float32)
     first = [x.reshape(-1)[:32].astype(np.float32) for x in made.values()]
@@ -195,8 +197,8 @@ def test_what_is_drawn_has_seeds_of_its_own():
 
 @pytest.mark.parametrize("name", ["exact_sum", "file:suites/data/minilm_sample.safetensors#ffn_up.weight"])
 def test_what_is_added_is_normal_where_the_input_is_for_operands_only(name):
-    case = replace(CASE, input=name, rows=300, n=256)
-    c = high_precision(replace(case, rows=64, n=64))["c"].astype(np.float32)
+    case = replace(CASE, input=name, problem=Gemm(300, 80, 256))
+    c = high_precision(replace(case, problem=Gemm(64, 80, 64)))["c"].astype(np.float32)
     assert len(np.unique(c)) > 500
 
 

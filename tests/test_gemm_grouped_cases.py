@@ -13,10 +13,11 @@ from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.expectation import expect, high_precision
-from harness.launch import Launch, numbers, plan
+from harness.geometry import Launch
+from harness.launch import numbers, plan
 from harness.operands import drawn
-from harness.suite import find_case
 from harness.suite.shapes import canonical
+from harness.suite.suite import find_case
 
 TEXT = """\
 recipe: products
@@ -43,8 +44,8 @@ def test_a_shape_is_m_of_every_group_then_k_and_n(tmp_path):
     suite = written(tmp_path, TEXT)
     first, second = suite.cases("smoke")
     assert (first.shape, second.shape) == ("3*128x16x16", "0+128x48x32")
-    assert second.tensors == ((0, 48), (128, 48))
-    assert (second.rows, second.cols, second.n) == (128, 48, 32)
+    assert second.problem.tensors == ((0, 48), (128, 48))
+    assert (second.rows, second.cols, second.problem.n) == (128, 48, 32)
     assert suite.find(second.id) == second
     assert suite.find("products/default/128+128+128x16x16/normal/eager") == first
 
@@ -91,7 +92,7 @@ def test_a_mistake_in_a_suite_of_groups(tmp_path, old, new, line, sentence):
 
 def test_a_file_must_hold_the_operands_of_every_group():
     assert drawn(CASE) == ((128, 80), (48, 80), (0, 80), (48, 80), (256, 80), (48, 80))
-    assert find_case(f"gemm_grouped/default/0+128x128x48/{SAMPLE}/eager").tensors == ((0, 128), (128, 128))
+    assert find_case(f"gemm_grouped/default/0+128x128x48/{SAMPLE}/eager").problem.tensors == ((0, 128), (128, 128))
     with pytest.raises(UsageError, match="4096"):
         find_case(f"gemm_grouped/default/128+4096x128x48/{SAMPLE}/eager")
 
@@ -100,7 +101,7 @@ def test_a_file_must_hold_the_operands_of_every_group():
 
 
 def test_every_group_is_a_case_of_its_own_with_its_own_seed():
-    groups = [CASE.dense(g) for g in range(3)]
+    groups = CASE.parts
     assert [group.shape for group in groups] == ["128x80x48", "0x80x48", "256x80x48"]
     assert {group.variant for group in groups} == {"dtype=fp32,beta=0.5"}
     assert len({group.seed for group in groups} | {CASE.seed}) == 4
@@ -109,15 +110,15 @@ def test_every_group_is_a_case_of_its_own_with_its_own_seed():
 def test_what_a_group_costs():
     assert CASE.elements == 384 * 80 + 3 * 48 * 80 + 384 * 48
     assert CASE.terms == 384 * 80 * 48
-    assert CASE.launched_parts == ((128, 48), (0, 48), (256, 48))
+    assert CASE.problem.grid_extents == ((128, 48), (0, 48), (256, 48))
 
 
 def test_a_grid_covers_the_outputs_of_all_groups():
     tiles = Launch(tile_rows=128, tile_cols=16, threads=128, blocks_per_sm=2, schedule=0)
-    assert tiles.grid(CASE, 132) == (3 * 3, 1, 1)
-    assert replace(tiles, schedule=1).grid(CASE, 132) == (9, 1, 1)
-    assert replace(tiles, schedule=1).grid(CASE, 2) == (4, 1, 1)
-    assert tiles.grid(replace(CASE, tensors=((0, 80),) * 2, rows=0), 132) == (1, 1, 1)
+    assert tiles.grid(CASE.problem, 132) == (3 * 3, 1, 1)
+    assert replace(tiles, schedule=1).grid(CASE.problem, 132) == (9, 1, 1)
+    assert replace(tiles, schedule=1).grid(CASE.problem, 2) == (4, 1, 1)
+    assert tiles.grid(replace(CASE.problem, m=0, tensors=((0, 80),) * 2), 132) == (1, 1, 1)
 
 
 def test_a_kernel_may_ask_for_the_number_of_groups():
@@ -139,10 +140,10 @@ def test_operands_are_those_of_the_groups_one_below_the_other(layout, b):
     case = replace(CASE, flags=CASE.flags.replace(layout=layout))
     made = high_precision(case)
     assert {name: x.shape for name, x in made.items()} == {"a": (384, 80), "b": b, "c": (384, 48)}
-    last = high_precision(case.dense(2))
+    last = high_precision(case.part(2))
     for name, array in last.items():
         np.testing.assert_array_equal(made[name][-len(array) :], array)
-    assert high_precision(case.dense(1))["a"].shape == (0, 80)
+    assert high_precision(case.part(1))["a"].shape == (0, 80)
 
 
 # Diagnosis
@@ -162,7 +163,7 @@ def test_a_wrong_element_is_told_by_its_group():
 
 def test_a_trace_is_that_of_the_group():
     text = trace(CASE, "output", (40, 7), None, expect(CASE).inputs, tensor=2)
-    alone = trace(CASE.dense(2), "output", (40, 7), None, expect(CASE.dense(2)).inputs)
+    alone = trace(CASE.part(2), "output", (40, 7), None, expect(CASE.part(2)).inputs)
     assert "tensor 2 of 3, 256x80x48: output: row 40 of A by row 7 of B" in text
     assert text.splitlines()[2:] == alone.splitlines()[2:]
     with pytest.raises(UsageError, match="element 40,48 is outside the 256x48 output"):

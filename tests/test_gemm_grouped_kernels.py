@@ -10,9 +10,9 @@ from emulated import output_of
 
 from harness.device.emulator import EmulatorDevice
 from harness.expectation import expect
-from harness.launch import Launch
+from harness.geometry import Launch
 from harness.oracles import gemm_grouped
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
 
@@ -42,8 +42,8 @@ def test_every_group_is_what_the_dense_kernel_makes_of_it(text, input_name):
     for target in EmulatorDevice.targets:
         written = output_of(case, target, tensors)
         dense = [
-            output_of(case.dense(g), target, gemm_grouped.inputs_of(case, tensors, g))
-            for g, (rows, _) in enumerate(case.tensors)
+            output_of(case.part(g), target, gemm_grouped.inputs_of(case, tensors, g))
+            for g, (rows, _) in enumerate(case.problem.tensors)
             if rows
         ]
         np.testing.assert_array_equal(written, np.concatenate(dense))
@@ -56,13 +56,13 @@ def test_a_group_has_the_same_bytes_wherever_empty_ones_are():
     tensors = expect(first).inputs
     right = output_of(first, "sm_90a", tensors)
     for case in others:
-        place = np.flatnonzero(case.grouped.first_dims)
+        place = np.flatnonzero(case.problem.group.first_dims)
         spread = dict(expect(case).inputs)
         for name in ("a_data", "a_scale_inv", "b_data", "b_scale_inv", "a_amax", "b_amax"):
             if name in ("a_data", "a_scale_inv"):  # which an empty group has none of
                 spread[name] = tensors[name]
             else:
-                groups = spread[name].reshape(len(case.tensors), -1, *spread[name].shape[1:]).copy()
+                groups = spread[name].reshape(len(case.problem.tensors), -1, *spread[name].shape[1:]).copy()
                 groups[place] = tensors[name].reshape(2, -1, *tensors[name].shape[1:])
                 spread[name] = groups.reshape(-1, *spread[name].shape[1:])
         np.testing.assert_array_equal(output_of(case, "sm_90a", spread), right)
@@ -72,7 +72,7 @@ def test_more_blocks_than_tiles_change_nothing(monkeypatch):
     """A host that does not know the extents may launch more."""
     case = _case(WIDE)
     right = output_of(case, "sm_90a", expect(case).inputs)
-    blocks = Launch.grid(Launch(128, 128, 128, 0, 0), case, 4)[0]
+    blocks = Launch.grid(Launch(128, 128, 128, 0, 0), case.problem, 4)[0]
     assert blocks == 2 * 2
     monkeypatch.setattr(Launch, "grid", lambda self, case, multiprocessors: (blocks + 5, 1, 1))
     np.testing.assert_array_equal(output_of(case, "sm_90a", expect(case).inputs), right)
@@ -85,7 +85,7 @@ def test_nothing_to_do():
 
 def test_the_fused_epilogue_with_unit_amaxes_is_the_plain_kernel():
     fused = _case("epilogue=per_token_fused/128+0+128x128x128")
-    plain = [replace(fused.dense(g), flags=fused.dense(g).flags.replace(epilogue="per_token")) for g in (0, 2)]
+    plain = [replace(fused.part(g), flags=fused.part(g).flags.replace(epilogue="per_token")) for g in (0, 2)]
     tensors = dict(expect(fused).inputs)
     tensors |= {name: np.ones_like(tensors[name]) for name in ("a_amax", "b_amax")}
     given = [gemm_grouped.inputs_of(fused, tensors, g) for g in (0, 2)]

@@ -8,7 +8,7 @@ from emulated import output_of
 
 from harness.device.emulator import EmulatorDevice
 from harness.expectation import expect
-from harness.suite import find_case
+from harness.suite.suite import find_case
 
 TOKEN = "1x128x128/normal/eager"
 

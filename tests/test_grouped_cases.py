@@ -12,12 +12,14 @@ import pytest
 from grouped_toy import Toy
 
 from harness.baseline import baseline_first, baseline_of
-from harness.case import Case
+from harness.case import Case, Flags
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.expectation import expect, high_precision
+from harness.geometry import Launch
 from harness.inputs import make
-from harness.launch import Launch, Step, bind, numbers, plan
+from harness.launch import Step, bind, numbers, plan
+from harness.problem import Dense
 from harness.roofline import bytes_moved
 from harness.runner.selection import FIXED_COST, cost
 from harness.tensor import Field
@@ -38,7 +40,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
 
 def test_a_group_is_a_case_with_tensors_and_the_extents_of_their_union(toy: Toy):
     case = toy.case()
-    assert case.tensors == ((128, 512), (0, 512), (256, 512))
+    assert case.problem.tensors == ((128, 512), (0, 512), (256, 512))
     assert (case.rows, case.cols, case.elements, case.shape) == (384, 512, 384 * 512, "128+0+256x512")
     assert case.id == "toy_group/default/128+0+256x512/normal/eager"
     both = toy.case("128+256x512+128", shape_representation="varying_both_dims")
@@ -54,8 +56,8 @@ def test_every_case_is_found_again_by_its_id(toy: Toy):
 
 def test_a_tensor_alone_is_a_dense_case_with_the_seed_of_the_group(toy: Toy):
     case = toy.case(rounding="sr", stage="full", outputs="both")
-    dense = case.dense(2)
-    assert (dense.recipe, dense.rows, dense.cols, dense.tensors) == ("per_tensor", 256, 512, ())
+    dense = case.part(2)
+    assert (dense.recipe, dense.problem) == ("per_tensor", Dense(256, 512))
     assert (dense.seed, dense.philox_offset) == (case.seed, 2)
     assert (dense.flags.rounding, dense.flags.outputs) == ("sr", "both")
     assert (dense.flags.dtype, dense.flags.sign_mask) == ("bf16", 0xD7E8)  # flags that the group lacks
@@ -65,7 +67,7 @@ def test_a_tensor_alone_is_a_dense_case_with_the_seed_of_the_group(toy: Toy):
 
 
 def test_a_dense_case_has_its_own_seed_and_offset_0():
-    dense = Case("per_tensor", {}, 16, 32)
+    dense = Case("per_tensor", Flags({}), Dense(16, 32))
     assert (dense.philox_offset, dense.elements, dense.shape) == (0, 512, "16x32")
 
 
@@ -197,14 +199,14 @@ def test_a_group_whose_fields_have_no_parts_is_refused(toy: Toy, monkeypatch: py
 
 
 def test_a_persistent_grid_counts_the_tiles_of_every_tensor(toy: Toy):
-    assert PERSISTENT.grid(toy.case("128+0+256x512"), 132) == (2 * 4 + 0 + 4 * 4, 1, 1)
-    assert PERSISTENT.grid(toy.case("128+0+256x512"), 4) == (8, 1, 1)
-    assert PERSISTENT.grid(toy.case("2*16x16", shape_representation="same_both_dims"), 132) == (2 * 2, 1, 1)
+    assert PERSISTENT.grid(toy.case("128+0+256x512").problem, 132) == (2 * 4 + 0 + 4 * 4, 1, 1)
+    assert PERSISTENT.grid(toy.case("128+0+256x512").problem, 4) == (8, 1, 1)
+    assert PERSISTENT.grid(toy.case("2*16x16", shape_representation="same_both_dims").problem, 132) == (2 * 2, 1, 1)
 
 
 def test_a_group_without_elements_has_a_grid(toy: Toy):
-    assert PERSISTENT.grid(toy.case("0+0x512"), 132) == (1, 1, 1)
-    assert TILED.grid(toy.case("0+0x512"), 132) == (1, 1, 1)
+    assert PERSISTENT.grid(toy.case("0+0x512").problem, 132) == (1, 1, 1)
+    assert TILED.grid(toy.case("0+0x512").problem, 132) == (1, 1, 1)
 
 
 def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):
@@ -232,7 +234,7 @@ def test_the_baseline_of_a_group_is_one_dense_tensor_of_its_size(toy: Toy):
     ):
         case = toy.case(shape, shape_representation=kind)
         baseline = baseline_of(case)
-        assert (baseline.rows, baseline.cols, baseline.tensors) == (*matrix, ())
+        assert baseline.problem == Dense(*matrix)
         assert baseline_first(baseline) < baseline_first(case)
     assert cost(toy.case()) == 384 * 512 + FIXED_COST
 

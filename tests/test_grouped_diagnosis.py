@@ -16,6 +16,8 @@ from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.expectation import Expectation, expect
 from harness.oracles import grouped, per_tensor
+from harness.problem import Grouped
+from harness.suite.suite import suite_of
 
 SHAPE = "128+0+256+128x128"
 POISONS = (0xA5, 0x5A)
@@ -107,7 +109,7 @@ def test_the_amax_of_an_empty_tensor(toy: Toy):
 def test_random_bits_of_the_first_tensor_are_recognised(toy: Toy):
     case = toy.case("2*128x64", rounding="sr", stage="full")
     expected = expect(case)
-    dense = case.dense(1)
+    dense = case.part(1)
     x = expected.inputs["input"][128 * 64 :].reshape(128, 64)
     wrong = per_tensor.numpy_oracle(replace(dense, philox_offset=0), {"input": x})["rowwise_data"]
 
@@ -133,7 +135,7 @@ def test_a_trace_shows_one_tensor(toy: Toy, flags: dict[str, str], tensor: int):
     case = toy.case(SHAPE, **{"outputs": "both", "stage": "full", **flags})
     expected, (run, _) = written(case, lambda run, poison: None)
     text = trace(case, "columnwise_data", (37, 65), run, expected.inputs, tensor)
-    rows = case.tensors[tensor][0]
+    rows = case.problem.tensors[tensor][0]
     assert f"tensor {tensor} of 4, {rows}x128: columnwise_data: block 2 of line 65, from input [37, 65]" in text
     assert "all agree on this block" in text
     expected.fields["columnwise_data"].part(run["columnwise_data"], tensor)[65, 18] ^= 1
@@ -158,7 +160,7 @@ def test_a_place_that_no_tensor_has(toy: Toy, tensor: int, at: tuple[int, int], 
 
 def test_a_dense_case_has_one_tensor(toy: Toy):
     with pytest.raises(UsageError, match="has one tensor; tensor 1 is one of a group"):
-        trace(toy.case(SHAPE).dense(0), tensor=1)
+        trace(toy.case(SHAPE).part(0), tensor=1)
 
 
 def test_what_came_out_of_an_activation_is_what_is_replayed():
@@ -175,7 +177,12 @@ def test_what_came_out_of_an_activation_is_what_is_replayed():
         "activation": "dsilu",
         "dbias": True,
     }
-    case = Case("grouped", Flags(flags), 384, 64, tensors=((128, 64), (0, 64), (256, 64)))
+    case = Case(
+        "grouped",
+        Flags(flags),
+        Grouped(384, 64, ((128, 64), (0, 64), (256, 64))),
+        dense_defaults=suite_of("grouped").dense_defaults,
+    )
     expected = expect(case)
     x = grouped.inputs_of(case, expected.inputs, 2)["input"]
     assert not (x == expected.inputs["input"][128 * 64 :].reshape(256, 64)).all()

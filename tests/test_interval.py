@@ -15,7 +15,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.trace import trace
 from harness.expectation import Expectation, expect
 from harness.interval import Interval, inside, order
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.tensor import Field
 from harness.verdict import Verdict
 from harness.verify import POISONS, verify

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import CompileError
-from harness.launch import Launch, Step, bind, own_memory, plan, read_launch
-from harness.pipeline import Stage
+from harness.geometry import Launch, read_launch
+from harness.launch import Step, bind, own_memory, plan
+from harness.problem import Dense
 from harness.signature import read_signatures
-from harness.suite import find_case
+from harness.suite.stages import Stage
+from harness.suite.suite import find_case
 
 TILED = Launch(tile_rows=128, tile_cols=64, threads=256, blocks_per_sm=0, schedule=0)
 PERSISTENT = Launch(tile_rows=16, tile_cols=1024, threads=256, blocks_per_sm=4, schedule=1)
@@ -17,29 +19,29 @@ CASE = find_case("per_tensor/default/48x80/normal/eager")
 
 
 def test_tiles_cover_the_extents_rounded_up_to_128():
-    assert TILED.grid(CASE, 132) == (2, 1, 1)
+    assert TILED.grid(CASE.problem, 132) == (2, 1, 1)
 
 
 def test_many_row_tiles_overflow_from_y_into_z_and_cover_every_row():
-    case = replace(CASE, rows=128 * 65536, cols=16)
-    across, y, z = TILED.grid(case, 132)
+    case = replace(CASE, problem=Dense(128 * 65536, 16))
+    across, y, z = TILED.grid(case.problem, 132)
     assert y <= 65535
     assert (across, z) == (2, 2)
     assert y * z >= 65536
 
 
 def test_a_persistent_grid_has_no_more_blocks_than_work_or_multiprocessors():
-    assert PERSISTENT.grid(CASE, 132) == (1, 1, 1)
-    assert PERSISTENT.grid(replace(CASE, rows=32768, cols=8192), 132) == (528, 1, 1)
+    assert PERSISTENT.grid(CASE.problem, 132) == (1, 1, 1)
+    assert PERSISTENT.grid(Dense(32768, 8192), 132) == (528, 1, 1)
 
 
 def test_patches_are_taken_where_there_are_enough_of_them_and_tiles_of_128_elsewhere():
-    case = replace(CASE, rows=1000, cols=520)
+    case = replace(CASE, problem=Dense(1000, 520))
     patches, tiles = (3, 4, 1), (5, 8, 1)
-    assert PATCHES.grids(case, 6) == (patches, tiles)
-    assert PATCHES.grids(case, 7) == (tiles, patches)
-    assert [PATCHES.grid(case, count) for count in (6, 7)] == [patches, tiles]
-    assert TILED.grids(case, 132) == (TILED.grid(case, 132),)
+    assert PATCHES.grids(case.problem, 6) == (patches, tiles)
+    assert PATCHES.grids(case.problem, 7) == (tiles, patches)
+    assert [PATCHES.grid(case.problem, count) for count in (6, 7)] == [patches, tiles]
+    assert TILED.grids(case.problem, 132) == (TILED.grid(case.problem, 132),)
 
 
 def test_trailing_zeros_that_ptx_leaves_out_are_read():

@@ -22,7 +22,7 @@ from harness.device import library, rotation
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError
 from harness.launch import bind, own_memory, plan
-from harness.suite import find_case, suite_of
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 

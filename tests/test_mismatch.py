@@ -13,6 +13,7 @@ from harness.diagnosis.mismatch import compare, decoded, render
 from harness.errors import ContractError
 from harness.expectation import Expectation
 from harness.oracles import dequantize, per_tensor, swizzle
+from harness.problem import Dense
 from harness.tensor import Field
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -158,7 +159,7 @@ def told(module, case: Case, x: np.ndarray, edit, poisons=(0xA5, 0x5A)) -> str:
 
 @pytest.mark.parametrize("side, nibble", [("rowwise", 1), ("columnwise", 16)])
 def test_the_screen_of_a_wrong_code(side, nibble):
-    case = Case("per_tensor", Flags(FLAGS), 304, 272)
+    case = Case("per_tensor", Flags(FLAGS), Dense(304, 272))
     x = normal(304, 272)
 
     def edit(run, poison):
@@ -184,7 +185,7 @@ def test_the_screen_of_a_wrong_code(side, nibble):
 
 def test_the_screen_of_a_wrong_swizzled_scale_names_what_else_is_wrong():
     flags = {**FLAGS, "scale_layout": "swizzled", "block": "block_16x16", "rounding": "sr"}
-    case = Case("per_tensor", Flags(flags), 304, 272)
+    case = Case("per_tensor", Flags(flags), Dense(304, 272))
 
     def edit(run, poison):
         run["rowwise_scale_inv"][1, 3] += 1
@@ -197,7 +198,7 @@ def test_the_screen_of_a_wrong_swizzled_scale_names_what_else_is_wrong():
 
 
 def test_the_screen_of_a_rotated_block():
-    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "scale_layout": "swizzled"}), 304, 272)
+    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "scale_layout": "swizzled"}), Dense(304, 272))
 
     def edit(run, poison):
         run["columnwise_scale_inv"][1, 3] += 1
@@ -207,7 +208,7 @@ def test_the_screen_of_a_rotated_block():
 
 
 def test_the_screen_of_unwritten_bytes():
-    case = Case("per_tensor", Flags(FLAGS), 304, 272)
+    case = Case("per_tensor", Flags(FLAGS), Dense(304, 272))
 
     def edit(run, poison):
         run["columnwise_data"][256:] = poison
@@ -218,7 +219,7 @@ def test_the_screen_of_unwritten_bytes():
 
 
 def test_a_difference_in_a_later_run_alone_is_shown():
-    case = Case("per_tensor", Flags(FLAGS), 304, 272)
+    case = Case("per_tensor", Flags(FLAGS), Dense(304, 272))
 
     def edit(run, poison):
         if poison == 0x5A:
@@ -228,7 +229,7 @@ def test_a_difference_in_a_later_run_alone_is_shown():
 
 
 def test_the_screen_of_a_wrong_shape_and_of_padding():
-    case = Case("per_tensor", Flags(FLAGS), 304, 272)
+    case = Case("per_tensor", Flags(FLAGS), Dense(304, 272))
 
     def reshape(run, poison):
         run["rowwise_amax"] = np.zeros(304, np.float32)
@@ -251,14 +252,14 @@ def test_the_screens_of_the_other_recipes():
         "granularity": "tensor",
         "e4m3_max": 448,
     }
-    case = Case("dequantize", Flags(flags), 48, 80)
+    case = Case("dequantize", Flags(flags), Dense(48, 80))
 
     def zero(run, poison):
         run["output"][run["output"] == 0] = 0
 
     text = told(dequantize, case, normal(48, 80), zero)
     assert "sign of zero dropped" in text and "factor" in text and "--field output --at" in text
-    case = Case("swizzle", Flags({"direction": "columnwise"}), 48, 80)
+    case = Case("swizzle", Flags({"direction": "columnwise"}), Dense(48, 80))
 
     def roll(run, poison):
         run["swizzled_scale_inv"][:] = np.roll(run["swizzled_scale_inv"], 16, axis=0)
@@ -267,5 +268,5 @@ def test_the_screens_of_the_other_recipes():
 
 
 def test_no_difference_says_so():
-    case = Case("per_tensor", Flags(FLAGS), 16, 16)
+    case = Case("per_tensor", Flags(FLAGS), Dense(16, 16))
     assert told(per_tensor, case, normal(16, 16), lambda run, poison: None).startswith("no byte differs")

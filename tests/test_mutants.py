@@ -21,7 +21,7 @@ from harness.diagnosis.classify import HYPOTHESES
 from harness.errors import SuiteError
 from harness.mutants import hunt, reach, table
 from harness.mutants.catalogue import KERNELS, Mutant, find, load
-from harness.suite import find_case, suite_of
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify import verify
 

@@ -11,9 +11,9 @@ from harness import opcodes
 from harness.compile import ptx_of
 from harness.emulator.catalogue import mnemonics
 from harness.errors import UsageError
+from harness.files import ROOT
 from harness.instantiations import Job, instantiations
 from harness.opcodes.recorder import covers
-from harness.suite import ROOT
 
 COMMITTED = ROOT / "results" / "opcodes.csv"
 

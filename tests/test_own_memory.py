@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import harness.suite
+from harness import files
 from harness.case import Case
 from harness.compile import include_closure
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import AccessError
+from harness.files import KERNELS
 from harness.launch import plan
-from harness.signature import KERNELS
-from harness.suite import load_suite
 from harness.suite.sizes import NAMES, size_of, size_problem
+from harness.suite.suite import load_suite
 from harness.tensor import Field
 
 EXTENTS = {"rows": 48, "cols": 80, "elements": 3840, "num_tensors": 3}
@@ -104,7 +104,7 @@ class Memo:
 
 @pytest.fixture
 def memo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Memo:
-    monkeypatch.setattr(harness.suite, "suite_of", lambda recipe: load_suite(tmp_path / f"{recipe}.yaml"))
+    monkeypatch.setattr(files, "SUITES", tmp_path)
     return Memo(tmp_path)
 
 

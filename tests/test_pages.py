@@ -11,9 +11,9 @@ from browser import Browser, find_browser
 from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run
 
 from harness import report
+from harness.files import ROOT
 from harness.gate import judge, outcome
 from harness.gate_report import of_lines, of_run, write_gate, write_pages
-from harness.suite import ROOT
 
 PROGRAM = find_browser()
 # The merge gate may run where there is no browser, but a job that has one can demand it: HARNESS_BROWSER=1.

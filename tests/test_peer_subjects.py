@@ -15,7 +15,7 @@ from harness.errors import CompileError
 from harness.expectation import expect
 from harness.oracles import layout
 from harness.subjects import conventions, cuda_fp4, handover
-from harness.suite import find_case
+from harness.suite.suite import find_case
 
 W4A16 = ("humming", "humming_invariant")
 PEERS = ("fouroversix_pytorch", "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4", *W4A16)

@@ -22,7 +22,7 @@ from harness.peers.arena import OURS, Arena
 from harness.peers.contests import COMPILED, QUANTIZERS, Contest
 from harness.peers.sides import Theirs
 from harness.subjects import conventions
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from tests.fake_clock import FakeClock
 from tests.timed_runs import HEADER
@@ -121,7 +121,7 @@ def test_what_a_peer_prepares_is_made_once_for_every_copy_and_outside_of_what_is
         return {"twice": 2 * given["a_amax"]}
 
     def call(case, given):
-        return {"output": given["twice"] * torch.ones(case.rows, case.n)}
+        return {"output": given["twice"] * torch.ones(case.rows, case.problem.n)}
 
     module = SimpleNamespace(call=call, prepare=prepare)
     monkeypatch.setitem(sys.modules, "mine", module)

@@ -10,6 +10,7 @@ from harness.case import Case, Flags
 from harness.diagnosis.classify import classify
 from harness.diagnosis.trace import trace
 from harness.oracles import nvfp4, per_token
+from harness.problem import Dense
 
 FLAGS = {
     "dtype": "bf16",
@@ -24,7 +25,7 @@ FLAGS = {
 
 
 def case_of(**flags: object) -> Case:
-    return Case("per_token", Flags({**FLAGS, **flags}), 128, 256)
+    return Case("per_token", Flags({**FLAGS, **flags}), Dense(128, 256))
 
 
 def tensor() -> np.ndarray:

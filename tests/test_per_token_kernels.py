@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.device.emulator import EmulatorDevice
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
 

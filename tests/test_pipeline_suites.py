@@ -6,7 +6,7 @@ import pytest
 from suite_files import assert_mistake, written
 
 from harness.errors import SuiteError, UsageError
-from harness.pipeline import resolved
+from harness.suite.stages import resolved
 
 TEXT = """\
 recipe: layer

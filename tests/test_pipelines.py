@@ -17,9 +17,9 @@ from harness.expectation import expect, high_precision, make_inputs, oracle_of
 from harness.inputs import make
 from harness.launch import bind, own_memory, plan
 from harness.mutants.catalogue import find
-from harness.pipeline import is_pipeline, stages, terms
 from harness.roofline import bytes_moved
-from harness.suite import find_case, suite_of
+from harness.suite.stages import is_pipeline, stages, terms
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify import verify
 

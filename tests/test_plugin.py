@@ -10,7 +10,7 @@ import pytest
 from toy_runs import SMOKE, Runs, toy_runs
 
 from harness.errors import Exit
-from harness.suite import ROOT
+from harness.files import ROOT
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from harness import cli
 from harness.expectation import expect, high_precision
 from harness.quality import products
-from harness.suite import find_case
+from harness.suite import stage_refusals
+from harness.suite.suite import find_case, suite_of
 
 PUBLISHED = 0.30  # relative L2 error of a product of quantized tensors, against that of the tensors in bf16
 SHAPE = (128, 256, 384)
@@ -47,13 +48,10 @@ def test_a_case_of_the_suites_is_within_the_published_bound(pipeline, recipe):
 
 def test_rotations_that_do_not_cancel_would_show(lost, monkeypatch):
     """The bound is no formality: with x as it is and dy rotated, nothing of dw is left."""
-    import harness.pipeline.oracle as oracle
-    from harness.suite import suite_of
-
-    monkeypatch.setattr(oracle, "_refuse_rotations", lambda *copies: None)
+    monkeypatch.setattr(stage_refusals, "_refuse_rotations", lambda *copies: None)
     written = suite_of("backward").file.pipeline
     flat = written[0].model_copy(update={"flags": {"outputs": "columnwise"}})
-    monkeypatch.setattr("harness.pipeline._written", lambda case: [flat, *written[1:]])
+    monkeypatch.setattr("harness.suite.stages._written", lambda case: [flat, *written[1:]])
     case = find_case("backward/default/128x256x384/normal/eager")
     found = products.relative_errors(case, products.named("normal", SHAPE))
     assert found["dw"] > 1 and found["dx"] < PUBLISHED

@@ -11,7 +11,8 @@ import pytest
 from harness.duel import proof
 from harness.duel.proof import Proof
 from harness.errors import Exit, UsageError
-from harness.suite import ROOT, find_case
+from harness.files import ROOT
+from harness.suite.suite import find_case
 
 
 def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):

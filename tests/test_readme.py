@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.device.emulator import EmulatorDevice
+from harness.files import ROOT
 from harness.mutants.catalogue import find
-from harness.suite import ROOT, find_case, load_suites
+from harness.suite.suite import find_case, load_suites
 from harness.verify import verify
 
 README = (ROOT / "README.md").read_text()

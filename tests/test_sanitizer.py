@@ -17,7 +17,7 @@ from harness.errors import AccessError, DeviceUnavailable, Exit
 from harness.launch import Step, plan
 from harness.sanitizer import TOOLS, left_out, planted, plugin, read_log
 from harness.sanitizer.run import Checked, outcome, page, see_planted
-from harness.suite import find_case, load_suites
+from harness.suite.suite import find_case, load_suites
 
 # Takes pairs of options, then the command to run. It answers for a GPU by giving the emulator's run another header.
 STAND_IN = """#!{python}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.runner.selection import cost, shards
-from harness.suite import suite_of
+from harness.suite.suite import suite_of
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])

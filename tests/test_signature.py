@@ -3,7 +3,8 @@
 import pytest
 
 from harness.errors import CompileError
-from harness.signature import KERNELS, read_signatures
+from harness.files import KERNELS
+from harness.signature import read_signatures
 
 KERNEL = """
 // a comment with (brackets; and a semicolon) before

@@ -23,10 +23,11 @@ from harness.device.emulator import EmulatorDevice
 from harness.device.subject import with_subject
 from harness.errors import Exit, UsageError
 from harness.expectation import expect_on, make_inputs
+from harness.files import ROOT
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
 from harness.subjects import Subject, load, tensor
-from harness.suite import ROOT, find_case
+from harness.suite.suite import find_case
 from harness.trial.bench import SubjectBench
 from harness.trial.data import moved_along
 from harness.trial.tools import work

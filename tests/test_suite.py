@@ -11,10 +11,12 @@ from suite_files import assert_mistake
 
 from harness.case import Case
 from harness.errors import SuiteError, UsageError
-from harness.suite import SUITES, Suite, cover, find_case, load_suite, load_suites, suite_of
+from harness.files import SUITES
+from harness.suite import cover
 from harness.suite.check import block_axes
 from harness.suite.schema import Block, json_schema
 from harness.suite.shapes import canonical
+from harness.suite.suite import Suite, find_case, load_suite, load_suites, suite_of
 
 RECIPES = sorted(path.stem for path in SUITES.glob("*.yaml"))
 

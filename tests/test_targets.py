@@ -11,8 +11,9 @@ from timed_runs import HEADER, record
 
 from harness.commands import roofline
 from harness.errors import Exit, SuiteError, UsageError
+from harness.files import ROOT
 from harness.report import write_jsonl
-from harness.suite import ROOT, find_case
+from harness.suite.suite import find_case
 from harness.targets.lines import Line, Targets, load, reached
 
 AMAX = "per_tensor/stage=amax/32768x8192/normal/graph"

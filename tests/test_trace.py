@@ -10,6 +10,7 @@ from harness.case import Case, Flags
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.oracles import dequantize, nvfp4, per_tensor, swizzle
+from harness.problem import Dense
 
 FLAGS = {
     "dtype": "bf16",
@@ -52,7 +53,7 @@ def traced(case: Case, field: str | None, at: tuple[int, int], edit=None) -> str
     ids=str,
 )
 def test_all_agree_where_nothing_is_wrong(flags, side):
-    case = Case("per_tensor", Flags({**FLAGS, **flags}), 48, 80)
+    case = Case("per_tensor", Flags({**FLAGS, **flags}), Dense(48, 80))
     kind = "amax" if flags.get("stage") == "amax" else "data"
     text = traced(case, f"{side}_{kind}", (37, 65))
     assert "all agree on this block" in text
@@ -62,7 +63,7 @@ def test_all_agree_where_nothing_is_wrong(flags, side):
 
 
 def test_every_value_of_the_block_is_there():
-    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "rounding": "sr"}), 48, 80)
+    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "rounding": "sr"}), Dense(48, 80))
     text = traced(case, "columnwise_data", (37, 65))
     x = tensor(48, 80)
     written = per_tensor.numpy_oracle(case, {"input": x})
@@ -78,7 +79,7 @@ def test_every_value_of_the_block_is_there():
 
 
 def test_the_first_step_that_parts_is_marked():
-    case = Case("per_tensor", Flags(FLAGS), 48, 80)
+    case = Case("per_tensor", Flags(FLAGS), Dense(48, 80))
 
     def edit(kernel):
         kernel["rowwise_scale_inv"][37, 4] += 1
@@ -95,7 +96,7 @@ def test_the_first_step_that_parts_is_marked():
 
 
 def test_an_oracle_that_parts_is_named(monkeypatch):
-    case = Case("per_tensor", Flags(FLAGS), 48, 80)
+    case = Case("per_tensor", Flags(FLAGS), Dense(48, 80))
     inputs = per_tensor.inputs(case, tensor(48, 80))
     monkeypatch.setattr(nvfp4, "pack", lambda codes: codes[..., 1::2] | codes[..., 0::2] << 4)
     text = trace(case, "rowwise_data", (0, 0), None, inputs)
@@ -105,7 +106,7 @@ def test_an_oracle_that_parts_is_named(monkeypatch):
 @pytest.mark.parametrize("scale_layout, dtype", [("compact", "bf16"), ("swizzled", "fp32")])
 def test_dequantize(scale_layout, dtype):
     base = {"dtype": dtype, "scale_layout": scale_layout, "block": "block_1x16", "granularity": "tensor"}
-    case = Case("dequantize", Flags({**base, "e4m3_max": 448}), 48, 80)
+    case = Case("dequantize", Flags({**base, "e4m3_max": 448}), Dense(48, 80))
     inputs = dequantize.inputs(case, tensor(48, 80))
     kernel = dequantize.numpy_oracle(case, inputs)
     assert "all agree" in trace(case, "output", (40, 20), kernel, inputs)
@@ -116,7 +117,7 @@ def test_dequantize(scale_layout, dtype):
 
 
 def test_a_recipe_without_steps_shows_its_entry():
-    case = Case("swizzle", Flags({"direction": "columnwise"}), 48, 80)
+    case = Case("swizzle", Flags({"direction": "columnwise"}), Dense(48, 80))
     inputs = swizzle.inputs(case, tensor(48, 80))
     kernel = swizzle.numpy_oracle(case, inputs)
     text = trace(case, None, (40, 65), kernel, inputs)
@@ -127,12 +128,12 @@ def test_a_recipe_without_steps_shows_its_entry():
 
 @pytest.mark.parametrize("field, at, word", [("output", (0, 0), "no output 'output'"), (None, (48, 0), "outside")])
 def test_usage(field, at, word):
-    case = Case("per_tensor", Flags(FLAGS), 48, 80)
+    case = Case("per_tensor", Flags(FLAGS), Dense(48, 80))
     with pytest.raises(UsageError, match=word):
         traced(case, field, at)
 
 
 def test_lines_fit_a_terminal():
-    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "rounding": "sr", "dtype": "bf16"}), 48, 80)
+    case = Case("per_tensor", Flags({**FLAGS, "rht": True, "rounding": "sr", "dtype": "bf16"}), Dense(48, 80))
     lines = traced(case, "columnwise_data", (0, 0)).splitlines()
     assert all(len(line) <= 120 or case.id in line for line in lines) and len(lines) <= 40

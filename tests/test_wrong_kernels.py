@@ -3,8 +3,8 @@
 import shutil
 
 from harness.device.emulator import EmulatorDevice
-from harness.signature import KERNELS
-from harness.suite import find_case
+from harness.files import KERNELS
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify import verify
 

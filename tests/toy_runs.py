@@ -9,7 +9,7 @@ import pytest
 import harness.device
 import harness.report
 import harness.verify
-from harness.suite import ROOT
+from harness.files import ROOT
 
 # Imported by every process of a run, pytest-xdist workers included. A verdict is chosen by a part of the case id.
 CONFTEST = """

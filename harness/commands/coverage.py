@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from harness import coverage
-from harness.suite import load_suites, suite_of
+from harness.suite.suite import load_suites, suite_of
 from harness.tables import show
 
 

@@ -17,7 +17,8 @@ from rich.table import Column, Table
 from harness import device
 from harness.compile import cache_folder, nvrtc_version
 from harness.errors import Exit, HarnessError
-from harness.suite import ROOT, load_suites
+from harness.files import ROOT
+from harness.suite.suite import load_suites
 
 # Package → what is missing without it
 PACKAGES = {

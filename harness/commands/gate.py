@@ -15,10 +15,10 @@ from rich.table import Column, Table
 
 from harness import gate
 from harness.errors import Exit, UsageError
+from harness.files import ROOT
 from harness.gate import Judgement
 from harness.gate_report import Gated, of_lines, of_run, write_gate
 from harness.runner.run_files import Record, latest_bench, read_bench, read_run, shown
-from harness.suite import ROOT
 from harness.verdict import Performance, Verdict
 
 LOG_WIDTH = 200

@@ -12,9 +12,9 @@ from rich.table import Column, Table
 
 from harness.case import Case
 from harness.errors import UsageError
-from harness.suite import Suite, load_suite, load_suites, suite_of
 from harness.suite.schema import nearest
 from harness.suite.shapes import canonical
+from harness.suite.suite import Suite, load_suite, load_suites, suite_of
 
 
 @click.command()

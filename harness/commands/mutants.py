@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from harness.errors import Exit, UsageError
+from harness.files import ROOT
 from harness.mutants import reach, table
 from harness.mutants.catalogue import Mutant, load
 from harness.mutants.hunt import SMOKE, Catch, hunt
 from harness.mutants.journal import Journal
-from harness.suite import ROOT, suite_of
+from harness.suite.suite import suite_of
 
 NEEDED = ("torch", "cuda.bindings.nvrtc", "harness.diagnosis.mismatch")
 JOURNAL = ROOT / "results" / "runs" / "mutants.jsonl"

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.errors import CaseError, Exit, UsageError
+from harness.files import ROOT
 from harness.peers import contests
 from harness.peers.contests import Contest
 from harness.runner.run_files import Record, new_header, now, shown
-from harness.suite import ROOT
 from harness.verdict import Verdict
 
 if TYPE_CHECKING:

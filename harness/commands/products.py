@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from harness.errors import UsageError
+from harness.files import ROOT
 from harness.quality import measure, products, tensors
-from harness.suite import ROOT
 from harness.tables import show
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.suite import SUITES
+from harness.files import SUITES
 from harness.suite.schema import write_json_schema
 
 

@@ -9,8 +9,8 @@ import click
 
 from harness import device
 from harness.errors import Exit, UsageError
-from harness.signature import KERNELS
-from harness.suite import ROOT, find_case
+from harness.files import KERNELS, ROOT
+from harness.suite.suite import find_case
 
 TRIES, SECONDS = 600, 120
 

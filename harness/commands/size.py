@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from harness.suite import ROOT
+from harness.files import ROOT
 
 # Lines a file of this kind may have before its commit should say why; the first pattern that fits a file counts.
 BUDGETS = {

@@ -14,8 +14,8 @@ from harness.case import Case
 from harness.diagnosis import trace
 from harness.errors import CaseError, UsageError
 from harness.expectation import make_inputs, oracle_of
-from harness.suite import find_case
 from harness.suite.schema import nearest
+from harness.suite.suite import find_case
 
 POISON = 0xA5
 

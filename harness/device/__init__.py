@@ -16,8 +16,8 @@ import numpy as np
 from harness.case import Case
 from harness.compile import Compiled
 from harness.errors import DeviceUnavailable, UsageError
+from harness.files import KERNELS
 from harness.interval import Demand
-from harness.signature import KERNELS
 from harness.tensor import Field
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from harness.device import Outcome, library
 from harness.device.memory import Guarded, Memory, upload
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
+from harness.files import KERNELS
+from harness.geometry import Grid
 from harness.interval import Demand, Interval, inside
-from harness.launch import Grid, Step, bind, own_memory, plan
-from harness.signature import KERNELS
+from harness.launch import Step, bind, own_memory, plan
 from harness.tensor import Field
 
 if TYPE_CHECKING:
@@ -197,13 +198,15 @@ class CudaProgram:
 
         def fits(step: Step) -> bool:
             kernel = compiled(step)
-            blocks = math.prod(kernel.launch.grid(step.case, device.multiprocessors))
+            blocks = math.prod(kernel.launch.grid(step.case.problem, device.multiprocessors))
             return blocks <= device.multiprocessors * blocks_per_sm(kernel)
 
         self.steps = plan(case, device.kernels, fits, device.suites)
         own = [step for step in self.steps if not step.library]
         self.kernels = tuple(map(compiled, own))
-        choices = [k.launch.grids(step.case, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)]
+        choices = [
+            k.launch.grids(step.case.problem, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)
+        ]
         self.grids = tuple(grids[0] for grids in choices)
         self.libraries = tuple(f"{s.signature.name} of {library.version()}" for s in self.steps if s.library)
         scratch, workspace = own_memory(self.steps)

@@ -16,9 +16,10 @@ from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
 from harness.device import Outcome
 from harness.errors import AccessError, NotCapable
+from harness.files import KERNELS
+from harness.geometry import Grid
 from harness.interval import Demand, Interval, inside
-from harness.launch import Grid, Step, bind, own_memory, plan
-from harness.signature import KERNELS
+from harness.launch import Step, bind, own_memory, plan
 from harness.tensor import Field
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
@@ -100,7 +101,7 @@ class EmulatedProgram:
 
         def fits(step: Step) -> bool:
             launch = compiled(step).launch
-            blocks = math.prod(launch.grid(step.case, device.multiprocessors))
+            blocks = math.prod(launch.grid(step.case.problem, device.multiprocessors))
             return blocks <= launch.blocks_per_sm * device.multiprocessors
 
         self.steps = plan(case, device.kernels, fits)
@@ -123,7 +124,7 @@ class EmulatedProgram:
         workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
         arrays |= {name: emulator.Buffer(name, memory, initialised=False) for name, memory in workspace.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
-            grids = compiled.launch.grids(step.case, self.device.multiprocessors)
+            grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
             self._launch(step, compiled, arrays, grids[turn % len(grids)])
         left = [name for name, memory in scratch.items() if memory.any()]
         return Outcome(

@@ -9,11 +9,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from harness.errors import LaunchError
-from harness.signature import CallParameter, Signature
 
 WORKSPACE = 32 << 20  # bytes; what NVIDIA recommends for cuBLAS on Hopper
 
@@ -22,31 +20,6 @@ _COMPUTE_32F = 68  # cublasComputeType_t: fp32 products of bf16, fp32 sums
 _OP_N, _OP_T = 0, 1
 _DEFAULT = -1  # cublasGemmAlgo_t: the library's own choice
 _SUCCESS = 0
-
-
-def _pointer(name: str, kind: str) -> CallParameter:
-    return CallParameter(kind, name, pointer=True, optional=False)
-
-
-def _integer(name: str) -> CallParameter:
-    return CallParameter("int", name, pointer=False, optional=False)
-
-
-# What a call takes, as the signature of a kernel says it. acc (M, N) = a_decoded (M, K) * b_decoded (N, K)^T
-SIGNATURES = {
-    "cublas_gemm": Signature(
-        Path(__file__),
-        "cublas_gemm",
-        1,
-        template=(),
-        call=(
-            _pointer("a_decoded", "bf16"),
-            _pointer("b_decoded", "bf16"),
-            _pointer("acc", "float"),
-            *map(_integer, "MKN"),
-        ),
-    )
-}
 
 
 def call_of(name: str) -> Callable[..., None]:

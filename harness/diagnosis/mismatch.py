@@ -20,7 +20,7 @@ from harness.diagnosis.other_questions import LARGEST
 from harness.diagnosis.permitted import beyond, resolved
 from harness.diagnosis.steps import Steps
 from harness.interval import Interval
-from harness.pipeline import Stage
+from harness.suite.stages import Stage
 
 if TYPE_CHECKING:
     from harness.expectation import Expectation
@@ -64,9 +64,9 @@ def render(
     if stage.name:
         lines.append(_labelled("stage", one_stage.spelled(stage)))
         evidence = _of_stage(evidence, stage)
-    if case.tensors and evidence.comparable:
+    if case.is_group and evidence.comparable:
         number = holder(evidence.field, _memory_order(evidence))
-        lines.append(_labelled("group" if case.n else "tensor", f"{spelled(case, number)}; the first is 0"))
+        lines.append(_labelled("group" if case.is_gemm else "tensor", f"{spelled(case, number)}; the first is 0"))
         evidence, tensor = _of_tensor(evidence, number), f" --tensor {number}"
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
@@ -115,7 +115,7 @@ def _memory_order(e: Evidence) -> int:
 def _of_tensor(e: Evidence, number: int) -> Evidence:
     """The evidence about one tensor of a group, as that of the dense case whose bytes it must have."""
     return Evidence(
-        e.case.dense(number),
+        e.case.part(number),
         inputs(e.case, e.tensors, number),
         parts(e.fields, number),
         cut(e.fields, e.expected, number),
@@ -131,8 +131,8 @@ def _others(e: Evidence, number: int) -> tuple[Mapping[str, np.ndarray], ...]:
         return ()
     return tuple(
         inputs(e.case, e.tensors, other)
-        for other, extents in enumerate(e.case.tensors)
-        if other != number and (e.case.n or 0 not in extents)
+        for other, extents in enumerate(e.case.problem.tensors)
+        if other != number and (e.case.is_gemm or 0 not in extents)
     )
 
 
@@ -168,7 +168,7 @@ def _fields(e: Evidence) -> list[str]:
 def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) -> list[str]:
     array = list(found.index)
     place = f"{array}" if found.index == found.compact else f"{array} of the array, {list(found.compact)} compact"
-    if e.case.n and at:
+    if e.case.is_gemm and at:
         place += f", row {at[0]} of A by row {at[1]} of B"
     elif found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"

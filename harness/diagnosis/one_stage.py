@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.case import Case
 from harness.interval import Interval
-from harness.pipeline import Stage, stages
+from harness.suite.stages import Stage, stages
 
 
 def writer(case: Case, field: str) -> Stage:

@@ -24,14 +24,14 @@ def holder(field: Field, entry: int) -> int:
 
 def spelled(case: Case, number: int) -> str:
     """`3 of 5, 256x512`; the first tensor, or group of a GEMM, is 0."""
-    return f"{number} of {len(case.tensors)}, {case.dense(number).shape}"
+    return f"{number} of {len(case.problem.tensors)}, {case.part(number).shape}"
 
 
 def require_elements(case: Case, number: int) -> None:
     """Raise UsageError unless the group has this tensor and it holds something."""
-    if not 0 <= number < len(case.tensors):
-        raise UsageError(f"{case.id} has no tensor {number}; its {len(case.tensors)} tensors count from 0")
-    if 0 in case.tensors[number]:
+    if not 0 <= number < len(case.problem.tensors):
+        raise UsageError(f"{case.id} has no tensor {number}; its {len(case.problem.tensors)} tensors count from 0")
+    if 0 in case.problem.tensors[number]:
         raise UsageError(f"tensor {spelled(case, number)}, of {case.id} has no elements")
 
 

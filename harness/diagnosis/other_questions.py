@@ -45,7 +45,7 @@ def _flag(name: str, *values: object, without: str = "") -> Callable[[Case, Arra
 
 
 def _with_flags(case: Case, **flags: object) -> Case:
-    return replace(case, flags=case.flags.replace(**flags), seed_of=case.seed_of or case.problem)
+    return replace(case, flags=case.flags.replace(**flags), seed_of=case.seed_of or case.data_id)
 
 
 def _array(*names: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Case, Arrays], Asked]:
@@ -110,11 +110,11 @@ def _without_amaxes(case: Case, tensors: Arrays) -> Asked:
 def _any_order(case: Case, tensors: Arrays) -> Asked:
     """The sum as `gemm` may make it, whose contract has an interval."""
     if case.recipe == "gemm_ordered":
-        from harness.suite import suite_of
+        from harness.suite.suite import suite_of
 
         defaults = suite_of("gemm").defaults
         flags = defaults.replace(**{name: value for name, value in case.flags.items() if name in defaults})
-        yield replace(case, recipe="gemm", flags=flags, seed_of=case.problem), tensors
+        yield replace(case, recipe="gemm", flags=flags, seed_of=case.data_id), tensors
 
 
 QUESTIONS = (
@@ -200,7 +200,7 @@ def _worth_asking(e: Evidence) -> bool:
     return (
         e.case.work <= LARGEST
         and bool((e.wrong & e.valued).any())
-        and (e.case.n > 0 or e.steps is None or bool(e.others))
+        and (e.case.is_gemm or e.steps is None or bool(e.others))
     )
 
 

@@ -20,17 +20,19 @@ _CLEAR = 0.05  # how far from an integer a count may be
 def _counts(e: Evidence, width: int) -> np.ndarray | None:
     """How often each `width` elements along K are in the sums; None if there is no telling."""
     case, flags = e.case, e.case.flags
-    if not case.n or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
+    if not case.is_gemm or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
         return None
     parts = case.cols // width
-    if parts > _MOST or case.rows * case.n < 2 * parts:
+    if parts > _MOST or case.rows * case.problem.n < 2 * parts:
         return None
     a, b = (_decoded(case, e, name).reshape(-1, parts, width) for name in "ab")
-    chosen = np.linspace(0, case.rows * case.n - 1, min(case.rows * case.n, 4 * parts + 64)).astype(np.int64)
-    rows, cols = np.divmod(np.unique(chosen), case.n)
+    chosen = np.linspace(0, case.rows * case.problem.n - 1, min(case.rows * case.problem.n, 4 * parts + 64)).astype(
+        np.int64
+    )
+    rows, cols = np.divmod(np.unique(chosen), case.problem.n)
     with np.errstate(all="ignore"):
         terms = np.einsum("ipk,ipk->ip", a[rows], b[cols])
-        factors = _factor(e, "a", rows) * _factor(e, "b", cols) * (flags.get("alpha", 1) if case.n else 1)
+        factors = _factor(e, "a", rows) * _factor(e, "b", cols) * (flags.get("alpha", 1) if case.is_gemm else 1)
         factors = factors / (36.0 * flags.a_e4m3_max * flags.b_e4m3_max)
         sizes = np.abs(terms).sum(axis=1)
         sums = e.written(e.root).astype(np.float64)[rows, cols] / factors

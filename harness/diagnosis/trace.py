@@ -16,9 +16,10 @@ from harness.diagnosis.product import terms
 from harness.diagnosis.side_by_side import Row, Section, rendered
 from harness.diagnosis.steps import Steps, side_and_kind
 from harness.errors import NotCapable, UsageError
-from harness.expectation import NUMPY_LARGEST, ask_torch, make_inputs, oracle_of
+from harness.expectation import NUMPY_LARGEST, make_inputs, oracle_of
 from harness.interval import Demand, Interval, order
 from harness.tensor import Field
+from harness.torch_calls import ask_torch
 
 _MOST_TERMS = 32  # of a sum that are shown
 
@@ -45,14 +46,14 @@ def trace(
     name = next(iter(fields)) if field is None else field
     if name not in fields:
         raise UsageError(f"{case.id} has no output {name!r}; it has {', '.join(fields)}")
-    if case.tensors:
+    if case.is_group:
         one_tensor.require_elements(case, tensor)
     elif tensor:
         raise UsageError(f"{case.id} has one tensor; tensor {tensor} is one of a group")
     stage = one_stage.writer(case, name)
-    rows, cols = case.launched_parts[tensor] if case.tensors else stage.case.launched
+    (rows, cols), *_ = case.problem.grid_extents[tensor:] if case.is_group else stage.case.problem.grid_extents
     if not (0 <= at[0] < rows and 0 <= at[1] < cols):
-        what = "output" if stage.case.n else "tensor"
+        what = "output" if stage.case.is_gemm else "tensor"
         of = f"stage {stage.name} of {case.id}" if stage.name else case.id
         raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {of}")
     inputs = make_inputs(case) if inputs is None else inputs
@@ -68,9 +69,9 @@ def trace(
         inputs = one_stage.inputs(stage, inputs, next(iter(asked.values())))
         asked = {who: stage.own(said) for who, said in asked.items()}
         fields, name = stage.own(fields), name.removeprefix(stage.key(""))
-    if case.tensors:
+    if case.is_group:
         title = f"tensor {one_tensor.spelled(case, tensor)}: {name}"
-        alone = case.dense(tensor)
+        alone = case.part(tensor)
         inputs = one_tensor.inputs(case, inputs, tensor)
         asked = {who: one_tensor.cut(fields, said, tensor) for who, said in asked.items()}
         fields = one_tensor.parts(fields, tensor)
@@ -81,12 +82,12 @@ def trace(
         tables = _decoding(spot, steps, inputs)
     elif steps is not None:
         tables = _encoding(spot, steps, side, inputs)
-    elif alone.n:
+    elif alone.is_gemm:
         tables = [_product(spot, alone, inputs), _element(spot, at)]
     else:
         tables = _entries(spot)
     place = f"block {spot.block} of line {spot.line}, from input {list(at)}"
-    if alone.n:
+    if alone.is_gemm:
         place = f"row {at[0]} of A by row {at[1]} of B, summed in order"
     return rendered((case.id, f"{title}: {place}"), spot.witnesses, tables)
 
@@ -269,6 +270,6 @@ def _entry(value: np.generic) -> str:
 
 def _ask_torch(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, Demand] | None:
     try:
-        return ask_torch(case, inputs)
+        return ask_torch(oracle_of(case.recipe), case, inputs)
     except NotCapable:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.duel.run import FILE
 from harness.errors import UsageError
-from harness.suite import ROOT
+from harness.files import ROOT
 
 AGAINST_ITSELF = (
     "per_tensor/stage=amax/8192x8192/normal/graph",

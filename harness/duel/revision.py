@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.suite import ROOT
+from harness.files import ROOT
 
 FOLDERS = ("harness/kernels", "suites")
 

@@ -16,9 +16,10 @@ from harness.clock import GpuClock, clock_of
 from harness.duel import match, revision
 from harness.duel.match import Arena, Match
 from harness.errors import UsageError
+from harness.files import ROOT
 from harness.gate import Judgement
 from harness.runner.run_files import Record, new_header, now
-from harness.suite import ROOT, find_case, load_suites, suite_of
+from harness.suite.suite import find_case, load_suites, suite_of
 from harness.verdict import Verdict
 
 FILE = "gate.jsonl"

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import CompileError, Exit
-from harness.files import write_text
+from harness.files import KERNELS, ROOT, write_text
 from harness.runner.run_files import Record
-from harness.signature import KERNELS, read_signatures
-from harness.suite import ROOT
+from harness.signature import read_signatures
 from harness.verdict import Performance, Verdict
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import SuiteError
-from harness.suite import ROOT
+from harness.files import ROOT
 from harness.suite.yaml_lines import read
 
 FOLDER = Path(__file__).parent

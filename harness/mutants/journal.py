@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from harness.files import ROOT
 from harness.mutants.catalogue import Mutant
 from harness.mutants.hunt import SMOKE, Catch
 from harness.mutants.reach import recipes_of
-from harness.suite import ROOT, suite_of
+from harness.suite.suite import suite_of
 
 _VERDICTS = (
     "kernels", "oracles", "emulator", "distributions", "case.py", "compile.py", "device/emulator.py", "dtypes.py",

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from harness.case import Case
 from harness.compile import include_closure
+from harness.files import KERNELS as CUDA
+from harness.files import ROOT
 from harness.mutants.catalogue import KERNELS, Mutant
-from harness.signature import KERNELS as CUDA
-from harness.suite import ROOT, suite_of
+from harness.suite.suite import suite_of
 
 ORACLES = ROOT / "harness" / "oracles"
 

@@ -23,8 +23,8 @@ import pandas as pd
 from harness.compile import Compiled
 from harness.emulator.parse import parse
 from harness.errors import UsageError
+from harness.files import ROOT
 from harness.report import markdown
-from harness.suite import ROOT
 
 ARCHES = ("sm_90a", "sm_100a")  # the emulator's
 TESTS = ROOT / "tests" / "emulator"

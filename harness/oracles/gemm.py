@@ -60,7 +60,7 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     refuse(case)
     gemm_operands.require(case, tensors)
     a, b = (_values(case, tensors, name) for name in "ab")
-    shape, dtype = (case.rows, case.n), nvfp4.DTYPES[case.flags.dtype]
+    shape, dtype = (case.rows, case.problem.n), nvfp4.DTYPES[case.flags.dtype]
     if case.input == "exact_sum":
         output = np.empty(shape, dtype)
         for rows in layout.slabs(*shape):

@@ -32,7 +32,7 @@ def direction(case: Case, name: str) -> Direction:
 
 def lines(case: Case, name: str) -> int:
     """Rows of the copy that is read: M of A, N of B."""
-    return case.rows if name == "a" else case.n
+    return case.rows if name == "a" else case.problem.n
 
 
 def granularity(case: Case, name: str) -> str:
@@ -75,7 +75,7 @@ def _refuse_extents(case: Case) -> None:
     for extent, value, operands, multiple in (
         ("K", case.cols, "A and B", block),
         ("M", case.rows, "A", a_multiple),
-        ("N", case.n, "B", block),
+        ("N", case.problem.n, "B", block),
     ):
         if value < 1 or value % multiple:
             raise ContractError(

@@ -49,9 +49,10 @@ def refuse(case: Case) -> None:
             f"{case.recipe}: epilogue must not be per_token, whose second kernel scales one output; per_token_fused "
             "has no second"
         )
-    gemm.refuse(_stand_in(replace(case, tensors=((0, case.cols),)).dense(0)))
+    alone = replace(case.problem, m=0, tensors=((0, case.cols),))
+    gemm.refuse(_stand_in(replace(case, problem=alone).part(0)))
     try:
-        case.grouped.require(flags.shape_representation)
+        case.problem.group.require(flags.shape_representation)
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -60,8 +61,8 @@ def outputs(case: Case) -> dict[str, Field]:
     """`output` (M, N) in `flags.dtype`, M being the sum of all M_g; its groups are its parts."""
     refuse(case)
     dtype = nvfp4.DTYPES[case.flags.dtype].name
-    parts = [Field((rows, case.n), dtype) for rows, _ in case.tensors]
-    return {"output": Field.joined(parts, (case.rows, case.n))}
+    parts = [Field((rows, case.problem.n), dtype) for rows, _ in case.problem.tensors]
+    return {"output": Field.joined(parts, (case.rows, case.problem.n))}
 
 
 def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
@@ -71,8 +72,8 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
     """
     refuse(case)
     given = dict(zip("ab", high_precision, strict=False)) | named
-    groups = [_group_inputs(case, g, given) for g in range(len(case.tensors))]
-    shape = case.grouped
+    groups = [_group_inputs(case, g, given) for g in range(len(case.problem.tensors))]
+    shape = case.problem.group
     return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]} | {
         "first_dims": shape.first_dims,
         "last_dims": shape.last_dims,
@@ -89,14 +90,14 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     """`output`, as an interval unless every sum is exact. Raises ContractError for arrays other than the case says."""
     _require_arrays(case, tensors)
     groups = []
-    for g, (rows, _) in enumerate(case.tensors):
+    for g, (rows, _) in enumerate(case.problem.tensors):
         if rows:
             with _of_group(case, g):
-                groups.append(gemm.numpy_oracle(case.dense(g), inputs_of(case, tensors, g))["output"])  # 2
+                groups.append(gemm.numpy_oracle(case.part(g), inputs_of(case, tensors, g))["output"])  # 2
     if groups and isinstance(groups[0], Interval):
         ends = zip(*((group.low, group.high, group.sums, group.sizes) for group in groups), strict=True)
         return {"output": Interval(*map(np.concatenate, ends))}
-    nothing = np.empty((0, case.n), nvfp4.DTYPES[case.flags.dtype])
+    nothing = np.empty((0, case.problem.n), nvfp4.DTYPES[case.flags.dtype])
     return {"output": np.concatenate([nothing, *groups])}
 
 
@@ -111,7 +112,7 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
 @lru_cache(maxsize=1)
 def _places(case: Case) -> tuple[dict[str, slice], ...]:
     """Where each group lies in every array."""
-    shapes = [gemm_operands.shapes(case.dense(g)) for g in range(len(case.tensors))]
+    shapes = [gemm_operands.shapes(part) for part in case.parts]
     ends = {name: list(accumulate(group[name][0] for group in shapes)) for name in shapes[0]}
     return tuple(
         {name: slice(end[g] - group[name][0], end[g]) for name, end in ends.items()} for g, group in enumerate(shapes)
@@ -120,20 +121,20 @@ def _places(case: Case) -> tuple[dict[str, slice], ...]:
 
 def _stand_in(dense: Case) -> Case:
     """A group with rows in place of one that may have none, which no dense recipe takes."""
-    return replace(dense, rows=dense.rows or VARYING_MULTIPLE_OF)
+    return replace(dense, problem=replace(dense.problem, m=dense.problem.m or VARYING_MULTIPLE_OF))
 
 
 def _group_inputs(case: Case, g: int, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    dense = case.dense(g)
+    dense = case.part(g)
     stand_in = _stand_in(dense)
-    start = sum(rows for rows, _ in case.tensors[:g])
+    start = sum(rows for rows, _ in case.problem.tensors[:g])
     own = {}
     for name, array in given.items():
         if name in ("a", "c"):
             rows = array[start : start + dense.rows]
             own[name] = rows if dense.rows else np.zeros((stand_in.rows, *array.shape[1:]), array.dtype)
         else:
-            own[name] = np.split(array, len(case.tensors))[g]
+            own[name] = np.split(array, len(case.problem.tensors))[g]
     with _of_group(case, g):
         made = gemm.inputs(stand_in, **own)
     if dense.rows:
@@ -156,19 +157,19 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, of either library, that are not what the case says."""
     refuse(case)
     end = _places(case)[-1]
-    right = {name: (end[name].stop, *shape[1:]) for name, shape in gemm_operands.shapes(case.dense(0)).items()}
+    right = {name: (end[name].stop, *shape[1:]) for name, shape in gemm_operands.shapes(case.part(0)).items()}
     gemm_operands.require_shapes(case, tensors, right)
     dims = [_integers(case, name, tensors) for name in EXTENTS]
     kind = case.flags.shape_representation
     try:
-        told = from_arrays(kind, len(case.tensors), case.grouped.logical(kind), *dims)
+        told = from_arrays(kind, len(case.problem.tensors), case.problem.group.logical(kind), *dims)
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
-    for g, (one, other) in enumerate(zip(told.tensors, case.tensors, strict=True)):
+    for g, (one, other) in enumerate(zip(told.tensors, case.problem.tensors, strict=True)):
         if one != other:
             raise ContractError(f"{case.recipe}: first_dims has {one[0]} rows for group {g}, and the case {other[0]}")
         with _of_group(case, g):
-            gemm_operands.require_finite_factors(case.dense(g), inputs_of(case, tensors, g))
+            gemm_operands.require_finite_factors(case.part(g), inputs_of(case, tensors, g))
 
 
 def _integers(case: Case, name: str, tensors: Mapping[str, Any]) -> list[int]:

@@ -26,6 +26,7 @@ from harness.oracles import (
     row_scaled,
 )
 from harness.oracles.layout import ROWWISE
+from harness.problem import Dense
 from harness.tensor import QuantizedTensor, round_up
 
 PARTS = ("data", "scale_inv", "amax")
@@ -63,7 +64,7 @@ def quantize(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
         oracle, multiple = (per_tensor if granularity == "tensor" else row_scaled), nvfp4.BLOCK
     if rowwise:  # some rows of a larger tensor, the others being zero
         x = np.pad(x, ((0, round_up(lines, multiple) - lines), (0, 0)))
-    whole = replace(case, rows=x.shape[0], cols=x.shape[1], n=0)
+    whole = replace(case, problem=Dense(*x.shape))
     fields = quantizer.quantize_plain(whole, x, oracle, **flags)
     fields = {key: _first_lines(case, name, key, field) for key, field in fields.items()}
     return _tensor(case, name, oracle.__name__.rpartition(".")[2], fields)
@@ -152,9 +153,9 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
         found[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
         found[f"{name}_amax"] = (1,) if amaxes == "tensor" else (lines,)
     if case.flags.beta != 0 or case.flags.accumulate:
-        found["c"] = (case.rows, case.n)
+        found["c"] = (case.rows, case.problem.n)
     if case.flags.bias:
-        found["bias"] = (case.n,)
+        found["bias"] = (case.problem.n,)
     return found
 
 

@@ -31,7 +31,7 @@ __all__ = ["inputs", "numpy_oracle", "outputs", "refuse", "torch_oracle"]
 def outputs(case: Case) -> dict[str, Field]:
     """`output` (M, N) in `flags.dtype`."""
     refuse(case)
-    return {"output": Field((case.rows, case.n), nvfp4.DTYPES[case.flags.dtype].name)}
+    return {"output": Field((case.rows, case.problem.n), nvfp4.DTYPES[case.flags.dtype].name)}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -40,8 +40,8 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     gemm_operands.require(case, tensors)
     (a, a_scales), (b, b_scales) = (gemm_operands.decoded(case, tensors, name) for name in "ab")
     a_scales, b_scales = (np.ascontiguousarray(scales.T) for scales in (a_scales, b_scales))
-    output = np.empty((case.rows, case.n), nvfp4.DTYPES[case.flags.dtype])
-    for rows in layout.slabs(case.rows, case.n):
+    output = np.empty((case.rows, case.problem.n), nvfp4.DTYPES[case.flags.dtype])
+    for rows in layout.slabs(case.rows, case.problem.n):
         acc = _sum(a[rows], b, a_scales[:, rows], b_scales)
         output[rows] = gemm_epilogues.output(case, tensors, rows, acc)  # 3
     return {"output": output}

@@ -23,6 +23,7 @@ from harness.case import Case
 from harness.errors import ContractError
 from harness.grouped import ShapeRepresentation, from_arrays
 from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, quantizer
+from harness.problem import Grouped
 from harness.tensor import Field
 
 if TYPE_CHECKING:
@@ -53,9 +54,10 @@ def refuse(case: Case) -> None:
     if flags.stage == "encode":
         quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
     module, _, multiple = RECIPES[flags.recipe]
-    module.refuse(replace(case, tensors=((layout.TILE_ROWS, layout.TILE_ROWS),)).dense(0))
+    tile = layout.TILE_ROWS
+    module.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
     try:
-        case.grouped.require(flags.shape_representation, multiple)
+        case.problem.group.require(flags.shape_representation, multiple)
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -63,11 +65,11 @@ def refuse(case: Case) -> None:
 def outputs(case: Case) -> dict[str, Field]:
     """The arrays this case writes, each flat and with its tensors as parts; `dbias` is (num_tensors, cols)."""
     refuse(case)
-    of_tensors = [_fields(case, g) for g in range(len(case.tensors))]
+    of_tensors = [_fields(case, g) for g in range(len(case.problem.tensors))]
     fields = {name: Field.joined([fields[name] for fields in of_tensors]) for name in of_tensors[0]}
     if case.flags.dbias:
         dtype = nvfp4.DTYPES[case.flags.dtype].name
-        parts = [Field((cols,), dtype, block=(1, rows), transposed=True) for rows, cols in case.tensors]
+        parts = [Field((cols,), dtype, block=(1, rows), transposed=True) for rows, cols in case.problem.tensors]
         fields["dbias"] = Field.joined(parts, (len(parts), case.cols))
     return fields
 
@@ -80,7 +82,7 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
         (num_tensors,) int64, and for stage=encode the amaxes, float32, flat
     """
     refuse(case)
-    shape = case.grouped
+    shape = case.problem.group
     tensors = {
         "input": x,
         "tensor_offsets": shape.tensor_offsets,
@@ -103,7 +105,7 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     """The bytes of every field of `outputs(case)`."""
     _require_arrays(case, tensors)
     fields = outputs(case)
-    parts = [_numpy_part(case, g, tensors) for g in range(len(case.tensors))]
+    parts = [_numpy_part(case, g, tensors) for g in range(len(case.problem.tensors))]
     return {
         name: np.concatenate([part[name].reshape(-1) for part in parts]).reshape(field.shape)
         for name, field in fields.items()
@@ -127,15 +129,15 @@ def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str,
     if not v.size:
         return part | {name: np.zeros(field.shape, field.dtype) for name, field in _fields(case, g).items()}
     module = RECIPES[case.flags.recipe][0]
-    return part | module.numpy_oracle(case.dense(g), _given(case, g, tensors, v))  # 3
+    return part | module.numpy_oracle(case.part(g), _given(case, g, tensors, v))  # 3
 
 
 def _activated(case: Case, g: int, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
     """Step 1 of tensor g, (rows, cols) float32."""
-    activation, offsets = case.flags.activation, case.grouped.tensor_offsets
+    activation, offsets = case.flags.activation, case.problem.group.tensor_offsets
     here = slice(offsets[g], offsets[g + 1])
     act_input = tensors["act_input"][here] if activation != "none" else None
-    return activations.activated(activation, tensors["input"][here], act_input).reshape(case.tensors[g])
+    return activations.activated(activation, tensors["input"][here], act_input).reshape(case.problem.tensors[g])
 
 
 def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray) -> dict[str, np.ndarray]:
@@ -146,7 +148,7 @@ def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray)
 def _fields(case: Case, g: int) -> dict[str, Field]:
     """What the recipe of a tensor writes for it; for an empty one, what it would if it took empty tensors."""
     module, granularity, _ = RECIPES[case.flags.recipe]
-    dense = case.dense(g)
+    dense = case.part(g)
     if dense.elements:
         return module.outputs(dense)
     return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), granularity)
@@ -164,7 +166,7 @@ def _given_fields(case: Case) -> dict[str, Field]:
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, of either library, that are not what the case says."""
     refuse(case)
-    shape, flags = case.grouped, case.flags
+    shape, flags = case.problem.group, case.flags
     lengths = {"input": (shape.elements,)}
     if flags.activation != "none":
         lengths["act_input"] = (shape.elements,)

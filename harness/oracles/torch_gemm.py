@@ -26,8 +26,8 @@ def ordered(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     tensors: as `gemm_operands.inputs` names them, of the shapes that the case demands
     """
     a, b = (values(case, tensors, name) for name in "ab")
-    pieces = layout.slabs(case.rows, case.n, _SLAB)
-    out = torch.empty((case.rows, case.n), dtype=stored(a[:0], case.flags.dtype).dtype, device=a.device)
+    pieces = layout.slabs(case.rows, case.problem.n, _SLAB)
+    out = torch.empty((case.rows, case.problem.n), dtype=stored(a[:0], case.flags.dtype).dtype, device=a.device)
     for rows, cols in pieces:
         total = torch.zeros((rows.stop - rows.start, cols.stop - cols.start), device=a.device)
         for a_block, b_block in zip(a[rows].split(_BLOCK, dim=1), b[cols].split(_BLOCK, dim=1), strict=True):

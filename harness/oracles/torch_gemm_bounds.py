@@ -28,7 +28,7 @@ def bounded(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor | I
     tensors: as `gemm_operands.inputs` names them, of the shapes that the case demands
     """
     a, b = (values(case, tensors, name).double() for name in ("a", "b"))
-    shape = (case.rows, case.n)
+    shape = (case.rows, case.problem.n)
     kinds = (DTYPES[case.flags.dtype], DTYPES[case.flags.dtype], torch.float64, torch.float64)
     low, high, sums, sizes = (torch.empty(shape, dtype=kind, device=a.device) for kind in kinds)
     for at in layout.slabs(*shape, _SLAB):

@@ -25,7 +25,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | 
     tensors: of all groups, each name as the dense oracle reads it; M_g is a multiple of 128, so that no scales of A are
         padded between groups
     """
-    count, entries = len(case.tensors), [rows for rows, _ in case.tensors]
+    count, entries = len(case.problem.tensors), [rows for rows, _ in case.problem.tensors]
     cuts: dict[str, tuple[torch.Tensor, ...]] = {}
     for name, tensor in tensors.items():
         if name in ("first_dims", "last_dims", "tensor_offsets"):
@@ -33,12 +33,12 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | 
         one_each = name not in _WITH_M or (name == "a_amax" and case.flags.epilogue == "per_tensor")
         cuts[name] = tensor.tensor_split(count) if one_each else tensor.split(entries)
     found = [
-        dense(case.dense(g), {name: cut[g] for name, cut in cuts.items()})["output"]
+        dense(case.part(g), {name: cut[g] for name, cut in cuts.items()})["output"]
         for g, rows in enumerate(entries)
         if rows
     ]
     if not found:
-        return torch.empty((0, case.n), dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
+        return torch.empty((0, case.problem.n), dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
     if isinstance(found[0], Interval):
         return Interval(
             torch.cat([one.low for one in found]),

@@ -32,17 +32,17 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> dict[str, torch
     returns: flat fields, and `dbias` (num_tensors, cols) if asked for
     """
     flags = case.flags
-    sizes = [rows * cols for rows, cols in case.tensors]
+    sizes = [rows * cols for rows, cols in case.problem.tensors]
     grads = tensors["input"].split(sizes)
     inputs = tensors["act_input"].split(sizes) if flags.activation != "none" else [None] * len(sizes)
     given = [_amaxes_of(case, g, tensors) for g in range(len(sizes))]
     written: list[dict[str, torch.Tensor]] = []
-    for g, extents in enumerate(case.tensors):
+    for g, extents in enumerate(case.problem.tensors):
         value = dact(flags.activation, grads[g], inputs[g]).view(extents)
         parts = {"dbias": stored(column_sums(value), flags.dtype)} if flags.dbias else {}
         if value.numel():
             one = {"input": value.to(grads[g].dtype), **given[g]}
-            written.append(dense(case.dense(g), one) | parts)
+            written.append(dense(case.part(g), one) | parts)
         else:
             written.append(_of_nothing(case, g, value.device) | parts)
     joined = {name: torch.cat([parts[name].flatten() for parts in written]) for name in written[0]}
@@ -106,7 +106,7 @@ def _amaxes_of(case: Case, g: int, tensors: Tensors) -> dict[str, torch.Tensor]:
     parts = {}
     for axis, side in enumerate(("rowwise", "columnwise")):
         if case.flags.outputs in ("both", side):
-            entries = [extents[axis] if case.flags.recipe == "per_token" else 1 for extents in case.tensors]
+            entries = [extents[axis] if case.flags.recipe == "per_token" else 1 for extents in case.problem.tensors]
             parts[f"{side}_amax"] = tensors[f"{side}_amax"].split(entries)[g]
     return parts
 
@@ -121,6 +121,6 @@ def _of_nothing(case: Case, g: int, device: torch.device) -> dict[str, torch.Ten
             parts[f"{side}_data"] = torch.empty(0, dtype=torch.uint8, device=device)
             parts[f"{side}_scale_inv"] = torch.empty(0, dtype=torch.uint8, device=device)
         if case.flags.stage != "encode":
-            entries = case.tensors[g][axis] if case.flags.recipe == "per_token" else 1
+            entries = case.problem.tensors[g][axis] if case.flags.recipe == "per_token" else 1
             parts[f"{side}_amax"] = torch.zeros(entries, device=device)
     return parts

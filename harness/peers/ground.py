@@ -13,14 +13,15 @@ from harness.clock import GpuClock
 from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
 from harness.device.rotation import memories
-from harness.expectation import from_torch, oracle_of, to_torch
+from harness.expectation import oracle_of
 from harness.inputs import make
 from harness.interval import Interval, inside
 from harness.oracles import gemm_operands, nvfp4, quantizer
 from harness.peers.sides import Place
 from harness.subjects import tensor
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.tensor import Field
+from harness.torch_calls import from_torch, to_torch
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,17 @@ class Ground:
         return tensor(self._memory.outputs[name].payload)
 
 
+def _lines(case: Case) -> int:
+    """Rows of the input that a case takes: its own, and B's below A's."""
+    return case.rows + case.problem.n if case.is_gemm else case.rows
+
+
 class Grounds:
     """Prepares cases one after the other on corners of one input, that of the largest of `cases`."""
 
     def __init__(self, device: CudaDevice, clock: GpuClock, cases: Sequence[Case]):
         self._device, self._clock = device, clock
-        rows, cols = max(case.rows + case.n for case in cases), max(case.cols for case in cases)
+        rows, cols = max(map(_lines, cases)), max(case.cols for case in cases)
         first = cases[0]
         self._x = to_torch(make(first.input, rows, cols, str(first.flags.dtype), first.seed)).to("cuda")
 
@@ -105,7 +111,7 @@ class Grounds:
         """The case on as many copies of its memory as the L2 cannot hold."""
         import torch
 
-        inputs = given(case, self._x[: case.rows + case.n, : case.cols].contiguous())
+        inputs = given(case, self._x[: _lines(case), : case.cols].contiguous())
         oracle = oracle_of(case.recipe)
         demanded = {
             name: value.bounds if isinstance(value, Interval) else value.contiguous()
@@ -124,7 +130,7 @@ def given(case: Case, x: Any) -> dict[str, Any]:
 
     x: (rows, cols); of a GEMM, its A with its B below, of which both are read rowwise and have one amax
     """
-    if case.n:
+    if case.is_gemm:
         return _operand("a", x[: case.rows]) | _operand("b", x[case.rows :])
     found = {"input": x}
     if case.flags.get("stage") == "encode":

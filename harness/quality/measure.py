@@ -161,7 +161,7 @@ def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
         "granularity": "window" if len(amax_shape) == 2 else "tensor" if amax_shape == (1,) else "row",
         "e4m3_max": case.flags.get("e4m3_max", 448),
     }
-    return Case("dequantize", Flags(flags), case.rows, case.cols)
+    return Case("dequantize", Flags(flags), case.problem)
 
 
 def _rotated_back(rotated: torch.Tensor, sign_mask: int) -> torch.Tensor:

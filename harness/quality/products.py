@@ -18,13 +18,14 @@ import pandas as pd
 
 from harness.case import Case
 from harness.errors import UsageError
-from harness.expectation import ask_torch, fastest_device, oracle_of
+from harness.expectation import oracle_of
 from harness.files import write_text
 from harness.interval import Demand, Interval
-from harness.pipeline import Stage, stages
 from harness.quality import tensors
 from harness.report import csv, markdown
-from harness.suite import Suite, load_suites
+from harness.suite.stages import Stage, stages
+from harness.suite.suite import Suite, load_suites
+from harness.torch_calls import ask_torch, fastest_device
 
 REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}
 REAL_NAME, REAL_SHAPE = "ffn_up", (256, 128, 128)
@@ -81,7 +82,7 @@ def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
     exact = {stage.name: _product(stage, drawn) for stage in stages(case) if not stage.draws}
     errors: dict[str, list[float]] = {name: [] for name in exact}
     for draw in range(DRAWS if random else 1):
-        made = ask_torch(replace(case, seed_of=str(draw)), inputs, fastest_device())
+        made = ask_torch(oracle_of(case.recipe), replace(case, seed_of=str(draw)), inputs, fastest_device())
         for name, product in exact.items():
             errors[name].append(float(np.linalg.norm(_middle(made[f"{name}.output"]) - product)))
     return {

@@ -14,8 +14,7 @@ from safetensors import SafetensorError, safe_open
 from harness import inputs
 from harness.dtypes import rounded
 from harness.errors import InputError
-from harness.files import is_file, is_folder
-from harness.suite import ROOT
+from harness.files import ROOT, is_file, is_folder
 from harness.suite.schema import nearest
 from harness.tensor_file import open_npy, shortened
 

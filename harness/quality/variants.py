@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from harness.case import Case, spell
 from harness.errors import UsageError
-from harness.suite import find_case, suite_of
+from harness.problem import Dense
 from harness.suite.shapes import is_grouped, shape_problem
+from harness.suite.suite import find_case, suite_of
 
 DEFAULTS = (
     "per_tensor",
@@ -78,7 +79,7 @@ def place(variant: Case, rows: int, cols: int, input_name: str) -> Case:
     problem = shape_problem((rows, cols), suite_of(variant.recipe).file.multiple_of)
     if problem:
         raise UsageError(f"{variant.recipe}: {problem}")
-    return replace(variant, rows=rows, cols=cols, input=input_name)
+    return replace(variant, problem=Dense(rows, cols), input=input_name)
 
 
 def label(case: Case) -> str:

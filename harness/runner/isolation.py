@@ -21,9 +21,8 @@ from typing import NoReturn
 from harness.case import Case
 from harness.device import Device
 from harness.errors import StorageError, UsageError
-from harness.files import write_text
+from harness.files import ROOT, write_text
 from harness.runner.records import Record, finished
-from harness.suite import ROOT
 from harness.verdict import Result, Verdict
 
 CASE_TIMEOUT = 600  # seconds; the largest cases take a minute or two to draw and to ask the oracles about

@@ -9,9 +9,8 @@ import os
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import storage
+from harness.files import ROOT, storage
 from harness.runner.records import Record, journal_lines
-from harness.suite import ROOT
 
 FILE = "journal.jsonl"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from harness.compile import FLAGS
 from harness.errors import UsageError
+from harness.files import ROOT
 from harness.runner import journal
 from harness.runner.records import Record, journal_lines, times_header, times_lines
-from harness.suite import ROOT
 
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness.case import Case
 from harness.errors import UsageError
-from harness.suite import Suite, load_suites
 from harness.suite.schema import nearest
+from harness.suite.suite import Suite, load_suites
 
 # A case of no elements still loads inputs, runs oracles and launches: about as long as this many elements take.
 FIXED_COST = 1 << 16

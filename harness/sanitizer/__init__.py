@@ -19,7 +19,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from harness.errors import DeviceUnavailable
-from harness.signature import KERNELS, read_signatures
+from harness.files import KERNELS
+from harness.signature import read_signatures
 
 TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from harness.case import Case
 from harness.launch import plan
-from harness.suite import find_case
+from harness.suite.suite import find_case
 
 # Why a tool is not shown cases that call a library, whose kernels are not patched. Tools that are not here see them.
 LIBRARY = {

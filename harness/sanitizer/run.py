@@ -15,13 +15,13 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import DeviceUnavailable, Exit
+from harness.files import ROOT
 from harness.report import markdown
 from harness.runner.journal import FILE as JOURNAL
 from harness.runner.run_files import Header, read_run
 from harness.sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
 from harness.sanitizer.left_out import reasons
 from harness.sanitizer.plugin import FILE as NOTE
-from harness.suite import ROOT
 from harness.verdict import Verdict
 
 GRACE = 60  # seconds for a process to finish its case and sum up

@@ -13,8 +13,8 @@ from harness.case import Case
 from harness.errors import UsageError
 from harness.expectation import high_precision, oracle_of
 from harness.grouped import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
-from harness.pipeline import is_pipeline
-from harness.suite import suite_of
+from harness.suite.stages import is_pipeline
+from harness.suite.suite import suite_of
 
 ROWS, COLS, N = "rows", "cols", "n"
 
@@ -60,7 +60,7 @@ class Problem:
             self.case,
             self.case.flags.replace(**flags),
             _extents(self.case),
-            self.case.n,
+            _n(self.case),
             mode or self.case.mode,
             input_name or self.case.input,
         )
@@ -72,8 +72,8 @@ class Problem:
 
     def with_tensors(self, numbers: Sequence[int]) -> Problem | None:
         """Some tensors of the group alone; None if that is no case."""
-        tensors = [self.case.tensors[number] for number in numbers]
-        return self._cut(tensors, self.case.n, tuple(self.parts[number] for number in numbers))
+        tensors = [self.case.problem.tensors[number] for number in numbers]
+        return self._cut(tensors, _n(self.case), tuple(self.parts[number] for number in numbers))
 
     def items(self, axis: str) -> list[tuple[int, int]]:
         """What an axis is cut into: pieces as small as the recipe allows, (tensor, number of the piece).
@@ -96,29 +96,30 @@ class Problem:
             kept = kept[kept < _extent(case, axis)]
             along = axes(case)
             parts.append({role: _taken(array, along[role], axis, kept) for role, array in part.items()})
-            extents.append([len(kept) if axis == other else _extent(case, other) for other in _AXES])
-        return self._cut([(rows, cols) for rows, cols, _ in extents], extents[0][2], tuple(parts))
+            extents.append([len(kept) if axis == other else _extent(case, other) for other in (ROWS, COLS)])
+        n = len(kept) if axis == N else _n(self.case)
+        return self._cut([(rows, cols) for rows, cols in extents], n, tuple(parts))
 
     def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Problem | None:
         case = _found(self.case, self.case.flags, tensors, n, self.case.mode, self.case.input)
         return Problem(case, parts) if case else None
 
     def _varies(self, axis: str) -> bool:
-        if not self.case.tensors or axis == N:
+        if not self.case.is_group or axis == N:
             return False
         return ShapeRepresentation(self.case.flags["shape_representation"]).varies(_AXES.index(axis))
 
     def _piece(self, axis: str) -> int:
         file = suite_of(self.case.recipe).file
-        if self.case.tensors:
+        if self.case.is_group:
             dense = suite_of(str(self.case.flags["recipe"])).file.multiple_of
             return max(file.multiple_of, dense, VARYING_MULTIPLE_OF if self._varies(axis) else 1)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 
     def _joined(self) -> dict[str, np.ndarray]:
-        if not self.case.tensors:
+        if not self.case.is_group:
             return dict(self.parts[0])
-        one: Callable[[np.ndarray], np.ndarray] = np.asarray if self.case.n else np.ravel
+        one: Callable[[np.ndarray], np.ndarray] = np.asarray if self.case.is_gemm else np.ravel
         return {role: np.concatenate([one(part[role]) for part in self.parts]) for role in self.parts[0]}
 
 
@@ -127,7 +128,7 @@ def axes(case: Case) -> dict[str, tuple[str, ...]]:
     if is_pipeline(case):
         stages = suite_of(case.recipe).file.pipeline
         return {stage.stage: tuple(_LETTERS[letter] for letter in stage.extents) for stage in stages}
-    if not case.n:
+    if not case.is_gemm:
         return dict.fromkeys(("x", "act_input"), (ROWS, COLS))
     transposed = operands.COLUMNWISE[str(case.flags.get("layout", "tn"))]
     lines = {"a": (ROWS, COLS), "b": (N, COLS)}
@@ -136,19 +137,24 @@ def axes(case: Case) -> dict[str, tuple[str, ...]]:
 
 
 def _dense(case: Case) -> list[Case]:
-    return [case.dense(number) for number in range(len(case.tensors))] or [case]
+    return list(case.parts)
 
 
 def _extents(case: Case) -> Sequence[tuple[int, int]]:
-    return case.tensors or [(case.rows, case.cols)]
+    return [(part.rows, part.cols) for part in case.parts]
+
+
+def _n(case: Case) -> int:
+    """N of a product, 0 of a tensor."""
+    return case.problem.n if case.is_gemm else 0
 
 
 def _extent(case: Case, axis: str) -> int:
-    return {ROWS: case.rows, COLS: case.cols, N: case.n}[axis]
+    return case.problem.n if axis == N else {ROWS: case.rows, COLS: case.cols}[axis]
 
 
 def _split(case: Case, tensors: Mapping[str, np.ndarray]) -> tuple[Part, ...]:
-    if not case.tensors:
+    if not case.is_group:
         return (tensors,)
     shapes = [
         {role: tuple(_extent(part, axis) for axis in axes(part)[role]) for role in tensors} for part in _dense(case)
@@ -158,7 +164,7 @@ def _split(case: Case, tensors: Mapping[str, np.ndarray]) -> tuple[Part, ...]:
     for shape in shapes:
         part = {}
         for role, array in tensors.items():
-            count = shape[role][0] if case.n else int(np.prod(shape[role]))
+            count = shape[role][0] if case.is_gemm else int(np.prod(shape[role]))
             part[role] = array[first[role] : first[role] + count].reshape(shape[role])
             first[role] += count
         parts.append(part)
@@ -188,11 +194,11 @@ def _found(
 ) -> Case | None:
     """The case of the same recipe with these flags and extents, and the seed of `case`; None if there is none."""
     suite = suite_of(case.recipe)
-    extents = str(GroupedShape(tuple(tensors))) if case.tensors else "x".join(map(str, itertools.chain(*tensors)))
+    extents = str(GroupedShape(tuple(tensors))) if case.is_group else "x".join(map(str, itertools.chain(*tensors)))
     shape = f"{extents}x{n}" if n else extents
     spelled = replace(case, flags=flags)
     try:
         found = suite.find(f"{case.recipe}/{spelled.variant}/{shape}/{input_name}/{mode}")
     except UsageError:
         return None
-    return replace(found, seed_of=case.seed_of or case.problem)
+    return replace(found, seed_of=case.seed_of or case.data_id)

@@ -15,12 +15,11 @@ from harness import device
 from harness.case import Case
 from harness.errors import InputError, SuiteError
 from harness.expectation import high_precision, oracle_of
-from harness.files import storage, write_text
+from harness.files import KERNELS, storage, write_text
 from harness.shrink.failure import told
 from harness.shrink.shrinker import Shrunk
-from harness.signature import KERNELS
-from harness.suite import suite_of
 from harness.suite.schema import Block
+from harness.suite.suite import suite_of
 from harness.suite.yaml_lines import read
 from harness.verdict import Result
 from harness.verify import verify
@@ -94,8 +93,8 @@ def replay(folder: Path) -> Result:
 def _yaml(shrunk: Shrunk, kernels: Path | None) -> str:
     case = shrunk.case
     flags = {flag: value for flag, value in case.flags.items() if case.defaults[flag] != value}
-    shape = case.shape if case.tensors else [int(extent) for extent in case.shape.split("x")]
-    seed_of = case.seed_of or case.problem
+    shape = case.shape if case.is_group else [int(extent) for extent in case.shape.split("x")]
+    seed_of = case.seed_of or case.data_id
     found = {
         "verdict": str(shrunk.result.verdict),
         "where": shrunk.failure.where,

@@ -14,7 +14,7 @@ from harness.errors import ContractError, UsageError
 from harness.shrink.failure import Failure, cause_of
 from harness.shrink.problem import COLS, ROWS, N, Problem
 from harness.shrink.search import Budget, smallest
-from harness.suite import suite_of
+from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 
@@ -53,7 +53,7 @@ def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
     told = verify(case, device)
     _require_shrinkable(told, device)
     search = _Search(device, told, budget)
-    problem = Problem.of(replace(case, seed_of=case.seed_of or case.problem))
+    problem = Problem.of(replace(case, seed_of=case.seed_of or case.data_id))
     search.target = next((only for only in _alone(device) if search.fails(problem)), device)
     problem = search.smaller(problem)
     inputs = problem.inputs()
@@ -109,9 +109,9 @@ class _Search:
         while before is not problem and not self.budget.over:
             before = problem
             problem = self.simpler(problem)
-            if problem.case.tensors:
+            if problem.case.is_group:
                 problem = self.fewer_tensors(problem)
-            for axis in (ROWS, COLS, N) if problem.case.n else (ROWS, COLS):
+            for axis in (ROWS, COLS, N) if problem.case.is_gemm else (ROWS, COLS):
                 problem = self.shorter(problem, axis)
             problem = self.with_fewer_values(problem)
         return problem

@@ -60,7 +60,7 @@ def explain(
     if not wrong:
         return ()
     x = inputs.get("input")
-    if x is None or case.tensors or case.n or not set(wrong) <= _QUANTIZED:
+    if x is None or case.is_group or case.is_gemm or not set(wrong) <= _QUANTIZED:
         return None
     if not np.isfinite(x).all() or _degenerate(inputs, demanded):
         return _told({Convention.SPECIALS: sum(map(_count, _pairs(wrong, demanded, written)))}, declared)

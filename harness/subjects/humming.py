@@ -37,8 +37,8 @@ def refuses(case: Case) -> str:
     for flag, value in _WANTED.items():
         if case.flags[flag] != value:
             return f"Humming is given no {flag} other than {value}"
-    if case.n % TILE or case.cols % TILE:
-        return f"Humming takes N and K that are multiples of {TILE}, not {case.n} and {case.cols}"
+    if case.problem.n % TILE or case.cols % TILE:
+        return f"Humming takes N and K that are multiples of {TILE}, not {case.problem.n} and {case.cols}"
     return ""
 
 
@@ -63,7 +63,7 @@ def prepare(case: Case, given: Mapping[str, Any], invariant: bool = False) -> di
             "weight_scale": given["b_scale_inv"].view(torch.float8_e4m3fn),
             "weight_scale_2": _factor(case, given),
         },
-        case.n,
+        case.problem.n,
         case.cols,
         ModeloptNvfp4WeightSchema().to_humming_schema(torch.bfloat16),
         torch_dtype=torch.bfloat16,

@@ -5,12 +5,14 @@ A `…_problem` function gives the sentence to show, or None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from harness import inputs, tensor_file
 from harness.case import FlagValue, spell
 from harness.errors import SuiteError
 from harness.files import is_file, is_folder
+from harness.library_calls import SIGNATURES
 from harness.suite import flag_values, pipelines, shapes
 from harness.suite.schema import Block, Launch, SuiteFile, nearest
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_problem
@@ -25,11 +27,6 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
     chosen = {} if isinstance(block.axes, str) else block.axes
     only_defaults = isinstance(block.axes, str) or OTHERS in chosen
     return {flag: chosen.get(flag, values[:1] if only_defaults else values) for flag, values in file.axes.items()}
-
-
-def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
-    """Why these flags are excluded, or None if they are legal; flags may be missing."""
-    return next((exclusion.because for exclusion in file.exclude if flag_values.holds(exclusion.when, flags)), None)
 
 
 def check(file: SuiteFile, document: Document, stem: str, root: Path) -> None:
@@ -80,8 +77,6 @@ def _memory_problems(file: SuiteFile, route: Route, launch: Launch) -> Iterator[
 
 
 def _library_problem(launch: Launch) -> str | None:
-    from harness.device.library import SIGNATURES
-
     if launch.library is None or launch.library in SIGNATURES:
         return None
     return f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
@@ -100,7 +95,9 @@ def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> 
         named = {flag: values for flag, values in block.axes.items() if flag != OTHERS}
         yield from flag_values.problems(file, (*route, "axes"), named)
     for index, shape in enumerate(block.shapes):
-        problem = shapes.block_problem(file, block_axes(file, block), lambda flags: refusal(file, flags), shape)
+        problem = shapes.block_problem(
+            file, block_axes(file, block), lambda flags: flag_values.refusal(file, flags), shape
+        )
         yield (*route, "shapes", index), problem
     for index, name in enumerate(block.inputs):
         yield (*route, "inputs", index), input_problem(name, root)
@@ -108,9 +105,6 @@ def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> 
 
 def input_problem(name: str, root: Path) -> str | None:
     """Unless the input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
-    # Imported here because it loads NumPy, which `harness --help` does without.
-    from harness import inputs, tensor_file
-
     if not name.startswith(tensor_file.PREFIX):
         known = [known for known, _ in inputs.names()]
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"

@@ -14,6 +14,11 @@ def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue
     return all(flag in flags and position(flags[flag], values) is not None for flag, values in when.items())
 
 
+def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
+    """Why these flags are excluded, or None if they are legal; flags may be missing."""
+    return next((exclusion.because for exclusion in file.exclude if holds(exclusion.when, flags)), None)
+
+
 def problems(
     file: SuiteFile, route: Route, when: Mapping[str, Sequence[FlagValue]]
 ) -> Iterator[tuple[Route, str | None]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.case import spell
-from harness.signature import KERNELS
+from harness.files import KERNELS
 from harness.suite import flag_values
 from harness.suite.schema import Stage, SuiteFile, nearest
 from harness.suite.shapes import is_grouped
+from harness.suite.written import file_of
 from harness.suite.yaml_lines import Route
 
 Problems = Iterator[tuple[Route, str | None]]
@@ -21,7 +22,7 @@ def problems(file: SuiteFile) -> Problems:
         route = ("pipeline", index)
         yield from flag_values.problems(file, (*route, "when"), stage.when)
         yield (*route, "recipe"), _recipe_problem(stage)
-        recipe = _file_of(stage)
+        recipe = file_of(stage.recipe)
         yield (*route, "recipe"), _kind_problem(stage, recipe)
         yield from flag_values.problems(
             recipe, (*route, "flags"), {flag: [value] for flag, value in stage.flags.items()}
@@ -37,13 +38,6 @@ def problems(file: SuiteFile) -> Problems:
             yield ("axes", flag), None if flag in used else f"no stage has, or depends on, a flag '{flag}'"
         given = all(stage.given for stage in file.pipeline)
         yield ("pipeline",), "every stage is given, so there is nothing to run" if given else None
-
-
-def _file_of(stage: Stage) -> SuiteFile:
-    # Imported here because a suite is checked by what this module says.
-    from harness.suite import suite_of
-
-    return suite_of(stage.recipe).file
 
 
 def _recipe_problem(stage: Stage) -> str | None:

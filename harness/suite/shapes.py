@@ -12,12 +12,15 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from harness import tensor_file
 from harness.case import FlagValue
 from harness.errors import ContractError, InputError, UsageError
 from harness.grouped import GroupedShape, ShapeRepresentation
+from harness.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.suite.schema import LARGEST_EXTENT, Shape, SuiteFile
+from harness.suite.written import file_of
 
 REPRESENTATION = "shape_representation"
 RECIPE = "recipe"
@@ -42,13 +45,13 @@ def axes_problem(file: SuiteFile) -> str | None:
     return None
 
 
-def extents(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> dict[str, Any]:
-    """`rows`, `cols`, `tensors` and `n` of a case, from a shape that fits."""
+def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Problem:
+    """What a case computes on, from a shape that fits."""
     if not is_grouped(file):
-        return dict(zip(("rows", "cols", "n"), _dense(file, shape), strict=False))
-    grouped, n = _group(file, shape)
-    rows, cols = grouped.logical(str(flags[REPRESENTATION]))
-    return {"rows": rows, "cols": cols, "tensors": grouped.tensors, "n": n}
+        return (Gemm if file.gemm else Dense)(*_dense(file, shape))
+    group, n = _group(file, shape)
+    rows, cols = group.logical(str(flags[REPRESENTATION]))
+    return GroupedGemm(rows, cols, n, group.tensors) if file.gemm else Grouped(rows, cols, group.tensors)
 
 
 def canonical(shape: str) -> str:
@@ -117,8 +120,6 @@ def block_problem(
 @cache
 def tensor_problem(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
     """Unless the input is a distribution, or a tensor of a file that has at least all of these extents."""
-    from harness import tensor_file
-
     if name.startswith(tensor_file.PREFIX):
         try:
             for rows, cols in tensors:
@@ -131,10 +132,7 @@ def tensor_problem(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
 
 def _multiple_of(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
     """Of which the extents that may not vary are multiples: what the group demands and what its dense recipe does."""
-    # Imported here because a suite is made of what this module says.
-    from harness.suite import suite_of
-
-    return max(file.multiple_of, suite_of(str(flags[RECIPE])).file.multiple_of)
+    return max(file.multiple_of, file_of(str(flags[RECIPE])).multiple_of)
 
 
 class _Dense(NamedTuple):

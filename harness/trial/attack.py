@@ -15,7 +15,7 @@ from harness.errors import Exit
 from harness.files import write_text
 from harness.report import markdown
 from harness.subjects import load
-from harness.suite import find_case
+from harness.suite.suite import find_case
 from harness.trial import cheats
 from harness.trial.bench import SubjectBench
 from harness.trial.cheats import CHEATS, Cheat

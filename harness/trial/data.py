@@ -23,5 +23,5 @@ def moved_along(case: Case, distance: int = DISTANCE) -> dict[str, np.ndarray]:
     moved = oracle_of(case.recipe).inputs(case, **tensors)
     if any(moved[name].tobytes() != array.tobytes() for name, array in own.items()):
         return moved
-    other = replace(case, seed_of=f"{case.problem}/{distance}")
+    other = replace(case, seed_of=f"{case.data_id}/{distance}")
     return oracle_of(case.recipe).inputs(other, **high_precision(other))

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import SuiteError, UsageError
-from harness.suite import SUITES, find_case, load_suite
+from harness.files import SUITES
 from harness.suite.cover import TooManyError, pairwise
+from harness.suite.suite import find_case, load_suite
 from harness.suite.yaml_lines import read
 
 SMALL = ("casts", "dequantize", "forward", "grouped", "swizzle")

@@ -10,6 +10,8 @@ import pytest
 from harness.case import Case, Flags
 from harness.grouped import GroupedShape
 from harness.oracles import nvfp4
+from harness.problem import Dense, Gemm, Grouped
+from harness.suite.suite import suite_of
 
 DEFAULTS = {
     "per_tensor": {
@@ -102,6 +104,8 @@ DEFAULTS = {
 
 DEFAULTS["gemm"] = {**DEFAULTS["gemm_ordered"], "route": "mma"}
 
+DENSE_DEFAULTS = {recipe: suite_of(recipe).defaults for recipe in ("per_tensor", "per_token")}
+
 MakeCase = Callable[..., Case]
 
 
@@ -111,7 +115,7 @@ def make_case() -> MakeCase:
 
     def make(recipe: str, rows: int, cols: int, input: str = "normal", **flags: object) -> Case:
         defaults = Flags(DEFAULTS[recipe])
-        return Case(recipe, defaults.replace(**flags), rows, cols, input, defaults=defaults)
+        return Case(recipe, defaults.replace(**flags), Dense(rows, cols), input, defaults=defaults)
 
     return make
 
@@ -124,8 +128,8 @@ def make_group() -> MakeCase:
         defaults = Flags(DEFAULTS["grouped"])
         flags = defaults.replace(**flags)
         group = GroupedShape.parse(shape)
-        logical = group.logical(flags.shape_representation)
-        return Case("grouped", flags, *logical, input, defaults=defaults, tensors=group.tensors)
+        problem = Grouped(*group.logical(flags.shape_representation), group.tensors)
+        return Case("grouped", flags, problem, input, defaults=defaults, dense_defaults=DENSE_DEFAULTS)
 
     return make
 
@@ -136,8 +140,7 @@ def make_gemm() -> MakeCase:
 
     def make(shape: tuple[int, int, int], input: str = "normal", recipe: str = "gemm_ordered", **flags: object) -> Case:
         defaults = Flags(DEFAULTS[recipe])
-        rows, cols, n = shape
-        return Case(recipe, defaults.replace(**flags), rows, cols, input, defaults=defaults, n=n)
+        return Case(recipe, defaults.replace(**flags), Gemm(*shape), input, defaults=defaults)
 
     return make
 

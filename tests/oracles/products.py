@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.expectation import ask_torch, high_precision, oracle_of
+from harness.expectation import high_precision, oracle_of
 from harness.oracles import layout, nvfp4
+from harness.torch_calls import ask_torch
 
 BOTH = pytest.mark.parametrize("ask", ["numpy", "torch"])
 
@@ -28,7 +29,7 @@ def by(ask, case, tensors):
     """What one oracle demands of the output."""
     if ask == "numpy":
         return oracle_of(case.recipe).numpy_oracle(case, tensors)["output"]
-    return ask_torch(case, tensors)["output"]
+    return ask_torch(oracle_of(case.recipe), case, tensors)["output"]
 
 
 def drawn(case):

@@ -10,10 +10,11 @@ import torch
 from quantized import assert_refused
 
 from harness.errors import ContractError
-from harness.expectation import expect, high_precision, to_torch
+from harness.expectation import expect, high_precision
 from harness.interval import Interval
 from harness.oracles import gemm, gemm_grouped, gemm_ordered
-from harness.suite import find_case, suite_of
+from harness.suite.suite import find_case, suite_of
+from harness.torch_calls import to_torch
 
 SHAPE = "0+128+0+256x48x80"
 WHOLE = "128+0+128x128x256"
@@ -33,7 +34,7 @@ def case_of(flags="default", shape=SHAPE, input_name="normal"):
 
 def groups(case):
     """(number, dense case) of every group that is not empty."""
-    return [(g, case.dense(g)) for g, (rows, _) in enumerate(case.tensors) if rows]
+    return [(g, case.part(g)) for g, (rows, _) in enumerate(case.problem.tensors) if rows]
 
 
 def part(demand, rows):
@@ -118,7 +119,7 @@ def test_nothing_but_empty_groups(input_name):
 def test_a_group_alone_is_the_dense_case():
     case = case_of("alpha=-2", "128x64x48")
     assert case.shape == "128x64x48"
-    dense = case.dense(0)
+    dense = case.part(0)
     assert (dense.recipe, dense.shape, dense.variant) == ("gemm", "128x64x48", "alpha=-2")
     value = expect(case).values["output"]
     np.testing.assert_array_equal(value.low, expect(dense).values["output"].low)
@@ -153,7 +154,8 @@ def test_refused_flags(flags, sentence):
     ],
 )
 def test_refused_groups(tensors, sentence):
-    case = replace(case_of(), tensors=tensors, rows=sum(rows for rows, _ in tensors))
+    case = case_of()
+    case = replace(case, problem=replace(case.problem, m=sum(rows for rows, _ in tensors), tensors=tensors))
     with pytest.raises(ContractError, match=sentence):
         gemm_grouped.outputs(case)
 

@@ -11,8 +11,10 @@ import pytest
 from harness import inputs
 from harness.case import Flags
 from harness.errors import ContractError
-from harness.expectation import from_torch, high_precision, to_torch
+from harness.expectation import high_precision
 from harness.oracles import grouped, nvfp4, per_tensor, per_token
+from harness.problem import Dense, Grouped
+from harness.torch_calls import from_torch, to_torch
 
 F32 = np.float32
 BF16 = nvfp4.DTYPES["bf16"]
@@ -62,7 +64,7 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
     }
     x, start = high_precision(case)["x"], 0
     ends = dict.fromkeys(given, 0)
-    for g, (rows, cols) in enumerate(case.tensors):
+    for g, (rows, cols) in enumerate(case.problem.tensors):
         alone = x[start : start + rows * cols].reshape(rows, cols)
         start += rows * cols
         if not alone.size:
@@ -70,10 +72,8 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
         else:
             of_one = {"fast_math": False, "block": "block_1x16", "weight_2d": False}
             of_one["sign_mask"] = {"per_tensor": 0xD7E8, "per_token": 0xACE1}[recipe]
-            dense = replace(
-                case, recipe=recipe, flags=Flags({**case.flags, **of_one}), rows=rows, cols=cols, tensors=()
-            )
-            dense = replace(dense, philox_offset=g, seed_of=case.problem)
+            dense = replace(case, recipe=recipe, flags=Flags({**case.flags, **of_one}), problem=Dense(rows, cols))
+            dense = replace(dense, philox_offset=g, seed_of=case.data_id)
             expected = MODULES[recipe].numpy_oracle(dense, MODULES[recipe].inputs(dense, alone))
         for name, array in expected.items():
             part = given[name][ends[name] : ends[name] + array.size]
@@ -117,9 +117,9 @@ def test_sr_draws_every_tensor_from_its_own_offset(make_group):
     x = np.tile(inputs.make("normal", 128, 128, "bf16", 1).ravel(), 3)
     parts = agree(case, {"x": x})["rowwise_data"].reshape(3, -1)
     assert all((parts[a] != parts[b]).any() for a, b in itertools.combinations(range(3), 2))
-    later = agree(replace(case, philox_offset=1, seed_of=case.problem), {"x": x})["rowwise_data"].reshape(3, -1)
+    later = agree(replace(case, philox_offset=1, seed_of=case.data_id), {"x": x})["rowwise_data"].reshape(3, -1)
     np.testing.assert_array_equal(later[:2], parts[1:])
-    assert case.dense(2).seed == case.seed
+    assert case.part(2).seed == case.seed
 
 
 @pytest.mark.parametrize("recipe", MODULES)
@@ -207,7 +207,7 @@ class TestRefusals:
         case = make_group(shape, **flags)
         for call in (
             lambda: grouped.outputs(case),
-            lambda: grouped.inputs(case, np.zeros(case.grouped.elements, BF16)),
+            lambda: grouped.inputs(case, np.zeros(case.problem.group.elements, BF16)),
             lambda: grouped.numpy_oracle(case, {}),
             lambda: grouped.torch_oracle(case, {}),
         ):
@@ -215,7 +215,7 @@ class TestRefusals:
                 call()
 
     def test_a_group_of_no_tensor(self, make_group):
-        case = replace(make_group("128x128"), tensors=())
+        case = replace(make_group("128x128"), problem=Grouped(128, 128, ()))
         with pytest.raises(ContractError, match="grouped: a group of 0 tensors"):
             grouped.outputs(case)
 

@@ -12,8 +12,8 @@ from quantized import assert_refused, assert_same, codes
 
 from harness import inputs
 from harness.errors import ContractError
-from harness.expectation import to_torch
 from harness.oracles import layout, nvfp4, per_tensor, per_token, torch_per_token
+from harness.torch_calls import to_torch
 
 SHAPES = [(128, 128), (256, 384)]
 F32 = np.float32

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from harness import inputs
-from harness.expectation import to_torch
 from harness.oracles import nvfp4, per_token
+from harness.torch_calls import to_torch
 
 BF16 = nvfp4.DTYPES["bf16"]
 

@@ -7,7 +7,8 @@ import pytest
 from harness.case import Case, Flags
 from harness.errors import ContractError
 from harness.expectation import oracle_of
-from harness.suite import cover, load_suites, shapes
+from harness.suite import cover, shapes
+from harness.suite.suite import load_suites
 
 SUITES = [suite for suite in load_suites() if suite.file.exclude]
 
@@ -20,7 +21,14 @@ def test_what_an_oracle_refuses_its_suite_excludes(suite):
     for row in cover.product([len(values) for values in axes.values()]):
         flags = {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=True)}
         try:
-            oracle.refuse(Case(suite.recipe, Flags(flags), **shapes.extents(suite.file, shape, flags)))
+            oracle.refuse(
+                Case(
+                    suite.recipe,
+                    Flags(flags),
+                    shapes.problem(suite.file, shape, flags),
+                    dense_defaults=suite.dense_defaults,
+                )
+            )
         except ContractError as refusal:
             refused += 1
             assert suite.refusal(flags) is not None, refusal

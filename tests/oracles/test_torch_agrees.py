@@ -12,9 +12,10 @@ import torch
 
 from harness.case import Case, Flags
 from harness.errors import ContractError
-from harness.expectation import to_torch
 from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, per_token, row_scaled, swizzle
+from harness.problem import Dense
 from harness.suite import cover
+from harness.torch_calls import to_torch
 
 BLOCKS = [(16, 16), (48, 80), (128, 128), (304, 272)]
 WINDOWS = [(64, 64), (192, 320)]
@@ -172,7 +173,7 @@ def draw(how: Draw, shape: tuple[int, int], dtype: str) -> np.ndarray:
 
 def legal(recipe: str, flags: dict[str, object]) -> bool:
     try:
-        MODULES[recipe].outputs(Case(recipe, Flags(flags), 128, 128))
+        MODULES[recipe].outputs(Case(recipe, Flags(flags), Dense(128, 128)))
     except ContractError:
         return False
     return True
@@ -214,7 +215,7 @@ def test_the_oracles_agree(recipe, shape, how, device):
     if shape == SHAPES[recipe][-1] and how not in (normal, specials):
         flags_of_cases = flags_of_cases[:3]
     for flags in flags_of_cases:
-        case = Case(recipe, flags, *shape, how.__name__)
+        case = Case(recipe, flags, Dense(*shape), how.__name__)
         dtype = "bf16" if recipe == "dequantize" else flags.dtype
         agree(MODULES[recipe], case, MODULES[recipe].inputs(case, draw(how, shape, dtype)), device)
 
@@ -224,7 +225,7 @@ def test_the_oracles_agree(recipe, shape, how, device):
 @pytest.mark.parametrize("amax", [np.pi, np.inf, 0.0, 1e-38, 3e38])
 def test_dequantize_of_every_scale_byte_and_every_code(dtype, amax, device):
     flags = {"dtype": dtype, "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
-    case = Case("dequantize", Flags(flags), 64, 64, "exhaustive")
+    case = Case("dequantize", Flags(flags), Dense(64, 64), "exhaustive")
     tensors = dequantize.inputs(case, np.zeros((64, 64), NUMPY["bf16"]))
     agree(dequantize, case, {**tensors, "amax": np.array([amax], np.float32)}, device)
 
@@ -232,7 +233,7 @@ def test_dequantize_of_every_scale_byte_and_every_code(dtype, amax, device):
 @pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
 @pytest.mark.parametrize("shape", SHAPES["swizzle"], ids="{0[0]}x{0[1]}".format)
 def test_swizzle(shape, direction):
-    case = Case("swizzle", Flags({"direction": direction}), *shape)
+    case = Case("swizzle", Flags({"direction": direction}), Dense(*shape))
     agree(swizzle, case, swizzle.inputs(case, draw(normal, shape, "bf16")))
 
 
@@ -243,8 +244,8 @@ def test_more_elements_than_an_int32_counts_on_cuda():
     x = torch.randn((rows, cols), dtype=torch.bfloat16, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
     defaults = {name: values[0] for name, values in AXES["per_tensor"].items()}
     flags = Flags({**defaults, "stage": "encode"})
-    whole = per_tensor.torch_oracle(Case("per_tensor", flags, rows, cols), {"input": x, **amax})
-    tail = per_tensor.torch_oracle(Case("per_tensor", flags, 128, cols), {"input": x[-128:], **amax})
+    whole = per_tensor.torch_oracle(Case("per_tensor", flags, Dense(rows, cols)), {"input": x, **amax})
+    tail = per_tensor.torch_oracle(Case("per_tensor", flags, Dense(128, cols)), {"input": x[-128:], **amax})
     assert torch.equal(whole["rowwise_data"][-128:], tail["rowwise_data"])
     assert torch.equal(whole["rowwise_scale_inv"][-128:], tail["rowwise_scale_inv"])
     assert torch.equal(whole["columnwise_data"][:, -64:], tail["columnwise_data"])
@@ -258,7 +259,7 @@ def test_the_pairs_reach_every_value_of_every_flag(recipe):
 
 
 def test_a_wrong_byte_is_seen(monkeypatch):
-    case = Case("swizzle", Flags({"direction": "rowwise"}), 128, 64)
+    case = Case("swizzle", Flags({"direction": "rowwise"}), Dense(128, 64))
     tensors = swizzle.inputs(case, draw(normal, (128, 64), "bf16"))
     monkeypatch.setattr(swizzle, "torch_oracle", lambda case, t: {"swizzled_scale_inv": t["scale_inv"]})
     with pytest.raises(AssertionError, match="bytes differ"):

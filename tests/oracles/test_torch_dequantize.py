@@ -9,6 +9,7 @@ import torch
 from harness.case import Case, Flags
 from harness.errors import ContractError
 from harness.oracles import torch_oracle
+from harness.problem import Dense
 
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -16,7 +17,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 def decoding(dtype: str, **flags) -> Case:
     base = {"dtype": dtype, "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
-    return Case("dequantize", Flags({**base, **flags}), 0, 0)
+    return Case("dequantize", Flags({**base, **flags}), Dense(0, 0))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -10,6 +10,7 @@ from harness.case import Case, Flags
 from harness.errors import ContractError
 from harness.oracles import torch_four_over_six, torch_layout, torch_source
 from harness.oracles.torch_four_over_six import four_over_six, map4
+from harness.problem import Dense
 
 DEFAULTS = {
     "dtype": "fp32",
@@ -31,7 +32,7 @@ ORDERED = (6.0, 4.0, 4.0, T, T, T, T, 5.0, 0.75, 0.75, 0.0, 0.0, 0.0, 0.0, 0.0, 
 
 
 def case(rows: int, cols: int, **flags) -> Case:
-    return Case("four_over_six", Flags({**DEFAULTS, **flags}), rows, cols)
+    return Case("four_over_six", Flags({**DEFAULTS, **flags}), Dense(rows, cols))
 
 
 def ragged(rows: int, cols: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 from harness.case import Case, Flags
 from harness.errors import ContractError
 from harness.oracles import torch_layout, torch_numerics, torch_oracle
+from harness.problem import Dense
 
 DEFAULTS = {
     "dtype": "bf16",
@@ -24,7 +25,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def per_tensor(rows: int, cols: int, **flags) -> Case:
-    return Case("per_tensor", Flags({**DEFAULTS, **flags}), rows, cols)
+    return Case("per_tensor", Flags({**DEFAULTS, **flags}), Dense(rows, cols))
 
 
 def ragged(rows: int, cols: int, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> torch.Tensor:

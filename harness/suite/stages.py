@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness import operands
 from harness.case import Case
 from harness.errors import ContractError
-
-if TYPE_CHECKING:
-    from harness.suite.schema import Stage as Written
+from harness.problem import Dense, Gemm
+from harness.suite.flag_values import holds
+from harness.suite.schema import Stage as Written
+from harness.suite.written import defaults_of, file_of
 
 _PARTS = ("data", "scale_inv", "amax")
 
@@ -73,8 +74,6 @@ def stages(case: Case) -> tuple[Stage, ...]:
 
 def resolved(case: Case, written: Sequence[Written]) -> tuple[Stage, ...]:
     """The stages of a case whose suite has written these."""
-    from harness.suite.flag_values import holds
-
     made: dict[str, Stage] = {}
     for entry in written:
         if holds(entry.when, case.flags):
@@ -89,31 +88,23 @@ def terms(case: Case) -> int:
 
 
 def _written(case: Case) -> Sequence[Written]:
-    # Imported here because suites are made of cases. Only a suite of products can have the key.
-    from harness.suite import suite_of
-
-    return suite_of(case.recipe).file.pipeline if case.n else ()
+    return file_of(case.recipe).pipeline if case.is_gemm else ()  # only a suite of products can have the key
 
 
 def _case(case: Case, entry: Written) -> Case:
     """The stage as a case of its recipe, whose seed is that of the pipeline's problem and the stage's name."""
-    from harness.suite import suite_of
-
-    defaults = suite_of(entry.recipe).defaults
+    defaults = defaults_of(file_of(entry.recipe))
     shared = {name: value for name, value in case.flags.items() if name in defaults}
-    extents = {"M": case.rows, "K": case.cols, "N": case.n}
-    rows, cols, *n = (extents[name] for name in entry.extents)
+    extents = [case.problem.numbers[name] for name in entry.extents]
     return Case(
         entry.recipe,
         defaults.replace(**{**shared, **entry.flags}),
-        rows,
-        cols,
+        Gemm(*extents) if len(extents) == 3 else Dense(*extents),
         case.input,
         case.mode,
         defaults,
         case.where,
-        seed_of=f"{case.seed_of or case.problem}/{entry.stage}",
-        n=sum(n),
+        seed_of=f"{case.seed_of or case.data_id}/{entry.stage}",
     )
 
 

@@ -1,0 +1,89 @@
+"""The grid of a kernel, from the geometry that its `.cu` declares."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from harness.errors import CompileError
+from harness.problem import Problem
+from harness.tensor import round_up
+
+PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
+LARGEST_Y = 65535
+
+Grid = tuple[int, int, int]
+
+
+class Schedule(IntEnum):
+    """How blocks of threads share the tiles of a case, number for number as in `kernels/tile.cuh`."""
+
+    TILES = 0
+    PERSISTENT = 1
+    RESIDENT = 2
+    PATCHES = 3
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The `Launch` constant of a kernel, field for field (see `kernels/tile.cuh`).
+
+    tile_rows, tile_cols: elements one block of threads takes, in all or (persistent) at a time
+    blocks_per_sm: that a multiprocessor holds at once, or more of them, or (patches) is given at least; 0 if it does
+    not matter
+    """
+
+    tile_rows: int
+    tile_cols: int
+    threads: int
+    blocks_per_sm: int
+    schedule: int
+
+    def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
+        """`grid` first, then what other devices have in its place. A kernel writes the same bytes on all of them."""
+        if self.schedule != Schedule.PATCHES:
+            return (self.grid(problem, multiprocessors),)
+        by_patch = replace(self, schedule=Schedule.TILES)
+        by_tile = replace(by_patch, tile_rows=PADDED_TO, tile_cols=PADDED_TO)
+        patches, tiles = (launch.grid(problem, multiprocessors) for launch in (by_patch, by_tile))
+        enough = math.prod(patches) >= self.blocks_per_sm * multiprocessors
+        return (patches, tiles) if enough else (tiles, patches)
+
+    def grid(self, problem: Problem, multiprocessors: int) -> Grid:
+        """CTAs along x, y and z for the problem's extents; never none, even for a group without elements.
+
+        Tiles of a GEMM are of its output, whose extents nothing pads.
+        """
+        if self.schedule == Schedule.PATCHES:
+            return self.grids(problem, multiprocessors)[0]
+        padded_to = 1 if problem.is_gemm else PADDED_TO
+        tiles = [self._tiles(*extents, padded_to) for extents in problem.grid_extents]
+        count = sum(math.prod(both) for both in tiles)
+        if self.schedule == Schedule.PERSISTENT:
+            if not problem.is_group and not problem.is_gemm:  # one tensor is walked element by element, and no padding
+                count = -(-problem.elements // (self.tile_rows * self.tile_cols))
+            return max(1, min(count, self.blocks_per_sm * multiprocessors)), 1, 1
+        if problem.is_group:
+            return max(1, count), 1, 1
+        down, across = (max(1, count) for count in tiles[0])
+        layers = -(-down // LARGEST_Y)
+        return across, -(-down // layers), layers
+
+    def _tiles(self, rows: int, cols: int, padded_to: int) -> tuple[int, int]:
+        """How many tiles, down and across, cover a matrix and the padding of its scales."""
+        return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
+
+
+def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
+    """The initialiser of the constant `symbol` in PTX text; CompileError if it is not five integers."""
+    found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
+    if not found:
+        raise CompileError(
+            f"{kernel}: its file has no "
+            f"`__constant__ Launch {kernel}_launch = {{rows, cols, threads, blocks_per_sm, schedule}};`"
+        )
+    # Trailing zero bytes are left out of an initialiser.
+    content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
+    return Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))

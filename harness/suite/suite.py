@@ -1,0 +1,257 @@
+"""Suites: `suites/S.yaml` becomes frozen cases, and a case id becomes a case again."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import get_args
+
+from harness import files, operands
+from harness.case import Case, Flags, FlagValue, spell
+from harness.errors import ContractError, SuiteError, UsageError
+from harness.suite import check as suite_check
+from harness.suite import cover, flag_values, shapes
+from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
+from harness.suite.stage_refusals import refuse_stages
+from harness.suite.stages import resolved
+from harness.suite.written import defaults_of, file_of, read_suite, same_file, suite_path
+from harness.suite.yaml_lines import Document
+
+
+@dataclass(frozen=True, eq=False)
+class Suite:
+    """One recipe's suite, checked. `file` holds what was written, `document` where."""
+
+    path: Path
+    file: SuiteFile
+    document: Document
+
+    @property
+    def recipe(self) -> str:
+        """Stem of the recipe's three files."""
+        return self.file.recipe
+
+    @property
+    def name(self) -> str:
+        """How messages call the file, `suites/S.yaml`."""
+        return self.document.name
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """Names of the sets, in file order."""
+        return tuple(self.file.sets)
+
+    @cached_property
+    def defaults(self) -> Flags:
+        """The flags of a case whose id names none: the first value of every axis."""
+        return defaults_of(self.file)
+
+    @cached_property
+    def dense_defaults(self) -> dict[str, Flags]:
+        """The defaults of every recipe that the tensors of a group can have; none for a dense recipe."""
+        names = self.file.axes[shapes.RECIPE] if shapes.is_grouped(self.file) else ()
+        return {str(name): defaults_of(file_of(str(name))) for name in names}
+
+    def refusal(self, flags: Mapping[str, FlagValue]) -> str | None:
+        """Why these flags are excluded, or None if they are legal; flags may be missing."""
+        return flag_values.refusal(self.file, flags)
+
+    def launches(self, case: Case) -> tuple[Launch, ...]:
+        """The kernels and library calls of a case, in launch order."""
+        return tuple(
+            launch
+            for launch in self.file.launches
+            if flag_values.holds(launch.when, case.flags) and launch.takes(case.rows)
+        )
+
+    def cases(self, set_name: str) -> tuple[Case, ...]:
+        """The cases of a set, small ones first, then by id. Raises UsageError if there is no such set."""
+        return self._expand(set_name)[0]
+
+    def excluded(self, set_name: str) -> Counter[str]:
+        """What a set asked for and the recipe refuses: reason → number of cases.
+
+        A `pairwise` block asks for pairs, so each refused pair of flag values counts as one.
+        """
+        return Counter(self._expand(set_name)[1])
+
+    @cache  # noqa: B019 - a suite lives as long as the process
+    def _expand(self, set_name: str) -> tuple[tuple[Case, ...], Counter[str]]:
+        if set_name not in self.file.sets:
+            raise UsageError(f"{self.name}: there is no set '{set_name}'{nearest(set_name, self.sets)}")
+        made: dict[str, Case] = {}
+        excluded: Counter[str] = Counter()
+        for index, block in enumerate(self.file.sets[set_name]):
+            where = self.document.where("sets", set_name, index)
+            try:
+                cases = self._block_cases(block, where, excluded)
+            except cover.TooManyError as error:
+                raise SuiteError(where, str(error)) from None
+            if not cases:
+                raise SuiteError(where, "every combination of this block is excluded, so it holds no case")
+            for case in cases:
+                if case.id in made:
+                    raise SuiteError(where, f"{case.id} is already a case of this set, by {made[case.id].where}")
+                made[case.id] = case
+        return tuple(sorted(made.values(), key=lambda case: (case.elements, case.id))), excluded
+
+    def _block_cases(self, block: Block, where: str, excluded: Counter[str]) -> list[Case]:
+        axes: dict[str, list[FlagValue]] = suite_check.block_axes(self.file, block)
+        sizes = [len(values) for values in axes.values()]
+        problems = [len(block.shapes), len(block.inputs)]
+        cover.require_few(math.prod(problems) * len(block.modes))
+
+        def flags(row: cover.Partial) -> dict[str, FlagValue]:
+            return {flag: axes[flag][i] for flag, i in zip(axes, row, strict=False) if i is not None}
+
+        if block.cover == "pairwise":
+            # zip stops at the flags: the two last entries of a row are the shape and the input.
+            rows = cover.pairwise([*sizes, *problems], lambda row: self.refusal(flags(row)) is not None)
+            reasons = [self.refusal(flags(cover.partial(pair, len(sizes)))) for pair in cover.pairs(sizes)]
+            excluded.update(reason for reason in reasons if reason is not None)
+        else:
+            rows = []
+            if block.cover == "product":
+                cover.require_few(math.prod(sizes) * math.prod(problems))
+            for variant in getattr(cover, block.cover)(sizes):
+                reason = self.refusal(flags(variant))
+                if reason is None:
+                    rows += [(*variant, *problem) for problem in cover.product(problems)]
+                else:
+                    excluded[reason] += len(block.shapes) * len(block.inputs) * len(block.modes)
+        return [
+            self._case(flags(row), block.shapes[row[-2]], block.inputs[row[-1]], mode, where)
+            for mode in block.modes
+            for row in rows
+        ]
+
+    def _case(self, flags: Mapping[str, FlagValue], shape: Shape, input_name: str, mode: str, where: str = "") -> Case:
+        case = Case(
+            recipe=self.recipe,
+            flags=Flags(flags),
+            problem=shapes.problem(self.file, shape, flags),
+            input=input_name,
+            mode=mode,
+            defaults=self.defaults,
+            where=where,
+            dense_defaults=self.dense_defaults,
+        )
+        if self.file.pipeline:
+            drawn = self._drawn(case, where)
+        elif self.launches(case):
+            drawn = operands.drawn(case)
+        else:
+            raise SuiteError(where or self.name, f"no launch of this recipe applies to {case.id}")
+        problem = shapes.tensor_problem(input_name, drawn)
+        if problem:
+            raise SuiteError(where or self.name, problem)
+        return case
+
+    def _drawn(self, case: Case, where: str) -> tuple[tuple[int, int], ...]:
+        """(rows, cols) of the tensors that the stages of a pipeline quantize, which must fit each other."""
+        try:
+            made = resolved(case, self.file.pipeline)
+            refuse_stages(case, made)
+        except ContractError as error:
+            raise SuiteError(where or self.name, str(error)) from None
+        return tuple((stage.case.rows, stage.case.cols) for stage in made if stage.draws)
+
+    def find(self, case_id: str) -> Case:
+        """The case an id stands for, whether or not a set holds it. Raises UsageError with the nearest choice."""
+        _, variant, shape, input_name, mode = _split(case_id)
+        flags = self._flags(case_id, variant)
+        for problem in (
+            shapes.case_problem(self.file, shape, flags),
+            suite_check.input_problem(input_name, files.ROOT),
+            None if mode in get_args(Mode) else f"there is no mode '{mode}'{nearest(mode, get_args(Mode))}",
+        ):
+            if problem:
+                raise UsageError(f"{case_id}: {problem}")
+        reason = self.refusal(flags)
+        if reason is not None:
+            raise UsageError(f"{case_id}: {self.recipe} excludes this combination: {reason}")
+        return self._case(flags, shape, input_name, mode)
+
+    def only(self, block: Block, where: str, seed_of: str) -> Case:
+        """The one case of a block that stands elsewhere, at `where`, with another's seed. Raises SuiteError."""
+        for problem in suite_check.block_problems(self.file, block, files.ROOT):
+            raise SuiteError(where, problem)
+        cases = self._block_cases(block, where, Counter())
+        if len(cases) != 1:
+            raise SuiteError(where, f"this block makes {len(cases)} cases of {self.recipe}; it must make one")
+        return replace(cases[0], seed_of=seed_of)
+
+    def flag(self, name: str, text: str) -> FlagValue:
+        """A flag's value from the way ids and command lines spell it; UsageError if there is none."""
+        problem = flag_values.flag_problem(self.file, name)
+        if problem:
+            raise UsageError(problem)
+        for value in self.file.axes[name]:
+            if spell(value) == text or (isinstance(value, int) and _integer(text) == value):
+                return value
+        raise UsageError(flag_values.value_problem(self.file, name, text) or f"{name} has no '{text}'")
+
+    def _flags(self, case_id: str, variant: str) -> dict[str, FlagValue]:
+        flags = dict(self.defaults)
+        for part in () if variant == "default" else variant.split(","):
+            name, equals, text = part.partition("=")
+            if not equals:
+                raise UsageError(f"{case_id}: '{part}' is not `flag=value`; flags at their defaults are `default`")
+            try:
+                flags[name] = self.flag(name, text)
+            except UsageError as error:
+                raise UsageError(f"{case_id}: {error}") from None
+        return flags
+
+
+def load_suite(path: Path) -> Suite:
+    """Read and check one file. Raises SuiteError for the first thing that is wrong with it."""
+    path = path.resolve()
+    file, document = read_suite(path)
+    suite_check.check(file, document, path.stem, files.ROOT)
+    return Suite(path, file, document)
+
+
+def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
+    """The given suites, or all of `suites/*.yaml`, in order of name."""
+    if paths is None:
+        return [suite_of(path.stem) for path in sorted(files.SUITES.glob("*.yaml"))]
+    return [load_suite(path) for path in paths]
+
+
+def suite_of(recipe: str, folder: Path | None = None) -> Suite:
+    """The suite of a recipe. Raises UsageError, with the nearest choice, if there is none in the folder."""
+    return _checked(*same_file(suite_path(recipe, folder)))
+
+
+@cache
+def _checked(path: Path, written: int) -> Suite:
+    return load_suite(path)
+
+
+def find_case(case_id: str) -> Case:
+    """The case an id stands for, also if no set holds it. Raises UsageError with the nearest choice."""
+    return suite_of(_split(case_id)[0]).find(case_id)
+
+
+def _split(case_id: str) -> tuple[str, str, str, str, str]:
+    head, _, mode = case_id.rpartition("/")
+    parts = head.split("/", 3)
+    if len(parts) != 4 or not case_id.isprintable():
+        raise UsageError(
+            f"{ascii(case_id)} is not a case id; one reads recipe/flags/ROWSxCOLS/input/mode, as in "
+            "per_tensor/rht=true,rounding=sr/256x192/normal/eager"
+        )
+    recipe, variant, shape, input_name = parts
+    return recipe, variant, shape, input_name, mode
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text, 0)
+    except ValueError:
+        return None
