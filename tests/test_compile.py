@@ -109,9 +109,26 @@ def test_a_wrong_kernel_shows_the_compiler_s_log_with_its_line(kernels):
         compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
 
 
-def test_what_cannot_be_hashed_is_refused(tmp_path):
-    (tmp_path / "a.cu").write_text("#include <cuda_fp4.h>\n")
-    with pytest.raises(CompileError, match=r"a\.cu:1: only `#include \"file\.cuh\"`"):
+@pytest.mark.parametrize("target", ["<cuda_fp4.h>", '"../b.cuh"', '"b/../../b.cuh"', '"/b.cuh"', '"./b.cuh"', "B"])
+def test_what_cannot_be_hashed_is_refused(tmp_path, target):
+    (tmp_path / "b.cuh").write_text("")
+    (tmp_path / "kernels").mkdir()
+    source = tmp_path / "kernels" / "a.cu"
+    source.write_text(f"#include {target}\n")
+    with pytest.raises(CompileError, match=r"a\.cu:1: only `#include \"path/below/kernels\.cuh\"` is allowed"):
+        include_closure(source)
+
+
+def test_includes_start_from_the_kernels_folder(tmp_path):
+    """Also those of a header in a folder below it."""
+    (tmp_path / "low").mkdir()
+    (tmp_path / "a.cu").write_text('#include "low/b.cuh"\n')
+    (tmp_path / "low" / "b.cuh").write_text('#include "low/c.cuh"  // a word\n')
+    (tmp_path / "low" / "c.cuh").write_text("")
+    assert list(include_closure(tmp_path / "a.cu")) == ["a.cu", "low/b.cuh", "low/c.cuh"]
+    assert list(include_closure(tmp_path / "low" / "b.cuh", tmp_path)) == ["low/b.cuh", "low/c.cuh"]
+    (tmp_path / "low" / "c.cuh").write_text('#include "b.cuh"\n')
+    with pytest.raises(CompileError, match=r"low/c\.cuh:1: no file 'b\.cuh' in the kernels' folder"):
         include_closure(tmp_path / "a.cu")
 
 
