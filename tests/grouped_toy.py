@@ -66,7 +66,7 @@ sets:
 """
 
 KERNEL = """\
-#include "tile.cuh"
+#include "scheduler/launch.cuh"
 
 constexpr int kToyThreads = 64;
 

@@ -50,7 +50,7 @@ def test_a_change_in_a_header_is_another_kernel(kernels):
     signature = read_signatures("swizzle", kernels)["swizzle"]
     before = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
     assert compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a") == before
-    header = kernels / "layout.cuh"
+    header = kernels / "memory/scale_layout.cuh"
     header.write_text(header.read_text().replace("(r % 32) * 16", "(r % 32) * 32"))
     after = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
     assert after.cubin_path != before.cubin_path
@@ -65,14 +65,14 @@ def _code(kernels, arch="sm_90a"):
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_a_line_that_moved_and_a_header_with_another_name_are_the_same_machine_code(kernels, arch):
     before, cubin = _code(kernels, arch)
-    source, header = kernels / "swizzle.cu", kernels / "layout.cuh"
+    source, header = kernels / "swizzle.cu", kernels / "memory/scale_layout.cuh"
     source.write_text("\n// Another line.\n" + source.read_text())
     header.write_text("\n\n" + header.read_text())
     assert _code(kernels, arch)[1] != cubin
     assert _code(kernels, arch)[0] == before
     header.rename(kernels / "moved.cuh")
-    for file in kernels.glob("*.cu*"):
-        file.write_text(file.read_text().replace('#include "layout.cuh"', '#include "moved.cuh"'))
+    for file in kernels.rglob("*.cu*"):
+        file.write_text(file.read_text().replace('#include "memory/scale_layout.cuh"', '#include "moved.cuh"'))
     assert _code(kernels, arch)[0] == before
 
 

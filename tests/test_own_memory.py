@@ -34,7 +34,7 @@ sets: {smoke: &one [{shapes: [[48, 80]], inputs: [normal]}], full: *one, bench: 
 """
 
 KERNEL = """\
-#include "tile.cuh"
+#include "scheduler/launch.cuh"
 
 __global__ void memo_write(u32* notes, int cols) {
   if (threadIdx.x < cols + 16) notes[threadIdx.x] = threadIdx.x;
@@ -86,7 +86,8 @@ class Memo:
     def __init__(self, folder: Path):
         self.folder = folder
         (folder / "memo.yaml").write_text(SUITE)
-        for name, text in include_closure(KERNELS / "tile.cuh").items():
+        for name, text in include_closure(KERNELS / "scheduler/launch.cuh", KERNELS).items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
         self.write(KERNEL)
 

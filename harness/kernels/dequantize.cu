@@ -8,9 +8,9 @@
 // 0x7FFFFFFF in fp32.
 //
 // Run it: make verify R=dequantize          Time it: make bench R=dequantize
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
+#include "memory/scale_layout.cuh"
+#include "numerics/nvfp4.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

@@ -17,11 +17,11 @@
 // rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; it chooses for itself.
 //
 // Run it: make verify R=four_over_six          Time it: make bench R=four_over_six
-#include "candidates.cuh"
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
-#include "turn.cuh"
+#include "memory/scale_layout.cuh"
+#include "memory/transpose_tile.cuh"
+#include "numerics/map4_map6.cuh"
+#include "numerics/nvfp4.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

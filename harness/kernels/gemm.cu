@@ -12,10 +12,10 @@
 // before and after it.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
-#include "finish.cuh"
-#include "gemm_skinny.cuh"
-#include "gemm_skinny_warpgroup.cuh"
-#include "gemm_tile.cuh"
+#include "gemm/finish.cuh"
+#include "gemm/mainloop.cuh"
+#include "gemm/mainloop_skinny.cuh"
+#include "gemm/mainloop_skinny_wgmma.cuh"
 
 // =====================================================================================================================
 // Config

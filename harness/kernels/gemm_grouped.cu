@@ -12,9 +12,9 @@
 //      there are, and a block beyond the last has nothing to do.
 //
 // Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped
-#include "finish.cuh"
-#include "gemm_tile.cuh"
-#include "grouped.cuh"
+#include "gemm/finish.cuh"
+#include "gemm/mainloop.cuh"
+#include "scheduler/group_scheduler.cuh"
 
 // =====================================================================================================================
 // Config

@@ -9,10 +9,10 @@
 // stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in fp32.
 //
 // Run it: make verify R=gemm_ordered          Time it: make bench R=gemm_ordered
-#include "epilogues.cuh"
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
+#include "gemm/epilogue.cuh"
+#include "memory/scale_layout.cuh"
+#include "numerics/nvfp4.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

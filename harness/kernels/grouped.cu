@@ -11,17 +11,17 @@
 // stand anywhere. At most 64 tensors.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
-#include "chunk.cuh"
-#include "group_max.cuh"
-#include "grouped.cuh"
-#include "per_tensor.cuh"
-#include "per_token.cuh"
-#include "per_token_amax.cuh"
-#include "per_token_resident.cuh"
-#include "rht.cuh"
-#include "shares.cuh"
-#include "source.cuh"
-#include "tile.cuh"
+#include "encode/per_tensor.cuh"
+#include "encode/per_token.cuh"
+#include "encode/per_token_resident.cuh"
+#include "memory/dact_prologue.cuh"
+#include "numerics/rht.cuh"
+#include "reduce/dbias.cuh"
+#include "reduce/group_amax.cuh"
+#include "reduce/row_col_amax.cuh"
+#include "scheduler/group_scheduler.cuh"
+#include "scheduler/group_work_split.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

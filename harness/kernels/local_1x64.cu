@@ -11,10 +11,10 @@
 // rowwise: windows along cols. columnwise: the same of the transpose, stored transposed.
 //
 // Run it: make verify R=local_1x64          Time it: make bench R=local_1x64
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
-#include "turn.cuh"
+#include "memory/scale_layout.cuh"
+#include "memory/transpose_tile.cuh"
+#include "numerics/nvfp4.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

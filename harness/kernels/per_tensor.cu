@@ -12,9 +12,9 @@
 // rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; only it is rotated by rht.
 //
 // Run it: make verify R=per_tensor          Time it: make bench R=per_tensor
-#include "per_tensor.cuh"
-#include "square.cuh"
-#include "tile.cuh"
+#include "encode/block_16x16.cuh"
+#include "encode/per_tensor.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

@@ -14,9 +14,9 @@
 // rows and cols are multiples of 128.
 //
 // Run it: make verify R=per_token          Time it: make bench R=per_token
-#include "per_token.cuh"
-#include "per_token_amax.cuh"
-#include "per_token_resident.cuh"
+#include "encode/per_token.cuh"
+#include "encode/per_token_resident.cuh"
+#include "reduce/row_col_amax.cuh"
 
 // =====================================================================================================================
 // Config

@@ -12,10 +12,10 @@
 // rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed.
 //
 // Run it: make verify R=row_scaled          Time it: make bench R=row_scaled
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
-#include "turn.cuh"
+#include "memory/scale_layout.cuh"
+#include "memory/transpose_tile.cuh"
+#include "numerics/nvfp4.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

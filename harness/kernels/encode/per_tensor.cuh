@@ -1,0 +1,137 @@
+// per_tensor for a matrix at a pointer: its amax with rht, the encoding of a block, and of a tile in both directions.
+#pragma once
+
+#include "memory/dact_prologue.cuh"
+#include "memory/scale_layout.cuh"
+#include "memory/transpose_tile.cuh"
+#include "numerics/nvfp4.cuh"
+#include "numerics/rht.cuh"
+
+// Step 1 with rht: the largest magnitudes that a thread knows of, two to a word. A unit is 16 rows of 4 columns.
+struct RotatedAmax {
+  static constexpr int kCols = 4;
+  u32 input = 0, rotated = 0;
+
+  __device__ static u32 units(int rows, int cols) { return u32(rows) / kBlock * (u32(cols) / kCols); }
+
+  // unit: its number in the (rows, cols) matrix
+  template <int sign_mask>
+  __device__ void add(const bf16* __restrict__ matrix, int cols, u32 unit) {
+    const u32 across = u32(cols) / kCols;
+    const bf16* corner = matrix + i64(unit / across) * kBlock * cols + unit % across * kCols;
+    uint2 row[kBlock];
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) row[i] = __ldg(reinterpret_cast<const uint2*>(corner + i64(i) * cols));
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) {
+      const u32 word[2] = {row[i].x, row[i].y};
+      input = max2(input, absmax<bf16>(word), bf16{});
+    }
+#pragma unroll
+    for (int column = 0; column < kCols; ++column) {
+      float x[kBlock];
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) {
+        const u32 pair = column < 2 ? row[i].x : row[i].y;
+        x[i] = column % 2 ? high_to_float(pair, bf16{}) : low_to_float(pair, bf16{});
+      }
+      rotated = max2(rotated, absmax<bf16>(rht16_bf16<sign_mask>(x).word), bf16{});
+    }
+  }
+};
+
+// Steps 4 to 6 for sixteen values whose scale covers `amax`.
+template <Rounding rounding, bool fast_math>
+__device__ __forceinline__ EncodedBlock
+encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
+  constexpr Multiplier multiplier = fast_math ? Multiplier::fast : Multiplier::reciprocal;
+  if constexpr (rounding == Rounding::rne) return encode_block<multiplier>(x, amax, global);
+  return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
+}
+
+// The tile of kTurnLaunch at `origin`, or what is inside the matrix of it, and the padding of its scales. Called by all
+// its threads; shared memory may be used again after the next barrier.
+// rowwise_scale(), columnwise_scale(): the GlobalScale of either direction
+template <
+    Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
+    typename Dtype, Activation activation, typename RowwiseScale, typename ColumnwiseScale>
+__device__ __forceinline__ void encode_tile(
+    EncodeTile<Dtype>& shared, const Source<Dtype, activation>& source, RowwiseScale rowwise_scale,
+    ColumnwiseScale columnwise_scale, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
+    u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
+    const TileOrigin& origin, u64 seed, u32 offset) {
+  static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
+  using Turn = ::Turn<Dtype>;
+  const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
+
+  for (int turn = 0; turn < Turn::kTurns; ++turn) {
+    const int first_col = origin.col + turn * Turn::kCols;
+    // Rowwise: from registers, on the way into shared memory.
+    {
+      const typename Turn::Role role;
+      const int block_col = u32(first_col) / kBlock + role.block;
+      Packed16<Dtype> x[Turn::kLines];
+#pragma unroll
+      for (int i = 0; i < Turn::kLines; ++i) {
+        x[i] = source.block(rowwise_extents, origin.row + role.row(i), block_col);
+      }
+      float amax[Turn::kLines];
+#pragma unroll
+      for (int i = 0; i < Turn::kLines; ++i) {
+        amax[i] = block_amax(x[i]);
+        shared.tile.store(role, i, x[i]);
+      }
+      if constexpr (block == Block::block_16x16) {
+        widen_to_square<Turn::kBlocks>(amax);
+        if (role.first == 0) shared.square_amax[role.band][role.block] = amax[0];
+      }
+      if constexpr (outputs == Outputs::both) {
+        const GlobalScale global = rowwise_scale();
+        const TileBlocks<scale_layout> target(
+            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
+#pragma unroll
+        for (int i = 0; i < Turn::kLines; ++i) {
+          const int row = origin.row + role.row(i);
+          const i64 index = block_index(rowwise_extents, row, block_col);
+          float values[kBlock];
+          unpack(x[i], values);
+          const EncodedBlock encoded = encode<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
+          target.store(i * role.kStep, encoded);
+        }
+      }
+    }
+    __syncthreads();
+    // Columnwise: the same of the transpose.
+    {
+      const ColumnRole role;
+      const int block_row = u32(origin.row) / kBlock + role.band;
+      const GlobalScale global = columnwise_scale();
+      const TileBlocks<scale_layout> target(
+          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
+#pragma unroll
+      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+        const ColumnPair<Dtype> pair = shared.tile.column_pair(role, pair_index);
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+          const int col_in_tile = role.pair_col(pair_index) + column, col = first_col + col_in_tile;
+          float values[kBlock];
+          pair.unpack(column, values);
+          float amax;
+          if constexpr (rht) {
+            const Packed16<bf16> y = rht16_bf16_for_codes<sign_mask>(values);
+            amax = block_amax(y);
+            unpack(y, values);
+          } else if constexpr (block == Block::block_16x16) {
+            amax = shared.square_amax[role.band][col_in_tile / kBlock];
+          } else {
+            amax = pair.amax(column);
+          }
+          const i64 index = block_index(columnwise_extents, col, block_row);
+          const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
+          target.store(pair_index * role.kStep + column, encoded);
+        }
+      }
+    }
+    if (Turn::kTurns > 1) __syncthreads();
+  }
+}
