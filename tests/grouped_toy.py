@@ -66,6 +66,7 @@ sets:
 """
 
 KERNEL = """\
+#include "numerics/types.cuh"
 #include "scheduler/launch.cuh"
 
 constexpr int kToyThreads = 64;

@@ -56,10 +56,10 @@ def test_every_entry_changes_a_line_that_is_there_once():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"right": "no such line"}, "harness/kernels/scheduler/launch.cuh has the line that is to be wrong 0 times"),
+        ({"right": "no such line"}, "harness/kernels/memory/block_io.cuh has the line that is to be wrong 0 times"),
         (
-            {"right": "__threadfence();"},
-            "harness/kernels/scheduler/launch.cuh has the line that is to be wrong 2 times",
+            {"right": "BlockPlace place("},
+            "harness/kernels/memory/block_io.cuh has the line that is to be wrong 2 times",
         ),
         ({"file": "kernels/none.cuh"}, "there is no file harness/kernels/none.cuh"),
     ],
@@ -82,8 +82,7 @@ def test_an_entry_whose_line_is_not_there_once(change, sentence):
         ),
         (
             "mutants:\n"
-            + 2
-            * "- {name: a, story: b, file: kernels/scheduler/launch.cuh, right: c, wrong: d, cases: [e], cause: f}\n",
+            + 2 * "- {name: a, story: b, file: kernels/gemm/mma.cuh, right: c, wrong: d, cases: [e], cause: f}\n",
             "two mutants are called 'a'",
         ),
     ],

@@ -9,7 +9,6 @@ import pytest
 
 import harness.suite
 from harness.case import Case
-from harness.compile import include_closure
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import AccessError
 from harness.launch import plan
@@ -34,6 +33,7 @@ sets: {smoke: &one [{shapes: [[48, 80]], inputs: [normal]}], full: *one, bench: 
 """
 
 KERNEL = """\
+#include "numerics/types.cuh"
 #include "scheduler/launch.cuh"
 
 __global__ void memo_write(u32* notes, int cols) {
@@ -86,9 +86,9 @@ class Memo:
     def __init__(self, folder: Path):
         self.folder = folder
         (folder / "memo.yaml").write_text(SUITE)
-        for name, text in include_closure(KERNELS / "scheduler/launch.cuh", KERNELS).items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text(text)
+        for name in ("numerics/types.cuh", "scheduler/launch.cuh"):
+            (folder / name).parent.mkdir()
+            (folder / name).write_text((KERNELS / name).read_text())
         self.write(KERNEL)
 
     def write(self, kernel: str) -> None:

@@ -6,8 +6,8 @@
 //   e4m3_data = e4m3(x): the sign of zero is kept, NaN is 0x7F, above 448 is 448
 //
 // Run it: make verify R=casts          All 2^32 floats, on a GPU: make exhaustive
-#include "memory/scale_layout.cuh"
-#include "numerics/nvfp4.cuh"
+#include "memory/block_io.cuh"
+#include "numerics/e4m3.cuh"
 #include "scheduler/launch.cuh"
 
 // =====================================================================================================================

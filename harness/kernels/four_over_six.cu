@@ -17,17 +17,16 @@
 // rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; it chooses for itself.
 //
 // Run it: make verify R=four_over_six          Time it: make bench R=four_over_six
-#include "memory/scale_layout.cuh"
-#include "memory/transpose_tile.cuh"
+#include "memory/block_io.cuh"
 #include "numerics/map4_map6.cuh"
-#include "numerics/nvfp4.cuh"
-#include "scheduler/launch.cuh"
+#include "reduce/amax_16x16.cuh"
+#include "reduce/tensor_amax.cuh"
 
 // =====================================================================================================================
 // Config
 // =====================================================================================================================
 
-constexpr int kThreads = kTurnLaunch.threads;
+constexpr int kThreads = TransposeTile::kThreads;
 constexpr int kWarps = kThreads / 32;
 
 // What registers allow without spilling.
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
   using Turn = ::Turn<Dtype>;
   __shared__ SharedTile<Dtype> tile;
   __shared__ float tile_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
-  const TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
   for (int turn = 0; turn < Turn::kTurns; ++turn) {
@@ -264,4 +263,4 @@ __constant__ Launch four_over_six_amax_launch = TensorAmax::kLaunch;
 __constant__ Launch four_over_six_amax_rows_launch = {kWarps, kWholeRow, kThreads, 0, Schedule::tiles};
 __constant__ Launch four_over_six_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch four_over_six_encode_tile_launch = kTurnLaunch;
+__constant__ Launch four_over_six_encode_tile_launch = kLaunchTiles<TransposeTile>;

@@ -12,10 +12,12 @@
 // before and after it.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
-#include "gemm/finish.cuh"
+#include "gemm/epilogue.cuh"
 #include "gemm/mainloop.cuh"
 #include "gemm/mainloop_skinny.cuh"
 #include "gemm/mainloop_skinny_wgmma.cuh"
+#include "memory/block_io.cuh"
+#include "numerics/nvfp4.cuh"
 
 // =====================================================================================================================
 // Config

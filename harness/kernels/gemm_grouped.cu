@@ -12,8 +12,9 @@
 //      there are, and a block beyond the last has nothing to do.
 //
 // Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped
-#include "gemm/finish.cuh"
+#include "gemm/epilogue.cuh"
 #include "gemm/mainloop.cuh"
+#include "numerics/nvfp4.cuh"
 #include "scheduler/group_scheduler.cuh"
 
 // =====================================================================================================================

@@ -10,9 +10,7 @@
 //
 // Run it: make verify R=gemm_ordered          Time it: make bench R=gemm_ordered
 #include "gemm/epilogue.cuh"
-#include "memory/scale_layout.cuh"
 #include "numerics/nvfp4.cuh"
-#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

@@ -12,16 +12,12 @@
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
 #include "encode/per_tensor.cuh"
-#include "encode/per_token.cuh"
 #include "encode/per_token_resident.cuh"
-#include "memory/dact_prologue.cuh"
-#include "numerics/rht.cuh"
 #include "reduce/dbias.cuh"
 #include "reduce/group_amax.cuh"
-#include "reduce/row_col_amax.cuh"
-#include "scheduler/group_scheduler.cuh"
-#include "scheduler/group_work_split.cuh"
-#include "scheduler/launch.cuh"
+#include "reduce/group_row_col_amax.cuh"
+#include "reduce/rht_amax.cuh"
+#include "reduce/tensor_amax.cuh"
 
 // =====================================================================================================================
 // Config
@@ -36,7 +32,7 @@ constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
 constexpr int kRowwiseTileCols = 32 * kBlock;
 using RowwiseTiles = Tiles<kRowwiseTileRows, kRowwiseTileCols>;
-using TurnTiles = Tiles<kTurnLaunch.tile_rows, kTurnLaunch.tile_cols>;
+using TurnTiles = Tiles<TransposeTile::kRows, TransposeTile::kCols>;
 using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
 
 // What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are
@@ -184,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
   maxima.clear();
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, ChunkTiles::count);
   for_each_item(group, [&](int index, const Member& tensor, u32 item) {
-    const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+    const DactPrologue<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
     float amax[kValues] = {};
     const float2 sum = walk_chunk(source, tensor.rows, tensor.cols, origin, [&](int, const ColumnPair<Dtype>& pair) {
@@ -249,7 +245,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
   for_each_item<Places::scales>(
       first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count,
       [&](int index, const Member& tensor, u32 item) {
-        const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+        const DactPrologue<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
         const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
         const ScaleExtents extents(tensor.rows, u32(tensor.cols) / kBlock);
         const int first_row = origin.row + int(threadIdx.x) / 32;
@@ -274,7 +270,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
         const Dtype* __restrict__ act_input,        // (elements,), or null
@@ -293,7 +289,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTensorBlocks<Dtype, roun
   for_each_item<Places::scales>(
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
-        const Source<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+        const DactPrologue<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
         encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
             shared, source, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
             [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); }, rowwise_data + tensor.element / 2,
@@ -362,7 +358,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
   });
   for_each_item(group, [&](int, const Member& tensor, u32 item) {
     const i64 elements = __ldg(tensor_offsets + num_tensors);
-    const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+    const DactPrologue<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
     const int strips = ChunkTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
     const int strip = origin.col / Chunk::kCols, chunk = origin.row / kChunkRows;
@@ -377,7 +373,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
     const bf16* __restrict__ input,             // (elements,)
     const bf16* __restrict__ act_input,         // (elements,), or null
     const i64* __restrict__ first_dims,         // (num_tensors,)
@@ -394,7 +390,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTokenBlocks<rounding, ac
   for_each_item<Places::lines>(
       first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
       [&](int index, const Member& tensor, u32 item) {
-        const Source<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+        const DactPrologue<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
         per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
             tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
             rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
@@ -426,8 +422,8 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
   if (found.index < num_tensors) {
     const Member& tensor = found.tensor;
     // A tensor has no more rows or columns of tiles than tiles.
-    const i64 tile = tensor.element / (kTurnLaunch.tile_rows * kTurnLaunch.tile_cols);
-    const Source<bf16, Activation::none> source = {input + tensor.element, nullptr};
+    const i64 tile = tensor.element / (TransposeTile::kRows * TransposeTile::kCols);
+    const InputPrologue<bf16> source = {input + tensor.element};
     per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
         shared, source, rowwise_bands + tile, columnwise_bands + tile,
         [&] {
@@ -457,13 +453,13 @@ __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch grouped_encode_tile_launch = kTurnLaunch;
+__constant__ Launch grouped_encode_tile_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch grouped_per_token_amax_launch = {
     AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_rht_launch = {
     AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
-__constant__ Launch grouped_per_token_encode_launch = kTurnLaunch;
+__constant__ Launch grouped_per_token_encode_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch grouped_per_token_resident_launch = {
-    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kResidentBlocks, Schedule::resident};
+    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};

@@ -11,9 +11,9 @@
 // rowwise: windows along cols. columnwise: the same of the transpose, stored transposed.
 //
 // Run it: make verify R=local_1x64          Time it: make bench R=local_1x64
-#include "memory/scale_layout.cuh"
+#include "encode/scale_pair.cuh"
+#include "memory/block_io.cuh"
 #include "memory/transpose_tile.cuh"
-#include "numerics/nvfp4.cuh"
 #include "scheduler/launch.cuh"
 
 // =====================================================================================================================
@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_window_amax(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
 template <typename Dtype, Outputs outputs, Multiplier multiplier, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1x64_quantize(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTurnBlocksPerSm) local_1x64_quantize(
     const Dtype* __restrict__ input,        // (rows, cols)
     float* __restrict__ rowwise_amax,       // (rows, cols/64), or null
     u8* __restrict__ rowwise_data,          // (rows, cols/2) e2m1 pairs, or null
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
   static_assert(multiplier != Multiplier::fast, "windows have no fast_math");
   using Turn = ::Turn<Dtype>;
   __shared__ SharedTile<Dtype> tile;
-  const TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
   for (int turn = 0; turn < Turn::kTurns; ++turn) {
@@ -133,4 +133,4 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTurnBlocksPerSm) local_1
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch local_1x64_quantize_launch = kTurnLaunch;
+__constant__ Launch local_1x64_quantize_launch = kLaunchTiles<TransposeTile>;

@@ -14,7 +14,8 @@
 // Run it: make verify R=per_tensor          Time it: make bench R=per_tensor
 #include "encode/block_16x16.cuh"
 #include "encode/per_tensor.cuh"
-#include "scheduler/launch.cuh"
+#include "reduce/rht_amax.cuh"
+#include "reduce/tensor_amax.cuh"
 
 // =====================================================================================================================
 // Config
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<outputs, rht, rounding, scale_layout>)
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocksPerSm<outputs, rht, rounding, scale_layout>)
     per_tensor_encode_tile(
         const Dtype* __restrict__ input,            // (rows, cols)
         const float* __restrict__ rowwise_amax,     // (1,), or null
@@ -139,11 +140,11 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kTileBlocksPerSm<outputs,
         int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ EncodeTile<Dtype> shared;
-  const Source<Dtype, Activation::none> source = {input, nullptr};
+  const InputPrologue<Dtype> source = {input};
   encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
       shared, source, [&] { return global_scale(*rowwise_amax, kE4m3Max); },
       [&] { return global_scale(*columnwise_amax, kE4m3Max); }, rowwise_data, rowwise_scale_inv, columnwise_data,
-      columnwise_scale_inv, rows, cols, tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols), seed, offset);
+      columnwise_scale_inv, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
 }
 
 // The same of 16x16 blocks to nearest-even. Both amaxes are of all elements, so one is read.
@@ -172,5 +173,5 @@ __constant__ Launch per_tensor_amax_rht_launch = {
     kBlock, kThreads * RotatedAmax::kCols, kThreads, 4, Schedule::persistent};
 __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch per_tensor_encode_tile_launch = kTurnLaunch;
+__constant__ Launch per_tensor_encode_tile_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch per_tensor_encode_square_launch = kSquareLaunch;

@@ -14,9 +14,9 @@
 // rows and cols are multiples of 128.
 //
 // Run it: make verify R=per_token          Time it: make bench R=per_token
-#include "encode/per_token.cuh"
 #include "encode/per_token_resident.cuh"
 #include "reduce/row_col_amax.cuh"
+#include "reduce/tensor_amax.cuh"
 
 // =====================================================================================================================
 // Config
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<rounding>) per_token_encode(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<rounding>) per_token_encode(
     const bf16* __restrict__ input,             // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (rows,), or null
     const float* __restrict__ columnwise_amax,  // (cols,), or null
@@ -113,11 +113,11 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<roundi
     u8* __restrict__ columnwise_scale_inv,      // (cols, rows/16) e4m3, or null
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeTile<bf16> shared;
-  TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   if (origin.row >= rows) return;
   // From the bottom up: what the amax read last is still in the L2.
-  origin.row = rows - kTurnLaunch.tile_rows - origin.row;
-  const Source<bf16, Activation::none> source = {input, nullptr};
+  origin.row = rows - TransposeTile::kRows - origin.row;
+  const InputPrologue<bf16> source = {input};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
       shared, source, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
       columnwise_scale_inv, rows, cols, origin, seed, offset);
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<roundi
 
 // Reads the input once, where a device holds all tiles at once.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
+__global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
     per_token_resident(
         const bf16* __restrict__ input,         // (rows, cols)
         float* __restrict__ rowwise_amax,       // (rows,), or null
@@ -142,14 +142,14 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kMostResidentBlocksPerSm<
         Band* __restrict__ columnwise_bands,    // (cols/128,) zero before and after
         int rows, int cols, u64 seed, u32 offset) {
   __shared__ ResidentTile shared;
-  const Source<bf16, Activation::none> source = {input, nullptr};
+  const InputPrologue<bf16> source = {input};
   per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask>(
       shared, source, rowwise_bands, columnwise_bands,
       [&] {
         return PerTokenOutputs{rowwise_amax,      columnwise_amax, rowwise_data,
                                rowwise_scale_inv, columnwise_data, columnwise_scale_inv};
       },
-      rows, cols, tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols), seed, offset);
+      rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
 }
 
 // =====================================================================================================================
@@ -163,6 +163,6 @@ __constant__ Launch per_token_amax_rht_launch = {
     AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm,
     Schedule::persistent};
 __constant__ Launch per_token_amax_2d_launch = TensorAmax::kLaunch;
-__constant__ Launch per_token_encode_launch = kTurnLaunch;
+__constant__ Launch per_token_encode_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch per_token_resident_launch = {
-    kTurnLaunch.tile_rows, kTurnLaunch.tile_cols, kTurnLaunch.threads, kResidentBlocksPerSm, Schedule::resident};
+    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocksPerSm, Schedule::resident};

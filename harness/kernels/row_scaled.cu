@@ -12,9 +12,9 @@
 // rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed.
 //
 // Run it: make verify R=row_scaled          Time it: make bench R=row_scaled
-#include "memory/scale_layout.cuh"
+#include "encode/scale_pair.cuh"
+#include "memory/block_io.cuh"
 #include "memory/transpose_tile.cuh"
-#include "numerics/nvfp4.cuh"
 #include "scheduler/launch.cuh"
 
 // =====================================================================================================================
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) row_scaled_amax(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>) row_scaled_encode_tile(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dtype>) row_scaled_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ rowwise_amax,     // (rows,), or null
     const float* __restrict__ columnwise_amax,  // (cols,)
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use row_scaled_quantize");
   using Turn = ::Turn<Dtype>;
   __shared__ SharedTile<Dtype> tile;
-  const TileOrigin origin = tile_origin(kTurnLaunch.tile_rows, kTurnLaunch.tile_cols);
+  const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
   for (int turn = 0; turn < Turn::kTurns; ++turn) {
@@ -279,4 +279,4 @@ __global__ void __launch_bounds__(kTurnLaunch.threads, kEncodeBlocksPerSm<Dtype>
 __constant__ Launch row_scaled_quantize_launch = {kRowsPerTile, kWholeRow, kThreads, 0, Schedule::tiles};
 __constant__ Launch row_scaled_clear_amax_launch = {kThreads, kThreads, kThreads, 1, Schedule::persistent};
 __constant__ Launch row_scaled_amax_launch = {kAmaxTileRows, kAmaxTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch row_scaled_encode_tile_launch = kTurnLaunch;
+__constant__ Launch row_scaled_encode_tile_launch = kLaunchTiles<TransposeTile>;

@@ -5,7 +5,6 @@
 //
 // Run it: make verify R=swizzle          Time it: make bench R=swizzle
 #include "memory/scale_layout.cuh"
-#include "numerics/nvfp4.cuh"
 #include "scheduler/launch.cuh"
 
 // =====================================================================================================================

@@ -3,14 +3,14 @@
 // shared memory, which holds a patch.
 #pragma once
 
-#include "memory/scale_layout.cuh"
-#include "memory/transpose_tile.cuh"
+#include "memory/block_io.cuh"
 #include "numerics/nvfp4.cuh"
+#include "reduce/amax_16x16.cuh"
 #include "scheduler/cta_tile.cuh"
 
 // Where a multiprocessor is given at least 14 patches, which is three and a half times as many as it holds, the last of
 // them leave few multiprocessors idle for long.
-constexpr Launch kSquareLaunch = {256, 256, kTurnLaunch.threads, 14, Schedule::patches};
+constexpr Launch kSquareLaunch = {256, 256, TransposeTile::kThreads, 14, Schedule::patches};
 
 // Codes and scales of a patch
 struct SquarePatch {

@@ -1,44 +1,11 @@
 // per_tensor for a matrix at a pointer: its amax with rht, the encoding of a block, and of a tile in both directions.
 #pragma once
 
-#include "memory/dact_prologue.cuh"
-#include "memory/scale_layout.cuh"
-#include "memory/transpose_tile.cuh"
+#include "memory/block_io.cuh"
 #include "numerics/nvfp4.cuh"
 #include "numerics/rht.cuh"
-
-// Step 1 with rht: the largest magnitudes that a thread knows of, two to a word. A unit is 16 rows of 4 columns.
-struct RotatedAmax {
-  static constexpr int kCols = 4;
-  u32 input = 0, rotated = 0;
-
-  __device__ static u32 units(int rows, int cols) { return u32(rows) / kBlock * (u32(cols) / kCols); }
-
-  // unit: its number in the (rows, cols) matrix
-  template <int sign_mask>
-  __device__ void add(const bf16* __restrict__ matrix, int cols, u32 unit) {
-    const u32 across = u32(cols) / kCols;
-    const bf16* corner = matrix + i64(unit / across) * kBlock * cols + unit % across * kCols;
-    uint2 row[kBlock];
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) row[i] = __ldg(reinterpret_cast<const uint2*>(corner + i64(i) * cols));
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) {
-      const u32 word[2] = {row[i].x, row[i].y};
-      input = max2(input, absmax<bf16>(word), bf16{});
-    }
-#pragma unroll
-    for (int column = 0; column < kCols; ++column) {
-      float x[kBlock];
-#pragma unroll
-      for (int i = 0; i < kBlock; ++i) {
-        const u32 pair = column < 2 ? row[i].x : row[i].y;
-        x[i] = column % 2 ? high_to_float(pair, bf16{}) : low_to_float(pair, bf16{});
-      }
-      rotated = max2(rotated, absmax<bf16>(rht16_bf16<sign_mask>(x).word), bf16{});
-    }
-  }
-};
+#include "reduce/amax_16x16.cuh"
+#include "scheduler/launch.cuh"
 
 // Steps 4 to 6 for sixteen values whose scale covers `amax`.
 template <Rounding rounding, bool fast_math>
@@ -49,17 +16,16 @@ encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 
   return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
 }
 
-// The tile of kTurnLaunch at `origin`, or what is inside the matrix of it, and the padding of its scales. Called by all
+// The TransposeTile at `origin`, or what is inside the matrix of it, and the padding of its scales. Called by all
 // its threads; shared memory may be used again after the next barrier.
 // rowwise_scale(), columnwise_scale(): the GlobalScale of either direction
 template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
-    typename Dtype, Activation activation, typename RowwiseScale, typename ColumnwiseScale>
+    typename Dtype, typename Prologue, typename RowwiseScale, typename ColumnwiseScale>
 __device__ __forceinline__ void encode_tile(
-    EncodeTile<Dtype>& shared, const Source<Dtype, activation>& source, RowwiseScale rowwise_scale,
-    ColumnwiseScale columnwise_scale, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
-    u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
-    const TileOrigin& origin, u64 seed, u32 offset) {
+    EncodeTile<Dtype>& shared, const Prologue& source, RowwiseScale rowwise_scale, ColumnwiseScale columnwise_scale,
+    u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data,
+    u8* __restrict__ columnwise_scale_inv, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
   using Turn = ::Turn<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);

@@ -2,11 +2,10 @@
 // of 128, so no line has padding and no tile an edge.
 #pragma once
 
-#include "memory/dact_prologue.cuh"
-#include "memory/scale_layout.cuh"
-#include "memory/transpose_tile.cuh"
-#include "numerics/nvfp4.cuh"
+#include "encode/scale_pair.cuh"
+#include "memory/block_io.cuh"
 #include "numerics/rht.cuh"
+#include "reduce/amax_16x16.cuh"
 #include "scheduler/launch.cuh"
 
 template <bool weight_2d>
@@ -43,9 +42,9 @@ struct TileRows {
   float amax[Turn::kLines];
 
   // Reads them, and with `shares` leaves them in shared memory as well.
-  template <bool shares, bool weight_2d, Activation activation>
+  template <bool shares, bool weight_2d, typename Prologue>
   __device__ static TileRows load(
-      EncodeTile<bf16>& shared, const Source<bf16, activation>& source, int cols, const TileOrigin& origin) {
+      EncodeTile<bf16>& shared, const Prologue& source, int cols, const TileOrigin& origin) {
     TileRows rows;
     const typename Turn::Role& role = rows.role;
 #pragma unroll
@@ -72,7 +71,7 @@ __device__ __forceinline__ void per_token_encode_rows(
     u8* __restrict__ rowwise_scale_inv, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
-  const ScaleExtents extents(origin.row + kTurnLaunch.tile_rows, blocks);  // as far down as this tile
+  const ScaleExtents extents(origin.row + TransposeTile::kRows, blocks);  // as far down as this tile
   const TileBlocks<scale_layout, false> target(
       rowwise_data, rowwise_scale_inv, extents, origin.row + role.row(0), block_col);
 #pragma unroll
@@ -126,7 +125,7 @@ __device__ __forceinline__ void per_token_encode_columns(
     u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
-  const ScaleExtents extents(origin.col + kTurnLaunch.tile_cols, blocks);  // as far down as this tile
+  const ScaleExtents extents(origin.col + TransposeTile::kCols, blocks);  // as far down as this tile
   const TileBlocks<ScaleLayout::compact, false> target(
       columnwise_data, columnwise_scale_inv, extents, origin.col + role.col, block_row);
 #pragma unroll(rht ? 1 : Turn<bf16>::kPairs)
@@ -148,13 +147,13 @@ __device__ __forceinline__ void per_token_encode_columns(
   }
 }
 
-// The tile of kTurnLaunch at `origin`, given the amaxes. Called by all its threads; shared memory may be used again
+// The TransposeTile at `origin`, given the amaxes. Called by all its threads; shared memory may be used again
 // after the next barrier.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
-    Activation activation>
+    typename Prologue>
 __device__ __forceinline__ void per_token_encode_tile(
-    EncodeTile<bf16>& shared, const Source<bf16, activation>& source, const float* __restrict__ rowwise_amax,
+    EncodeTile<bf16>& shared, const Prologue& source, const float* __restrict__ rowwise_amax,
     const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {

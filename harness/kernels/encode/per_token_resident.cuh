@@ -26,15 +26,14 @@ struct PerTokenOutputs {
   u8* __restrict__ columnwise_scale_inv;
 };
 
-// The tile of kTurnLaunch at `origin`. rowwise_bands, columnwise_bands: of the matrix. outputs_of(): the
+// The TransposeTile at `origin`. rowwise_bands, columnwise_bands: of the matrix. outputs_of(): the
 // PerTokenOutputs, asked for late, to hold registers no longer than needed. Called once by all threads of a block.
 template <
-    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, Activation activation,
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, typename Prologue,
     typename OutputsOf>
 __device__ __forceinline__ void per_token_resident_tile(
-    ResidentTile& shared, const Source<bf16, activation>& source, Band* __restrict__ rowwise_bands,
-    Band* __restrict__ columnwise_bands, OutputsOf outputs_of, int rows, int cols, const TileOrigin& origin, u64 seed,
-    u32 offset) {
+    ResidentTile& shared, const Prologue& source, Band* __restrict__ rowwise_bands, Band* __restrict__ columnwise_bands,
+    OutputsOf outputs_of, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
   using Turn = ::Turn<bf16>;
   static_assert(Turn::kLines == 4 && Turn::kBlocks == 8 && Turn::kBands == 8);

@@ -4,7 +4,7 @@
 // at least 2^-10, and f16 counts down to 2^-24. A scale that is NaN makes NaNs.
 #pragma once
 
-#include "numerics/nvfp4.cuh"
+#include "numerics/e4m3.cuh"
 
 constexpr float kHalfUnit = 0x1p-7f;
 constexpr float kProductUnit = kHalfUnit * kHalfUnit;  // of a sum of products of two such halves

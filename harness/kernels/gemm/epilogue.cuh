@@ -9,7 +9,8 @@
 // where C_AB = 1 / (36 * E_A * E_B) and a_i, b_j are the amaxes of row i of A and row j of B.
 #pragma once
 
-#include "numerics/nvfp4.cuh"
+#include "memory/scale_layout.cuh"
+#include "numerics/packed16.cuh"
 #include "scheduler/launch.cuh"
 
 enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused };
@@ -56,3 +57,48 @@ __device__ __forceinline__ Dtype epilogue_value(float acc, int row, int col, con
 __device__ __forceinline__ bf16 post_scaled(bf16 value, float a_amax, float b_amax) {
   return rounded<bf16>(__fmul_rn(__fmul_rn(to_float(value), a_amax), b_amax));
 }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A tile of the output
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Neighbours in a row, in one store or two. target: aligned to all of them, or to 16 bytes
+template <typename Dtype, int count>
+__device__ __forceinline__ void store_row(Dtype* target, const Dtype (&value)[count]) {
+  constexpr int kWords = count * int(sizeof(Dtype)) / 4;
+  u32 word[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    if constexpr (sizeof(Dtype) == 4)
+      word[i] = __float_as_uint(value[i]);
+    else
+      word[i] = value[2 * i].bits | u32(value[2 * i + 1].bits) << 16;
+  }
+  if constexpr (kWords == 2) {
+    *reinterpret_cast<uint2*>(target) = make_uint2(word[0], word[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4)
+      reinterpret_cast<uint4*>(target)[i / 4] = make_uint4(word[i], word[i + 1], word[i + 2], word[i + 3]);
+  }
+}
+
+// The epilogue of a tile of the output: called with a place in the tile and the sums that begin there. Places outside
+// the output are passed over; of neighbours, either all are inside or none.
+template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
+struct Finish {
+  Dtype* output;  // (M, N)
+  EpilogueParams<Dtype> params;
+  int M;
+  TileOrigin origin;
+
+  template <int count>
+  __device__ __forceinline__ void operator()(int tile_row, int tile_col, const float (&acc)[count]) const {
+    const int row = origin.row + tile_row, col = origin.col + tile_col;
+    if (row >= M || col >= params.N) return;
+    Dtype value[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) value[i] = epilogue_value<epilogue, b_granularity>(acc[i], row, col + i, params);
+    store_row(output + row_offset(row, params.N) + col, value);
+  }
+};

@@ -6,7 +6,6 @@
 // operand of the matrix unit and A the narrow one: a single row of A is padded to 8, not to 16.
 #pragma once
 
-#include "gemm/dequant_f16.cuh"
 #include "gemm/smem_pipeline.cuh"
 #include "gemm/split_k_reduce.cuh"
 

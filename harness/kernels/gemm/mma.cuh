@@ -4,7 +4,7 @@
 // four elements of the sixteen along K. Which four is of no matter as long as both operands agree: a sum has no order.
 #pragma once
 
-#include "numerics/integers.cuh"
+#include "numerics/types.cuh"
 
 struct Lane {
   int group, member;

@@ -2,7 +2,7 @@
 // computed again wherever they are loaded and never stored.
 #pragma once
 
-#include "memory/scale_layout.cuh"
+#include "memory/block_io.cuh"
 #include "memory/transpose_tile.cuh"
 #include "numerics/activations.cuh"
 
@@ -36,7 +36,7 @@ __device__ __forceinline__ float2 load_pair(const Dtype* __restrict__ source) {
 
 // One tensor. act_input: read with an activation only
 template <typename Dtype, Activation activation>
-struct Source {
+struct DactPrologue {
   const Dtype* __restrict__ input;      // (rows, cols)
   const Dtype* __restrict__ act_input;  // (rows, cols), or null
 

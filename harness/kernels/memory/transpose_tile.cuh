@@ -1,14 +1,14 @@
 // Both directions of a tensor in one read: 256 threads turn a tile through shared memory; no numerics.
 #pragma once
 
-#include "memory/scale_layout.cuh"
-#include "numerics/nvfp4.cuh"
-#include "scheduler/launch.cuh"
+#include "numerics/packed16.cuh"
 
 // A block of threads takes 128x128 elements, so that it stores 64 neighbouring bytes of codes and 8 of scales either
 // way: the L2 takes as long for a few bytes as for many. 16-bit types are turned at once, fp32 in two halves, whose
 // tiles fit into shared memory.
-constexpr Launch kTurnLaunch = {128, 128, 256, 0, Schedule::tiles};
+struct TransposeTile {
+  static constexpr int kRows = 128, kCols = 128, kThreads = 256;
+};
 constexpr int kTurnBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : 3;  // what registers allow without spilling
 
 // Rowwise a warp holds a band of 16 rows, neighbouring lanes the blocks of a row. A thread takes a block of kLines of
@@ -24,24 +24,13 @@ struct RowRole {
   __device__ int row(int i) const { return band * kBlock + row_in_band(i); }
 };
 
-// In place of the amaxes of a thread's blocks in RowRole, that of the 16x16 tile that holds them.
-template <int blocks>
-__device__ __forceinline__ void widen_to_square(float (&amax)[RowRole<blocks>::kLines]) {
-#pragma unroll
-  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
-#pragma unroll
-  for (int offset = blocks; offset < 32; offset *= 2) amax[0] = fmaxf(amax[0], __shfl_xor_sync(~0u, amax[0], offset));
-#pragma unroll
-  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[i] = amax[0];
-}
-
 template <typename Dtype>
 struct Turn {
-  static constexpr int kRows = kTurnLaunch.tile_rows;
+  static constexpr int kRows = TransposeTile::kRows;
   static constexpr int kBands = kRows / kBlock;
-  static constexpr int kCols = kTurnLaunch.tile_cols / (sizeof(Dtype) == 4 ? 2 : 1);
+  static constexpr int kCols = TransposeTile::kCols / (sizeof(Dtype) == 4 ? 2 : 1);
   static constexpr int kBlocks = kCols / kBlock;
-  static constexpr int kTurns = kTurnLaunch.tile_cols / kCols;
+  static constexpr int kTurns = TransposeTile::kCols / kCols;
   using Role = RowRole<kBlocks>;
   static constexpr int kLines = Role::kLines;  // that a thread takes, rowwise and columnwise
   static constexpr int kPairs = kLines / 2;
@@ -63,30 +52,6 @@ struct ColumnRole {
     return {warp / 4 * 4 + int(threadIdx.x % 4), warp % 4 * kBlock + int(threadIdx.x % 32 / 4 * 2)};
   }
   __device__ int pair_col(int pair) const { return col + pair * kStep; }
-};
-
-// Both roles hold two lines of the output, and their lines' other holders are neighbours in even and odd number: even
-// lanes know a value of the first line, odd lanes of the second, and afterwards all know both.
-__device__ __forceinline__ void share_pair(float own, float (&pair)[2]) {
-  const bool odd = threadIdx.x % 2 != 0;
-  const float other = __shfl_xor_sync(~0u, own, 1);
-  pair[0] = odd ? other : own;
-  pair[1] = odd ? own : other;
-}
-
-// The scales of those two lines, of which a thread thus divides for one. S_dec is shared where the multiplier takes it.
-template <Multiplier multiplier>
-struct ScalePair {
-  GlobalScale scale[2];
-
-  // own: of the first line for even lanes, of the second for odd ones
-  __device__ explicit ScalePair(const GlobalScale& own) {
-    float encode[2], decode[2] = {};
-    share_pair(own.encode, encode);
-    if constexpr (multiplier == Multiplier::reciprocal) share_pair(own.decode, decode);
-    scale[0] = {encode[0], decode[0]};
-    scale[1] = {encode[1], decode[1]};
-  }
 };
 
 // Two neighbouring columns of a band.

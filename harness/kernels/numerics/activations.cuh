@@ -5,8 +5,6 @@
 // nowhere, so that neither an oracle nor an emulator could follow them. No fma: an oracle in float64 has none.
 #pragma once
 
-#include "numerics/nvfp4.cuh"
-
 enum class Activation { none, dgelu, dsilu, drelu, dqgelu, dsrelu };
 
 // ---------------------------------------------------------------------------------------------------------------------

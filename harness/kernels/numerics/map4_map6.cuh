@@ -6,6 +6,8 @@
 enum class Error { mae, mse };
 enum class ErrorMath { exact, fp16 };
 
+constexpr float kStepToFour = 1.5f;  // 6 / 4, the scale of a block that is mapped to 4 over to 6
+
 // Amaxes for which no step below under- or overflows, whatever the block. Any other takes the contract literally, with
 // real divisions.
 constexpr float kOrdinaryAmaxMin = 0x1p-80f;

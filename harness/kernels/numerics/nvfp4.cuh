@@ -8,31 +8,15 @@
 
 #include "numerics/e2m1.cuh"
 #include "numerics/e4m3.cuh"
-#include "numerics/packed16.cuh"
-#include "numerics/philox.cuh"
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Variants: the names of a suite's axes and their values
-// ---------------------------------------------------------------------------------------------------------------------
-
-enum class Block { block_1x16, block_16x16 };
-enum class Outputs { both, rowwise, columnwise };
-enum class Rounding { rne, sr };
-enum class Stage { full, amax, encode };
-enum class Granularity { tensor, row, window };      // of an amax
-enum class Multiplier { direct, reciprocal, fast };  // fast is per_tensor's fast_math
-
-constexpr int kWindow = 64;  // elements that share an amax in local_1x64
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Constants
 // ---------------------------------------------------------------------------------------------------------------------
 
+constexpr int kWindow = 64;                              // elements that share an amax in local_1x64
 constexpr float kFloatMax = 3.402823466385288598e+38f;   // 0x7F7FFFFF
 constexpr float kBf16Max = 3.38953138925153547590e+38f;  // 0x7F7F0000
-constexpr float kStepToFour = 1.5f;                      // 6 / 4, the scale of a block that is mapped to 4 over to 6
 constexpr float kWindowAmaxMin = 1e-12f;                 // what local_1x64 takes a smaller amax for
-constexpr float kRhtNorm = 0.25f;                        // 1 / sqrt(16)
 
 // ---------------------------------------------------------------------------------------------------------------------
 // 2.1 to 2.7 scales
@@ -78,11 +62,6 @@ __device__ __forceinline__ float block_encode_scale(float scale_inv, const Globa
 // ---------------------------------------------------------------------------------------------------------------------
 // A whole block
 // ---------------------------------------------------------------------------------------------------------------------
-
-struct EncodedBlock {
-  u32 scale_inv;  // e4m3
-  Codes16 codes;
-};
 
 // 2.4, 2.6 or 2.7, and 2.8: sixteen values whose scale covers `amax`
 template <Multiplier multiplier>

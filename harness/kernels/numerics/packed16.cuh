@@ -1,17 +1,7 @@
 // The elements of a tensor: their types, sixteen of them as they lie in memory, and their largest magnitude.
 #pragma once
 
-#include "numerics/integers.cuh"
-
-struct bf16 {
-  u16 bits;
-};
-struct fp16 {
-  u16 bits;
-};
-using fp32 = float;
-
-constexpr int kBlock = 16;  // elements that share a scale byte
+#include "numerics/types.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Between memory and arithmetic, to nearest-even; a NaN that is stored is 0x7FFF in 16 bits

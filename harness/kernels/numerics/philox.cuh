@@ -1,7 +1,7 @@
 // 2.9 random bits: Philox4x32-10 (Salmon et al., SC'11), counted by block so that bytes do not depend on the launch.
 #pragma once
 
-#include "numerics/integers.cuh"
+#include "numerics/types.cuh"
 
 struct Random16 {
   u32 word[4];  // element i of the block uses byte i % 4 of word i / 4

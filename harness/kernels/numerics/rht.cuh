@@ -1,8 +1,9 @@
 // 2.10 random Hadamard transform of sixteen consecutive values, unnormalised, in fp32.
 #pragma once
 
-#include "numerics/nvfp4.cuh"
+#include "numerics/packed16.cuh"
 
+constexpr float kRhtNorm = 0.25f;  // 1 / sqrt(16)
 // Ends before the stage of stride `end`.
 template <int sign_mask, int end = kBlock>
 __device__ __forceinline__ void rht16(float (&x)[kBlock]) {

@@ -15,7 +15,7 @@ struct Chunk {
 // them, the rounded v of the pair), zeros beyond the last column.
 template <typename Dtype, Activation activation, typename Band>
 __device__ __forceinline__ float2
-walk_chunk(const Source<Dtype, activation>& source, int rows, int cols, const TileOrigin& origin, Band band) {
+walk_chunk(const DactPrologue<Dtype, activation>& source, int rows, int cols, const TileOrigin& origin, Band band) {
   const int col = origin.col + int(threadIdx.x) * 2;
   float2 sum = {0.0f, 0.0f};
   for (int row = origin.row; row < min(origin.row + kChunkRows, rows); row += kBlock) {
@@ -46,8 +46,8 @@ __device__ __forceinline__ void store_sums(
 // The whole block calls this; `row_max` may be used again after the next barrier.
 template <Outputs outputs, bool rht, int sign_mask, Activation activation>
 __device__ __forceinline__ float2 per_token_amax_chunk(
-    u32 (&row_max)[kChunkRows], const Source<bf16, activation>& source, int rows, int cols, const TileOrigin& origin,
-    const LineMerge& by_row, const LineMerge& by_col) {
+    u32 (&row_max)[kChunkRows], const DactPrologue<bf16, activation>& source, int rows, int cols,
+    const TileOrigin& origin, const LineMerge& by_row, const LineMerge& by_col) {
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
   const int lane = threadIdx.x % 32;
   const int col = origin.col + int(threadIdx.x) * 2;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "scheduler/group_scheduler.cuh"
+#include "scheduler/last_arrival.cuh"
 
 // Scratch: all zero before a launch and after it, so that no launch has to clear it and a graph can replay.
 struct GroupMax {

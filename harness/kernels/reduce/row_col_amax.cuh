@@ -2,9 +2,9 @@
 // one read. Rows and cols are multiples of 128.
 #pragma once
 
-#include "numerics/nvfp4.cuh"
+#include "memory/block_io.cuh"
 #include "numerics/rht.cuh"
-#include "scheduler/launch.cuh"
+#include "scheduler/last_arrival.cuh"
 
 // A block of threads takes chunks of rows, one below the other, of a strip of columns: a warp 32 neighbouring pieces of
 // it, a lane `kLaneCols` columns of a piece. Column maxima stay in registers to the end; row maxima, which the warps

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "memory/scale_layout.cuh"
+#include "scheduler/launch.cuh"
 
 constexpr int kMaxTensors = 64;
 constexpr int kChunkRows = 128;     // rows of a tensor that dbias sums one after the other

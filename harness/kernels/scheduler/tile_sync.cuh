@@ -2,7 +2,7 @@
 // know of all of them is found while they hold their elements, so that nothing is read twice.
 #pragma once
 
-#include "scheduler/launch.cuh"
+#include "numerics/types.cuh"
 
 // The 128 lines that a row, or a column, of tiles has in common. Scratch: all zero before a launch and after it, so
 // that no launch has to clear it and a graph can replay.
