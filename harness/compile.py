@@ -34,6 +34,7 @@ FLAGS = (
 ARCHES = ("sm_80", "sm_90a", "sm_100a")
 
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
+_QUOTED = re.compile(r'"((?:\w+/)*\w+\.cuh?)"\s*(//.*)?')  # a path with neither `..` nor a root
 
 
 @dataclass(frozen=True)
@@ -101,28 +102,30 @@ def ptx_of(arch: str) -> str:
     return arch.replace("sm_", "compute_")
 
 
-def include_closure(path: Path) -> dict[str, str]:
-    """The file and every file it includes, directly or not, as text by name.
+def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
+    """The file and every file it includes, directly or not, as text by its path below `folder`.
 
-    Raises CompileError for an include that is not of the form `#include "file"` or is not in the same folder: what
-    cannot be hashed cannot be cached.
+    folder: where every include starts from, whichever file it stands in; the file's own folder, if absent
+    Raises CompileError for an include that is not of the form `#include "folder/file.cuh"` or leads out of the folder:
+    what cannot be hashed cannot be cached.
     """
+    folder = folder or path.parent
     sources: dict[str, str] = {}
-    waiting = [(path.name, "")]
+    waiting = [(path.relative_to(folder).as_posix(), "")]
     while waiting:
         current, where = waiting.pop()
         if current in sources:
             continue
         try:
-            text = (path.parent / current).read_text()
+            text = (folder / current).read_text()
         except OSError:
             raise CompileError(f"{where or current}: no file {current!r} in the kernels' folder") from None
         sources[current] = text
         for match in _INCLUDE.finditer(text):
             line = text.count("\n", 0, match.start("target")) + 1
-            quoted = re.fullmatch(r'"([\w./]+)"\s*(//.*)?', match["target"].strip())
+            quoted = _QUOTED.fullmatch(match["target"].strip())
             if not quoted:
-                raise CompileError(f'{current}:{line}: only `#include "file.cuh"` of this folder is allowed')
+                raise CompileError(f'{current}:{line}: only `#include "path/below/kernels.cuh"` is allowed')
             waiting.append((quoted[1], f"{current}:{line}"))
     return sources
 

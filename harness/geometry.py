@@ -18,7 +18,7 @@ Grid = tuple[int, int, int]
 
 
 class Schedule(IntEnum):
-    """How blocks of threads share the tiles of a case, number for number as in `kernels/tile.cuh`."""
+    """How blocks of threads share the tiles of a case, number for number as in `kernels/scheduler/launch.cuh`."""
 
     TILES = 0
     PERSISTENT = 1
@@ -28,7 +28,7 @@ class Schedule(IntEnum):
 
 @dataclass(frozen=True)
 class Launch:
-    """The `Launch` constant of a kernel, field for field (see `kernels/tile.cuh`).
+    """The `Launch` constant of a kernel, field for field (see `kernels/scheduler/launch.cuh`).
 
     tile_rows, tile_cols: elements one block of threads takes, in all or (persistent) at a time
     blocks_per_sm: that a multiprocessor holds at once, or more of them, or (patches) is given at least; 0 if it does

@@ -68,7 +68,8 @@ sets:
 """
 
 KERNEL = """\
-#include "tile.cuh"
+#include "numerics/types.cuh"
+#include "scheduler/launch.cuh"
 
 constexpr int kToyThreads = 64;
 

@@ -18,7 +18,7 @@ F32 = np.float32
 ONE, HALF, TWO = F32(1), F32(0.5), F32(2)
 
 SOURCE = """
-#include "activations.cuh"
+#include "numerics/activations.cuh"
 #define OF_FLOAT(name, call) \\
   extern "C" __global__ void of_##name(const float* x, float* y) { \\
     const int i = blockIdx.x * blockDim.x + threadIdx.x; \\
@@ -66,7 +66,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @cache
 def module() -> emulator.Module:
-    headers = include_closure(KERNELS / "activations.cuh")
+    headers = include_closure(KERNELS / "numerics/activations.cuh", KERNELS)
     texts, names = [text.encode() for text in headers.values()], [name.encode() for name in headers]
     _, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"kernel.cu", len(headers), texts, names)
     options = [option.encode() for option in (*FLAGS, "-arch=sm_90a")]

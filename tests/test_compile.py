@@ -51,7 +51,7 @@ def test_a_change_in_a_header_is_another_kernel(kernels):
     signature = read_signatures("swizzle", kernels)["swizzle"]
     before = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
     assert compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a") == before
-    header = kernels / "layout.cuh"
+    header = kernels / "memory/scale_layout.cuh"
     header.write_text(header.read_text().replace("(r % 32) * 16", "(r % 32) * 32"))
     after = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
     assert after.cubin_path != before.cubin_path
@@ -66,14 +66,14 @@ def _code(kernels, arch="sm_90a"):
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_a_line_that_moved_and_a_header_with_another_name_are_the_same_machine_code(kernels, arch):
     before, cubin = _code(kernels, arch)
-    source, header = kernels / "swizzle.cu", kernels / "layout.cuh"
+    source, header = kernels / "swizzle.cu", kernels / "memory/scale_layout.cuh"
     source.write_text("\n// Another line.\n" + source.read_text())
     header.write_text("\n\n" + header.read_text())
     assert _code(kernels, arch)[1] != cubin
     assert _code(kernels, arch)[0] == before
     header.rename(kernels / "moved.cuh")
-    for file in kernels.glob("*.cu*"):
-        file.write_text(file.read_text().replace('#include "layout.cuh"', '#include "moved.cuh"'))
+    for file in kernels.rglob("*.cu*"):
+        file.write_text(file.read_text().replace('#include "memory/scale_layout.cuh"', '#include "moved.cuh"'))
     assert _code(kernels, arch)[0] == before
 
 
@@ -110,9 +110,26 @@ def test_a_wrong_kernel_shows_the_compiler_s_log_with_its_line(kernels):
         compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a")
 
 
-def test_what_cannot_be_hashed_is_refused(tmp_path):
-    (tmp_path / "a.cu").write_text("#include <cuda_fp4.h>\n")
-    with pytest.raises(CompileError, match=r"a\.cu:1: only `#include \"file\.cuh\"`"):
+@pytest.mark.parametrize("target", ["<cuda_fp4.h>", '"../b.cuh"', '"b/../../b.cuh"', '"/b.cuh"', '"./b.cuh"', "B"])
+def test_what_cannot_be_hashed_is_refused(tmp_path, target):
+    (tmp_path / "b.cuh").write_text("")
+    (tmp_path / "kernels").mkdir()
+    source = tmp_path / "kernels" / "a.cu"
+    source.write_text(f"#include {target}\n")
+    with pytest.raises(CompileError, match=r"a\.cu:1: only `#include \"path/below/kernels\.cuh\"` is allowed"):
+        include_closure(source)
+
+
+def test_includes_start_from_the_kernels_folder(tmp_path):
+    """Also those of a header in a folder below it."""
+    (tmp_path / "low").mkdir()
+    (tmp_path / "a.cu").write_text('#include "low/b.cuh"\n')
+    (tmp_path / "low" / "b.cuh").write_text('#include "low/c.cuh"  // a word\n')
+    (tmp_path / "low" / "c.cuh").write_text("")
+    assert list(include_closure(tmp_path / "a.cu")) == ["a.cu", "low/b.cuh", "low/c.cuh"]
+    assert list(include_closure(tmp_path / "low" / "b.cuh", tmp_path)) == ["low/b.cuh", "low/c.cuh"]
+    (tmp_path / "low" / "c.cuh").write_text('#include "b.cuh"\n')
+    with pytest.raises(CompileError, match=r"low/c\.cuh:1: no file 'b\.cuh' in the kernels' folder"):
         include_closure(tmp_path / "a.cu")
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.suite import ROOT, load_suites
+from harness.files import ROOT
+from harness.suite.suite import load_suites
 
 PAGE = ROOT / "docs" / "numerics.md"
 FOLDERS = ("harness", "suites", "tests", "docs")

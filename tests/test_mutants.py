@@ -56,8 +56,11 @@ def test_every_entry_changes_a_line_that_is_there_once():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"right": "no such line"}, "harness/kernels/tile.cuh has the line that is to be wrong 0 times"),
-        ({"right": "__threadfence();"}, "harness/kernels/tile.cuh has the line that is to be wrong 2 times"),
+        ({"right": "no such line"}, "harness/kernels/memory/block_io.cuh has the line that is to be wrong 0 times"),
+        (
+            {"right": "BlockPlace place("},
+            "harness/kernels/memory/block_io.cuh has the line that is to be wrong 2 times",
+        ),
         ({"file": "kernels/none.cuh"}, "there is no file harness/kernels/none.cuh"),
     ],
 )
@@ -79,7 +82,7 @@ def test_an_entry_whose_line_is_not_there_once(change, sentence):
         ),
         (
             "mutants:\n"
-            + 2 * "- {name: a, story: b, file: kernels/tile.cuh, right: c, wrong: d, cases: [e], cause: f}\n",
+            + 2 * "- {name: a, story: b, file: kernels/gemm/mma.cuh, right: c, wrong: d, cases: [e], cause: f}\n",
             "two mutants are called 'a'",
         ),
     ],
@@ -129,7 +132,7 @@ def test_the_committed_table_is_of_this_catalogue():
 
 def test_files_reach_the_recipes_that_have_them():
     assert reach.recipes_of("kernels/local_1x64.cu") == ("local_1x64",)
-    assert reach.recipes_of("kernels/gemm_tile.cuh") == ("gemm", "gemm_grouped")
+    assert reach.recipes_of("kernels/gemm/mainloop.cuh") == ("gemm", "gemm_grouped")
     assert reach.recipes_of("oracles/dequantize.py") == ("dequantize",)
     assert "swizzle" in reach.recipes_of("oracles/torch_layout.py")
 

@@ -16,9 +16,9 @@ from harness.suite.suite import find_case
 
 
 def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
-    target = tmp_path / "harness/kernels/tile.cuh"
+    target = tmp_path / "harness/kernels/reduce/tensor_amax.cuh"
     target.parent.mkdir(parents=True)
-    target.write_text((ROOT / "harness/kernels/tile.cuh").read_text())
+    target.write_text((ROOT / "harness/kernels/reduce/tensor_amax.cuh").read_text())
     proof._plant(tmp_path, 3)
     assert "again < total + total * 3 / 100" in target.read_text()
     with pytest.raises(UsageError, match="has no line"):

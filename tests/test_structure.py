@@ -1,4 +1,4 @@
-"""What the layout promises: three trees with the same stems, numerics behind one header, independent oracles, bytes."""
+"""What the layout promises: three trees with the same stems, numerics in one folder, independent oracles, bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.suite.suite import load_suites
 KERNELS = ROOT / "harness" / "kernels"
 ORACLES = ROOT / "harness" / "oracles"
 PYTHON = sorted((ROOT / "harness").rglob("*.py"))
-CUDA = sorted(path for path in KERNELS.iterdir() if path.suffix in {".cu", ".cuh"})
+CUDA = sorted(path for path in KERNELS.rglob("*") if path.suffix in {".cu", ".cuh"})
 RECIPES = sorted(path.stem for path in KERNELS.glob("*.cu"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -62,26 +62,25 @@ NUMERICS = re.compile(
 )
 
 
-# nvfp4.cuh and what it includes say which byte; the rest says where, and when.
-WHAT_BYTE = include_closure(KERNELS / "nvfp4.cuh")
+# Headers in numerics/ say which byte; the rest says where, and when.
 
 
-@pytest.mark.parametrize("path", [path for path in CUDA if path.name not in WHAT_BYTE], ids=relative)
-def test_numerics_are_behind_one_header(path: Path):
+@pytest.mark.parametrize("path", [path for path in CUDA if path.parent.name != "numerics"], ids=relative)
+def test_numerics_are_in_one_folder(path: Path):
     code = re.sub(r"/\*.*?\*/|//[^\n]*", lambda comment: "\n" * comment[0].count("\n"), path.read_text(), flags=re.S)
     found = [f"{path.name}:{n}: {line.strip()}" for n, line in enumerate(code.splitlines(), 1) if NUMERICS.search(line)]
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["nvfp4.cuh", "e2m1.cuh", "e4m3.cuh", "elements.cuh"])
+@pytest.mark.parametrize("name", ["nvfp4", "e2m1", "e4m3", "packed16"])
 def test_the_numerics_are_there(name: str):
     """The pattern above finds something where there is something to find."""
-    assert NUMERICS.search(WHAT_BYTE[name])
+    assert NUMERICS.search((KERNELS / "numerics" / f"{name}.cuh").read_text())
 
 
-@pytest.mark.parametrize("name", ["layout.cuh", "tile.cuh", "turn.cuh"])
-def test_the_numerics_know_no_places(name: str):
-    assert name not in WHAT_BYTE
+@pytest.mark.parametrize("path", [path for path in CUDA if path.parent.name == "numerics"], ids=relative)
+def test_the_numerics_know_no_places(path: Path):
+    assert {name.partition("/")[0] for name in include_closure(path, KERNELS)} == {"numerics"}
 
 
 # Oracles

@@ -24,7 +24,7 @@ AGAINST_ITSELF = (
 PLANTED = ("per_tensor/stage=amax/8192x8192/normal/graph",)
 
 # The amax of a tensor reads some of it again.
-_FILE = "harness/kernels/tile.cuh"
+_FILE = "harness/kernels/reduce/tensor_amax.cuh"
 _LINE = (
     "for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; "
     "first += i64(gridDim.x) * TensorAmax::kStep) {"

@@ -6,9 +6,9 @@
 //   e4m3_data = e4m3(x): the sign of zero is kept, NaN is 0x7F, above 448 is 448
 //
 // Run it: make verify R=casts          All 2^32 floats, on a GPU: make exhaustive
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
+#include "memory/block_io.cuh"
+#include "numerics/e4m3.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

@@ -9,10 +9,8 @@
 // stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in fp32.
 //
 // Run it: make verify R=gemm_ordered          Time it: make bench R=gemm_ordered
-#include "epilogues.cuh"
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
+#include "gemm/epilogue.cuh"
+#include "numerics/nvfp4.cuh"
 
 // =====================================================================================================================
 // Config
@@ -101,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
   if (!inside) return;
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
   const EpilogueParams<Dtype> params = {a_amax, b_amax, c, bias, N, alpha, beta, c_ab};
-  output[row_offset(row, N) + col] = epilogue_value<epilogue, b_granularity>(acc, row, col, params);
+  output[row_offset(row, N) + col] = apply_epilogue<epilogue, b_granularity>(acc, row, col, params);
 }
 
 // 2 bytes in and 2 out for each element. N is a multiple of 128, as per_token demands.

@@ -4,9 +4,8 @@
 //   ((r / 128) * (C / 4) + c / 4) * 512 + (r % 32) * 16 + ((r % 128) / 32) * 4 + c % 4.
 //
 // Run it: make verify R=swizzle          Time it: make bench R=swizzle
-#include "layout.cuh"
-#include "nvfp4.cuh"
-#include "tile.cuh"
+#include "memory/scale_layout.cuh"
+#include "scheduler/launch.cuh"
 
 // =====================================================================================================================
 // Config

@@ -33,7 +33,7 @@ class Mutant(BaseModel):
 
     name: str = Field(min_length=1)
     story: str = Field(min_length=1)
-    file: str = Field(pattern=rf"^({KERNELS}|{ORACLES})/\w+\.(cuh?|py)$")
+    file: str = Field(pattern=rf"^({KERNELS}/(\w+/)?|{ORACLES}/)\w+\.(cuh?|py)$")
     right: str = Field(min_length=1)
     wrong: str
     numerics: int = 0

@@ -20,7 +20,7 @@ ORACLES = ROOT / "harness" / "oracles"
 
 @cache
 def recipes_of(file: str) -> tuple[str, ...]:
-    """Stems whose kernel includes, or whose oracle imports, `kernels/NAME` or `oracles/NAME`, directly or not."""
+    """Stems whose kernel includes, or whose oracle imports, `kernels/PATH` or `oracles/NAME`, directly or not."""
     tree, _, name = file.partition("/")
     closure = _included if tree == KERNELS else _imported
     recipes = (path.stem for path in sorted(CUDA.glob("*.cu")))

@@ -1,0 +1,178 @@
+// per_token's encoding of a tile of a matrix at a pointer, in both directions in one read. Rows and cols are multiples
+// of 128, so no line has padding and no tile an edge.
+#pragma once
+
+#include "encode/scale_pair.cuh"
+#include "memory/block_io.cuh"
+#include "numerics/rht.cuh"
+#include "reduce/amax_16x16.cuh"
+#include "scheduler/launch.cuh"
+
+template <bool weight_2d>
+constexpr Multiplier kTokenMultiplier = weight_2d ? Multiplier::reciprocal : Multiplier::direct;
+
+// The floor of the amax is that of a window; the one amax of a weight has none.
+template <bool weight_2d>
+__device__ __forceinline__ GlobalScale token_scale(float amax) {
+  return weight_2d ? global_scale(amax, kE4m3Max) : window_scale(amax);
+}
+
+// Sixteen values, with rht unnormalised ones, whose scale covers `amax`.
+template <bool rht, Rounding rounding, bool weight_2d>
+__device__ __forceinline__ EncodedBlock per_token_encode_block(
+    const float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
+  const E4m3 scale_inv = block_scale_inv(amax, global);
+  float multiplier = block_encode_scale<kTokenMultiplier<weight_2d>>(scale_inv.value, global);
+  if constexpr (rht) multiplier = __fmul_rn(multiplier, kRhtNorm);
+  if constexpr (rounding == Rounding::rne) return {scale_inv.code, encode16_nearest(x, multiplier)};
+  return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
+}
+
+// A block of a row, and its amax
+struct RowBlock {
+  Packed16<bf16> x;
+  float amax;
+};
+
+// The blocks of a tile that a thread takes rowwise
+struct TileRows {
+  using Pass = TransposePass<bf16>;
+  Pass::Role role;
+  Packed16<bf16> x[Pass::kLines];
+  float amax[Pass::kLines];
+
+  // Reads them, and with `shares` leaves them in shared memory as well.
+  template <bool shares, bool weight_2d, typename Prologue>
+  __device__ static TileRows load(
+      EncodeSmem<bf16>& shared, const Prologue& prologue, int cols, const TileOrigin& origin) {
+    TileRows rows;
+    const typename Pass::Role& role = rows.role;
+#pragma unroll
+    for (int i = 0; i < Pass::kLines; ++i) {
+      rows.x[i] = prologue.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
+    }
+#pragma unroll
+    for (int i = 0; i < Pass::kLines; ++i) {
+      rows.amax[i] = block_amax(rows.x[i]);
+      if constexpr (shares) shared.tile.store(role, i, rows.x[i]);
+    }
+    if constexpr (weight_2d) {
+      amax_16x16<Pass::kBlocks>(rows.amax);
+      if (role.first == 0) shared.amax_16x16[role.band][role.block] = rows.amax[0];
+    }
+    return rows;
+  }
+};
+
+// block_of(i): the i-th of those that `role` takes; amax_of(row in the tile): of the whole row
+template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, typename BlockOf, typename AmaxOf>
+__device__ __forceinline__ void per_token_encode_rows(
+    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, u8* __restrict__ rowwise_data,
+    u8* __restrict__ rowwise_scale_inv, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+  const bool odd = threadIdx.x % 2 != 0;
+  const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
+  const ScaleExtents extents(origin.row + TransposeTile::kRows, blocks);  // as far down as this tile
+  const TileStore<scale_layout, false> target(
+      rowwise_data, rowwise_scale_inv, extents, origin.row + role.row(0), block_col);
+#pragma unroll
+  for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int row = origin.row + role.row(i + k);
+      const i64 index = row_offset(row, blocks) + block_col;
+      const RowBlock block = block_of(i + k);
+      float values[kBlock];
+      unpack(block.x, values);
+      const EncodedBlock encoded = per_token_encode_block<false, rounding, weight_2d>(
+          values, block.amax, lines.scale[k], seed, index, 0, offset);
+      target.store((i + k) * role.kStep, encoded);
+    }
+  }
+}
+
+// Sixteen values of a column, rotated with rht; their largest magnitude is that of the normalised values.
+template <bool rht, int sign_mask>
+__device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int column, float (&values)[kBlock]) {
+  pair.unpack(column, values);
+  if constexpr (!rht) return pair.amax(column);
+  rht16<sign_mask>(values);
+  float amax = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kBlock; ++i) amax = fmaxf(amax, fabsf(values[i]));
+  return __fmul_rn(amax, kRhtNorm);
+}
+
+// Of each pair of columns that a thread takes, the amax of the whole column that it divides for, read ahead
+struct ColumnAmaxes {
+  static_assert(TransposePass<bf16>::kPairs == 2);
+  float first, second;
+
+  // amax_of(col in the tile)
+  template <typename AmaxOf>
+  __device__ explicit ColumnAmaxes(AmaxOf amax_of) {
+    const ColumnRole role;
+    first = amax_of(role.pair_col(0) + threadIdx.x % 2);
+    second = amax_of(role.pair_col(1) + threadIdx.x % 2);
+  }
+  __device__ float of_pair(int index) const { return index == 0 ? first : second; }  // an array would be in memory
+};
+
+// amax_of(pair): of that column of the pair
+template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
+__device__ __forceinline__ void per_token_encode_columns(
+    const EncodeSmem<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
+    u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
+  const ColumnRole role;
+  const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
+  const ScaleExtents extents(origin.col + TransposeTile::kCols, blocks);  // as far down as this tile
+  const TileStore<ScaleLayout::compact, false> target(
+      columnwise_data, columnwise_scale_inv, extents, origin.col + role.col, block_row);
+#pragma unroll(rht ? 1 : TransposePass<bf16>::kPairs)
+  for (int pair_index = 0; pair_index < TransposePass<bf16>::kPairs; ++pair_index) {
+    const int col_in_tile = role.pair_col(pair_index);
+    const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(pair_index)));
+    const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
+#pragma unroll
+    for (int column = 0; column < 2; ++column) {
+      const int col = origin.col + col_in_tile + column;
+      const i64 index = row_offset(col, blocks) + block_row;
+      float values[kBlock];
+      float amax = column_block<rht, sign_mask>(pair, column, values);
+      if constexpr (weight_2d) amax = shared.amax_16x16[role.band][col_in_tile / kBlock];
+      const EncodedBlock encoded =
+          per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
+      target.store(pair_index * role.kStep + column, encoded);
+    }
+  }
+}
+
+// The TransposeTile at `origin`, given the amaxes. Called by all its threads; shared memory may be used again
+// after the next barrier.
+template <
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
+    typename Prologue>
+__device__ __forceinline__ void per_token_encode_tile(
+    EncodeSmem<bf16>& shared, const Prologue& prologue, const float* __restrict__ rowwise_amax,
+    const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
+    u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
+    const TileOrigin& origin, u64 seed, u32 offset) {
+  static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
+  {
+    const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d>(shared, prologue, cols, origin);
+    if constexpr (outputs != Outputs::columnwise) {
+      per_token_encode_rows<rounding, scale_layout, weight_2d>(
+          tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
+          [&](int row) { return __ldg(rowwise_amax + origin.row + row); }, rowwise_data, rowwise_scale_inv, cols,
+          origin, seed, offset);
+    }
+  }
+  if constexpr (outputs != Outputs::rowwise) {
+    const ColumnAmaxes amaxes(
+        [&](int col) { return __ldg(columnwise_amax + origin.col + col); });  // while others arrive
+    __syncthreads();
+    per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
+        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise_data, columnwise_scale_inv, rows, origin,
+        seed, offset);
+  }
+}

@@ -1,0 +1,104 @@
+// From an accumulator to an element of the output of a GEMM: NUMERICS 10.3, every step rounded to nearest-even in fp32.
+//
+//   per_tensor       D = cast(fma(beta, C, alpha' * acc)), alpha' = ((alpha * amax_A) * amax_B) * C_AB
+//                    beta = 0 reads no C: D = cast(alpha' * acc)
+//   row_scaled       D = cast(((C_AB * acc) * a_i) * b_j + bias_j), then D = cast(D + C) if there is a C
+//                    with one amax b for all of B: (C_AB * acc) * (a_i * b) in place of the two factors
+//   per_token        d = cast(C_AB * acc), and gemm_post_scale makes D = cast((d * a_i) * b_j) of it
+//   per_token_fused  D = cast(C_AB * (b_j * (a_i * acc)))
+// where C_AB = 1 / (36 * E_A * E_B) and a_i, b_j are the amaxes of row i of A and row j of B.
+#pragma once
+
+#include "memory/scale_layout.cuh"
+#include "numerics/packed16.cuh"
+#include "scheduler/launch.cuh"
+
+enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused };
+
+// What an epilogue reads beside the accumulator, the same for the whole output.
+template <typename Dtype>
+struct EpilogueParams {
+  const float* a_amax;  // (1,) for per_tensor, else (M,)
+  const float* b_amax;  // (1,) for per_tensor and Granularity::tensor, else (N,)
+  const Dtype* c;       // (M, N) or null
+  const Dtype* bias;    // (N,) or null
+  int N;
+  float alpha, beta;  // per_tensor only
+  float c_ab;         // accumulator_scale of both e4m3 maxima
+};
+
+// Element (row, col) of the output. b_granularity: of b_amax, for row_scaled; elsewhere it means nothing.
+template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
+__device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, const EpilogueParams<Dtype>& p) {
+  if constexpr (epilogue == Epilogue::per_tensor) {
+    const float amaxes = __fmul_rn(__fmul_rn(p.alpha, __ldg(p.a_amax)), __ldg(p.b_amax));
+    const float out = __fmul_rn(__fmul_rn(amaxes, p.c_ab), acc);
+    if (p.beta == 0.0f) return rounded<Dtype>(out);
+    return rounded<Dtype>(__fmaf_rn(p.beta, to_float(p.c[row_offset(row, p.N) + col]), out));
+  } else if constexpr (epilogue == Epilogue::row_scaled) {
+    float out = __fmul_rn(p.c_ab, acc);
+    if constexpr (b_granularity == Granularity::tensor) {
+      out = __fmul_rn(out, __fmul_rn(__ldg(p.a_amax + row), __ldg(p.b_amax)));
+    } else {
+      out = __fmul_rn(__fmul_rn(out, __ldg(p.a_amax + row)), __ldg(p.b_amax + col));
+    }
+    if (p.bias != nullptr) out = __fadd_rn(out, to_float(p.bias[col]));
+    if (p.c == nullptr) return rounded<Dtype>(out);
+    return rounded<Dtype>(__fadd_rn(to_float(rounded<Dtype>(out)), to_float(p.c[row_offset(row, p.N) + col])));
+  } else if constexpr (epilogue == Epilogue::per_token) {
+    return rounded<Dtype>(__fmul_rn(p.c_ab, acc));
+  } else {
+    const float scaled = __fmul_rn(__ldg(p.b_amax + col), __fmul_rn(__ldg(p.a_amax + row), acc));
+    return rounded<Dtype>(__fmul_rn(p.c_ab, scaled));
+  }
+}
+
+// What gemm_post_scale makes of element (row, col) that Epilogue::per_token left behind.
+__device__ __forceinline__ bf16 post_scaled(bf16 value, float a_amax, float b_amax) {
+  return rounded<bf16>(__fmul_rn(__fmul_rn(to_float(value), a_amax), b_amax));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A tile of the output
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Neighbours in a row, in one store or two. target: aligned to all of them, or to 16 bytes
+template <typename Dtype, int count>
+__device__ __forceinline__ void store_row(Dtype* target, const Dtype (&value)[count]) {
+  constexpr int kWords = count * int(sizeof(Dtype)) / 4;
+  u32 word[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    if constexpr (sizeof(Dtype) == 4)
+      word[i] = __float_as_uint(value[i]);
+    else
+      word[i] = value[2 * i].bits | u32(value[2 * i + 1].bits) << 16;
+  }
+  if constexpr (kWords == 2) {
+    *reinterpret_cast<uint2*>(target) = make_uint2(word[0], word[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4)
+      reinterpret_cast<uint4*>(target)[i / 4] = make_uint4(word[i], word[i + 1], word[i + 2], word[i + 3]);
+  }
+}
+
+// The epilogue of a tile of the output: called with a place in the tile and the sums that begin there. Places outside
+// the output are passed over; of neighbours, either all are inside or none.
+template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
+struct TileEpilogue {
+  Dtype* output;  // (M, N)
+  EpilogueParams<Dtype> params;
+  int M;
+  TileOrigin origin;
+
+  template <int count>
+  __device__ __forceinline__ void operator()(int tile_row, int tile_col, const float (&acc)[count]) const {
+    const int row = origin.row + tile_row, col = origin.col + tile_col;
+    if (row >= M || col >= params.N) return;
+    Dtype value[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) value[i] = apply_epilogue<epilogue, b_granularity>(acc[i], row, col + i, params);
+    store_row(output + row_offset(row, params.N) + col, value);
+  }
+};

@@ -1,0 +1,208 @@
+// 64 columns of A * B^T for at most 64 rows of A, as gemm_skinny.cuh makes them, by Hopper's warpgroup matrix unit.
+//
+// There is little to multiply and all of B to read, which is decoded as it arrives, in the registers of the only lanes
+// that want it, and multiplied from there. A is decoded into shared memory, where the matrix unit reads it. The
+// warpgroups of a block share K: warpgroup w takes every fourth stage of 128, from stage w on. Their sums are added in
+// order of w, so that the result depends neither on the number of rows nor on chance.
+#pragma once
+
+#include "gemm/smem_pipeline.cuh"
+#include "gemm/split_k_reduce.cuh"
+#include "gemm/wgmma.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+struct MainloopSkinnyWgmma {
+  static constexpr int kRows = 64, kCols = 64;  // lines of A and of B
+  static constexpr int kGroups = 4;
+  static constexpr int kThreads = kGroups * kWarpgroupThreads;
+  static constexpr int kSteps = 4;  // of the matrix unit in half a stage: of the blocks with one parity
+
+  // A, decoded, for half a stage of one warpgroup: step, eight of sixteen along K, line / 8, line % 8, two of eight
+  template <int n8>
+  using Decoded = u32[kSteps][2][n8][8][4];
+
+  // While the matrix unit reads one half, the next is written, if there is room for both.
+  template <int n8>
+  static constexpr int kBuffers = n8 <= 4 ? 2 : 1;
+  // Of a warpgroup in a stage: before each half is read and, if there is room for one, before it is written
+  template <int n8>
+  static constexpr int kBarriers = kBuffers<n8> == 1 ? 4 : 2;
+
+  union Shared {
+    uint4 decoded[kGroups][sizeof(Decoded<8>) / sizeof(uint4)];
+    SplitKReduce<kGroups> sums;
+  };
+
+  // What a lane takes of a stage of a line: blocks 2t and 2t + 1
+  struct Piece {
+    u32 codes[4];
+    u32 scales;
+  };
+
+  // A lane's way along a line. A line beyond the last is the last: what comes of it is never stored.
+  template <ScaleLayout scale_layout>
+  struct LineReader {
+    const u8 *codes, *scales;
+
+    __device__ LineReader(const GemmOperand<scale_layout>& operand, int line, int block) {
+      const int existing = line < operand.lines ? line : operand.lines - 1;
+      codes = operand.codes_at(existing, block);
+      scales = operand.scales_at(existing, block);
+    }
+
+    __device__ Piece piece() const {
+      Piece piece;
+      // The rest of the line is asked for, too, before its turn comes: 256 bytes are four stages.
+      asm volatile("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(piece.codes[0]), "=r"(piece.codes[1]), "=r"(piece.codes[2]), "=r"(piece.codes[3])
+                   : "l"(codes));
+      piece.scales = __ldg(reinterpret_cast<const u16*>(scales));
+      return piece;
+    }
+
+    // The same one block at a time, and zeros beyond K. left: blocks from here to the end of the line
+    __device__ Piece piece(int left) const {
+      Piece piece = {};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (i >= left) continue;
+        const uint2 codes_of_block = __ldg(reinterpret_cast<const uint2*>(codes) + i);
+        piece.codes[2 * i] = codes_of_block.x;
+        piece.codes[2 * i + 1] = codes_of_block.y;
+        piece.scales |= u32(__ldg(scales + i)) << 8 * i;
+      }
+      return piece;
+    }
+
+    __device__ void advance(int stages) {
+      codes += stages * kStageBlocks * (kBlock / 2);
+      scales += stages * (scale_layout == ScaleLayout::compact ? kStageBlocks : kStageBlocks / 4 * 512);
+    }
+  };
+
+  // narrow: groups of 8 rows, 1, 2, 4 or 8; first_a, first_b: lines of the operands where they begin.
+  // store(row, col, sums) takes four sums of a row, true ones, no unit left.
+  template <int n8, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
+  static __device__ void multiply(
+      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
+      int first_b, const Store& store) {
+    constexpr int kDepth = n8 <= 2 ? 3 : 2;          // stages on the way or at hand
+    constexpr int kPieces = n8 == 8 ? 2 : 1;         // of A that a lane decodes
+    constexpr int kWords = n8 >= 4 ? 2 : 1;          // of the two of a block that it decodes
+    constexpr int kEightsApart = n8 == 8 ? 4 : 0;    // of its pieces
+    constexpr u32 kToNextK = sizeof(u32[n8][8][4]);  // bytes
+    const MmaLane lane(threadIdx.x);
+    // Of every lane the same, which the compiler cannot know.
+    const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0);
+    const int warp = __shfl_sync(~0u, threadIdx.x % kWarpgroupThreads / 32, 0);
+    const int eight = kWords == 2 ? warp : warp / 2, word = kWords == 2 ? 0 : warp % 2;
+
+    Decoded<n8>* const decoded = reinterpret_cast<Decoded<n8>*>(shared.decoded[group]);
+    const u32 address = __shfl_sync(~0u, u32(__cvta_generic_to_shared(decoded)), 0);
+    const int block = group * kStageBlocks + 2 * lane.member;
+    const int line_a = first_a + 8 * eight + lane.group, line_b = first_b + 16 * warp + lane.group;
+    LineReader<a_scale_layout> reader_a[2] = {{a, line_a, block}, {a, line_a + 8 * kEightsApart, block}};
+    LineReader<b_scale_layout> reader_b[2] = {{b, line_b, block}, {b, line_b + 8, block}};
+    Piece piece_a[kDepth][kPieces], piece_b[kDepth][2];
+    FragmentM16 m16[2][kSteps];
+    Accumulator sum[1][n8] = {};
+
+    const auto advance = [&] {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        reader_a[i].advance(kGroups);
+        reader_b[i].advance(kGroups);
+      }
+    };
+    const auto fetch = [&](int slot) {
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) piece_a[slot][i] = reader_a[i].piece();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) piece_b[slot][i] = reader_b[i].piece();
+      advance();
+    };
+    const auto add_stage = [&](int slot) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int buffer = half % kBuffers<n8>;
+        if (kBuffers<n8> == 1) {
+          wgmma_wait();
+          warpgroup_sync(group);
+        }
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i) {
+          const Piece& piece = piece_a[slot][i];
+          const u32 scale = ScalesF16x2(piece.scales).both(half);
+#pragma unroll
+          for (int step = 0; step < 2 * kWords; ++step) {
+            const u32 upper = piece.codes[2 * half + 1], lower = piece.codes[2 * half];
+            const CodesF16x4 line = dequant_4((kWords == 2 ? step / 2 : word) ? upper : lower, step % 2, scale);
+#pragma unroll
+            for (int k = 0; k < 2; ++k) {
+              if (eight < n8)
+                decoded[buffer][2 * word + step][k][eight + kEightsApart * i][lane.group][lane.member] = line.pair[k];
+            }
+          }
+        }
+        fence_proxy_async();
+        const u32 scale[2] = {
+            ScalesF16x2(piece_b[slot][0].scales).both(half), ScalesF16x2(piece_b[slot][1].scales).both(half)};
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const int from = 2 * half + step / 2;
+          const CodesF16x4 upper = dequant_4(piece_b[slot][0].codes[from], step % 2, scale[0]);
+          const CodesF16x4 lower = dequant_4(piece_b[slot][1].codes[from], step % 2, scale[1]);
+          m16[half][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+        }
+        wgmma_wait();
+        warpgroup_sync(group);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const u32 from = address + (buffer * kSteps + step) * 2 * kToNextK;
+          wgmma(sum[0], m16[half][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])));
+        }
+        wgmma_commit_group();
+      }
+    };
+
+    // A line of an odd number of blocks is aligned to one only, and is taken a block at a time.
+    const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
+    const int whole = b.blocks % 2 == 0 ? b.blocks / kStageBlocks : 0;
+    int stage = group;
+#pragma unroll
+    for (int slot = 0; slot < kDepth; ++slot) {
+      if (stage + slot * kGroups < whole) fetch(slot);
+    }
+    while (stage < whole) {
+#pragma unroll
+      for (int slot = 0; slot < kDepth; ++slot) {
+        if (stage >= whole) break;
+        add_stage(slot);
+        if (stage + kDepth * kGroups < whole) fetch(slot);
+        stage += kGroups;
+      }
+    }
+    wgmma_wait();
+    for (; stage < stages; stage += kGroups) {
+      const int left = b.blocks - stage * kStageBlocks - 2 * lane.member;
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) piece_a[0][i] = reader_a[i].piece(left);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) piece_b[0][i] = reader_b[i].piece(left);
+      advance();
+      add_stage(0);
+      wgmma_wait();
+    }
+    // Every warpgroup meets as often as the first: else compute-sanitizer's racecheck loses count of the barriers of the
+    // whole block, and reports races beyond them.
+    if (stage - group < round_up(stages, kGroups)) {
+#pragma unroll
+      for (int i = 0; i < kBarriers<n8>; ++i) warpgroup_sync(group);
+    }
+    shared.sums.add(sum, group, 16 * warp, lane, store);
+  }
+};
+
+#endif

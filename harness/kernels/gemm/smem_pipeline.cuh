@@ -1,0 +1,140 @@
+// Lines of a packed operand on their way from global to shared memory, 128 elements along K at a time, still packed.
+#pragma once
+
+#include "memory/scale_layout.cuh"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// cp.async: copies from global to shared memory, which land while the threads go on
+// ---------------------------------------------------------------------------------------------------------------------
+
+// target: shared memory; both aligned to `bytes`. Zeros are written if not `used`, and nothing is read.
+template <int bytes>
+__device__ __forceinline__ void cp_async(void* target, const void* source, bool used) {
+  const u32 address = u32(__cvta_generic_to_shared(target));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(bytes),
+               "r"(used ? bytes : 0)
+               : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Wait for this thread's copies, all but the `left` groups committed last.
+template <int left>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+
+// The value, of which the compiler forgets where it comes from: what depends on it is not made ahead of a loop and
+// kept in registers.
+__device__ __forceinline__ u32 opaque(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Stages
+// ---------------------------------------------------------------------------------------------------------------------
+
+constexpr int kStageBlocks = 8;  // scale blocks of 16 along K
+
+// Member t of a group takes blocks 2t and 2t + 1 of a line. What lies together here is what a warp reads at once.
+template <int lines>
+struct SmemStage {
+  uint2 codes[2][lines][4];  // block % 2, line, block / 2
+  u32 scales[lines][2];      // four e4m3 bytes
+};
+
+// The scales of blocks 2t and 2t + 1 of a line
+__device__ __forceinline__ u32 two_scales(const u32 (&fours)[2], int member) {
+  return reinterpret_cast<const u16*>(fours)[member];
+}
+
+// A (lines, K) operand in memory
+template <ScaleLayout scale_layout>
+struct GemmOperand {
+  const u8* data;       // (lines, K/2) e2m1 pairs
+  const u8* scale_inv;  // (round_up(lines, 128), round_up(K/16, 4)) e4m3
+  int lines, blocks;
+
+  // The eight bytes of a block
+  __device__ const u8* codes_at(int line, int block) const {
+    return data + (row_offset(line, blocks) + block) * (kBlock / 2);
+  }
+  __device__ const u8* scales_at(int line, int block) const {
+    return scale_inv + scale_offset<scale_layout>(line, block, round_up(blocks, 4));
+  }
+  // From the codes of a line to those of another
+  __device__ i64 codes_step(int lines_apart) const { return row_offset(lines_apart, blocks) * (kBlock / 2); }
+  // From the scales of a line to those 32 lines further on, of the same 128
+  __device__ i64 scales_step() const { return scale_offset<scale_layout>(32, 0, round_up(blocks, 4)); }
+  // From one four of scales of a line to the next
+  __device__ int four_step() const { return scale_layout == ScaleLayout::compact ? 4 : 512; }
+};
+
+// Some threads' way through `count` lines of an operand, from line `first` on, a stage at a time. Zeros take the place
+// of what is beyond the last line and beyond K.
+template <int count, int threads>
+struct StageLoader {
+  static constexpr int kLinesPerCopy = threads / kStageBlocks;  // lines whose codes are copied at a time
+  static constexpr int kScaleFours = threads >= 64 ? 1 : 2;     // fours of scales of a line that a thread copies
+  static_assert(threads == 32 || threads == 64, "the lines whose scales a thread copies are 32 apart");
+
+  const u8 *codes, *scales;     // of the first line this thread copies
+  u32 codes_step, scales_step;  // to the next
+  int four_step;
+  int codes_left;  // lines, from the first this thread copies to the last of the operand
+
+  // first_block: along K
+  template <ScaleLayout scale_layout>
+  __device__ StageLoader(const GemmOperand<scale_layout>& operand, int first, int first_block) {
+    const int line = first + thread() / kStageBlocks;
+    codes = operand.codes_at(line, first_block + piece());
+    codes_step = u32(operand.codes_step(kLinesPerCopy));
+    codes_left = operand.lines - line;
+    scales = operand.scales_at(first + scale_line(), first_block + 4 * scale_four());
+    scales_step = u32(operand.scales_step());
+    four_step = operand.four_step();
+  }
+
+  static __device__ int thread() { return threadIdx.x % threads; }
+  static __device__ int piece() { return threadIdx.x % kStageBlocks; }
+  static __device__ int scale_line() { return kScaleFours == 1 ? thread() / 2 : thread(); }
+  static __device__ int scale_four() { return kScaleFours == 1 ? threadIdx.x % 2 : 0; }
+
+  // This stage, to lines of `stage` from `target` on. left: blocks along K from its first
+  template <int lines>
+  __device__ void copy(SmemStage<lines>& stage, int target, int left) const {
+    const u32 to_next = opaque(codes_step);
+    const u8* source = codes;
+#pragma unroll
+    for (int i = 0; i < count / kLinesPerCopy; ++i) {
+      uint2* codes_target =
+          &stage.codes[piece() % 2][target + thread() / kStageBlocks + i * kLinesPerCopy][piece() / 2];
+      cp_async<8>(codes_target, source, piece() < left && i * kLinesPerCopy < codes_left);
+      source += to_next;
+    }
+    copy_scales(stage.scales + target, left);
+  }
+
+  __device__ void copy_scales(u32 (*target)[2], int left) const {
+    const u32 to_next = opaque(scales_step);
+    const u8* source = scales;
+#pragma unroll
+    for (int i = 0; i < (count + 31) / 32; ++i) {
+      const int line = scale_line() + 32 * i;
+      if (count % 32 != 0 && line >= count) continue;
+#pragma unroll
+      for (int k = 0; k < kScaleFours; ++k) {
+        const int four = scale_four() + k;
+        cp_async<4>(&target[line][four], source + k * four_step, 4 * four < left);
+      }
+      source += to_next;
+    }
+  }
+
+  // Go on to what lies `stages` stages further along K.
+  __device__ void advance(int stages) {
+    codes += stages * kStageBlocks * (kBlock / 2);
+    scales += stages * 2 * four_step;
+  }
+};

@@ -1,0 +1,82 @@
+// Hopper's warpgroup matrix unit: four warps multiply together and go on while it happens; no numerics.
+//
+// The instructions belong to sm_90a alone.
+#pragma once
+
+#include "gemm/mma.cuh"
+
+constexpr int kWarpgroupThreads = 128;  // threads
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Where in shared memory the matrix unit finds the narrow operand: in units of eight lines by eight f16 along K, each
+// of 128 bytes, a line's 16 bytes together. to_next_k, to_next_lines: bytes to the unit with the next eight along K,
+// and with the next eight lines. (PTX ISA, "Matrix Descriptor Format", no swizzle)
+__device__ __forceinline__ u64 smem_descriptor(u32 address, u32 to_next_k, u32 to_next_lines) {
+  return u64(address >> 4) | u64(to_next_k >> 4) << 16 | u64(to_next_lines >> 4) << 32;
+}
+
+// What registers hold now is what the multiplications after this see.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+// What this thread wrote to shared memory is what the matrix unit sees, after a barrier.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Wait until all multiplications committed have read their operands and are in their sums.
+__device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+
+// Wait for the other threads of this warpgroup. index: of the warpgroup in its block
+__device__ __forceinline__ void warpgroup_sync(int index) {
+  // Barrier 0 is __syncthreads.
+  asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarpgroupThreads) : "memory");
+}
+
+// sum += wide * narrow^T, of f16, in fp32 and in no particular order, some time before wgmma_wait returns.
+// wide: lines 16w to 16w + 15 in warp w; narrow: a descriptor of 8 * `eights` lines
+template <int n8_tiles>
+__device__ __forceinline__ void wgmma(Accumulator (&sum)[n8_tiles], const FragmentM16& m16, u64 n8_descriptor);
+
+#define FOUR_SUMS(i) "+f"(sum[i].value[0]), "+f"(sum[i].value[1]), "+f"(sum[i].value[2]), "+f"(sum[i].value[3])
+#define OPERANDS "r"(m16.word[0]), "r"(m16.word[1]), "r"(m16.word[2]), "r"(m16.word[3]), "l"(n8_descriptor)
+
+template <>
+__device__ __forceinline__ void wgmma<1>(Accumulator (&sum)[1], const FragmentM16& m16, u64 n8_descriptor) {
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
+               : FOUR_SUMS(0)
+               : OPERANDS);
+}
+
+template <>
+__device__ __forceinline__ void wgmma<2>(Accumulator (&sum)[2], const FragmentM16& m16, u64 n8_descriptor) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, "
+      "1, 1, 1, 0;"
+      : FOUR_SUMS(0), FOUR_SUMS(1)
+      : OPERANDS);
+}
+
+template <>
+__device__ __forceinline__ void wgmma<4>(Accumulator (&sum)[4], const FragmentM16& m16, u64 n8_descriptor) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+      "%14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+      : FOUR_SUMS(0), FOUR_SUMS(1), FOUR_SUMS(2), FOUR_SUMS(3)
+      : OPERANDS);
+}
+
+template <>
+__device__ __forceinline__ void wgmma<8>(Accumulator (&sum)[8], const FragmentM16& m16, u64 n8_descriptor) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+      "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
+      "%35}, %36, 1, 1, 1, 0;"
+      : FOUR_SUMS(0), FOUR_SUMS(1), FOUR_SUMS(2), FOUR_SUMS(3), FOUR_SUMS(4), FOUR_SUMS(5), FOUR_SUMS(6), FOUR_SUMS(7)
+      : OPERANDS);
+}
+
+#undef FOUR_SUMS
+#undef OPERANDS
+
+#endif

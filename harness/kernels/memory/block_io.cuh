@@ -1,0 +1,115 @@
+// Loads and stores of words, and of blocks of sixteen elements.
+#pragma once
+
+#include "memory/scale_layout.cuh"
+#include "numerics/e2m1.cuh"
+
+// Consecutive words, 16 bytes at a time. source: aligned to 16 bytes
+template <int count>
+__device__ __forceinline__ void load_words(const void* __restrict__ source, u32 (&word)[count]) {
+  const uint4* vectors = reinterpret_cast<const uint4*>(source);
+#pragma unroll
+  for (int i = 0; i < count / 4; ++i) {
+    const uint4 v = __ldg(vectors + i);
+    word[4 * i] = v.x;
+    word[4 * i + 1] = v.y;
+    word[4 * i + 2] = v.z;
+    word[4 * i + 3] = v.w;
+  }
+}
+
+template <typename Dtype>
+__device__ __forceinline__ Packed16<Dtype> load16(const Dtype* __restrict__ source) {
+  Packed16<Dtype> x;
+  load_words(source, x.word);
+  return x;
+}
+
+// Sixteen codes of block `block`, 8 bytes.
+__device__ __forceinline__ void store_codes(u8* data, i64 block, const Codes16& codes) {
+  reinterpret_cast<uint2*>(data)[block] = make_uint2(codes.word[0], codes.word[1]);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Blocks of a matrix of `extents.rows` lines, each of `extents.blocks` blocks
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Where a block lies: its first element, and whether the matrix holds it at all.
+struct BlockPlace {
+  i64 element;
+  bool inside;
+
+  __device__ BlockPlace(const ScaleExtents& extents, int line, int block)
+      : element(row_offset(line, extents.blocks * kBlock) + block * kBlock), inside(extents.holds(line, block)) {}
+};
+
+// Zeros outside the matrix.
+template <typename Dtype>
+__device__ __forceinline__ Packed16<Dtype> load_block(
+    const Dtype* __restrict__ input, const ScaleExtents& extents, int line, int block) {
+  const BlockPlace place(extents, line, block);
+  if (!place.inside) return {};
+  return load16(input + place.element);
+}
+
+// What is quantized: the elements of a tensor as they are
+template <typename Dtype>
+struct InputPrologue {
+  const Dtype* __restrict__ input;  // (rows, cols)
+
+  __device__ Packed16<Dtype> block(i64 first) const { return load16(input + first); }
+  __device__ Packed16<Dtype> block(const ScaleExtents& extents, int line, int block) const {
+    return load_block(input, extents, line, block);
+  }
+};
+
+// How manyth block of the matrix it is
+__device__ __forceinline__ i64 block_index(const ScaleExtents& extents, int line, int block) {
+  return row_offset(line, extents.blocks) + block;
+}
+
+// Codes and scale byte of a block. Outside the matrix, where load_block made zeros and so the scale byte is the 0 of
+// the padding, nothing but the padding is written.
+template <ScaleLayout layout>
+__device__ __forceinline__ void store_block(
+    u8* __restrict__ data, u8* __restrict__ scale_inv, const ScaleExtents& extents, int line, int block,
+    const EncodedBlock& encoded) {
+  const BlockPlace place(extents, line, block);
+  if (place.inside) store_codes(data + place.element / 2, 0, encoded.codes);
+  if (extents.allocated(line, block)) {
+    scale_inv[scale_offset<layout>(line, block, extents.padded_blocks)] = u8(encoded.scale_inv);
+  }
+}
+
+// Bytes from the scale of a block to that of the same block `further` lines on in the same 128. Swizzled: without what
+// is whole 32s, it ends in the same 32.
+template <ScaleLayout layout>
+__device__ __forceinline__ i64 scale_stride(int further, int padded_blocks) {
+  if constexpr (layout == ScaleLayout::compact) return i64(further) * padded_blocks;
+  return further % 32 * 16 + further / 32 * 4;
+}
+
+// Where a thread stores its blocks of a tile of 128 lines: one of `line`, and one each of lines further on.
+// edges: whether the tile may reach beyond the matrix
+template <ScaleLayout layout, bool edges = true>
+struct TileStore {
+  u8 *data, *scale_inv;        // of the first
+  int lines, allocated_lines;  // from the first on, that hold such a block, and that are allocated; 0 or less if none
+  int blocks, padded_blocks;
+
+  __device__ TileStore(u8* data, u8* scale_inv, const ScaleExtents& extents, int line, int block)
+      : data(data + BlockPlace(extents, line, block).element / 2),
+        scale_inv(scale_inv + scale_offset<layout>(line, block, extents.padded_blocks)),
+        lines(block < extents.blocks ? extents.rows - line : 0),
+        allocated_lines(block < extents.padded_blocks ? extents.padded_rows - line : 0),
+        blocks(extents.blocks),
+        padded_blocks(extents.padded_blocks) {}
+
+  // As `store_block`
+  __device__ void store(int further, const EncodedBlock& encoded) const {
+    if (!edges || further < lines) store_codes(data, row_offset(further, blocks), encoded.codes);
+    if (!edges || further < allocated_lines) {
+      scale_inv[scale_stride<layout>(further, padded_blocks)] = u8(encoded.scale_inv);
+    }
+  }
+};

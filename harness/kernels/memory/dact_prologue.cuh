@@ -1,0 +1,75 @@
+// What is quantized: the elements of a tensor, or their products with the derivative of an activation, which are
+// computed again wherever they are loaded and never stored.
+#pragma once
+
+#include "memory/block_io.cuh"
+#include "memory/transpose_tile.cuh"
+#include "numerics/activations.cuh"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Pairs of columns, between fp32 and the type of the tensor
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Two neighbouring elements as they lie in a ColumnPair, to nearest-even
+template <typename Dtype>
+__device__ __forceinline__ typename ColumnPair<Dtype>::Row pack_row(float2 value) {
+  if constexpr (sizeof(Dtype) == 4)
+    return value;
+  else
+    return pack2(value.x, value.y, Dtype{});
+}
+
+// Two neighbouring elements. source: aligned to both
+template <typename Dtype>
+__device__ __forceinline__ float2 load_pair(const Dtype* __restrict__ source) {
+  if constexpr (sizeof(Dtype) == 4) {
+    return __ldg(reinterpret_cast<const float2*>(source));
+  } else {
+    const u32 word = __ldg(reinterpret_cast<const u32*>(source));
+    return {low_to_float(word, Dtype{}), high_to_float(word, Dtype{})};
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// v
+// ---------------------------------------------------------------------------------------------------------------------
+
+// One tensor. act_input: read with an activation only
+template <typename Dtype, Activation activation>
+struct DactPrologue {
+  const Dtype* __restrict__ input;      // (rows, cols)
+  const Dtype* __restrict__ act_input;  // (rows, cols), or null
+
+  // Of sixteen elements from `first` on, rounded
+  __device__ Packed16<Dtype> block(i64 first) const {
+    const Packed16<Dtype> grad = load16(input + first);
+    if constexpr (activation == Activation::none) {
+      return grad;
+    } else {
+      float v[kBlock], x[kBlock];
+      unpack(grad, v);
+      unpack(load16(act_input + first), x);
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) v[i] = activated<activation>(v[i], x[i]);
+      return pack<Dtype>(v);
+    }
+  }
+
+  // Of a block of a line; zeros outside the matrix
+  __device__ Packed16<Dtype> block(const ScaleExtents& extents, int line, int block) const {
+    const BlockPlace place(extents, line, block);
+    if (!place.inside) return {};
+    return this->block(place.element);
+  }
+
+  // Of two neighbouring columns, in fp32
+  __device__ float2 pair(i64 first) const {
+    const float2 grad = load_pair(input + first);
+    if constexpr (activation == Activation::none) {
+      return grad;
+    } else {
+      const float2 x = load_pair(act_input + first);
+      return {activated<activation>(grad.x, x.x), activated<activation>(grad.y, x.y)};
+    }
+  }
+};

@@ -1,0 +1,101 @@
+// Derivatives of activations, in fp32 with one rounding per written operation; exp and tanh are the fp32 numbers
+// nearest to what float64 gives.
+//
+// They are written out here because CUDA's own exp and tanh take approximate instructions whose bits are specified
+// nowhere, so that neither an oracle nor an emulator could follow them. No fma: an oracle in float64 has none.
+#pragma once
+
+enum class Activation { none, dgelu, dsilu, drelu, dqgelu, dsrelu };
+
+// ---------------------------------------------------------------------------------------------------------------------
+// exp and tanh: x = k ln 2 + r with |r| <= ln(2) / 2, and the Taylor series of exp(r) - 1 to r^13, whose rest is below
+// 2^-57 of exp(r)
+// ---------------------------------------------------------------------------------------------------------------------
+
+constexpr double kLog2e = 0x1.71547652b82fep+0;    // 1 / ln 2
+constexpr double kLn2High = 0x1.62e42fefa0000p-1;  // ln 2 to 35 bits, so that a multiple up to 2^18 is exact
+constexpr double kLn2Low = 0x1.cf79abc9e3b3ap-40;  // the rest of it
+constexpr double kToInteger = 0x1.8p+52;           // a double counts in ones here, and its low word is the count
+constexpr double kExpRange = 200.0;                // beyond it, exp of a float rounds to 0 or inf in fp32
+constexpr double kTanhRange = 40.0;                // beyond it, tanh of a float rounds to 1 in fp64
+
+struct ExpParts {
+  double power;      // 2^k
+  double remainder;  // exp(r) - 1
+};
+
+// x: in +-kExpRange, not NaN
+__device__ __forceinline__ ExpParts exp_parts(double x) {
+  const double shifted = __dadd_rn(__dmul_rn(x, kLog2e), kToInteger);
+  const double k = __dsub_rn(shifted, kToInteger);
+  const double r = __dsub_rn(__dsub_rn(x, __dmul_rn(k, kLn2High)), __dmul_rn(k, kLn2Low));
+  constexpr double kInverseFactorial[] = {
+      1.0 / 2,     1.0 / 6,      1.0 / 24,      1.0 / 120,      1.0 / 720,       1.0 / 5040,
+      1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800,
+  };
+  double series = kInverseFactorial[11];
+#pragma unroll
+  for (int i = 10; i >= 0; --i) series = __dadd_rn(__dmul_rn(series, r), kInverseFactorial[i]);
+  const double remainder = __dadd_rn(r, __dmul_rn(__dmul_rn(r, r), series));
+  return {__hiloint2double((__double2loint(shifted) + 1023) << 20, 0), remainder};
+}
+
+__device__ __forceinline__ float exp_rn(float x) {
+  const ExpParts e = exp_parts(fmin(fmax(double(x), -kExpRange), kExpRange));
+  const float value = __double2float_rn(__dadd_rn(e.power, __dmul_rn(e.power, e.remainder)));
+  return isnan(x) ? x : value;
+}
+
+// With e = exp(2|x|) - 1, tanh |x| = e / (e + 2): near 0, where 1 - 2 / (exp(2|x|) + 1) cancels, nothing does.
+__device__ __forceinline__ float tanh_rn(float x) {
+  const double magnitude = fmin(double(fabsf(x)), kTanhRange);
+  const ExpParts parts = exp_parts(__dadd_rn(magnitude, magnitude));
+  const double e = __dadd_rn(__dsub_rn(parts.power, 1.0), __dmul_rn(parts.power, parts.remainder));
+  const float value = copysignf(__double2float_rn(__ddiv_rn(e, __dadd_rn(e, 2.0))), x);
+  return isnan(x) ? x : value;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Derivatives
+// ---------------------------------------------------------------------------------------------------------------------
+
+constexpr float kSqrtTwoOverPi = 0.79788456f;
+constexpr float kGeluCubic = 0.044715f;
+constexpr float kGeluCubicSlope = 0.1070322243f;  // 3 * 0.044715 * sqrt(2 / pi)
+constexpr float kQuickGeluSlope = 1.702f;
+
+__device__ __forceinline__ float sigmoid(float x) { return __frcp_rn(__fadd_rn(1.0f, exp_rn(-x))); }
+
+// d/dx of x * sigmoid(x), of y = x or of y = 1.702 x: y s (1 - s) + s
+__device__ __forceinline__ float sigmoid_linear_derivative(float y) {
+  const float s = sigmoid(y);
+  return __fadd_rn(__fmul_rn(__fmul_rn(y, s), __fsub_rn(1.0f, s)), s);
+}
+
+__device__ __forceinline__ float gelu_derivative(float x) {
+  const float cubic = __fadd_rn(1.0f, __fmul_rn(__fmul_rn(kGeluCubic, x), x));
+  const float t = tanh_rn(__fmul_rn(__fmul_rn(kSqrtTwoOverPi, x), cubic));
+  const float slope = __fadd_rn(kSqrtTwoOverPi, __fmul_rn(__fmul_rn(kGeluCubicSlope, x), x));
+  const float bend = __fmul_rn(__fmul_rn(0.5f, x), __fmul_rn(__fsub_rn(1.0f, __fmul_rn(t, t)), slope));
+  return __fadd_rn(bend, __fmul_rn(0.5f, __fadd_rn(1.0f, t)));
+}
+
+// NaN has a derivative of 0 where it is asked whether x > 0.
+template <Activation activation>
+__device__ __forceinline__ float derivative(float x) {
+  static_assert(activation != Activation::none, "without an activation there is no derivative");
+  if constexpr (activation == Activation::dgelu) return gelu_derivative(x);
+  if constexpr (activation == Activation::dsilu) return sigmoid_linear_derivative(x);
+  if constexpr (activation == Activation::dqgelu) return sigmoid_linear_derivative(__fmul_rn(kQuickGeluSlope, x));
+  if constexpr (activation == Activation::drelu) return x > 0.0f ? 1.0f : 0.0f;
+  return x > 0.0f ? __fmul_rn(2.0f, x) : 0.0f;
+}
+
+// v: what is summed in fp32, and rounded before it is quantized
+template <Activation activation>
+__device__ __forceinline__ float activated(float grad, float act_input) {
+  if constexpr (activation == Activation::none)
+    return grad;
+  else
+    return __fmul_rn(grad, derivative<activation>(act_input));
+}

@@ -1,0 +1,256 @@
+// The format e2m1 of the codes: nearest-even or stochastic, saturating, and back (NUMERICS 1). The sign of zero is kept
+// and NaN is 0x7.
+#pragma once
+
+#include "numerics/packed16.cuh"
+#include "numerics/philox.cuh"
+
+#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1000
+#define NVFP4_HAS_E2M1_CVT 1
+#else
+#define NVFP4_HAS_E2M1_CVT 0
+#endif
+
+constexpr float kE2m1Max = 6.0f;  // 6 = 1.5 * 2^2
+
+// Sixteen codes, code i in nibble i % 8 of word i / 8
+struct Codes16 {
+  u32 word[2];
+};
+
+struct EncodedBlock {
+  u32 scale_inv;  // e4m3
+  Codes16 codes;
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Codes as f16
+//
+// Scaled so that 1 is the smallest normal f16, a value cut off to f16 counts, from bit 8 on, half the steps between
+// codes, on every binade: as those steps do, f16 doubles its own beyond 2 and 4. From bit 9 on it is the code.
+// ---------------------------------------------------------------------------------------------------------------------
+
+constexpr float kHalfSteps = 0x1p-14f;
+
+// Two floats cut off to f16, the first in the low half; NaN of either sign becomes +NaN.
+__device__ __forceinline__ u32 truncate_f16x2(float low, float high) {
+  u32 pair;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// Half steps without signs; beyond 6 and for NaN, those of 6
+__device__ __forceinline__ u32 saturated(u32 pair) {
+  u32 steps;
+  asm("{ .reg .b32 m; abs.f16x2 m, %1; min.f16x2 %0, m, %2; }" : "=r"(steps) : "r"(pair), "r"(0x0E000E00u));
+  return steps;
+}
+
+// Bits of `b` where the mask has ones, of `a` elsewhere. Written out, because the compiler would mask both.
+template <u32 mask>
+__device__ __forceinline__ u32 merge_bits(u32 a, u32 b) {
+  u32 merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xD8;" : "=r"(merged) : "r"(a), "r"(b), "r"(mask));
+  return merged;
+}
+
+// a + 2 b. Written out, because the compiler would move the doubling before the mask of `b`, where no addition takes it.
+__device__ __forceinline__ u32 plus_twice(u32 a, u32 b) {
+  u32 sum;
+  asm("mad.lo.u32 %0, %1, 2, %2;" : "=r"(sum) : "r"(b), "r"(a));
+  return sum;
+}
+
+// The signs of a's and b's halves, each spread over a byte: a low, a high, b low, b high. `__byte_perm` cannot spread:
+// it ignores the selectors' top bits.
+__device__ __forceinline__ u32 spread_signs(u32 a, u32 b) {
+  u32 signs;
+  asm("prmt.b32 %0, %1, %2, 0xFDB9;" : "=r"(signs) : "r"(a), "r"(b));
+  return signs;
+}
+
+// Of eight elements, pair j holds `first_of_pair(j)` and the one two further on.
+__device__ __forceinline__ constexpr int first_of_pair(int j) { return j / 2 * 4 + j % 2; }
+
+// Half steps, from bit 8 of each half on, and signs of four pairs to codes. more: what to add to the half steps of all,
+// a nibble each
+__device__ __forceinline__ u32 e2m1_word(const u32 (&steps)[4], const u32 (&sign)[4], u32 more) {
+  const u32 even = __byte_perm(steps[0], steps[2], 0x7531), odd = __byte_perm(steps[1], steps[3], 0x7531);
+  const u32 signs = merge_bits<0xF0F0F0F0u>(spread_signs(sign[0], sign[2]), spread_signs(sign[1], sign[3]));
+  return merge_bits<0x88888888u>((even + odd * 16u + more) >> 1, signs);
+}
+
+// Sixteen values and what they are to be multiplied by for `truncate_f16x2`
+struct Steps16 {
+  float value[kBlock], multiplier;
+
+  __device__ Steps16(const float (&x)[kBlock], float multiplier) {
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) value[i] = x[i];
+    // Powers of two move from the multiplier to the values; one that underflows there was far below the smallest code.
+    if (multiplier < 0x1p-100f) {
+#pragma unroll
+      for (int i = 0; i < kBlock; ++i) value[i] = __fmul_rn(value[i], 0x1p-64f);
+      multiplier = __fmul_rn(multiplier, 0x1p64f);
+    }
+    this->multiplier = __fmul_rn(multiplier, kHalfSteps);
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.8 nearest-even
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Sixteen codes as the cast leaves them
+#if NVFP4_HAS_E2M1_CVT
+
+using E2m1x16 = Codes16;
+
+__device__ __forceinline__ u32 e2m1_codes8(const float* x, float multiplier) {
+  float v[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = __fmul_rn(x[i], multiplier);
+  u32 word;
+  asm("{ .reg .b8 b0, b1, b2, b3;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b0, %2, %1;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b1, %4, %3;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b2, %6, %5;\n"
+      "cvt.rn.satfinite.e2m1x2.f32 b3, %8, %7;\n"
+      "mov.b32 %0, {b0, b1, b2, b3}; }"
+      : "=r"(word)
+      : "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "f"(v[4]), "f"(v[5]), "f"(v[6]), "f"(v[7]));
+  return word;
+}
+
+__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
+  return {{e2m1_codes8(x, multiplier), e2m1_codes8(x + 8, multiplier)}};
+}
+
+__device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) { return codes; }
+
+#else
+
+struct E2m1x16 {
+  u32 pair[2][4];  // of each word, as `truncate_f16x2` makes them
+};
+
+// Sixteen values times any multiplier. One more half step, and the code is the nearest, and of two the upper one. So
+// what lies halfway, if the lower code is even, is cut off below itself.
+__device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
+  constexpr u32 kLowerIsOdd = 0x00400000u;   // the bit that tells, of a float that lies halfway
+  constexpr float kBelow = 1.0f - 0x1p-24f;  // a product with it, cut off, is the next smaller float
+  Steps16 steps(x, multiplier);
+#pragma unroll
+  for (float& v : steps.value) {
+    v = __fmul_rn(v, steps.multiplier);
+    if ((__float_as_uint(v) & kLowerIsOdd) == 0) v = __fmul_rz(v, kBelow);
+  }
+  E2m1x16 codes;
+#pragma unroll
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const int low = i / 4 * 8 + first_of_pair(i % 4);
+    codes.pair[i / 4][i % 4] = truncate_f16x2(steps.value[low], steps.value[low + 2]);
+  }
+  return codes;
+}
+
+__device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) {
+  Codes16 packed;
+#pragma unroll
+  for (int w = 0; w < 2; ++w) {
+    u32 steps[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) steps[j] = saturated(codes.pair[w][j]);
+    packed.word[w] = e2m1_word(steps, codes.pair[w], 0x11111111u);
+  }
+  return packed;
+}
+
+#endif
+
+__device__ __forceinline__ Codes16 encode16_nearest(const float (&x)[kBlock], float multiplier) {
+  return pack_codes(e2m1_nearest(x, multiplier));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.9 stochastic rounding: a random share of one e2m1 step is added and the sum truncated
+// ---------------------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ Codes16
+encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& random) {
+  // A share of r / 256 of a code's step is r * 2 from bit 0 on, on every binade. The contract rounds the sum to a float,
+  // which matters below 1/4 alone: what lies less than 2^-26 below such a share of a step counts as that. The floats
+  // from 1/4 on are too far apart for so small a sum to be one of them.
+  constexpr float kRounding = 0x1p-26f * kHalfSteps;
+  Steps16 steps(x, multiplier);
+  Codes16 codes;
+#pragma unroll
+  for (int w = 0; w < 2; ++w) {
+    u32 sum[4], sign[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int first = first_of_pair(j);
+      const float low = __fmul_rn(steps.value[8 * w + first], steps.multiplier);
+      const float high = __fmul_rn(steps.value[8 * w + first + 2], steps.multiplier);
+      const u32 bits = random.word[2 * w + first / 4];
+      sign[j] = truncate_f16x2(low, high);
+      const u32 half_steps =
+          saturated(truncate_f16x2(__fadd_rz(fabsf(low), kRounding), __fadd_rz(fabsf(high), kRounding)));
+      sum[j] = j % 2 ? half_steps + ((bits & 0xFF00FF00u) >> 7) : plus_twice(half_steps, bits & 0x00FF00FFu);
+    }
+    codes.word[w] = e2m1_word(sum, sign, 0u);
+  }
+  return codes;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Decoding
+// ---------------------------------------------------------------------------------------------------------------------
+
+// The value of the low four bits of `code`.
+__device__ __forceinline__ float e2m1_decode(u32 code) {
+  // The three magnitude bits read 22 bits up are a float with the exponent bias off by 126; code 1 is a subnormal
+  // float.
+  return __fmul_rn(__uint_as_float((code & 7u) << 22 | (code & 8u) << 28), 0x1p126f);
+}
+
+// Magnitudes of sixteen codes, times kE2m1Unit.
+#if NVFP4_HAS_E2M1_CVT
+
+constexpr float kE2m1Unit = 1.0f;
+
+__device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&value)[kBlock]) {
+#pragma unroll
+  for (int w = 0; w < 2; ++w) {
+    u32 pair[4];
+    asm("{ .reg .b8 b0, b1, b2, b3;\n"
+        "mov.b32 {b0, b1, b2, b3}, %4;\n"
+        "cvt.rn.f16x2.e2m1x2 %0, b0;\n"
+        "cvt.rn.f16x2.e2m1x2 %1, b1;\n"
+        "cvt.rn.f16x2.e2m1x2 %2, b2;\n"
+        "cvt.rn.f16x2.e2m1x2 %3, b3; }"
+        : "=r"(pair[0]), "=r"(pair[1]), "=r"(pair[2]), "=r"(pair[3])
+        : "r"(codes.word[w]));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      value[8 * w + 2 * j] = fabsf(low_to_float(pair[j], fp16{}));
+      value[8 * w + 2 * j + 1] = fabsf(high_to_float(pair[j], fp16{}));
+    }
+  }
+}
+
+#else
+
+constexpr float kE2m1Unit = kHalfSteps;
+
+__device__ __forceinline__ void e2m1_magnitudes(const E2m1x16& codes, float (&value)[kBlock]) {
+#pragma unroll
+  for (int i = 0; i < kBlock / 2; ++i) {
+    const u32 pair = (saturated(codes.pair[i / 4][i % 4]) + 0x01000100u) & 0x0E000E00u;
+    const int low = i / 4 * 8 + first_of_pair(i % 4);
+    value[low] = low_to_float(pair, fp16{});
+    value[low + 2] = high_to_float(pair, fp16{});
+  }
+}
+
+#endif

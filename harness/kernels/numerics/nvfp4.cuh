@@ -1,0 +1,96 @@
+// WHAT byte: with the headers it includes, every format, rounding and constant of NVFP4 quantization, and nothing about
+// where a byte lands.
+//
+// The words are those of the contract (NUMERICS sections 1 and 2); every function names its step. One rounding per
+// written operation: the compile turns contraction and flush-to-zero off, and `__fmul_rn` and its siblings stand
+// where a reader might doubt it.
+#pragma once
+
+#include "numerics/e2m1.cuh"
+#include "numerics/e4m3.cuh"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Constants
+// ---------------------------------------------------------------------------------------------------------------------
+
+constexpr int kWindow = 64;                              // elements that share an amax in local_1x64
+constexpr float kFloatMax = 3.402823466385288598e+38f;   // 0x7F7FFFFF
+constexpr float kBf16Max = 3.38953138925153547590e+38f;  // 0x7F7F0000
+constexpr float kWindowAmaxMin = 1e-12f;                 // what local_1x64 takes a smaller amax for
+
+// ---------------------------------------------------------------------------------------------------------------------
+// 2.1 to 2.7 scales
+// ---------------------------------------------------------------------------------------------------------------------
+
+// 2.1 S_enc and 2.3 S_dec of a granule
+struct GlobalScale {
+  float encode;
+  float decode;
+};
+
+__device__ __forceinline__ GlobalScale global_scale(float amax, float e4m3_max) {
+  float encode = fminf(__fdiv_rn(e4m3_max * kE2m1Max, amax), kFloatMax);
+  if (amax == 0.0f || encode == 0.0f) encode = 1.0f;
+  return {encode, __frcp_rn(encode)};
+}
+
+// 5. S_enc of a window
+__device__ __forceinline__ GlobalScale window_scale(float amax) {
+  return global_scale(fmaxf(amax, kWindowAmaxMin), kE4m3Max);
+}
+
+// 2.4 multiply form. The contract's fmin with FLT_MAX is inside the cast, which saturates far below it.
+__device__ __forceinline__ E4m3 block_scale_inv(float amax, const GlobalScale& global) {
+  return e4m3_round(__fmul_rn(amax, __fmul_rn(global.encode, 1.0f / kE2m1Max)));
+}
+
+// A scale of 0 gives 0 in the direct form, the largest number in the others.
+template <Multiplier multiplier>
+__device__ __forceinline__ float block_encode_scale(float scale_inv, const GlobalScale& global) {
+  if constexpr (multiplier == Multiplier::reciprocal) {  // 2.6
+    return fminf(__frcp_rn(__fmul_rn(scale_inv, global.decode)), kFloatMax);
+  } else if constexpr (multiplier == Multiplier::direct) {  // 2.7
+    const float quotient = __fdiv_rn(global.encode, fmaxf(scale_inv, kE4m3MinPositive));
+    return scale_inv == 0.0f ? 0.0f : quotient;
+  } else {  // 3. rounded to bf16, so that its product with a bf16 is exact
+    const float quotient = fminf(__fdiv_rn(global.encode, scale_inv), kBf16Max);
+    const u32 bits = __float_as_uint(quotient);
+    return __uint_as_float((bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// A whole block
+// ---------------------------------------------------------------------------------------------------------------------
+
+// 2.4, 2.6 or 2.7, and 2.8: sixteen values whose scale covers `amax`
+template <Multiplier multiplier>
+__device__ __forceinline__ EncodedBlock encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global) {
+  const E4m3 scale_inv = block_scale_inv(amax, global);
+  return {scale_inv.code, encode16_nearest(x, block_encode_scale<multiplier>(scale_inv.value, global))};
+}
+
+// The same with 2.9
+template <Multiplier multiplier>
+__device__ __forceinline__ EncodedBlock
+encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global, const Random16& random) {
+  const E4m3 scale_inv = block_scale_inv(amax, global);
+  return {scale_inv.code, encode16_stochastic(x, block_encode_scale<multiplier>(scale_inv.value, global), random)};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Back to values
+// ---------------------------------------------------------------------------------------------------------------------
+
+// 1 / (6 e4m3_max)
+__device__ __forceinline__ float decode_range(float e4m3_max) { return __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, e4m3_max)); }
+
+// The factor of a block's codes. Not reassociated: the scale meets the amax before the constant.
+__device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float range) {
+  return __fmul_rn(__fmul_rn(e4m3_decode(scale_inv), amax), range);
+}
+
+// 10.3 C_AB: what a product of two quantized tensors is multiplied by besides their amaxes. The divisor is exact.
+__device__ __forceinline__ float accumulator_scale(float a_e4m3_max, float b_e4m3_max) {
+  return __fdiv_rn(1.0f, kE2m1Max * kE2m1Max * a_e4m3_max * b_e4m3_max);
+}

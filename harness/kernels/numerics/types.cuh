@@ -1,0 +1,25 @@
+// Types of integers and elements, and the axes of the suites that several recipes have: a flag's value is the name here.
+#pragma once
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i64 = long long;
+
+struct bf16 {
+  u16 bits;
+};
+struct fp16 {
+  u16 bits;
+};
+using fp32 = float;
+
+constexpr int kBlock = 16;  // elements that share a scale byte
+
+enum class Block { block_1x16, block_16x16 };
+enum class Outputs { both, rowwise, columnwise };
+enum class Rounding { rne, sr };
+enum class Stage { full, amax, encode };
+enum class Granularity { tensor, row, window };      // of an amax
+enum class Multiplier { direct, reciprocal, fast };  // fast is per_tensor's fast_math

@@ -1,0 +1,15 @@
+// The amaxes of 16x16 blocks.
+#pragma once
+
+#include "memory/transpose_tile.cuh"
+
+// In place of the amaxes of a thread's blocks in RowRole, that of the 16x16 tile that holds them.
+template <int blocks>
+__device__ __forceinline__ void amax_16x16(float (&amax)[RowRole<blocks>::kLines]) {
+#pragma unroll
+  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
+#pragma unroll
+  for (int offset = blocks; offset < 32; offset *= 2) amax[0] = fmaxf(amax[0], __shfl_xor_sync(~0u, amax[0], offset));
+#pragma unroll
+  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[i] = amax[0];
+}

@@ -1,0 +1,224 @@
+// Many tensors in one launch: from the extents of a group's tensors to work items; no numerics.
+//
+// A persistent grid shares the items out: block b of G takes b, b + G, b + 2G, ... Whoever takes an item, the bytes are
+// the same. All four shape representations come down to the same arrays of extents, so nothing here asks which one it
+// is.
+#pragma once
+
+#include "memory/scale_layout.cuh"
+#include "scheduler/launch.cuh"
+
+constexpr int kMaxTensors = 64;
+constexpr int kChunkRows = 128;     // rows of a tensor that dbias sums one after the other
+constexpr int kScalePadding = 128;  // scale matrices cover extents rounded up to this, in one direction or the other
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who is in the group
+// ---------------------------------------------------------------------------------------------------------------------
+
+// A tensor's extents, and how much of everything lies before it
+struct GroupTensor {
+  i64 element;                                  // data: half as many bytes
+  i64 rowwise_scale_inv, columnwise_scale_inv;  // bytes
+  int row, col, chunk;
+  int rows, cols;
+  u32 item;
+};
+
+struct Group {
+  GroupTensor member[kMaxTensors];
+  u32 items_to[kMaxTensors];  // with the tensor's own; beyond the last tensor, all of them
+};
+
+// Of the scales of blocks along the second extent, with their padding
+__device__ __forceinline__ i64 scale_bytes(int lines, int elements) {
+  const ScaleExtents extents(lines, elements / kBlock);
+  return row_offset(extents.padded_rows, extents.padded_blocks);
+}
+
+// value: of the two tensors that a lane holds, 2 * lane and 2 * lane + 1. before: the sum over all tensors before each
+template <typename Number>
+__device__ __forceinline__ void exclusive_sum(const Number (&value)[2], Number (&before)[2]) {
+  const int lane = threadIdx.x % 32;
+  const Number own = value[0] + value[1];
+  Number sum = own;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const Number other = __shfl_up_sync(~0u, sum, offset);
+    if (lane >= offset) sum += other;
+  }
+  before[0] = sum - own;
+  before[1] = before[0] + value[0];
+}
+
+// Over the tensors before one
+template <typename Number>
+__device__ __forceinline__ u32 sum_of_earlier(int index, const Number (&value)[2]) {
+  const int first = 2 * int(threadIdx.x % 32);
+  return __reduce_add_sync(~0u, (first < index ? u32(value[0]) : 0u) + (first + 1 < index ? u32(value[1]) : 0u));
+}
+
+// Tensors 2t and 2t + 1, as thread t of the first warp reads them; empty beyond the last
+struct TensorPair {
+  int rows[2] = {}, cols[2] = {};
+  i64 element[2] = {};
+  u32 items[2] = {};
+
+  // items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
+  template <typename ItemsOf>
+  __device__ TensorPair(
+      const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
+      int num_tensors, ItemsOf items_of) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int index = 2 * int(threadIdx.x) + i;
+      if (index < num_tensors) {
+        rows[i] = int(__ldg(first_dims + index));
+        cols[i] = int(__ldg(last_dims + index));
+        element[i] = __ldg(tensor_offsets + index);  // of all, as a second read would wait as long as the first
+        items[i] = items_of(rows[i], cols[i]);
+      }
+    }
+  }
+};
+
+// The tensor of an item. A tensor that ends at or before the item lies before it, so an empty one is passed over
+// wherever it stands. Whole warps call this. items_to: of a lane's two tensors, those before each and its own
+__device__ __forceinline__ int tensor_of(u32 item, const u32 (&items_to)[2]) {
+  return __popc(__ballot_sync(~0u, items_to[0] <= item)) + __popc(__ballot_sync(~0u, items_to[1] <= item));
+}
+
+// Fills `group`, by its first warp, and waits for it: the whole block calls this once.
+template <typename ItemsOf>
+__device__ __forceinline__ void read_group(
+    Group& group,
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    int num_tensors, ItemsOf items_of) {
+  if (threadIdx.x < 32) {
+    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    int chunks[2];
+    i64 rowwise[2], columnwise[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      rowwise[i] = scale_bytes(two.rows[i], two.cols[i]);
+      columnwise[i] = scale_bytes(two.cols[i], two.rows[i]);
+      chunks[i] = round_up(two.rows[i], kChunkRows) / kChunkRows;
+    }
+    int row[2], col[2], chunk[2];
+    i64 rowwise_before[2], columnwise_before[2];
+    u32 item[2];
+    exclusive_sum(two.rows, row);
+    exclusive_sum(two.cols, col);
+    exclusive_sum(chunks, chunk);
+    exclusive_sum(rowwise, rowwise_before);
+    exclusive_sum(columnwise, columnwise_before);
+    exclusive_sum(two.items, item);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      group.member[2 * threadIdx.x + i] = {two.element[i], rowwise_before[i], columnwise_before[i], row[i], col[i],
+                                           chunk[i],       two.rows[i],       two.cols[i],          item[i]};
+      group.items_to[2 * threadIdx.x + i] = item[i] + two.items[i];
+    }
+  }
+  __syncthreads();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who does what
+// ---------------------------------------------------------------------------------------------------------------------
+
+// The work of one block of a persistent grid: whole warps call work(index of the tensor, the tensor, item within it).
+template <typename Work>
+__device__ __forceinline__ void for_each_work_item(const Group& group, Work work) {
+  const int lane = threadIdx.x % 32;
+  for (u32 item = blockIdx.x; item < group.items_to[kMaxTensors - 1]; item += gridDim.x) {
+    const int index = tensor_of(item, {group.items_to[2 * lane], group.items_to[2 * lane + 1]});
+    const GroupTensor& tensor = group.member[index];
+    work(index, tensor, item - tensor.item);
+  }
+}
+
+// Which of a Member's places are found beside that of its elements
+enum class Offsets { lines, scales };  // row and col; or those of the scales, where they have padding
+
+// One item: the index of its tensor, the tensor, and the item within it
+struct WorkItem {
+  int index;  // beyond the last tensor if there is no such item
+  GroupTensor tensor;
+  u32 item, items;  // items: of the whole group
+};
+
+// The same for one item, without a group in shared memory. Its first warp reads the extents for the whole block, which
+// waits: every instruction of the others is one that encodes.
+template <Offsets places, typename ItemsOf>
+__device__ __forceinline__ void find_work_item(
+    WorkItem& work_item, u32 item,
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    int num_tensors, ItemsOf items_of) {
+  if (threadIdx.x < 32) {
+    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    u32 before[2];
+    exclusive_sum(two.items, before);
+    const u32 to_here = before[1] + two.items[1];
+    const int index = tensor_of(item, {before[0] + two.items[0], to_here});
+    const u32 items = __shfl_sync(~0u, to_here, 31);
+    GroupTensor tensor = {};
+    if constexpr (places == Offsets::lines) {
+      tensor.row = int(sum_of_earlier(index, two.rows));
+      tensor.col = int(sum_of_earlier(index, two.cols));
+    } else {
+      constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
+      u32 rowwise[2], columnwise[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        rowwise[i] = u32(scale_bytes(two.rows[i], two.cols[i]) / kUnit);
+        columnwise[i] = u32(scale_bytes(two.cols[i], two.rows[i]) / kUnit);
+      }
+      tensor.rowwise_scale_inv = i64(kUnit) * sum_of_earlier(index, rowwise);
+      tensor.columnwise_scale_inv = i64(kUnit) * sum_of_earlier(index, columnwise);
+    }
+    if (threadIdx.x == (index < num_tensors ? index / 2 : 0)) {
+      const int own = index % 2;
+      tensor.element = own ? two.element[1] : two.element[0];
+      tensor.rows = own ? two.rows[1] : two.rows[0];
+      tensor.cols = own ? two.cols[1] : two.cols[0];
+      tensor.item = own ? before[1] : before[0];
+      work_item = {index, tensor, item - tensor.item, items};
+    }
+  }
+  __syncthreads();
+}
+
+// All items of a block, each found anew: for grids so large that a block has one or two. The whole block calls
+// work(index of the tensor, the tensor, item within it).
+template <Offsets places, typename ItemsOf, typename Work>
+__device__ __forceinline__ void for_each_work_item(
+    const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
+    int num_tensors, ItemsOf items_of, Work work) {
+  __shared__ WorkItem work_item;
+  for (u32 item = blockIdx.x;;) {
+    find_work_item<places>(work_item, item, first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    if (work_item.index >= num_tensors) return;
+    work(work_item.index, work_item.tensor, work_item.item);
+    item += gridDim.x;
+    if (item >= work_item.items) return;
+    __syncthreads();
+  }
+}
+
+// Tiles that cover a tensor and the padding of its scale matrices; neighbouring items are neighbours in a row of tiles.
+template <int tile_rows, int tile_cols>
+struct GroupTiles {
+  __device__ static u32 across(int cols) { return (u32(round_up(cols, kScalePadding)) + tile_cols - 1) / tile_cols; }
+  __device__ static u32 count(int rows, int cols) {
+    return (u32(round_up(rows, kScalePadding)) + tile_rows - 1) / tile_rows * across(cols);
+  }
+  __device__ static TileOrigin origin(int cols, u32 item) {
+    const u32 width = across(cols);
+    return {int(item / width) * tile_rows, int(item % width) * tile_cols};
+  }
+};

@@ -1,0 +1,69 @@
+// Tiles that are all on the multiprocessors at once and wait for each other: what a row or a column of tiles needs to
+// know of all of them is found while they hold their elements, so that nothing is read twice.
+#pragma once
+
+#include "numerics/types.cuh"
+
+// The 128 lines that a row, or a column, of tiles has in common. Scratch: all zero before a launch and after it, so
+// that no launch has to clear it and a graph can replay.
+struct TileSync {
+  static constexpr int kLines = 128;
+  u32 maxima[kLines];  // bits of non-negative floats, which order as the floats do
+  u32 arrived, left;   // tiles
+  u32 unused[2];
+
+  // Four lines whose parts eight neighbouring lanes hold. line(i): number of the i-th
+  template <typename Line>
+  __device__ void add_four(const float (&value)[4], Line line) {
+    const int lane = threadIdx.x % 8;
+    u32 own = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      u32 bits = __float_as_uint(value[i]);
+#pragma unroll
+      for (int offset = 4; offset > 0; offset /= 2) bits = max(bits, __shfl_xor_sync(~0u, bits, offset));
+      if (lane == i) own = bits;
+    }
+    if (lane < 4) atomicMax(maxima + line(lane), own);
+  }
+
+  // Once all tiles have arrived: the largest value of a line. From the L2, where the others' additions are.
+  __device__ float maximum(int line) const { return __uint_as_float(__ldcg(maxima + line)); }
+
+  // A warp of every tile calls this once the tile has read what it needs; the last one clears the band.
+  __device__ void leave(u32 tiles) {
+    const int lane = threadIdx.x % 32;
+    u32 before = 0;
+    if (lane == 0) {
+      __threadfence();
+      before = atomicAdd(&left, 1u);
+    }
+    if (__shfl_sync(~0u, before, 0) != tiles - 1) return;
+#pragma unroll
+    for (int i = 0; i < kLines; i += 32) atomicExch(maxima + i + lane, 0u);
+    if (lane == 0) {
+      atomicExch(&arrived, 0u);
+      atomicExch(&left, 0u);
+    }
+  }
+};
+
+// Waits, with the whole block, until all tiles of a row and of a column have added what they know. Either may be null.
+__device__ __forceinline__ void wait_for_tiles(TileSync* by_row, u32 across, TileSync* by_col, u32 down) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    if (by_row != nullptr) atomicAdd(&by_row->arrived, 1u);
+    if (by_col != nullptr) atomicAdd(&by_col->arrived, 1u);
+    if (by_row != nullptr) {
+      while (*static_cast<const volatile u32*>(&by_row->arrived) < across) {
+      }
+    }
+    if (by_col != nullptr) {
+      while (*static_cast<const volatile u32*>(&by_col->arrived) < down) {
+      }
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}

@@ -1,0 +1,105 @@
+"""The kernels' headers: floors that know only those below, includes that are used, and closures that stay small."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from harness.compile import include_closure
+from harness.files import KERNELS
+
+# From the ground up; the recipes are the roof.
+FLOORS = tuple(re.findall(r"^\| `(\w+)/`", (KERNELS / "README.md").read_text(), re.MULTILINE))
+FILES = sorted(path.relative_to(KERNELS).as_posix() for path in KERNELS.rglob("*.cu*"))
+HEADERS = [name for name in FILES if name.endswith(".cuh")]
+RECIPES = [name for name in FILES if name.endswith(".cu")]
+
+_INCLUDE = re.compile(r'^#include "([^"]+)" *$', re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*")
+_DECLARED = re.compile(
+    r"^(?:struct|enum class|using|#define) (?:alignas\(\d+\) )?(\w+)"  # a type or a macro
+    r"|^constexpr [\w ]+ (k\w+)"
+    r"|^(?:__device__|__host__|constexpr|[A-Z][\w<>]* (?=\w+\())[^;{}=]*?\b(\w+)\((?=[^;]*\{)",  # a function
+    re.MULTILINE,
+)
+
+
+def floor(name: str) -> int:
+    """0 is the ground floor; the recipes have the highest number."""
+    folder, slash, _ = name.rpartition("/")
+    return FLOORS.index(folder) if slash else len(FLOORS)
+
+
+@cache
+def code(name: str) -> str:
+    return _COMMENT.sub("", (KERNELS / name).read_text())
+
+
+def includes(name: str) -> list[str]:
+    return _INCLUDE.findall(code(name))
+
+
+def used(name: str, header: str) -> set[str]:
+    """The names of a header that a file mentions."""
+    declared = {next(filter(None, found)) for found in _DECLARED.findall(code(header))}
+    return declared & set(re.findall(r"\w+", code(name).replace(header, "")))
+
+
+def circles(graph: dict[str, list[str]]) -> set[str]:
+    """The files that include themselves, directly or not."""
+    reached = {name: set(found) for name, found in graph.items()}
+    for through in graph:
+        for found in reached.values():
+            if through in found:
+                found |= reached[through]
+    return {name for name, found in reached.items() if name in found}
+
+
+def test_every_header_stands_on_a_floor():
+    assert {Path(name).parent.as_posix() for name in HEADERS} == set(FLOORS)
+    assert {Path(name).parent.as_posix() for name in RECIPES} == {"."}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_includes_lead_down(name: str):
+    assert [header for header in includes(name) if floor(header) > floor(name)] == []
+    assert sorted(includes(name)) == includes(name)
+
+
+def test_no_header_includes_itself():
+    assert circles({name: includes(name) for name in FILES}) == set()
+    assert circles({"a": ["b"], "b": ["c", "d"], "c": ["b"], "d": []}) == {"b", "c"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_include_is_used(name: str):
+    assert [header for header in includes(name) if not used(name, header)] == []
+
+
+def test_what_a_header_declares_is_found():
+    assert "row_offset" in used("gemm_ordered.cu", "memory/scale_layout.cuh")
+    assert used("swizzle.cu", "scheduler/launch.cuh") == {"Launch", "Schedule", "TileOrigin", "tile_origin"}
+    assert used("swizzle.cu", "numerics/rht.cuh") == set()
+
+
+@pytest.mark.parametrize(("recipe", "headers", "lines"), [("swizzle", 4, 350), ("per_tensor", 25, 1839)])
+def test_what_a_recipe_includes_stays_small(recipe: str, headers: int, lines: int):
+    sources = include_closure(KERNELS / f"{recipe}.cu")
+    assert len(sources) - 1 <= headers
+    assert sum(text.count("\n") for text in sources.values()) <= lines
+
+
+@pytest.mark.parametrize("recipe", ["swizzle.cu", "per_tensor.cu"])
+def test_a_recipe_includes_nothing_in_vain(recipe: str):
+    """Every header of the closure is one of which the recipe, or a header that it uses, uses something."""
+    closure = include_closure(KERNELS / recipe)
+    needed, waiting = {recipe}, [recipe]
+    while waiting:
+        name = waiting.pop()
+        found = {header for header in closure if header != name and used(name, header)} - needed
+        needed |= found
+        waiting += found
+    assert set(closure) == needed
