@@ -13,7 +13,8 @@ from harness import emulator, sanitizer
 from harness.cli import main
 from harness.compile import ARCHES, compile_kernel, ptx_of
 from harness.device import memory
-from harness.errors import AccessError, DeviceUnavailable, Exit
+from harness.emulator.errors import Fault
+from harness.errors import DeviceUnavailable, Exit
 from harness.launch import Step, plan
 from harness.sanitizer import TOOLS, left_out, planted, plugin, read_log
 from harness.sanitizer.run import Checked, outcome, page, see_planted
@@ -218,7 +219,7 @@ def test_the_error_planted_for_each_tool_is_one_that_the_emulator_sees(tool: str
     kernel = planted.compiled(tool, ptx_of(ARCHES[1]))
     threads = kernel.launch.threads
     words = emulator.Buffer("words", np.zeros(4 * threads, np.uint8), initialised=False)
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         emulator.launch(emulator.Module(kernel.ptx), kernel.symbol, (1, 1, 1), (threads, 1, 1), [words])
     assert caught.value.kind == SEEN_AS[tool]
 

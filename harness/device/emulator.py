@@ -15,7 +15,9 @@ from harness import emulator
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
 from harness.device import Outcome
-from harness.errors import AccessError, NotCapable
+from harness.emulator.errors import Fault, NotEmulated
+from harness.emulator.errors import LaunchError as LaunchRefused
+from harness.errors import AccessError, LaunchError, NotCapable
 from harness.interval import Demand, Interval, inside
 from harness.launch import Grid, Step, bind, own_memory, plan
 from harness.signature import KERNELS
@@ -141,10 +143,14 @@ class EmulatedProgram:
                 block=(compiled.launch.threads, 1, 1),
                 args=arguments,
             )
-        except AccessError as error:
+        except Fault as error:
             # The emulator knows the kernel by its mangled name only.
             sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
             raise AccessError(error.kind, error.where, sentence) from None
+        except LaunchRefused as error:
+            raise LaunchError(str(error)) from None
+        except NotEmulated as error:
+            raise NotCapable(str(error)) from None
 
 
 @lru_cache(maxsize=256)

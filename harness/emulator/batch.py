@@ -49,7 +49,7 @@ class Batch(Lanes):
     ) -> Bits | None:
         """For each lane the lanes of its warp it exchanges with, as bits; None for all 32, unless `always`.
 
-        members: the mask operand. Raises AccessError if it names a live lane that is not here, or not the lane itself.
+        members: the mask operand. Raises Fault if it names a live lane that is not here, or not the lane itself.
         """
         lanes = self.acting(mask)
         if self.shadow:
@@ -73,7 +73,7 @@ class Batch(Lanes):
     def require_source(
         self, instruction: Instruction, reached: np.ndarray, source: np.ndarray, mask: np.ndarray | None
     ) -> None:
-        """Raise AccessError if a lane of a shuffle reads, in lane `source`, one that was not `reached`."""
+        """Raise Fault if a lane of a shuffle reads, in lane `source`, one that was not `reached`."""
         wrong = ~reached & (self.live if mask is None else mask)
         if wrong.any():
             lane = int(np.argmax(wrong))
@@ -84,7 +84,7 @@ class Batch(Lanes):
     def whole_warps(self, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray | None:
         """The warps that execute an instruction which takes all 32 lanes, by number in the batch; None for all of them.
 
-        Raises AccessError if a lane of one of them is missing.
+        Raises Fault if a lane of one of them is missing.
         """
         lanes = self.acting(mask)
         if lanes is None:
@@ -186,7 +186,7 @@ class Batch(Lanes):
         return out.reshape(*self.shape, *tail)
 
     def require_written(self, access: Access, index: np.ndarray) -> None:
-        """Raise AccessError if one of these rows of shared memory, the locator's last, was not written."""
+        """Raise Fault if one of these rows of shared memory, the locator's last, was not written."""
         self._require_written(access, Place(self.memory.shared, index))
 
     def _require_written(self, access: Access, place: Place) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from harness.emulator.declare import immediate, variable
+from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx import (
     UNKNOWN,
     Address,
@@ -20,7 +21,6 @@ from harness.emulator.ptx import (
     Pair,
     Vector,
 )
-from harness.errors import NotCapable
 
 _TOKEN = re.compile(
     r"""\s+ | \.loc\s+(?P<loc>[^\n]*) | (?P<brace>[{}])
@@ -43,12 +43,12 @@ class Body:
         self.pending_label = ""
 
     def read(self, text: str) -> None:
-        """Parse the text between the outer braces. Raises NotCapable for what is not of the grammar."""
+        """Parse the text between the outer braces. Raises NotEmulated for what is not of the grammar."""
         at = 0
         while at < len(text):
             match = _TOKEN.match(text, at)
             if not match:
-                raise NotCapable(f"not emulated: the PTX text {text[at : at + 60].strip()!r} in {self.kernel.name}")
+                raise NotEmulated(f"not emulated: the PTX text {text[at : at + 60].strip()!r} in {self.kernel.name}")
             at = match.end()
             if match["loc"]:
                 self._locate(match["loc"])
@@ -63,7 +63,7 @@ class Body:
 
     def _label(self, name: str) -> None:
         if name in self.kernel.labels:
-            raise NotCapable(f"not emulated: the label {name!r}, which is there twice, at {self.location}")
+            raise NotEmulated(f"not emulated: the label {name!r}, which is there twice, at {self.location}")
         self.pending_label = name
         self.kernel.labels[name] = len(self.kernel.instructions)
 
@@ -110,7 +110,7 @@ class Body:
     def _instruction(self, text: str) -> None:
         match = _STATEMENT.match(text)
         if not match:
-            raise NotCapable(f"not emulated: the PTX text {text[:60]!r} at {self.location}")
+            raise NotEmulated(f"not emulated: the PTX text {text[:60]!r} at {self.location}")
         negated, guard, mnemonic, rest = match.groups()
         operands = () if mnemonic.startswith("call") else tuple(self._operand(item) for item in _split(rest))
         named = Name(self._resolve(guard), bool(negated)) if guard else None
@@ -129,7 +129,7 @@ class Body:
     def _address(self, text: str) -> Address:
         match = _ADDRESS.match(text)
         if not match:
-            raise NotCapable(f"not emulated: the PTX address {text!r} at {self.location}")
+            raise NotEmulated(f"not emulated: the PTX address {text!r} at {self.location}")
         offset = int((match[2] or "0").replace(" ", ""), 0)
         base = immediate(match[1])
         return Address(None, base.bits + offset) if base else Address(self._name(match[1]), offset)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import struct
 
+from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx import SIZES, Immediate, Variable
-from harness.errors import NotCapable
 
 _DECLARATION = re.compile(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)\s*(?:=\s*(.*))?$", re.DOTALL)
 
@@ -22,7 +22,7 @@ def variable(statement: str, space: str = "") -> Variable:
     kind = next(kind for kind in re.findall(r"\.(\w+)", bare.split("=")[0]) if kind in SIZES)
     match = _DECLARATION.search(bare.split(f".{kind}", 1)[1].replace(".global", "").strip())
     if not match:
-        raise NotCapable(f"not emulated: the PTX declaration {statement.strip()[:60]!r}")
+        raise NotEmulated(f"not emulated: the PTX declaration {statement.strip()[:60]!r}")
     name, extents, initial = match.groups()
     size = SIZES[kind]
     for extent in re.findall(r"\[\s*(\d*)\s*\]", extents):
@@ -39,7 +39,7 @@ def _initial(text: str | None, size: int, name: str) -> bytes:
     for item in re.sub(r"[{}\s]", "", text).split(","):
         value = immediate(item) if item else None
         if value is None or text.count("{") > 1:
-            raise NotCapable(f"not emulated: the initialiser of {name!r} is not a flat list of numbers")
+            raise NotEmulated(f"not emulated: the initialiser of {name!r} is not a flat list of numbers")
         out += (value.bits & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     return out
 

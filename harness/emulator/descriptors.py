@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.emulator.errors import NotEmulated
 from harness.emulator.memory import Access
 from harness.emulator.operation import U32, U64, Bits
-from harness.errors import NotCapable
 
 if TYPE_CHECKING:
     from harness.emulator.batch import Batch
@@ -37,11 +37,11 @@ def chunks(descriptors: Bits, rows: int, what: str) -> Bits:
 
     descriptors: (n,) uint64, of matrices (rows, 16) of 16-bit elements; what: the instruction and its place
 
-    Raises NotCapable for a base offset, and for a row that begins within one row of its pattern and ends in the next.
+    Raises NotEmulated for a base offset, and for a row that begins within one row of its pattern and ends in the next.
     """
     start, leading, stride = (_field(descriptors, low)[:, None, None] for low in (0, 16, 32))
     if (descriptors >> U64(49) & U64(7)).any():
-        raise NotCapable(f"not emulated: {what} with a matrix base offset")
+        raise NotEmulated(f"not emulated: {what} with a matrix base offset")
     mode = (descriptors >> U64(62)).astype(int)
     row, half = np.arange(rows, dtype=U32)[None, :, None], np.arange(2, dtype=U32)[None, None, :]
     out = start + (row & U32(7)) * U32(CHUNK) + (row >> U32(3)) * stride + half * leading
@@ -50,7 +50,7 @@ def chunks(descriptors: Bits, rows: int, what: str) -> Bits:
         if not which.any():
             continue
         if (start[which] % U32(pitch) > pitch - 2 * CHUNK).any():
-            raise NotCapable(f"not emulated: {what} with a row of A or B across the end of a swizzled row")
+            raise NotEmulated(f"not emulated: {what} with a row of A or B across the end of a swizzled row")
         plain = (start + (row & U32(7)) * U32(pitch) + (row >> U32(3)) * stride + half * U32(CHUNK))[which]
         out[which] = plain ^ (plain >> U32(7) & U32(pitch // CHUNK - 1)) << U32(4)
     return out
@@ -61,7 +61,7 @@ def load(batch: Batch, access: Access, addresses: Bits, lanes: np.ndarray) -> tu
 
     access: reads 16 bytes; addresses: (n, rows, 2); lanes: like them, the thread of the batch that stands for each
 
-    Raises AccessError for what lies outside shared memory or was never written.
+    Raises Fault for what lies outside shared memory or was never written.
     """
     index = batch.memory.shared_rows(access, addresses.reshape(-1), lanes.reshape(-1))
     batch.require_written(access, index)

@@ -59,7 +59,7 @@ class Flights:
         readings: list[Reading],
         groups: np.ndarray,
     ) -> None:
-        """A `wgmma` of these warpgroups. Raises AccessError if its registers are not free, or not fenced."""
+        """A `wgmma` of these warpgroups. Raises Fault if its registers are not free, or not fenced."""
         self._require(self.fenced | ~groups, instruction, "comes before any wgmma.fence of its warpgroup")
         for slot in self.written.keys() & (accumulators | fragments):
             earlier, wrote = self.written[slot]
@@ -76,7 +76,7 @@ class Flights:
     def use(
         self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], mask: np.ndarray | None
     ) -> None:
-        """Another instruction uses these registers. Raises AccessError if a `wgmma` holds them."""
+        """Another instruction uses these registers. Raises Fault if a `wgmma` holds them."""
         if not writes and not self.flying:
             return
         groups = self._groups(mask)

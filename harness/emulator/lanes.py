@@ -14,10 +14,10 @@ import numpy as np
 
 from harness.emulator.code import Code
 from harness.emulator.counters import Traffic
+from harness.emulator.errors import Fault
 from harness.emulator.global_shadow import GlobalShadow
 from harness.emulator.memory import Buffer
 from harness.emulator.ptx import Instruction
-from harness.errors import AccessError
 
 Extent = tuple[int, int, int]
 WARPGROUP = 128  # threads
@@ -93,7 +93,7 @@ class Lanes:
         )
 
     def fault(self, kind: str, instruction: Instruction, lane: int, sentence: str) -> NoReturn:
-        """Raise AccessError for one lane of the flattened batch."""
+        """Raise Fault for one lane of the flattened batch."""
         where = instruction.location
         kernel = self.launch.code.kernel.name
-        raise AccessError(kind, str(where), f"{sentence}; {kernel}, {self.name(lane)}{where.chain()}")
+        raise Fault(kind, str(where), f"{sentence}; {kernel}, {self.name(lane)}{where.chain()}")

@@ -10,6 +10,7 @@ import numpy as np
 from harness.emulator.batch import Batch
 from harness.emulator.code import Code
 from harness.emulator.counters import Counters, Traffic
+from harness.emulator.errors import LaunchError
 from harness.emulator.global_shadow import GlobalShadow
 from harness.emulator.lanes import Extent, Grid
 from harness.emulator.machine import Scheduler, Tally
@@ -18,7 +19,6 @@ from harness.emulator.operation import U32, U64, Bits
 from harness.emulator.parse import parse
 from harness.emulator.program import decode
 from harness.emulator.ptx import Variable
-from harness.errors import LaunchError
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough for registers to stay in cache
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
@@ -98,7 +98,7 @@ def launch(
     count_traffic: fill in sectors and bank conflicts, which are 0 otherwise
     budget: instructions of a batch before it counts as endless; lanes: of a batch of blocks
 
-    Raises AccessError for what a sanitizer would report, NotCapable for an instruction the emulator lacks, LaunchError
+    Raises Fault for what a sanitizer would report, NotEmulated for an instruction the emulator lacks, LaunchError
     for a launch that CUDA would refuse and for `trap`.
     """
     code = module.code(kernel)

@@ -53,7 +53,7 @@ class Locator:
         self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
 
     def places(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Place]:
-        """Where the acting lanes fall; counted: it is traffic. Raises AccessError if one of them may not go there."""
+        """Where the acting lanes fall; counted: it is traffic. Raises Fault if one of them may not go there."""
         acting = self.lanes.acting(mask)
         positions = self.positions = None if acting is None else np.flatnonzero(acting)
         space = access.space

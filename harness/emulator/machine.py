@@ -15,10 +15,10 @@ import numpy as np
 
 from harness.emulator.batch import Batch
 from harness.emulator.code import Barrier, Block, Branch, Indexed, Jump, Leave, Trap
+from harness.emulator.errors import Fault, LaunchError
 from harness.emulator.meetings import Meetings
 from harness.emulator.operation import U32
 from harness.emulator.ptx import UNKNOWN
-from harness.errors import AccessError, LaunchError
 
 
 class Tally:
@@ -65,7 +65,7 @@ class Scheduler:
         self.live_warps = int(np.count_nonzero(live.reshape(-1, 32).any(axis=1)))
 
     def run(self) -> None:
-        """Run until every lane has exited. Raises AccessError, NotCapable or LaunchError."""
+        """Run until every lane has exited. Raises Fault, NotEmulated or LaunchError."""
         blocks, batch = self.code.blocks, self.batch
         while self.waiting or self._release():
             number = min(self.waiting)
@@ -187,5 +187,5 @@ class Scheduler:
             f"no end after {self.tally.budget} instructions: an endless loop, or a wait for a block that cannot run"
         )
         if not block.instructions:
-            raise AccessError("deadlock", str(UNKNOWN), sentence)
+            raise Fault("deadlock", str(UNKNOWN), sentence)
         self.batch.fault("deadlock", block.instructions[0], int(np.argmax(self._lanes(mask))), sentence)

@@ -149,7 +149,7 @@ class Meetings:
     # ---- faults -----------------------------------------------------------------------------------------------------
 
     def fault_stuck(self) -> NoReturn:
-        """Lanes are parked and none may go on. Raises AccessError."""
+        """Lanes are parked and none may go on. Raises Fault."""
         gates = [number for number in self.parked if self._is_gate(number)]
         if gates:
             self._fault_gate(gates[0])

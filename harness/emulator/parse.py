@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 from harness.emulator.body import Body
 from harness.emulator.declare import variable
+from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx import Kernel, Variable
-from harness.errors import NotCapable
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{;]*)")
 
 
 def parse(text: str) -> Program:
-    """Split a module into variables and entries. Raises NotCapable for a construct that is not of the grammar."""
+    """Split a module into variables and entries. Raises NotEmulated for a construct that is not of the grammar."""
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r"//[^\n]*", "", text)
     target, variables, files, entries = "", {}, {}, {}
@@ -53,7 +53,7 @@ def parse(text: str) -> Program:
     while at < len(text):
         match = _TOP.match(text, at)
         if not match:
-            raise NotCapable(f"not emulated: the PTX directive {text[at : at + 60].split(chr(10))[0]!r}")
+            raise NotEmulated(f"not emulated: the PTX directive {text[at : at + 60].split(chr(10))[0]!r}")
         at = match.end()
         if match["target"]:
             target = match["target"]
@@ -89,4 +89,4 @@ def _closing_brace(text: str, at: int) -> int:
         depth += 1 if match[0] == "{" else -1
         if not depth:
             return match.start()
-    raise NotCapable("not emulated: a PTX function without an end")
+    raise NotEmulated("not emulated: a PTX function without an end")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.emulator.code import Step
+from harness.emulator.errors import NotEmulated
 from harness.emulator.operation import Bits, Compute
 from harness.emulator.ptx import Instruction
-from harness.errors import NotCapable
 
 if TYPE_CHECKING:
     from harness.emulator.batch import Batch
@@ -78,7 +78,7 @@ def refusing(instruction: Instruction) -> Step:
     """A step that says what is missing."""
 
     def refuse(batch: Batch, mask: np.ndarray | None) -> None:
-        raise NotCapable(f"not emulated: {instruction.mnemonic} at {instruction.location}")
+        raise NotEmulated(f"not emulated: {instruction.mnemonic} at {instruction.location}")
 
     return refuse
 

@@ -57,7 +57,7 @@ def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
 def acting_groups(batch: Batch, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray:
     """The warpgroups that execute an instruction. (blocks, warpgroups) bool
 
-    Raises AccessError if a thread of one of them is missing.
+    Raises Fault if a thread of one of them is missing.
     """
     lanes = batch.live if mask is None else mask
     whole = batch.threads // WARPGROUP * WARPGROUP

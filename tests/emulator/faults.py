@@ -7,7 +7,7 @@ import pytest
 from cuda_source import line_of, module
 
 from harness import emulator
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
 
 
 def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> emulator.Counters:
@@ -16,7 +16,7 @@ def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> emula
 
 def fault(source: str, *args, kind: str, marker: str, **options) -> str:
     """The sentence of the fault that must come, of this kind, at the line with this marker."""
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         run(source, *args, **options)
     assert caught.value.kind == kind
     assert caught.value.where == line_of(source, marker)

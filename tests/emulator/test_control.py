@@ -8,7 +8,7 @@ from cuda_source import ARCHES, buffer, module
 from ptx_snippets import kernel, run
 
 from harness import emulator
-from harness.errors import AccessError, LaunchError, NotCapable
+from harness.emulator.errors import Fault, LaunchError, NotEmulated
 
 pytestmark = pytest.mark.covers(
     "bra",
@@ -170,7 +170,7 @@ def test_warps_that_meet_at_a_counted_barrier(arrive: str) -> None:
 
 
 def test_counted_barrier_that_lacks_a_warp() -> None:
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(SPECIALISED.replace("{arrive}", ""))
     assert caught.value.kind == "divergent_barrier"
 
@@ -178,7 +178,7 @@ def test_counted_barrier_that_lacks_a_warp() -> None:
 def test_an_arrival_counts_once() -> None:
     body = SPECIALISED.replace("bar.sync 3, 64;", "bar.sync 3, 64; bar.sync 4, 64; bar.sync 3, 64;")
     assert threads(body.replace("{arrive}", "bar.arrive 3, 64; bar.sync 4, 64; bar.arrive 3, 64;")).any()
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(body.replace("{arrive}", "bar.arrive 3, 64; bar.sync 4, 64;"))
     assert caught.value.kind == "divergent_barrier"
 
@@ -191,7 +191,7 @@ $again: bar.sync %r1, 64; add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, %r1; @%p0 b
 
 def test_barriers_whose_number_a_register_holds() -> None:
     assert threads(NUMBERED.replace("{leave}", ""), block=128).tolist() == [1] * 64 + [2] * 64
-    with pytest.raises(AccessError) as caught:  # a warp of each half waits, not two of one
+    with pytest.raises(Fault) as caught:  # a warp of each half waits, not two of one
         threads(NUMBERED.replace("{leave}", "and.b32 %r3, %r0, 32; setp.ne.u32 %p1, %r3, 0; @%p1 ret;"), block=128)
     assert caught.value.kind == "divergent_barrier"
 
@@ -199,7 +199,7 @@ def test_barriers_whose_number_a_register_holds() -> None:
 def test_an_arrival_whose_number_a_register_holds() -> None:
     body = SPECIALISED.replace("{arrive}", "mov.u32 %r7, 3; bar.arrive %r7, 64;")
     assert (threads(body)[32:] == np.arange(32) + 1).all()
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(body.replace("mov.u32 %r7, 3;", "mov.u32 %r7, 4;"))
     assert caught.value.kind == "divergent_barrier"
 
@@ -210,13 +210,13 @@ def test_arrivals_with_different_numbers() -> None:
 $wait: bar.sync 3, 96;
 $end: st.global.u32 [%rd1], %r0;"""
     assert (threads(body.replace("{mask}", "0"), block=96) == np.arange(96)).all()
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(body.replace("{mask}", "1"), block=96)
     assert caught.value.kind == "divergent_barrier"
 
 
 def test_a_barrier_of_the_whole_block_has_a_constant_number() -> None:
-    with pytest.raises(NotCapable, match="not emulated: bar.sync"):
+    with pytest.raises(NotEmulated, match="not emulated: bar.sync"):
         threads(" bar.sync %r0;")
 
 
@@ -241,7 +241,7 @@ def test_shuffle_group_is_that_of_its_first_lane() -> None:
 $meet: shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; st.global.u32 [%rd1], %r1; ret;
 $late: st.global.u32 [%rd1], %r0; exit;
 $longer: add.u32 %r2, %r0, 1; bra $meet;"""
-    with pytest.raises(AccessError, match="names lane") as caught:
+    with pytest.raises(Fault, match="names lane") as caught:
         threads(body, block=32)
     assert caught.value.kind == "inactive_shuffle"
 

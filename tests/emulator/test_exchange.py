@@ -11,7 +11,7 @@ from expectations import expected
 from ptx_snippets import kernel, run
 
 from harness import emulator
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
 
 pytestmark = pytest.mark.covers("shfl.", "vote.", "redux.", "match.", "elect.sync", "activemask.b32")
 
@@ -188,7 +188,7 @@ def test_activemask() -> None:
 
 
 def test_guarded_vote_without_the_named_lanes() -> None:
-    with pytest.raises(AccessError, match="names lane"):
+    with pytest.raises(Fault, match="names lane"):
         exchange("@%p3 vote.sync.any.pred %p2, %p1, MEMBERS;", VALUES, before=" setp.lt.u32 %p3, %r0, 4;\n")
 
 

@@ -7,7 +7,7 @@ import pytest
 from cuda_source import ARCHES, buffer, line_of
 from faults import fault, run, words
 
-from harness.errors import AccessError, LaunchError
+from harness.emulator.errors import Fault, LaunchError
 
 
 def test_barrier_in_one_branch() -> None:
@@ -22,7 +22,7 @@ extern "C" __global__ void k(unsigned* out) {
     out[threadIdx.x] = 3;
   }
 }"""
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         run(source, buffer("out", words(64)))
     assert caught.value.kind == "divergent_barrier"
     both = {line_of(source, "// odd"), line_of(source, "// even")}

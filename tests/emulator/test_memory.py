@@ -8,7 +8,7 @@ from cuda_source import ARCHES, buffer, module, ptx
 from ptx_snippets import kernel, run
 
 from harness import emulator
-from harness.errors import AccessError, LaunchError
+from harness.emulator.errors import Fault, LaunchError
 
 THREAD = " mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];\n"
 
@@ -114,7 +114,7 @@ def test_shared_addresses_wrap_at_32_bits() -> None:
 
 def test_shared_memory_is_not_at_address_zero() -> None:
     body = THREAD + " .shared .align 4 .b8 s[64]; mov.u32 %r2, 0; st.shared.u32 [%r2], %r0;"
-    with pytest.raises(AccessError, match="of shared memory"):
+    with pytest.raises(Fault, match="of shared memory"):
         run(kernel(body, 2), {"a": np.zeros(1, np.uint32), "b": np.zeros(1, np.uint32)}, block=1)
 
 
@@ -134,7 +134,7 @@ def test_blocks_have_their_own_shared_and_threads_their_own_local_memory() -> No
 
 def test_local_memory_is_bounded() -> None:
     body = THREAD + " .local .align 4 .b8 l[8]; mov.u64 %rd2, l; st.local.u32 [%rd2+8], %r0;"
-    with pytest.raises(AccessError, match="byte 8 of local memory, which has 8 bytes"):
+    with pytest.raises(Fault, match="byte 8 of local memory, which has 8 bytes"):
         run(kernel(body, 2), {"a": np.zeros(1, np.uint32), "b": np.zeros(1, np.uint32)})
 
 
@@ -194,7 +194,7 @@ extern "C" __global__ void k(int* out, const __grid_constant__ Table table) {
     out, table = np.zeros(16, np.int32), np.arange(16, dtype=np.int32) * 3
     emulator.launch(module(source, arch), "k", (1, 1, 1), (16, 1, 1), [buffer("out", out), table.tobytes()])
     assert (out == table[np.arange(16) ^ 5]).all()
-    with pytest.raises(AccessError, match='of buffer "the kernel\'s parameters"'):
+    with pytest.raises(Fault, match='of buffer "the kernel\'s parameters"'):
         emulator.launch(
             module(source, arch), "k", (1, 1, 1), (32, 1, 1), [buffer("out", np.zeros(32, np.int32)), table.tobytes()]
         )
@@ -231,7 +231,7 @@ def test_pointers_in_memory_reach_buffers_of_the_launch() -> None:
     table = buffer("table", np.array([b.address for b in buffers], np.uint64))
     emulator.launch(module(source), "k", (1, 1, 1), (3, 1, 1), [table], memory=buffers)
     assert [array[1] for array in arrays] == [5, 6, 7]
-    with pytest.raises(AccessError, match="lies in no buffer"):
+    with pytest.raises(Fault, match="lies in no buffer"):
         emulator.launch(module(source), "k", (1, 1, 1), (3, 1, 1), [table], memory=buffers[:2])
 
 

@@ -23,7 +23,7 @@ from wgmma_source import (
 )
 
 from harness import emulator
-from harness.errors import NotCapable
+from harness.emulator.errors import NotEmulated
 
 pytestmark = pytest.mark.covers("wgmma.", "fence.proxy.")
 
@@ -263,7 +263,7 @@ D, A = "{%f0, %f1, %f2, %f3}", "{%r0, %r1, %r2, %r3}"
     ],
 )
 def test_other_forms_are_refused(line: str) -> None:
-    with pytest.raises(NotCapable, match=f"not emulated: {line.split()[0].rstrip(';')} at"):
+    with pytest.raises(NotEmulated, match=f"not emulated: {line.split()[0].rstrip(';')} at"):
         run_ptx(kernel(f" {line}", 0), {}, block=128)
 
 
@@ -275,7 +275,7 @@ def test_other_forms_are_refused(line: str) -> None:
 def test_other_descriptors_are_refused(bits: int, problem: str) -> None:
     body = f" .shared .align 1024 .b8 s[4096];\n mov.u64 %rd0, {bits}; wgmma.fence.sync.aligned;\n"
     body += f" wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D}, {A}, %rd0, 1, 1, 1, 0;"
-    with pytest.raises(NotCapable, match=f"not emulated: wgmma.mma_async.* at ptx:0 {problem}"):
+    with pytest.raises(NotEmulated, match=f"not emulated: wgmma.mma_async.* at ptx:0 {problem}"):
         run_ptx(kernel(body, 0), {}, block=128)
 
 
