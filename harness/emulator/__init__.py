@@ -21,9 +21,3 @@ ordering its warp's memory. The payload of a float64 NaN. Instructions whose bit
 TMA, clusters, calls: NotEmulated where they are reached, never a wrong value. The order in which an `mma` adds: its sum
 is exact and rounded once (`products`). Local memory may be read before it is written.
 """
-
-from harness.emulator.counters import Counters
-from harness.emulator.launch import Module, launch
-from harness.emulator.memory import Buffer
-
-__all__ = ["Buffer", "Counters", "Module", "launch"]

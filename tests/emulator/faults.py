@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from cuda_source import line_of, module
 
-from harness import emulator
+from harness.emulator.counters import Counters
 from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 
-def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> emulator.Counters:
-    return emulator.launch(module(source, arch), "k", (grid, 1, 1), (block, 1, 1), args, **options)
+def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> Counters:
+    return launch(module(source, arch), "k", (grid, 1, 1), (block, 1, 1), args, **options)
 
 
 def fault(source: str, *args, kind: str, marker: str, **options) -> str:

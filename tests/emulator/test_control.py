@@ -7,8 +7,8 @@ import pytest
 from cuda_source import ARCHES, buffer, module
 from ptx_snippets import kernel, run
 
-from harness import emulator
 from harness.emulator.errors import Fault, LaunchError, NotEmulated
+from harness.emulator.launch import Module, launch
 
 pytestmark = pytest.mark.covers(
     "bra",
@@ -54,7 +54,7 @@ extern "C" __global__ void k(unsigned* out) {
   out[threadIdx.x] = v;
 }"""
     out = np.zeros(96, np.uint32)
-    emulator.launch(module(source, arch), "k", (1, 1, 1), (96, 1, 1), [buffer("out", out)])
+    launch(module(source, arch), "k", (1, 1, 1), (96, 1, 1), [buffer("out", out)])
 
     def one(thread: int) -> int:
         v = 0
@@ -123,9 +123,7 @@ def test_special_registers() -> None:
 """ + "\n".join(f" mov.u32 %r6, {name}; st.global.u32 [%rd1+{4 * i}], %r6;" for i, name in enumerate(names))
     out = np.zeros((2, 2, 3, 3, 4, 5, 24), np.uint32)
     text = kernel(body, 1)
-    emulator.launch(
-        emulator.Module(text), "k", (3, 2, 2), (5, 4, 3), [buffer("out", out)], dynamic_shared=48, lanes=128
-    )
+    launch(Module(text), "k", (3, 2, 2), (5, 4, 3), [buffer("out", out)], dynamic_shared=48, lanes=128)
     for index in np.ndindex(out.shape[:-1]):
         block_z, block_y, block_x, z, y, x = index
         thread = (z * 4 + y) * 5 + x
@@ -272,7 +270,7 @@ def test_more_blocks_than_a_batch() -> None:
     )
     for lanes in (32, 96, 1 << 14):
         out = np.zeros((37, 32), np.uint32)
-        emulator.launch(module(source), "k", (37, 1, 1), (32, 1, 1), [buffer("out", out)], lanes=lanes)
+        launch(module(source), "k", (37, 1, 1), (32, 1, 1), [buffer("out", out)], lanes=lanes)
         assert (out == np.arange(37)[:, None] * np.arange(32)).all()
 
 
@@ -282,5 +280,5 @@ extern "C" __global__ void k(unsigned* counter, unsigned* out) {
   if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 1u);
 }"""
     counter, out = np.zeros(1, np.uint32), np.zeros(20, np.uint32)
-    emulator.launch(module(source), "k", (20, 1, 1), (64, 1, 1), [buffer("c", counter), buffer("out", out)], lanes=192)
+    launch(module(source), "k", (20, 1, 1), (64, 1, 1), [buffer("c", counter), buffer("out", out)], lanes=192)
     assert out.tolist() == list(range(20)) and counter[0] == 20

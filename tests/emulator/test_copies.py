@@ -7,8 +7,8 @@ import pytest
 from cuda_source import buffer, line_of, module
 from ptx_snippets import kernel, run
 
-from harness import emulator
 from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 pytestmark = pytest.mark.covers("cp.async.")
 
@@ -144,7 +144,7 @@ def summed(source: str, turns: int = 3) -> np.ndarray:
     """Three blocks with one turn more each."""
     data = np.arange(256 * (turns + 2), dtype=np.uint32)
     out = np.zeros(192, np.uint32)
-    emulator.launch(module(source), "k", (3, 1, 1), (64, 1, 1), [buffer("in", data), buffer("out", out), turns])
+    launch(module(source), "k", (3, 1, 1), (64, 1, 1), [buffer("in", data), buffer("out", out), turns])
     last = data.reshape(-1, 256)[:, 255:191:-1]
     wanted = [sum(last[i] * (i + 1) for i in range(turns + block)) for block in range(3)]
     assert (out.reshape(3, 64) == np.array(wanted)).all()

@@ -8,8 +8,8 @@ from expectations import permuted
 from operands import draw, edges
 from ptx_snippets import HEADER, apply, kernel, run
 
-from harness import emulator
 from harness.emulator.errors import NotEmulated
+from harness.emulator.launch import Module
 
 KINDS = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
 
@@ -159,4 +159,4 @@ def test_operand_edges_are_within_their_types() -> None:
 
 
 def test_header_is_a_module() -> None:
-    assert emulator.Module(HEADER).kernels == ()
+    assert Module(HEADER).kernels == ()

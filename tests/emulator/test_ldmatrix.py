@@ -7,8 +7,8 @@ import pytest
 from cuda_source import buffer, line_of, module
 from ptx_snippets import kernel, run
 
-from harness import emulator
 from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 pytestmark = pytest.mark.covers("ldmatrix.")
 
@@ -104,7 +104,7 @@ def transposed(first: str, turn: int, second: str = "__syncthreads()", again: in
     data, out = np.random.default_rng(3).integers(0, 1 << 16, (64, 8), dtype=np.uint16), np.zeros(64, np.uint32)
     args = [buffer("in", data), buffer("out", out), rows]
     try:
-        emulator.launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
+        launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
     except Fault as error:
         markers = [name for name in ("store", "load", "again") if line_of(source, f"// {name}") == error.where]
         return f"{error.kind} at {markers[0]}: {error.sentence}"
@@ -146,7 +146,7 @@ def test_ldmatrix_by_half_a_warp() -> None:
     source = source.replace("AGAIN", "0")
     args = [buffer("in", np.zeros(512, np.uint16)), buffer("out", np.zeros(64, np.uint32)), 64]
     with pytest.raises(Fault, match="takes all 32 lanes of a warp, and lane 31 exited or never was") as caught:
-        emulator.launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
+        launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
     assert (caught.value.kind, caught.value.where) == ("inactive_shuffle", line_of(source, "// load"))
 
 

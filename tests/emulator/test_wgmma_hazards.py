@@ -9,8 +9,8 @@ from ptx_snippets import kernel
 from ptx_snippets import run as run_ptx
 from wgmma_source import descriptor, device_functions
 
-from harness import emulator
 from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 # A warpgroup, or more that do the same, multiplies ones: A from registers, B of 8 columns, which `FILL` writes. The
 # names in capitals are where a test puts a line.
@@ -52,7 +52,7 @@ def source(**parts: str) -> str:
 def run(text: str, block: int = 128, **options) -> np.ndarray:
     out = np.zeros(2 * block, np.float32)
     ones = np.array([0] * 8 + [0x3F803F80] * 4, np.uint32)
-    emulator.launch(module(text), "k", (2, 1, 1), (block, 1, 1), [buffer("in", ones), buffer("out", out)], **options)
+    launch(module(text), "k", (2, 1, 1), (block, 1, 1), [buffer("in", ones), buffer("out", out)], **options)
     return out
 
 
