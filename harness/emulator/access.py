@@ -1,4 +1,4 @@
-"""Decoding of loads, stores, atomics, fences and asynchronous copies."""
+"""Decoding of loads, stores, atomics and fences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from harness.emulator.batch import Batch
 from harness.emulator.emit import Emitter, Unsupported
 from harness.emulator.forms import Builder
 from harness.emulator.memory import Access
-from harness.emulator.operation import U32
 from harness.emulator.ptx import SIZES, Address, Instruction, Name, Operand, Vector
 
 SPACES = {
@@ -21,9 +20,9 @@ SPACES = {
     "local": "local",
 }
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
-_HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys"}
-_HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
-_HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal")}
+HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys"}
+HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
+HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal")}
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -38,7 +37,7 @@ def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
             count = _VECTORS[modifier]
         elif modifier in _STRONG:
             strong, releases = True, modifier == "release"
-        elif modifier not in _HINTS:
+        elif modifier not in HINTS:
             raise Unsupported
     if element not in SIZES or element == "pred" or SIZES[element] * count > 32:
         raise Unsupported
@@ -129,7 +128,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
     for modifier in modifiers:
         if modifier in SPACES:
             space = SPACES[modifier]
-        elif modifier not in _STRONG | _HINTS:
+        elif modifier not in _STRONG | HINTS:
             words.append(modifier)
     name = ".".join(words)
     if name not in ATOMICS or space == "local":
@@ -174,43 +173,6 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
 
 def nothing(emitter: Emitter, instruction: Instruction) -> None:
     """Instructions that change no value: prefetches, sleeping, hints about dependent launches."""
-
-
-def asynchronous(emitter: Emitter, instruction: Instruction) -> None:
-    """`cp.async`: global memory is read at once, and shared memory changes when the copy is waited for."""
-    parts = instruction.mnemonic.split(".")
-    if parts[2:3] in (["commit_group"], ["wait_all"], ["wait_group"]):
-        keep = instruction.operands[0].bits if parts[2] == "wait_group" else 0
-        what = parts[2]
-        emitter.emit(lambda batch, mask: batch.copies.command(batch, what, keep, mask), (), ())
-        return
-    if parts[2:3] not in (["ca"], ["cg"]) or not {"shared", "shared::cta"} & set(parts) or parts[4:5] != ["global"]:
-        raise Unsupported
-    if not set(parts[5:]) <= _HINTS:
-        raise Unsupported
-    size = instruction.operands[2].bits
-    count, width = (size // 8, 8) if size > 8 else (1, size)
-    reads = Access(instruction, "global", "reads", width, count)
-    writes = Access(instruction, "shared", "writes", width, count)
-    target = address_slot(emitter, instruction.operands[0], writes)
-    source = address_slot(emitter, instruction.operands[1], reads)
-    kept = _bytes_used(emitter, instruction.operands[3], size) if len(instruction.operands) > 3 else None
-
-    def step(batch: Batch, mask: np.ndarray | None) -> None:
-        registers = batch.registers
-        used = None if kept is None else registers[kept]
-        batch.copies.start(batch, reads, writes, registers[source], registers[target], used, mask)
-
-    emitter.emit(step, (target, source) if kept is None else (target, source, kept), ())
-
-
-def _bytes_used(emitter: Emitter, operand: Operand, size: int) -> int:
-    """The slot of how much of its source a copy reads; a predicate that holds says nothing of it."""
-    found = emitter.named(operand.text) if isinstance(operand, Name) else None
-    if not found or found[1] != "pred":
-        return emitter.source(operand, "b32")
-    ignored = emitter.source(operand, "pred")
-    return emitter.compute(lambda holds: np.where(holds, U32(0), U32(size)), "b32", (ignored,))
 
 
 ACCESSES: dict[str, Builder] = {

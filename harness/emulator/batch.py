@@ -10,9 +10,10 @@ from harness.emulator import atomics, warp
 from harness.emulator.atomics import Atomic
 from harness.emulator.copies import Copies
 from harness.emulator.flights import Flights
-from harness.emulator.lanes import Grid, Lanes
-from harness.emulator.locate import Locator, Place
-from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, all_written, mark
+from harness.emulator.lanes import Lanes
+from harness.emulator.launch_state import LaunchState
+from harness.emulator.locate import Locator
+from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Place, all_written, mark
 from harness.emulator.operation import U32, UNSIGNED, Bits
 from harness.emulator.ptx import Instruction
 from harness.emulator.shared_shadow import SharedShadow
@@ -22,17 +23,17 @@ from harness.emulator.tensor_shadow import TensorShadow
 class Batch(Lanes):
     """Blocks `first` to `first + blocks` of a launch, with the registers of their threads."""
 
-    def __init__(self, launch: Grid, first: int, blocks: int, shared_size: int, specials: Mapping[str, Bits]):
+    def __init__(self, launch: LaunchState, first: int, blocks: int, shared_size: int, specials: Mapping[str, Bits]):
         super().__init__(launch, first, blocks)
-        self.registers = list(launch.code.initial)
-        for name, slot in launch.code.specials.items():
+        self.registers = list(launch.resources.initial)
+        for name, slot in launch.resources.specials.items():
             self.registers[slot] = specials[name]
         shared = BlockMemory(blocks, shared_size, tracked=launch.sanitize)
-        local = BlockMemory(blocks * self.threads, launch.code.local_size, tracked=False)
+        local = BlockMemory(blocks * self.threads, launch.resources.local_size, tracked=False)
         self.shadow: SharedShadow | None = None
         if launch.sanitize and shared_size:
-            kind = TensorShadow if launch.code.fragments else SharedShadow
-            self.shadow = kind(blocks, self.threads, shared.stride, launch.code.cell_shared)
+            kind = TensorShadow if launch.resources.fragments else SharedShadow
+            self.shadow = kind(blocks, self.threads, shared.stride, launch.resources.cell_shared)
         self.memory = Locator(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.memory.report_shared

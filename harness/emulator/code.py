@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.emulator.operation import Bits
-from harness.emulator.ptx import Instruction, Kernel
+from harness.emulator.batch import Batch
+from harness.emulator.launch_state import Resources
+from harness.emulator.ptx import Instruction
 
-if TYPE_CHECKING:
-    from harness.emulator.batch import Batch
-
-Step = Callable[["Batch", "np.ndarray | None"], None]
+Step = Callable[[Batch, "np.ndarray | None"], None]
 
 
 @dataclass(frozen=True)
@@ -97,22 +94,7 @@ class Block:
 
 @dataclass
 class Code:
-    """A kernel, ready to run.
+    """A kernel, ready to run."""
 
-    initial: value of every slot before the first instruction; specials: special register → slot
-    shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
-    cell_shared, cell_global: bytes of the narrowest access
-    fragments: the registers that a `wgmma` holds while it runs, empty in kernels without
-    """
-
-    kernel: Kernel
+    resources: Resources
     blocks: list[Block]
-    initial: list[Bits]
-    specials: dict[str, int]
-    shared_size: int
-    local_size: int
-    parameter_offsets: dict[str, int]
-    parameter_size: int
-    cell_shared: int
-    cell_global: int
-    fragments: frozenset[int]

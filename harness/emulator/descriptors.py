@@ -13,16 +13,12 @@ ones, so that a pattern that does not begin at a multiple of 8 rows would need a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from harness.emulator.batch import Batch
 from harness.emulator.errors import NotEmulated
 from harness.emulator.memory import Access
 from harness.emulator.operation import U32, U64, Bits
-
-if TYPE_CHECKING:
-    from harness.emulator.batch import Batch
 
 CHUNK = 16  # bytes
 _PITCH = {1: 128, 2: 64, 3: 32}

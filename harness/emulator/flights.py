@@ -11,16 +11,12 @@ of PTX, into which a compiler may sink arithmetic behind a fence that stands aft
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.emulator.lanes import WARPGROUP
+from harness.emulator.lanes import WARPGROUP, Lanes
 from harness.emulator.ptx import Instruction, Vector
 from harness.emulator.tensor_shadow import Reading, TensorShadow
-
-if TYPE_CHECKING:
-    from harness.emulator.lanes import Lanes
 
 
 @dataclass

@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator.memory import Access
+from harness.emulator.memory import Access, Place
 from harness.emulator.operation import U64, Bits
 from harness.emulator.shared_shadow import as_column, in_rows
-
-if TYPE_CHECKING:
-    from harness.emulator.locate import Place
 
 # A tag is time << 32 | block + 1; 0 is no access.
 BLOCK_MASK = U64(0xFFFFFFFF)
@@ -27,7 +24,7 @@ SEVERAL_BLOCKS = U64(0xFFFFFFFF)
 
 # Raises the fault: the access, the place it touches, the element of its index, the earlier access, and its block if
 # known.
-Report = Callable[[Access, "Place", int, Access, "int | None"], NoReturn]
+Report = Callable[[Access, Place, int, Access, "int | None"], NoReturn]
 
 
 @dataclass

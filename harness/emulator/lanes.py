@@ -6,55 +6,15 @@ array of bools of that shape, or None for all lanes that live.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator.code import Code
-from harness.emulator.counters import Traffic
 from harness.emulator.errors import Fault
-from harness.emulator.global_shadow import GlobalShadow
-from harness.emulator.memory import Buffer
+from harness.emulator.launch_state import LaunchState, coordinates
 from harness.emulator.ptx import Instruction
 
-Extent = tuple[int, int, int]
 WARPGROUP = 128  # threads
-
-
-@dataclass
-class Grid:
-    """One launch, as far as its batches share it.
-
-    memory: window of addresses → buffer; parameters: (size,) uint8
-    shadow: of global memory; None without the sanitizer, or with one block
-    """
-
-    code: Code
-    grid: Extent
-    block: Extent
-    memory: Mapping[int, Buffer]
-    parameters: np.ndarray
-    traffic: Traffic
-    counts_traffic: bool
-    sanitize: bool
-    shadow: GlobalShadow | None = None
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the grid."""
-        return self.grid[0] * self.grid[1] * self.grid[2]
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-
-def coordinates(index: int, extent: Extent) -> Extent:
-    """Position number `index` of a grid or block, x fastest."""
-    return index % extent[0], index // extent[0] % extent[1], index // (extent[0] * extent[1])
 
 
 class Lanes:
@@ -63,7 +23,7 @@ class Lanes:
     live: (blocks, threads) bool, False for a lane that exited; everyone: True while all of them live
     """
 
-    def __init__(self, launch: Grid, first: int, blocks: int):
+    def __init__(self, launch: LaunchState, first: int, blocks: int):
         self.launch, self.first, self.blocks = launch, first, blocks
         self.threads = -(-launch.threads // 32) * 32
         self.shape = (blocks, self.threads)
@@ -95,5 +55,5 @@ class Lanes:
     def fault(self, kind: str, instruction: Instruction, lane: int, sentence: str) -> NoReturn:
         """Raise Fault for one lane of the flattened batch."""
         where = instruction.location
-        kernel = self.launch.code.kernel.name
+        kernel = self.launch.resources.kernel.name
         raise Fault(kind, str(where), f"{sentence}; {kernel}, {self.name(lane)}{where.chain()}")

@@ -4,12 +4,12 @@ is counted, and the sanitizer is told.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator.lanes import Lanes, coordinates
+from harness.emulator.lanes import Lanes
+from harness.emulator.launch_state import coordinates
 from harness.emulator.memory import (
     LOCAL_BASE,
     LOCAL_WINDOW,
@@ -19,26 +19,12 @@ from harness.emulator.memory import (
     Access,
     BlockMemory,
     Buffer,
-    Storage,
+    Place,
 )
 from harness.emulator.operation import U64, Bits
 from harness.emulator.shared_shadow import SharedShadow
 
 PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where some lanes of an instruction fell.
-
-    index: their rows in `storage`, in units of the access's width; (blocks, threads) by broadcasting, or (n,) for
-    chosen lanes
-    which: which of the acting lanes these are, or None for all of them
-    """
-
-    storage: Storage
-    index: np.ndarray
-    which: np.ndarray | None = None
 
 
 class Locator:

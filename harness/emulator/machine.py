@@ -47,15 +47,12 @@ class Scheduler:
     """Runs one batch to its end."""
 
     def __init__(self, batch: Batch, tally: Tally):
-        self.batch, self.tally = batch, tally
-        self.code = batch.launch.code
+        self.batch, self.tally, self.blocks = batch, tally, tally.blocks
         self.waiting: dict[int, np.ndarray | None] = {0: None}
-        self.meetings = Meetings(batch)
+        self.meetings = Meetings(batch, self.blocks)
         self.budget = tally.budget
         self.returns = {
-            i
-            for i, block in enumerate(self.code.blocks)
-            if isinstance(block.ending, Leave) and len(block.instructions) < 2
+            i for i, block in enumerate(self.blocks) if isinstance(block.ending, Leave) and len(block.instructions) < 2
         }
         self._count_live()
 
@@ -66,11 +63,11 @@ class Scheduler:
 
     def run(self) -> None:
         """Run until every lane has exited. Raises Fault, NotEmulated or LaunchError."""
-        blocks, batch = self.code.blocks, self.batch
+        batch = self.batch
         while self.waiting or self._release():
             number = min(self.waiting)
             mask = self.waiting.pop(number)
-            block = blocks[number]
+            block = self.blocks[number]
             if not self.waiting and not self.meetings.parked:
                 mask = None  # all that live are here
             elif block.gate is not None:
@@ -148,9 +145,9 @@ class Scheduler:
         self._count_live()
 
     def _trap(self, number: int, ending: Trap, mask: np.ndarray | None) -> None:
-        instruction = self.code.blocks[number].instructions[-1]
+        instruction = self.blocks[number].instructions[-1]
         lane = int(np.argmax(self._lanes(mask)))
-        kernel = self.code.kernel.name
+        kernel = self.batch.launch.resources.kernel.name
         raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
 
     def _barrier(self, number: int, ending: Barrier, mask: np.ndarray | None) -> None:

@@ -6,14 +6,14 @@ kernel would hang or be undefined on a GPU, and that is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
 
 from harness.emulator import warp
 from harness.emulator.batch import Batch
-from harness.emulator.code import Barrier
+from harness.emulator.code import Barrier, Block
 from harness.emulator.exchange import WHOLE_GROUP, WHOLE_WARP
 from harness.emulator.lanes import WARPGROUP
 from harness.emulator.operation import U32
@@ -27,8 +27,8 @@ class Meetings:
     arrived: barrier number → (blocks,) threads that arrived without waiting
     """
 
-    def __init__(self, batch: Batch):
-        self.batch, self.blocks = batch, batch.launch.code.blocks
+    def __init__(self, batch: Batch, blocks: Sequence[Block]):
+        self.batch, self.blocks = batch, blocks
         self.parked: dict[int, np.ndarray] = {}
         self.awaited: dict[int, np.ndarray] = {}
         self.arrived: dict[int, np.ndarray] = {}

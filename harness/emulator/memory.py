@@ -143,6 +143,20 @@ class Access:
         return f"{self.kind} {self.bytes} bytes"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where some lanes of an instruction fell.
+
+    index: their rows in `storage`, in units of the access's width; (blocks, threads) by broadcasting, or (n,) for
+    chosen lanes
+    which: which of the acting lanes these are, or None for all of them
+    """
+
+    storage: Storage
+    index: np.ndarray
+    which: np.ndarray | None = None
+
+
 def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | None:
     """None if every byte of every row was written, else which rows lack one."""
     rows = storage.written_rows(size)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from harness.emulator.access import ACCESSES, asynchronous
+from harness.emulator.access import ACCESSES
 from harness.emulator.code import Barrier, Block, Branch, Code, Ending, Indexed, Jump, Leave, Piece, Trap
+from harness.emulator.cp_async import cp_async
 from harness.emulator.emit import Emitter, Unsupported
 from harness.emulator.exchange import EXCHANGES, gate, is_gated
 from harness.emulator.forms import FORMS, Builder, arithmetic_form
+from harness.emulator.launch_state import Resources
 from harness.emulator.matrix import MATRICES
 from harness.emulator.operation import Bits
 from harness.emulator.ptx import Immediate, Instruction, Kernel, Name, Variable
@@ -45,9 +47,8 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         blocks.append(_block(emitter, kernel, kernel.instructions[start:end], i + 1, labels))
     blocks.append(Block([]))  # falling off the end
     _release_dead(blocks, emitter.initial)
-    return Code(
+    resources = Resources(
         kernel=kernel,
-        blocks=blocks,
         initial=emitter.initial,
         specials=emitter.specials,
         shared_size=emitter.shared_size,
@@ -58,6 +59,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         cell_global=emitter.cells["global"],
         fragments=emitter.fragments,
     )
+    return Code(resources, blocks)
 
 
 def _leaders(kernel: Kernel) -> list[int]:
@@ -97,7 +99,7 @@ def _pieces(emitter: Emitter, instruction: Instruction) -> list[Piece]:
     if instruction.guard:
         guard = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
     name = instruction.mnemonic
-    builder = asynchronous if name.startswith("cp.async") else BUILDERS.get(name.split(".")[0], arithmetic_form)
+    builder = cp_async if name.startswith("cp.async") else BUILDERS.get(name.split(".")[0], arithmetic_form)
     builder(emitter, instruction)
     return emitter.finish(guard, instruction)
 

@@ -5,17 +5,13 @@ mask None means every lane that has not exited, and then results are stored with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from harness.emulator.batch import Batch
 from harness.emulator.code import Step
 from harness.emulator.errors import NotEmulated
 from harness.emulator.operation import Bits, Compute
 from harness.emulator.ptx import Instruction
-
-if TYPE_CHECKING:
-    from harness.emulator.batch import Batch
 
 
 def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
