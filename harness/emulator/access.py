@@ -6,8 +6,7 @@ import numpy as np
 
 from harness.emulator.atomics import ATOMICS, GLOBAL_ADD_F32
 from harness.emulator.batch import Batch
-from harness.emulator.emit import Emitter, Unsupported
-from harness.emulator.forms import Builder
+from harness.emulator.emit import Builder, Emitter, Unsupported
 from harness.emulator.memory import Access
 from harness.emulator.ptx import SIZES, Address, Instruction, Name, Operand, Vector
 

@@ -11,6 +11,10 @@ from harness.emulator.batch import Batch
 from harness.emulator.launch_state import Resources
 from harness.emulator.ptx import Instruction
 
+# Instructions that take all lanes of a warp, or of a warpgroup.
+WHOLE_WARPGROUP = ("wgmma.",)
+WHOLE_WARP = ("mma.", "ldmatrix.", *WHOLE_WARPGROUP)
+
 Step = Callable[[Batch, "np.ndarray | None"], None]
 
 

@@ -7,7 +7,7 @@ becomes a step that raises, so it costs only the case that reaches it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,6 +27,8 @@ def dtype_of(kind: str) -> type:
     """The array type of a register of this PTX type."""
     return np.bool_ if kind == "pred" else UNSIGNED[SIZES[kind]]
 
+
+Builder = Callable[["Emitter", Instruction], None]
 
 SPECIALS = {
     *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),

@@ -10,13 +10,11 @@ import numpy as np
 
 from harness.emulator import warp
 from harness.emulator.batch import Batch
-from harness.emulator.emit import Emitter, Unsupported
-from harness.emulator.forms import Builder
+from harness.emulator.code import WHOLE_WARP
+from harness.emulator.emit import Builder, Emitter, Unsupported
 from harness.emulator.operation import U32
 from harness.emulator.ptx import Instruction, Pair
 
-WHOLE_GROUP = ("wgmma.",)
-WHOLE_WARP = ("mma.", "ldmatrix.", *WHOLE_GROUP)
 GATED = ("shfl", "vote", "redux", "match", "elect", "bar.warp", *WHOLE_WARP)
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.emulator.lanes import WARPGROUP, Lanes
+from harness.emulator.lanes import Lanes
+from harness.emulator.operation import WARPGROUP
 from harness.emulator.ptx import Instruction, Vector
 from harness.emulator.tensor_shadow import Reading, TensorShadow
 

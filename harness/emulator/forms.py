@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from harness.emulator.bits import lookup3, permute
 from harness.emulator.compare import COMBINE, COMPARISONS, SETS, comparison
 from harness.emulator.convert import CONVERT
-from harness.emulator.emit import Emitter, Unsupported
+from harness.emulator.emit import Builder, Emitter, Unsupported
 from harness.emulator.floating import FLOATING
 from harness.emulator.integer import INTEGER
 from harness.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW
@@ -17,8 +15,6 @@ from harness.emulator.operation import I32, U64, UNSIGNED, Bits, Compute, Operat
 from harness.emulator.ptx import SIZES, Immediate, Instruction, Operand, Pair, Vector
 
 ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS}
-
-Builder = Callable[[Emitter, Instruction], None]
 
 
 def arithmetic_form(emitter: Emitter, instruction: Instruction) -> None:

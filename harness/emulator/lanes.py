@@ -14,8 +14,6 @@ from harness.emulator.errors import Fault
 from harness.emulator.launch_state import LaunchState, coordinates
 from harness.emulator.ptx import Instruction
 
-WARPGROUP = 128  # threads
-
 
 class Lanes:
     """Blocks `first` to `first + blocks` of a launch.

@@ -14,8 +14,7 @@ import numpy as np
 from harness.emulator import products
 from harness.emulator.access import SPACES, address_slot, items_of
 from harness.emulator.batch import Batch
-from harness.emulator.emit import Emitter, Unsupported
-from harness.emulator.forms import Builder
+from harness.emulator.emit import Builder, Emitter, Unsupported
 from harness.emulator.memory import Access
 from harness.emulator.operation import U16, U32, Bits
 from harness.emulator.ptx import Instruction

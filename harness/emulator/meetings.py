@@ -13,10 +13,8 @@ import numpy as np
 
 from harness.emulator import warp
 from harness.emulator.batch import Batch
-from harness.emulator.code import Barrier, Block
-from harness.emulator.exchange import WHOLE_GROUP, WHOLE_WARP
-from harness.emulator.lanes import WARPGROUP
-from harness.emulator.operation import U32
+from harness.emulator.code import WHOLE_WARP, WHOLE_WARPGROUP, Barrier, Block
+from harness.emulator.operation import U32, WARPGROUP
 from harness.emulator.ptx import Instruction
 
 
@@ -55,7 +53,7 @@ class Meetings:
         return ready if ready.any() else None
 
     def _takes_group(self, number: int) -> bool:
-        return self.blocks[number].instructions[0].mnemonic.startswith(WHOLE_GROUP)
+        return self.blocks[number].instructions[0].mnemonic.startswith(WHOLE_WARPGROUP)
 
     def _of_groups_with(self, lanes: np.ndarray) -> np.ndarray:
         """All lanes of the warpgroups that one of these lanes is of; the last of a block may be smaller."""

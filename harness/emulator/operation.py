@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+WARP, WARPGROUP = 32, 128  # threads
+
 Bits = np.ndarray
 Compute = Callable[..., Bits]
 

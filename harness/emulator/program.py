@@ -7,9 +7,9 @@ from functools import cache
 from harness.emulator.access import ACCESSES
 from harness.emulator.code import Barrier, Block, Branch, Code, Ending, Indexed, Jump, Leave, Piece, Trap
 from harness.emulator.cp_async import cp_async
-from harness.emulator.emit import Emitter, Unsupported
+from harness.emulator.emit import Builder, Emitter, Unsupported
 from harness.emulator.exchange import EXCHANGES, gate, is_gated
-from harness.emulator.forms import FORMS, Builder, arithmetic_form
+from harness.emulator.forms import FORMS, arithmetic_form
 from harness.emulator.launch_state import Resources
 from harness.emulator.matrix import MATRICES
 from harness.emulator.operation import Bits

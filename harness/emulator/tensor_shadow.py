@@ -13,9 +13,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator.lanes import WARPGROUP
 from harness.emulator.memory import Access
-from harness.emulator.operation import U32
+from harness.emulator.operation import U32, WARPGROUP
 from harness.emulator.shared_shadow import (
     AGENT_BITS,
     AGENT_MASK,

@@ -15,12 +15,10 @@ import numpy as np
 from harness.emulator import descriptors, products
 from harness.emulator.access import items_of
 from harness.emulator.batch import Batch
-from harness.emulator.emit import Emitter, Unsupported
-from harness.emulator.forms import Builder
-from harness.emulator.lanes import WARPGROUP
+from harness.emulator.emit import Builder, Emitter, Unsupported
 from harness.emulator.matrix import gathered, registers_of_c, rows_of_a, rows_of_c, scatter
 from harness.emulator.memory import Access
-from harness.emulator.operation import U16, U32, Bits
+from harness.emulator.operation import U16, U32, WARPGROUP, Bits
 from harness.emulator.ptx import Immediate, Instruction, Kernel, Name, Vector
 from harness.emulator.shared_shadow import IN_ONE_WARP, IN_SEVERAL_WARPS
 from harness.emulator.tensor_shadow import Reading
