@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from harness.emulator.atomics import ATOMICS
-from harness.emulator.forms import ARITHMETIC, form_mnemonics
-from harness.emulator.matrix import matrix_mnemonics
-from harness.emulator.warp import REDUCTIONS
-from harness.emulator.warpgroup import warpgroup_mnemonics
+from harness.emulator.arithmetic.atomics import ATOMICS
+from harness.emulator.arithmetic.warp import REDUCTIONS
+from harness.emulator.instructions.mma import matrix_mnemonics
+from harness.emulator.instructions.moves import ARITHMETIC, form_mnemonics
+from harness.emulator.instructions.wgmma import warpgroup_mnemonics
 
 SPACES = ("global", "shared", "local", "param", "const")
 CONTROL = ("bra", "brx.idx", "ret", "exit", "trap", "bar.sync", "barrier.sync", "bar.arrive", "bar.warp.sync")

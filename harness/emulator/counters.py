@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.emulator.operation import U32, WARP, Bits
+from harness.emulator.registers import U32, WARP, Bits
 
 BANKS = 32
 SECTOR_BITS = 5  # 32 bytes

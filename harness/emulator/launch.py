@@ -7,18 +7,18 @@ from functools import lru_cache
 
 import numpy as np
 
-from harness.emulator.batch import Batch
-from harness.emulator.code import Code
 from harness.emulator.counters import Counters, Traffic
+from harness.emulator.decode import decode
 from harness.emulator.errors import LaunchError
-from harness.emulator.global_shadow import GlobalShadow
-from harness.emulator.launch_state import Extent, LaunchState, Resources
-from harness.emulator.machine import Scheduler, Tally
+from harness.emulator.machine.basic_blocks import Code
+from harness.emulator.machine.batch import Batch
+from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
+from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.memory import Buffer
-from harness.emulator.operation import U32, U64, Bits
-from harness.emulator.parse import parse
-from harness.emulator.program import decode
-from harness.emulator.ptx import Kernel, Variable
+from harness.emulator.ptx.parser import parse
+from harness.emulator.ptx.syntax import Kernel, Variable
+from harness.emulator.races.global_memory import GlobalShadow
+from harness.emulator.registers import U32, U64, Bits
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough for registers to stay in cache
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes

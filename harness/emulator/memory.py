@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.emulator.operation import U8, UNSIGNED
-from harness.emulator.ptx import Instruction
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.registers import U8, UNSIGNED
 
 WINDOW_BITS = 36
 _WINDOWS = itertools.cycle(range(16, 1 << 27))

@@ -22,7 +22,7 @@ import pandas as pd
 
 from harness.compile import Compiled
 from harness.emulator.errors import NotEmulated
-from harness.emulator.parse import parse
+from harness.emulator.ptx.parser import parse
 from harness.errors import NotCapable, UsageError
 from harness.report import markdown
 from harness.suite import ROOT

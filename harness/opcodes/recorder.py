@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.emulator.errors import LaunchError
-from harness.emulator.machine import Scheduler
+from harness.emulator.machine.scheduler import Scheduler
 from harness.files import write_text
 from harness.opcodes import plain
 

@@ -10,7 +10,7 @@ from expectations import expected
 from operands import draw
 from ptx_snippets import apply
 
-from harness.emulator.forms import ARITHMETIC, form_mnemonics
+from harness.emulator.instructions.moves import ARITHMETIC, form_mnemonics
 
 COMPARISONS = [name for name in form_mnemonics() if name.startswith("setp")]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from cuda_source import ptx as compile_to_ptx
 
-from harness.emulator import ptx
 from harness.emulator.errors import NotEmulated
-from harness.emulator.parse import Program, parse
-from harness.emulator.ptx import Address, Immediate, Name, Pair, Vector
+from harness.emulator.ptx import syntax as ptx
+from harness.emulator.ptx.parser import Program, parse
+from harness.emulator.ptx.syntax import Address, Immediate, Name, Pair, Vector
 
 MODULE = """
 //
