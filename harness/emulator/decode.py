@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from functools import cache
 
-from harness.emulator.instructions.cp_async import cp_async
-from harness.emulator.instructions.emitter import Builder, Emitter, Unsupported
-from harness.emulator.instructions.load_store import ACCESSES
-from harness.emulator.instructions.mma import MATRICES
-from harness.emulator.instructions.moves import FORMS, arithmetic_form
-from harness.emulator.instructions.steps import refusing, releasing
-from harness.emulator.instructions.warp_sync import EXCHANGES, gate, is_gated
-from harness.emulator.instructions.wgmma import WARPGROUPS, fragments
+from harness.emulator.instructions import cp_async, load_store, mma, moves, warp_sync, wgmma
+from harness.emulator.instructions.arithmetic import arithmetic
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.instructions.steps import releasing, unsupported
 from harness.emulator.machine.basic_blocks import (
     Barrier,
     Block,
     Branch,
     Code,
-    Ending,
-    Indexed,
+    DecodedStep,
+    Exit,
+    IndexedBranch,
     Jump,
-    Leave,
-    Piece,
+    Terminator,
     Trap,
 )
 from harness.emulator.machine.launch_state import Resources
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable
 from harness.emulator.registers import Bits
 
-BUILDERS: dict[str, Builder] = {**FORMS, **ACCESSES, **EXCHANGES, **MATRICES, **WARPGROUPS}
+DECODERS: dict[str, Decoder] = {
+    head: decoder
+    for family in (moves, load_store, cp_async, warp_sync, mma, wgmma)
+    for head, decoder in family.DECODERS.items()
+}
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
@@ -48,7 +48,7 @@ def _ends_block(mnemonic: str) -> bool:
 def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, int]) -> Code:
     """Decode a kernel. addresses: of the module's variables in global memory."""
     emitter = Emitter(kernel, variables, dict(addresses))
-    emitter.fragments = fragments(emitter, kernel)
+    emitter.fragments = wgmma.fragments(emitter, kernel)
     starts = _leaders(kernel)
     number = {start: i for i, start in enumerate(starts)}
     labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
@@ -80,7 +80,7 @@ def _leaders(kernel: Kernel) -> list[int]:
         if _ends_block(instruction.mnemonic):
             starts.add(i + 1)
         # A place to wait has a block of its own: lanes that wait at its entry are told from lanes that wait at its end.
-        if is_gated(instruction) or _is(instruction, (*_BARRIERS, *_REDUCTIONS)):
+        if warp_sync.is_gated(instruction) or _is(instruction, (*_BARRIERS, *_REDUCTIONS)):
             starts.add(i)
     return sorted(start for start in starts if start < len(kernel.instructions))
 
@@ -88,48 +88,47 @@ def _leaders(kernel: Kernel) -> list[int]:
 def _block(
     emitter: Emitter, kernel: Kernel, instructions: list[Instruction], following: int, labels: dict[str, int]
 ) -> Block:
-    block = Block(instructions, ending=Jump(following))
+    block = Block(instructions, terminator=Jump(following))
     for i, instruction in enumerate(instructions):
         try:
-            if is_gated(instruction) and not i:
-                block.gate = gate(emitter, instruction)
+            if warp_sync.is_gated(instruction) and not i:
+                block.gate = warp_sync.gate(emitter, instruction)
             if _ends_block(instruction.mnemonic):
-                block.ending = _ending(emitter, kernel, instruction, following, labels)
+                block.terminator = _ending(emitter, kernel, instruction, following, labels)
                 block.pieces += emitter.finish()
             else:
                 block.pieces += _pieces(emitter, instruction)
         except (Unsupported, ValueError, IndexError, AttributeError):
             # A builder that meets a form it was not written for stumbles over its operands.
-            emitter.abandon()
-            block.pieces.append(Piece(refusing(instruction), frozenset(), frozenset()))
+            emitter.discard()
+            block.pieces.append(DecodedStep(unsupported(instruction), frozenset(), frozenset()))
     return block
 
 
-def _pieces(emitter: Emitter, instruction: Instruction) -> list[Piece]:
+def _pieces(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
     guard = None
     if instruction.guard:
         guard = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
     name = instruction.mnemonic
-    builder = cp_async if name.startswith("cp.async") else BUILDERS.get(name.split(".")[0], arithmetic_form)
-    builder(emitter, instruction)
+    DECODERS.get(name.split(".")[0], arithmetic)(emitter, instruction)
     return emitter.finish(guard, instruction)
 
 
 def _ending(
     emitter: Emitter, kernel: Kernel, instruction: Instruction, following: int, labels: dict[str, int]
-) -> Ending:
+) -> Terminator:
     name, operands = instruction.mnemonic, instruction.operands
     if _is(instruction, ("bra", "ret", "exit")):
         target = labels[operands[0].text] if name.startswith("bra") else None
         if not instruction.guard:
-            return Leave() if target is None else Jump(target)
+            return Exit() if target is None else Jump(target)
         predicate = emitter.source(Name(instruction.guard.text), "pred")
         return Branch(predicate, instruction.guard.negated, target, following)
     if instruction.guard:
         raise Unsupported
     if _is(instruction, ("brx",)):
         targets = kernel.targets[operands[1].text]
-        return Indexed(emitter.source(operands[0], "u32"), tuple(labels[label] for label in targets))
+        return IndexedBranch(emitter.source(operands[0], "u32"), tuple(labels[label] for label in targets))
     return Trap() if name == "trap" else _barrier(emitter, instruction, following)
 
 
@@ -149,23 +148,23 @@ def _barrier(emitter: Emitter, instruction: Instruction, following: int) -> Barr
 # ---- registers that nothing reads any more --------------------------------------------------------------------------
 
 
-def _successors(ending: Ending) -> tuple[int, ...]:
-    if isinstance(ending, Jump | Barrier):
-        return (ending.target,)
-    if isinstance(ending, Branch):
-        return (ending.otherwise,) if ending.target is None else (ending.target, ending.otherwise)
-    return ending.targets if isinstance(ending, Indexed) else ()
+def _successors(terminator: Terminator) -> tuple[int, ...]:
+    if isinstance(terminator, Jump | Barrier):
+        return (terminator.target,)
+    if isinstance(terminator, Branch):
+        return (terminator.otherwise,) if terminator.target is None else (terminator.target, terminator.otherwise)
+    return terminator.targets if isinstance(terminator, IndexedBranch) else ()
 
 
-def _needs(ending: Ending) -> set[int]:
+def _needs(terminator: Terminator) -> set[int]:
     """Slots the end of a block reads."""
-    if isinstance(ending, Branch):
-        return {ending.predicate}
-    if isinstance(ending, Indexed):
-        return {ending.register}
-    if isinstance(ending, Barrier):
-        reduction = ending.reduction[1:] if ending.reduction else ()
-        return {ending.number, ending.count, *reduction} - {None}
+    if isinstance(terminator, Branch):
+        return {terminator.predicate}
+    if isinstance(terminator, IndexedBranch):
+        return {terminator.register}
+    if isinstance(terminator, Barrier):
+        reduction = terminator.reduction[1:] if terminator.reduction else ()
+        return {terminator.number, terminator.count, *reduction} - {None}
     return set()
 
 
@@ -208,7 +207,7 @@ def _live_at_entry(blocks: list[Block]) -> list[set[int]]:
 
 
 def _live_at_exit(block: Block, live_in: list[set[int]]) -> set[int]:
-    live = _needs(block.ending)
-    for successor in _successors(block.ending):
+    live = _needs(block.terminator)
+    for successor in _successors(block.terminator):
         live |= live_in[successor]
     return live

@@ -144,7 +144,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Place:
+class Resolved:
     """Where some lanes of an instruction fell.
 
     index: their rows in `storage`, in units of the access's width; (blocks, threads) by broadcasting, or (n,) for

@@ -67,26 +67,26 @@ def participants(members: Bits, lanes: np.ndarray | None, shape: tuple[int, int]
     return ballot(lanes) & members
 
 
-def vote(mode: str, predicate: np.ndarray, among: Bits) -> np.ndarray:
-    """The result of `vote.sync`: bool, or bits for a ballot. predicate: (blocks, threads); among: who takes part"""
-    said = ballot(predicate) & among
+def vote(mode: str, predicate: np.ndarray, participants: Bits) -> np.ndarray:
+    """The result of `vote.sync`: bool, or bits for a ballot. predicate: (blocks, threads); participants: who takes part"""
+    said = ballot(predicate) & participants
     if mode == "ballot":
         return said
     if mode == "all":
-        return said == among
+        return said == participants
     if mode == "any":
         return said != 0
-    return (said == among) | (said == 0)
+    return (said == participants) | (said == 0)
 
 
-def reduce(compute: np.ufunc, kind: type, values: Bits, among: Bits) -> Bits:
-    """`redux.sync`: the reduction over the lanes of `among`. values: (blocks, threads) uint32"""
+def reduce(compute: np.ufunc, kind: type, values: Bits, participants: Bits) -> Bits:
+    """`redux.sync`: the reduction over the lanes of `participants`. values: (blocks, threads) uint32"""
     blocks, threads = values.shape
     by_warp = values.view(kind).reshape(blocks, threads // 32, 32)
-    if (among == FULL).all():
+    if (participants == FULL).all():
         return np.repeat(compute.reduce(by_warp, axis=2, dtype=kind).view(U32), 32, axis=1)
     out = values.copy()
-    flat_values, flat_among = by_warp.reshape(-1, 32), np.ascontiguousarray(among).reshape(-1, 32)
+    flat_values, flat_among = by_warp.reshape(-1, 32), np.ascontiguousarray(participants).reshape(-1, 32)
     for warp, lane in np.argwhere(flat_among != 0).tolist():
         mask = int(flat_among[warp, lane])
         if mask & ((1 << lane) - 1) == 0:
@@ -95,22 +95,22 @@ def reduce(compute: np.ufunc, kind: type, values: Bits, among: Bits) -> Bits:
     return out
 
 
-def match_any(values: Bits, among: Bits) -> Bits:
-    """For each lane, the lanes of `among` that hold the same value, as bits."""
+def match_any(values: Bits, participants: Bits) -> Bits:
+    """For each lane, the lanes of `participants` that hold the same value, as bits."""
     blocks, threads = values.shape
     by_warp = values.reshape(-1, 32)
     same = by_warp[:, :, None] == by_warp[:, None, :]
     bits = np.packbits(same, axis=2, bitorder="little").view(U32).reshape(blocks, threads)
-    return bits & among
+    return bits & participants
 
 
 def maximum_f32(is_max: bool, absolute: bool, keeps_nan: bool) -> Callable[[Bits, Bits], Bits]:
     """The `redux.sync` reductions of float32, as a function on (blocks, threads) values and participants."""
     pick = (np.maximum if is_max else np.minimum) if keeps_nan else (np.fmax if is_max else np.fmin)
 
-    def run(values: Bits, among: Bits) -> Bits:
+    def run(values: Bits, participants: Bits) -> Bits:
         values = values & U32(0x7FFFFFFF) if absolute else values
-        out = reduce(pick, F32, values, among)
+        out = reduce(pick, F32, values, participants)
         return np.where(np.isnan(out.view(F32)), NAN_F32, out)
 
     return run

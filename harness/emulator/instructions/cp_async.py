@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.emulator.instructions.emitter import Emitter, Unsupported
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.load_store import HINTS, address_slot
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
@@ -17,6 +17,8 @@ from harness.emulator.registers import I64, U32, UNSIGNED, Bits
 def cp_async(emitter: Emitter, instruction: Instruction) -> None:
     """The copies, and `commit_group`, `wait_group` and `wait_all`."""
     parts = instruction.mnemonic.split(".")
+    if parts[1] != "async":
+        raise Unsupported
     if parts[2:3] in (["commit_group"], ["wait_all"], ["wait_group"]):
         keep = instruction.operands[0].bits if parts[2] == "wait_group" else 0
         emitter.emit(lambda batch, mask: _synchronise(batch, parts[2], keep, mask), (), ())
@@ -37,8 +39,8 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
         registers = batch.registers
         used = None if kept is None else registers[kept]
         values = _read(batch, reads, registers[source], used, mask)
-        batch.announce(writes, registers[target], mask)
-        batch.copies.start(writes, registers[target], values, batch.live if mask is None else mask)
+        batch.mark_pending(writes, registers[target], mask)
+        batch.cp_async.start(writes, registers[target], values, batch.live if mask is None else mask)
 
     emitter.emit(step, (target, source) if kept is None else (target, source, kept), ())
 
@@ -55,9 +57,9 @@ def _bytes_used(emitter: Emitter, operand: Operand, size: int) -> int:
 def _synchronise(batch: Batch, what: str, keep: int, mask: np.ndarray | None) -> None:
     lanes = batch.live if mask is None else mask
     if what != "wait_group":
-        batch.copies.commit(lanes)
+        batch.cp_async.commit(lanes)
     if what != "commit_group":
-        for copy, due in batch.copies.wait(keep, lanes):
+        for copy, due in batch.cp_async.wait(keep, lanes):
             batch.write(copy.access, copy.address, copy.values, None if due.all() else due)
 
 
@@ -92,3 +94,6 @@ def _read(batch: Batch, reads: Access, source: Bits, used: Bits | None, mask: np
                 shift = (8 * (before % reads.size)).astype(value.dtype)
                 values[i] = np.where(here, value | piece.astype(value.dtype) << shift, value)
     return values
+
+
+DECODERS: dict[str, Decoder] = {"cp": cp_async}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from harness.emulator.instructions.steps import arithmetic, guarded, watched
-from harness.emulator.machine.basic_blocks import Piece, Step
+from harness.emulator.machine.basic_blocks import DecodedStep, Step
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE
 from harness.emulator.ptx import syntax as ptx
 from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable
@@ -28,7 +28,7 @@ def dtype_of(kind: str) -> type:
     return np.bool_ if kind == "pred" else UNSIGNED[SIZES[kind]]
 
 
-Builder = Callable[["Emitter", Instruction], None]
+Decoder = Callable[["Emitter", Instruction], None]
 
 SPECIALS = {
     *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
@@ -46,7 +46,7 @@ class Emitter:
         self.specials: dict[str, int] = {}
         self.registers: dict[str, int] = {}
         self.constants: dict[tuple[type, int], int] = {}
-        self.pending: list[Piece] = []
+        self.pending: list[DecodedStep] = []
         self.after: list[tuple[int, int, bool]] = []
         self.cells = {"shared": 16, "global": 16}
         self.fragments: frozenset[int] = frozenset()
@@ -162,9 +162,11 @@ class Emitter:
 
     def emit(self, step: Step, reads: Sequence[int], writes: Sequence[int]) -> None:
         """Add a step to the instruction that is being decoded."""
-        self.pending.append(Piece(step, frozenset(reads), frozenset(writes)))
+        self.pending.append(DecodedStep(step, frozenset(reads), frozenset(writes)))
 
-    def finish(self, guard: tuple[int, bool] | None = None, instruction: Instruction | None = None) -> list[Piece]:
+    def finish(
+        self, guard: tuple[int, bool] | None = None, instruction: Instruction | None = None
+    ) -> list[DecodedStep]:
         """The pieces of the instruction, with the conversions of its results, under its guard.
 
         instruction: what they are of, where it may touch registers that a `wgmma` holds
@@ -174,22 +176,22 @@ class Emitter:
             read = SIGNED[own.itemsize] if signed else own.type
             self.compute(lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide)
         pieces = [self._watched(piece, instruction) for piece in self.pending]
-        self.abandon()
+        self.discard()
         if not guard:
             return pieces
         # Under a guard a result keeps its old value in the other lanes, so that value is needed too.
         return [
-            Piece(guarded(piece.step, *guard), piece.reads | piece.writes | {guard[0]}, piece.writes)
+            DecodedStep(guarded(piece.step, *guard), piece.reads | piece.writes | {guard[0]}, piece.writes)
             for piece in pieces
         ]
 
-    def _watched(self, piece: Piece, instruction: Instruction | None) -> Piece:
+    def _watched(self, piece: DecodedStep, instruction: Instruction | None) -> DecodedStep:
         """The piece, which tells of its use of registers that a `wgmma` may hold; `wgmma` does so itself."""
         reads, writes = piece.reads & self.fragments, piece.writes & self.fragments
         if not instruction or not reads | writes or instruction.mnemonic.startswith("wgmma"):
             return piece
-        return Piece(watched(piece.step, instruction, reads, writes), piece.reads, piece.writes)
+        return DecodedStep(watched(piece.step, instruction, reads, writes), piece.reads, piece.writes)
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Forget the instruction that is being decoded."""
         self.pending, self.after = [], []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
-from harness.emulator.instructions.emitter import Builder, Emitter, Unsupported
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import SIZES, Address, Instruction, Name, Operand, Vector
@@ -174,7 +174,7 @@ def nothing(emitter: Emitter, instruction: Instruction) -> None:
     """Instructions that change no value: prefetches, sleeping, hints about dependent launches."""
 
 
-ACCESSES: dict[str, Builder] = {
+DECODERS: dict[str, Decoder] = {
     "ld": load,
     "ldu": load,
     "st": store,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.arithmetic import matrix_product as products
-from harness.emulator.instructions.emitter import Builder, Emitter, Unsupported
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.load_store import SPACES, address_slot, items_of
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
@@ -116,7 +116,7 @@ def _load(emitter: Emitter, instruction: Instruction) -> None:
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         warps = batch.whole_warps(instruction, mask)
         pointing = np.broadcast_to(np.arange(batch.threads) % 32 < 8 * count, batch.shape)
-        lanes = batch.acting(mask)
+        lanes = batch.active(mask)
         pointing = pointing if lanes is None else pointing & lanes
         found = batch.read(access, batch.registers[address], None if pointing.all() else pointing)
         rows = np.stack([words.reshape(-1, 32) for words in found], axis=2)[:, : 8 * count]
@@ -128,10 +128,10 @@ def _load(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(step, (address,), targets)
 
 
-MATRICES: dict[str, Builder] = {"mma": _multiply, "ldmatrix": _load}
+DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load}
 
 
-def matrix_mnemonics() -> list[str]:
+def mnemonics() -> list[str]:
     """Every mnemonic of this module."""
     names = [
         f"mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32" for shape in _DEPTHS for kind in products.FACTORS

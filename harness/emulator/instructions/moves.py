@@ -1,34 +1,15 @@
-"""Instructions whose operands say what to do: moves, selections, comparisons, permutations by a constant, addresses."""
+"""Decoding of `mov`, `selp`, `slct`, `setp`, `prmt`, `lop3` and `cvta`, whose operands say what to compute."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.arithmetic.bits import lookup3, permute
-from harness.emulator.arithmetic.compare import COMBINE, COMPARISONS, SETS, comparison
-from harness.emulator.arithmetic.convert import CONVERT
-from harness.emulator.arithmetic.floating import FLOATING
-from harness.emulator.arithmetic.integer import INTEGER
-from harness.emulator.instructions.emitter import Builder, Emitter, Unsupported
+from harness.emulator.arithmetic.bits import lookup3, permute, permute_any
+from harness.emulator.arithmetic.compare import COMBINE, COMPARISONS, comparison
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW
 from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Operand, Pair, Vector
-from harness.emulator.registers import I32, U64, UNSIGNED, Bits, Compute, Operation
-
-ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS}
-
-
-def arithmetic_form(emitter: Emitter, instruction: Instruction) -> None:
-    """Anything in a table of operations."""
-    sources = instruction.operands[1:]
-    name = instruction.mnemonic
-    operation = ARITHMETIC.get(name)
-    if operation and len(operation.sources) != len(sources):
-        operation = ARITHMETIC.get(f"{name}/{len(sources)}")
-    if not operation:
-        raise Unsupported
-    target = emitter.target(instruction.operands[0], operation.result)
-    slots = [emitter.source(source, kind) for source, kind in zip(sources, operation.sources, strict=True)]
-    emitter.compute(operation.compute, operation.result, slots, target)
+from harness.emulator.registers import I32, U64, UNSIGNED, Bits, Compute
 
 
 def _kind(instruction: Instruction) -> str:
@@ -122,24 +103,20 @@ def _combined(relation: Compute, combine: str, opposite: bool) -> Compute:
     return lambda a, b, c: join(holds(a, b), c)
 
 
-def permute_form(emitter: Emitter, instruction: Instruction) -> None:
+def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
     """`prmt.b32`, with a plan made in advance where the selector is a constant."""
     target, first, second, selector = instruction.operands
     if instruction.mnemonic != "prmt.b32":
         raise Unsupported
-    selector = _constant(emitter, selector)
-    if selector is None:
-        return arithmetic_form(emitter, instruction)
-    slots = (emitter.source(first, "b32"), emitter.source(second, "b32"))
-    emitter.compute(permute(selector), "b32", slots, emitter.target(target, "b32"))
-    return None
+    slots = [emitter.source(first, "b32"), emitter.source(second, "b32")]
+    if isinstance(selector, Immediate):
+        compute = permute(selector.bits & 0xFFFF)
+    else:
+        compute, slots = permute_any, [*slots, emitter.source(selector, "b32")]
+    emitter.compute(compute, "b32", slots, emitter.target(target, "b32"))
 
 
-def _constant(emitter: Emitter, operand: Operand) -> int | None:
-    return operand.bits & 0xFFFF if isinstance(operand, Immediate) else None
-
-
-def lookup_form(emitter: Emitter, instruction: Instruction) -> None:
+def lookup(emitter: Emitter, instruction: Instruction) -> None:
     """`lop3.b32`, as the two-input functions its table is made of."""
     target, *sources, table = instruction.operands
     if instruction.mnemonic != "lop3.b32" or not isinstance(table, Immediate):
@@ -173,20 +150,20 @@ def convert_address(emitter: Emitter, instruction: Instruction) -> None:
     )
 
 
-FORMS: dict[str, Builder] = {
+DECODERS: dict[str, Decoder] = {
     "mov": move,
     "selp": select,
     "slct": select_by_sign,
     "setp": compare,
-    "prmt": permute_form,
-    "lop3": lookup_form,
+    "prmt": permute_bytes,
+    "lop3": lookup,
     "cvta": convert_address,
 }
 
 _MOVES = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
 
 
-def form_mnemonics() -> list[str]:
+def mnemonics() -> list[str]:
     """Every mnemonic of this module."""
     names = [f"mov.{kind}" for kind in [*_MOVES, "pred"]] + [f"selp.{kind}" for kind in _MOVES]
     names += [f"slct.{kind}.s32" for kind in _MOVES]

@@ -63,14 +63,14 @@ def watched(step: Step, instruction: Instruction, reads: frozenset[int], writes:
     """The step, after the check that no `wgmma` holds registers that it uses. reads, writes: those that one ever may"""
 
     def run(batch: Batch, mask: np.ndarray | None) -> None:
-        if batch.flights:
-            batch.flights.use(instruction, reads, writes, mask)
+        if batch.wgmma:
+            batch.wgmma.use(instruction, reads, writes, mask)
         step(batch, mask)
 
     return run
 
 
-def refusing(instruction: Instruction) -> Step:
+def unsupported(instruction: Instruction) -> Step:
     """A step that says what is missing."""
 
     def refuse(batch: Batch, mask: np.ndarray | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.arithmetic import warp
-from harness.emulator.instructions.emitter import Builder, Emitter, Unsupported
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.machine.basic_blocks import WHOLE_WARP
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction, Pair
@@ -54,9 +54,9 @@ def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
         registers = batch.registers
         values = batch.full(registers[value])
         plan = warp.sources(mode, registers[offset], registers[clamp], batch.threads)
-        among = batch.participants(instruction, registers[members], mask)
-        if among is not None:
-            reached = among >> plan.source.astype(U32) & U32(1) == 1
+        participants = batch.participants(instruction, registers[members], mask)
+        if participants is not None:
+            reached = participants >> plan.source.astype(U32) & U32(1) == 1
             batch.require_source(instruction, batch.full(reached), plan.source, mask)
         _store(batch, target, warp.read(values, plan.source), mask)
         if in_range is not None:
@@ -74,8 +74,8 @@ def _vote(emitter: Emitter, instruction: Instruction) -> None:
     members = emitter.source(instruction.operands[2], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        among = batch.participants(instruction, batch.registers[members], mask, always=True)
-        _store(batch, target, warp.vote(parts[2], batch.full(batch.registers[predicate]), among), mask)
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        _store(batch, target, warp.vote(parts[2], batch.full(batch.registers[predicate]), participants), mask)
 
     emitter.emit(step, (predicate, members), (target,))
 
@@ -85,7 +85,7 @@ def _reduction(emitter: Emitter, instruction: Instruction) -> None:
     name = ".".join(parts)
     if name in warp.REDUCTIONS:
         ufunc, kind = warp.REDUCTIONS[name]
-        run = lambda values, among: warp.reduce(ufunc, kind, values, among)  # noqa: E731
+        run = lambda values, participants: warp.reduce(ufunc, kind, values, participants)  # noqa: E731
     elif parts[0] in ("min", "max") and parts[-1] == "f32" and set(parts[1:-1]) <= {"abs", "NaN"}:
         run = warp.maximum_f32(parts[0] == "max", "abs" in parts, "NaN" in parts)
     else:
@@ -94,8 +94,8 @@ def _reduction(emitter: Emitter, instruction: Instruction) -> None:
     value, members = (emitter.source(operand, "b32") for operand in instruction.operands[1:])
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        among = batch.participants(instruction, batch.registers[members], mask, always=True)
-        _store(batch, target, run(batch.full(batch.registers[value]), among), mask)
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        _store(batch, target, run(batch.full(batch.registers[value]), participants), mask)
 
     emitter.emit(step, (value, members), (target,))
 
@@ -109,14 +109,14 @@ def _match(emitter: Emitter, instruction: Instruction) -> None:
     members = emitter.source(instruction.operands[2], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        among = batch.participants(instruction, batch.registers[members], mask, always=True)
-        same = warp.match_any(batch.full(batch.registers[value]), among)
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        same = warp.match_any(batch.full(batch.registers[value]), participants)
         if parts[1] == "any":
             _store(batch, target, same, mask)
             return
-        _store(batch, target, np.where(same == among, among, U32(0)), mask)
+        _store(batch, target, np.where(same == participants, participants, U32(0)), mask)
         if agreed is not None:
-            _store(batch, agreed, same == among, mask)
+            _store(batch, agreed, same == participants, mask)
 
     emitter.emit(step, (value, members), (target,) if agreed is None else (target, agreed))
 
@@ -128,8 +128,8 @@ def _elect(emitter: Emitter, instruction: Instruction) -> None:
     members = emitter.source(instruction.operands[1], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        among = batch.participants(instruction, batch.registers[members], mask, always=True)
-        leader = np.bitwise_count((among & (~among + U32(1))) - U32(1)).astype(U32)
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        leader = np.bitwise_count((participants & (~participants + U32(1))) - U32(1)).astype(U32)
         _store(batch, target, leader, mask)
         if chosen is not None:
             _store(batch, chosen, leader == np.arange(batch.threads, dtype=U32)[None, :] % U32(32), mask)
@@ -138,6 +138,8 @@ def _elect(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _warp_barrier(emitter: Emitter, instruction: Instruction) -> None:
+    if instruction.mnemonic != "bar.warp.sync":
+        raise Unsupported
     members = emitter.source(instruction.operands[0], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
@@ -155,18 +157,12 @@ def _active(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(step, (), (target,))
 
 
-def _warp_or_refuse(emitter: Emitter, instruction: Instruction) -> None:
-    if instruction.mnemonic != "bar.warp.sync":
-        raise Unsupported
-    _warp_barrier(emitter, instruction)
-
-
-EXCHANGES: dict[str, Builder] = {
+DECODERS: dict[str, Decoder] = {
     "shfl": _shuffle,
     "vote": _vote,
     "redux": _reduction,
     "match": _match,
     "elect": _elect,
-    "bar": _warp_or_refuse,
+    "bar": _warp_barrier,
     "activemask": _active,
 }

@@ -14,14 +14,14 @@ import numpy as np
 
 from harness.emulator.arithmetic import matrix_product as products
 from harness.emulator.instructions import wgmma_descriptors as descriptors
-from harness.emulator.instructions.emitter import Builder, Emitter, Unsupported
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.load_store import items_of
 from harness.emulator.instructions.mma import gathered, registers_of_c, rows_of_a, rows_of_c, scatter
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
 from harness.emulator.races.shared_memory import IN_ONE_WARP, IN_SEVERAL_WARPS
-from harness.emulator.races.wgmma_reads import Reading
+from harness.emulator.races.wgmma_reads import OperandRead
 from harness.emulator.registers import U16, U32, WARPGROUP, Bits
 
 _MULTIPLY = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.\2$")
@@ -53,7 +53,7 @@ def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
     return frozenset(slot for slot, _ in found)
 
 
-def acting_groups(batch: Batch, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray:
+def active_warpgroups(batch: Batch, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray:
     """The warpgroups that execute an instruction. (blocks, warpgroups) bool
 
     Raises Fault if a thread of one of them is missing.
@@ -109,18 +109,18 @@ class _Product:
 
     def run(self, batch: Batch, mask: np.ndarray | None) -> None:
         """The step."""
-        acting = acting_groups(batch, self.instruction, mask)
+        acting = active_warpgroups(batch, self.instruction, mask)
         blocks, groups = np.nonzero(acting)
         first = blocks * batch.threads + groups * WARPGROUP
         warps = None if len(first) * WARPGROUP == acting.shape[0] * batch.threads else _warps(first)
-        readings: list[Reading] = []
+        readings: list[OperandRead] = []
         if self.left is None:
             a = rows_of_a(gathered(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
         else:
             a = self._operand(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, readings)
         b = self._operand(batch, self.right, np.full(self.columns, -1), first, readings)
-        if batch.flights:
-            batch.flights.start(self.instruction, *self.held, readings, acting)
+        if batch.wgmma:
+            batch.wgmma.start(self.instruction, *self.held, readings, acting)
         a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
         c = rows_of_c(gathered(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
         added = self._uniform(batch, self.scale, first, "scale-d")
@@ -128,7 +128,9 @@ class _Product:
         rows = products.multiply_add(self.kind, a, b.swapaxes(1, 2), c)
         scatter(batch, self.accumulators, registers_of_c(rows.reshape(-1, _WARP_ROWS, self.columns)), warps)
 
-    def _operand(self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, readings: list[Reading]) -> Bits:
+    def _operand(
+        self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, readings: list[OperandRead]
+    ) -> Bits:
         """(n, rows, 16) uint16, a matrix of each warpgroup, which the sanitizer is told of.
 
         warps: (rows,), the warp of the warpgroup that reads each row, -1 for all; first: (n,), its first thread
@@ -140,11 +142,11 @@ class _Product:
         rows = np.repeat(warps, 2)[None, :]
         lanes = (first[:, None] + np.maximum(rows, 0) * 32).reshape(-1)
         values, index = descriptors.load(batch, self.access, addresses, lanes)
-        if batch.flights:
+        if batch.wgmma:
             block, thread = np.divmod(lanes, batch.threads)
             agents = np.where(np.tile(rows[0] < 0, len(first)), IN_SEVERAL_WARPS, IN_ONE_WARP + thread // 32)
             group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
-            readings.append(Reading(self.access, index, group, agents.astype(U32)))
+            readings.append(OperandRead(self.access, index, group, agents.astype(U32)))
             batch.shadow.begin(readings[-1], lanes)
         return values
 
@@ -176,13 +178,13 @@ def _control(emitter: Emitter, instruction: Instruction) -> None:
     keep = instruction.operands[0].bits if what == "wait_group" else 0
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        groups = acting_groups(batch, instruction, mask)
-        if not batch.flights:
+        groups = active_warpgroups(batch, instruction, mask)
+        if not batch.wgmma:
             return
         if what == "wait_group":
-            batch.flights.wait(keep, groups)
+            batch.wgmma.wait(keep, groups)
         else:
-            getattr(batch.flights, what.removesuffix("_group"))(groups)
+            getattr(batch.wgmma, what.removesuffix("_group"))(groups)
 
     emitter.emit(step, (), ())
 
@@ -194,10 +196,10 @@ def _warpgroup(emitter: Emitter, instruction: Instruction) -> None:
         _control(emitter, instruction)
 
 
-WARPGROUPS: dict[str, Builder] = {"wgmma": _warpgroup}
+DECODERS: dict[str, Decoder] = {"wgmma": _warpgroup}
 
 
-def warpgroup_mnemonics() -> list[str]:
+def mnemonics() -> list[str]:
     """Every mnemonic of this module."""
     names = [f"wgmma.{what}.sync.aligned" for what in ("fence", "commit_group", "wait_group")]
     shapes = [f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32" for columns in _COLUMNS]

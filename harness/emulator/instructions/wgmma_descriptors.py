@@ -59,7 +59,7 @@ def load(batch: Batch, access: Access, addresses: Bits, lanes: np.ndarray) -> tu
 
     Raises Fault for what lies outside shared memory or was never written.
     """
-    index = batch.memory.shared_rows(access, addresses.reshape(-1), lanes.reshape(-1))
+    index = batch.addressing.shared_rows(access, addresses.reshape(-1), lanes.reshape(-1))
     batch.require_written(access, index)
-    found = batch.memory.shared.elements(2, CHUNK // 2)[index]
+    found = batch.addressing.shared.elements(2, CHUNK // 2)[index]
     return found.reshape(*addresses.shape[:2], CHUNK), index

@@ -19,7 +19,7 @@ from harness.emulator.memory import (
     Access,
     BlockMemory,
     Buffer,
-    Place,
+    Resolved,
 )
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.registers import U64, Bits
@@ -27,7 +27,7 @@ from harness.emulator.registers import U64, Bits
 PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
 
 
-class Locator:
+class Addressing:
     """The memory that the lanes of one batch can address.
 
     positions: of the acting lanes of the instruction at hand in the flattened batch; None for all
@@ -38,9 +38,9 @@ class Locator:
         self.positions: np.ndarray | None = None
         self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
 
-    def places(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Place]:
+    def resolve(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Resolved]:
         """Where the acting lanes fall; counted: it is traffic. Raises Fault if one of them may not go there."""
-        acting = self.lanes.acting(mask)
+        acting = self.lanes.active(mask)
         positions = self.positions = None if acting is None else np.flatnonzero(acting)
         space = access.space
         if space == "generic":
@@ -62,8 +62,8 @@ class Locator:
         self._check_alignment(access, offset, f"{space} memory")
         index = _rows(offset, access.bytes) + self._owners(space) * (memory.stride // access.bytes)
         if self.shadow and space == "shared":
-            self.shadow.touch(access, index, positions)
-        return [Place(memory, index)]
+            self.shadow.record(access, index, positions)
+        return [Resolved(memory, index)]
 
     def shared_rows(self, access: Access, address: Bits, lanes: np.ndarray) -> np.ndarray:
         """Rows of shared memory that an access finds for the block of each of these lanes. address, lanes: (n,)"""
@@ -76,7 +76,7 @@ class Locator:
         """The lane behind acting lane number `row` of the instruction at hand."""
         return row if self.positions is None else int(self.positions[row])
 
-    def lane_at(self, place: Place, row: int) -> int:
+    def lane_at(self, place: Resolved, row: int) -> int:
         """The lane behind element `row` of a place."""
         return self._lane(row, place.index.shape, place.which)
 
@@ -117,7 +117,7 @@ class Locator:
 
     # ---- buffers ----------------------------------------------------------------------------------------------------
 
-    def _in_buffers(self, access: Access, address: Bits) -> list[Place]:
+    def _in_buffers(self, access: Access, address: Bits) -> list[Resolved]:
         address = address.astype(U64, copy=False)
         memory = self.lanes.launch.memory
         buffer = memory.get(int(address.flat[0]) >> WINDOW_BITS)
@@ -139,7 +139,7 @@ class Locator:
             found.append(self._in_buffer(access, buffer, address[which] - U64(buffer.address), which))
         return found
 
-    def _in_buffer(self, access: Access, buffer: Buffer, offset: Bits, which: np.ndarray | None) -> Place:
+    def _in_buffer(self, access: Access, buffer: Buffer, offset: Bits, which: np.ndarray | None) -> Resolved:
         name = f"buffer {buffer.name!r}"
         self._check_bounds(access, offset, len(buffer.data), name, which)
         self._check_alignment(access, offset, name, which)
@@ -147,7 +147,7 @@ class Locator:
             self._fault_permission(access, offset, which, f"{name}, which is read-only")
         if access.kind != "writes" and not buffer.readable:
             self._fault_permission(access, offset, which, f"{name}, which is write-only")
-        return Place(buffer, _rows(offset, access.bytes), which)
+        return Resolved(buffer, _rows(offset, access.bytes), which)
 
     def _fault_permission(self, access: Access, offset: Bits, which: np.ndarray | None, what: str) -> NoReturn:
         sentence = f"{access.what} at byte {int(offset.flat[0])} of {what}"
@@ -180,7 +180,7 @@ class Locator:
 
     # ---- races ------------------------------------------------------------------------------------------------------
 
-    def _remember(self, access: Access, found: list[Place]) -> None:
+    def _remember(self, access: Access, found: list[Resolved]) -> None:
         """Tell the shadow of global memory, block by block."""
         lanes, shadow = self.lanes, self.lanes.launch.shadow
         shadow.report = self._report_global
@@ -194,9 +194,9 @@ class Locator:
             else:
                 rows = np.arange(lanes.blocks * lanes.threads) if self.positions is None else self.positions
                 block = lanes.first + (rows if place.which is None else rows[place.which]) // lanes.threads
-            shadow.touch(access, place, index, block)
+            shadow.record(access, place, index, block)
 
-    def _report_global(self, access: Access, place: Place, row: int, earlier: Access, other: int | None) -> NoReturn:
+    def _report_global(self, access: Access, place: Resolved, row: int, earlier: Access, other: int | None) -> NoReturn:
         who = f"block {coordinates(other, self.lanes.launch.grid)}" if other is not None else "several blocks"
         problem = f"{who} {PAST[earlier.kind]} at {earlier.instruction.location} with nothing that orders them"
         sentence = f"{access.kind} {access.bytes} global bytes that {problem}"

@@ -18,7 +18,7 @@ from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U32, WARPGROUP
 
 
-class Meetings:
+class Barriers:
     """The parked lanes of one batch, by the basic block they wait to begin (a gate) or to leave (a barrier).
 
     awaited: at a gate, the lanes that each parked lane waits for, as bits
@@ -96,7 +96,7 @@ class Meetings:
         for number in sorted(self.parked):
             if number not in self.parked or self._is_gate(number):
                 continue
-            barrier = self.blocks[number].ending
+            barrier = self.blocks[number].terminator
             if barrier.count is None:
                 yield from self._release_whole(number, barrier)
                 continue
@@ -135,14 +135,14 @@ class Meetings:
 
     def _waiting(self, number: int, which: int) -> np.ndarray:
         """The lanes parked at the end of a block that wait at barrier `which`."""
-        numbers = self.batch.registers[self.blocks[number].ending.number]
+        numbers = self.batch.registers[self.blocks[number].terminator.number]
         return self.parked[number] & (numbers == which)
 
     def _unpark(self, number: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
         rest = self.parked.pop(number) & ~lanes
         if rest.any():
             self.parked[number] = rest
-        return self.blocks[number].ending.target, lanes
+        return self.blocks[number].terminator.target, lanes
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 

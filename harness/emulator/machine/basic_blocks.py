@@ -36,7 +36,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Indexed:
+class IndexedBranch:
     """Lane i goes to targets[register i]."""
 
     register: int
@@ -44,7 +44,7 @@ class Indexed:
 
 
 @dataclass(frozen=True)
-class Leave:
+class Exit:
     """All lanes exit."""
 
 
@@ -69,11 +69,11 @@ class Barrier:
     reduction: tuple[str, int, int] | None = None
 
 
-Ending = Jump | Branch | Indexed | Leave | Trap | Barrier
+Terminator = Jump | Branch | IndexedBranch | Exit | Trap | Barrier
 
 
 @dataclass(frozen=True)
-class Piece:
+class DecodedStep:
     """A step, and the slots whose values it needs and gives."""
 
     step: Step
@@ -90,9 +90,9 @@ class Block:
     """
 
     instructions: list[Instruction]
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[DecodedStep] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    ending: Ending = field(default_factory=Leave)
+    terminator: Terminator = field(default_factory=Exit)
     gate: int | None = None
 
 

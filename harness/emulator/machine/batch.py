@@ -8,15 +8,15 @@ import numpy as np
 
 from harness.emulator.arithmetic import atomics, warp
 from harness.emulator.arithmetic.atomics import Atomic
-from harness.emulator.machine.addressing import Locator
-from harness.emulator.machine.cp_async_groups import Copies
+from harness.emulator.machine.addressing import Addressing
+from harness.emulator.machine.cp_async_groups import CopyGroups
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.machine.launch_state import LaunchState
-from harness.emulator.machine.wgmma_groups import Flights
-from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Place, all_written, mark
+from harness.emulator.machine.wgmma_groups import WgmmaGroups
+from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.shared_memory import SharedShadow
-from harness.emulator.races.wgmma_reads import TensorShadow
+from harness.emulator.races.wgmma_reads import WgmmaShadow
 from harness.emulator.registers import U32, UNSIGNED, Bits
 
 
@@ -32,16 +32,16 @@ class Batch(Lanes):
         local = BlockMemory(blocks * self.threads, launch.resources.local_size, tracked=False)
         self.shadow: SharedShadow | None = None
         if launch.sanitize and shared_size:
-            kind = TensorShadow if launch.resources.fragments else SharedShadow
+            kind = WgmmaShadow if launch.resources.fragments else SharedShadow
             self.shadow = kind(blocks, self.threads, shared.stride, launch.resources.cell_shared)
-        self.memory = Locator(self, shared, local, self.shadow)
+        self.addressing = Addressing(self, shared, local, self.shadow)
         if self.shadow:
-            self.shadow.report = self.memory.report_shared
-        self.flights: Flights | None = None
-        if isinstance(self.shadow, TensorShadow):
-            self.shadow.unfenced = self.memory.report_unfenced
-            self.flights = Flights(self, self.shadow)
-        self.copies = Copies(self.shape)
+            self.shadow.report = self.addressing.report_shared
+        self.wgmma: WgmmaGroups | None = None
+        if isinstance(self.shadow, WgmmaShadow):
+            self.shadow.unfenced = self.addressing.report_unfenced
+            self.wgmma = WgmmaGroups(self, self.shadow)
+        self.cp_async = CopyGroups(self.shape)
 
     # ---- warps ------------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class Batch(Lanes):
 
         members: the mask operand. Raises Fault if it names a live lane that is not here, or not the lane itself.
         """
-        lanes = self.acting(mask)
+        lanes = self.active(mask)
         if self.shadow:
             self.shadow.warp_barrier(lanes)
         if lanes is None and bool((members == warp.FULL).all()):
@@ -87,7 +87,7 @@ class Batch(Lanes):
 
         Raises Fault if a lane of one of them is missing.
         """
-        lanes = self.acting(mask)
+        lanes = self.active(mask)
         if lanes is None:
             return None
         by_warp = lanes.reshape(-1, 32)
@@ -115,12 +115,12 @@ class Batch(Lanes):
 
     def fence_proxy(self, mask: np.ndarray | None) -> None:
         """These lanes order what was written to shared memory before what `wgmma` reads of it."""
-        if isinstance(self.shadow, TensorShadow):
+        if isinstance(self.shadow, WgmmaShadow):
             self.shadow.fence_proxy(self.live if mask is None else mask)
 
     def read(self, access: Access, address: Bits, mask: np.ndarray | None) -> list[Bits]:
         """Load a vector for each lane; one array per element."""
-        places = self.memory.places(access, address, mask)
+        places = self.addressing.resolve(access, address, mask)
         for place in places:
             self._require_written(access, place)
         parts = [place.storage.elements(access.size, access.count)[place.index] for place in places]
@@ -129,14 +129,14 @@ class Batch(Lanes):
             values = np.empty((len(places[0].which), *values.shape[1:]), values.dtype)
             for place, part in zip(places, parts, strict=True):
                 values[place.which] = part
-        if values.ndim == 1 or places[0].which is not None or self.memory.positions is not None:
+        if values.ndim == 1 or places[0].which is not None or self.addressing.positions is not None:
             values = self._spread(values)
         return [values] if access.count == 1 else [np.ascontiguousarray(values[..., i]) for i in range(access.count)]
 
     def write(self, access: Access, address: Bits, values: Sequence[Bits], mask: np.ndarray | None) -> None:
         """Store a vector from each lane; of two lanes that store to one place the later one wins."""
-        places = self.memory.places(access, address, mask)
-        flat = [self._acting_values(value) for value in values]
+        places = self.addressing.resolve(access, address, mask)
+        flat = [self._active_values(value) for value in values]
         rows = flat[0] if access.count == 1 else np.stack(flat, axis=1)
         for place in places:
             index = place.index.reshape(-1)
@@ -145,9 +145,9 @@ class Batch(Lanes):
             if place.storage.written is not None:
                 mark(place.storage, index, access.bytes, WRITTEN)
 
-    def announce(self, access: Access, address: Bits, mask: np.ndarray | None) -> None:
+    def mark_pending(self, access: Access, address: Bits, mask: np.ndarray | None) -> None:
         """Check a store that an asynchronous copy will do; nobody may read its bytes until it has."""
-        for place in self.memory.places(access, address, mask, counted=False):
+        for place in self.addressing.resolve(access, address, mask, counted=False):
             if place.storage.written is not None:
                 mark(place.storage, place.index, access.bytes, PENDING)
 
@@ -161,8 +161,8 @@ class Batch(Lanes):
         mask: np.ndarray | None,
     ) -> Bits:
         """Do an atomic for each lane in ascending order; what each found."""
-        places = self.memory.places(access, address, mask)
-        flat = [self._acting_values(value) for value in operands]
+        places = self.addressing.resolve(access, address, mask)
+        flat = [self._active_values(value) for value in operands]
         found = np.empty_like(flat[0])
         for place in places:
             self._require_written(access, place)
@@ -172,14 +172,14 @@ class Batch(Lanes):
             found[chosen] = atomics.run(operation, memory, place.index.reshape(-1), *(value[chosen] for value in flat))
         return self._spread(found)
 
-    def _acting_values(self, value: Bits) -> Bits:
+    def _active_values(self, value: Bits) -> Bits:
         """A register's values for the acting lanes alone, flat."""
         flat = self.full(value).reshape(-1)
-        return flat if self.memory.positions is None else flat[self.memory.positions]
+        return flat if self.addressing.positions is None else flat[self.addressing.positions]
 
     def _spread(self, values: np.ndarray) -> np.ndarray:
         """Values of the acting lanes as an array for all lanes, 0 elsewhere."""
-        tail, positions = values.shape[1:], self.memory.positions
+        tail, positions = values.shape[1:], self.addressing.positions
         if positions is None:
             return values.reshape(*self.shape, *tail)
         out = np.zeros((self.blocks * self.threads, *tail), values.dtype)
@@ -188,9 +188,9 @@ class Batch(Lanes):
 
     def require_written(self, access: Access, index: np.ndarray) -> None:
         """Raise Fault if one of these rows of shared memory, the locator's last, was not written."""
-        self._require_written(access, Place(self.memory.shared, index))
+        self._require_written(access, Resolved(self.addressing.shared, index))
 
-    def _require_written(self, access: Access, place: Place) -> None:
+    def _require_written(self, access: Access, place: Resolved) -> None:
         if place.storage.written is None:
             return
         unwritten = all_written(place.storage, place.index, access.bytes)
@@ -201,5 +201,5 @@ class Batch(Lanes):
             pending = (place.storage.written[start : start + access.bytes] == PENDING).any()
             reason = "which a cp.async not yet waited for will write" if pending else "which nothing wrote before"
             sentence = f"{access.what} at byte {byte} of {name}, {reason}"
-            lane = self.memory.lane_at(place, row)
+            lane = self.addressing.lane_at(place, row)
             self.fault("unwritten_read", access.instruction, lane, sentence)

@@ -27,19 +27,19 @@ class _Copy:
     group: np.ndarray
 
 
-class Copies:
+class CopyGroups:
     """The copies of a batch that are on their way, oldest first.
 
     committed: (blocks, threads) int, groups that each lane has committed, which is the number of its open group
     """
 
     def __init__(self, shape: tuple[int, int]):
-        self.flying: list[_Copy] = []
+        self.in_flight: list[_Copy] = []
         self.committed = np.zeros(shape, I64)
 
     def start(self, access: Access, address: Bits, values: list[Bits], lanes: np.ndarray) -> None:
         """Begin a copy of `values` to `address`."""
-        self.flying.append(_Copy(access, address, values, lanes.copy(), self.committed.copy()))
+        self.in_flight.append(_Copy(access, address, values, lanes.copy(), self.committed.copy()))
 
     def commit(self, lanes: np.ndarray) -> None:
         """`commit_group` of these lanes."""
@@ -47,9 +47,9 @@ class Copies:
 
     def wait(self, keep: int, lanes: np.ndarray) -> Iterator[tuple[_Copy, np.ndarray]]:
         """The copies that land, with the lanes they land for, when these lanes wait for all but `keep` groups."""
-        for copy in self.flying:
+        for copy in self.in_flight:
             due = copy.lanes & lanes & (copy.group < self.committed - keep)
             if due.any():
                 yield copy, due
                 copy.lanes &= ~due
-        self.flying = [copy for copy in self.flying if copy.lanes.any()]
+        self.in_flight = [copy for copy in self.in_flight if copy.lanes.any()]

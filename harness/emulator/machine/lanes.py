@@ -18,7 +18,7 @@ from harness.emulator.ptx.syntax import Instruction
 class Lanes:
     """Blocks `first` to `first + blocks` of a launch.
 
-    live: (blocks, threads) bool, False for a lane that exited; everyone: True while all of them live
+    live: (blocks, threads) bool, False for a lane that exited; all_live: True while all of them live
     """
 
     def __init__(self, launch: LaunchState, first: int, blocks: int):
@@ -27,15 +27,15 @@ class Lanes:
         self.shape = (blocks, self.threads)
         self.live = np.zeros(self.shape, bool)
         self.live[:, : launch.threads] = True
-        self.everyone = launch.threads == self.threads
+        self.all_live = launch.threads == self.threads
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """A register with one value for every lane."""
         return values if values.shape == self.shape else np.ascontiguousarray(np.broadcast_to(values, self.shape))
 
-    def acting(self, mask: np.ndarray | None) -> np.ndarray | None:
+    def active(self, mask: np.ndarray | None) -> np.ndarray | None:
         """The lanes that act under a mask; None if it is all of the batch."""
-        return mask if mask is not None else (None if self.everyone else self.live)
+        return mask if mask is not None else (None if self.all_live else self.live)
 
     def first_with(self, row: int, shape: tuple[int, ...]) -> int:
         """The first lane that element `row` belongs to, of an array of a shape that broadcasts to all lanes."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from harness.emulator.errors import Fault, LaunchError
-from harness.emulator.machine.barriers import Meetings
-from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Indexed, Jump, Leave, Trap
+from harness.emulator.machine.barriers import Barriers
+from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Trap
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
@@ -49,10 +49,12 @@ class Scheduler:
     def __init__(self, batch: Batch, tally: Tally):
         self.batch, self.tally, self.blocks = batch, tally, tally.blocks
         self.waiting: dict[int, np.ndarray | None] = {0: None}
-        self.meetings = Meetings(batch, self.blocks)
+        self.barriers = Barriers(batch, self.blocks)
         self.budget = tally.budget
         self.returns = {
-            i for i, block in enumerate(self.blocks) if isinstance(block.ending, Leave) and len(block.instructions) < 2
+            i
+            for i, block in enumerate(self.blocks)
+            if isinstance(block.terminator, Exit) and len(block.instructions) < 2
         }
         self._count_live()
 
@@ -68,10 +70,10 @@ class Scheduler:
             number = min(self.waiting)
             mask = self.waiting.pop(number)
             block = self.blocks[number]
-            if not self.waiting and not self.meetings.parked:
+            if not self.waiting and not self.barriers.parked:
                 mask = None  # all that live are here
             elif block.gate is not None:
-                mask = self.meetings.admit(number, block.gate, mask)
+                mask = self.barriers.admit(number, block.gate, mask)
                 if mask is None:
                     continue
             self._count(number, mask)
@@ -80,7 +82,7 @@ class Scheduler:
                 self._fault_budget(block, mask)
             for step in block.steps:
                 step(batch, mask)
-            self._end[type(block.ending)](self, number, block.ending, mask)
+            self._end[type(block.terminator)](self, number, block.terminator, mask)
 
     def _count(self, number: int, mask: np.ndarray | None) -> None:
         if mask is None:
@@ -104,23 +106,23 @@ class Scheduler:
 
     # ---- ends of blocks ---------------------------------------------------------------------------------------------
 
-    def _jump(self, number: int, ending: Jump, mask: np.ndarray | None) -> None:
-        self._arrive(ending.target, mask)
+    def _jump(self, number: int, terminator: Jump, mask: np.ndarray | None) -> None:
+        self._arrive(terminator.target, mask)
 
-    def _branch(self, number: int, ending: Branch, mask: np.ndarray | None) -> None:
-        holds = self.batch.registers[ending.predicate]
+    def _branch(self, number: int, terminator: Branch, mask: np.ndarray | None) -> None:
+        holds = self.batch.registers[terminator.predicate]
         if holds.size == 1:
-            self._go(ending.target if bool(holds.item()) != ending.negated else ending.otherwise, mask)
+            self._go(terminator.target if bool(holds.item()) != terminator.negated else terminator.otherwise, mask)
             return None
         lanes = self._lanes(mask)
-        taken = lanes & (~holds if ending.negated else holds)
+        taken = lanes & (~holds if terminator.negated else holds)
         if not taken.any():
-            return self._arrive(ending.otherwise, mask)
+            return self._arrive(terminator.otherwise, mask)
         rest = lanes & ~taken
         if not rest.any():
-            return self._go(ending.target, mask)
-        self._arrive(ending.otherwise, rest)
-        return self._go(ending.target, taken)
+            return self._go(terminator.target, mask)
+        self._arrive(terminator.otherwise, rest)
+        return self._go(terminator.target, taken)
 
     def _go(self, target: int | None, mask: np.ndarray | None) -> None:
         if target is None:
@@ -128,53 +130,53 @@ class Scheduler:
         else:
             self._arrive(target, mask)
 
-    def _indexed(self, number: int, ending: Indexed, mask: np.ndarray | None) -> None:
-        index = self.batch.full(self.batch.registers[ending.register])
+    def _indexed(self, number: int, terminator: IndexedBranch, mask: np.ndarray | None) -> None:
+        index = self.batch.full(self.batch.registers[terminator.register])
         lanes = self._lanes(mask)
         for value in np.unique(index[lanes]).tolist():
             # PTX leaves an index beyond the list undefined; the compiler never makes one.
-            self._arrive(ending.targets[min(value, len(ending.targets) - 1)], lanes & (index == U32(value)))
+            self._arrive(terminator.targets[min(value, len(terminator.targets) - 1)], lanes & (index == U32(value)))
 
-    def _leave(self, number: int, ending: Leave, mask: np.ndarray | None) -> None:
+    def _leave(self, number: int, terminator: Exit, mask: np.ndarray | None) -> None:
         self._exit(mask)
 
     def _exit(self, mask: np.ndarray | None) -> None:
         batch = self.batch
         batch.live = batch.live & ~mask if mask is not None else np.zeros_like(batch.live)
-        batch.everyone = False
+        batch.all_live = False
         self._count_live()
 
-    def _trap(self, number: int, ending: Trap, mask: np.ndarray | None) -> None:
+    def _trap(self, number: int, terminator: Trap, mask: np.ndarray | None) -> None:
         instruction = self.blocks[number].instructions[-1]
         lane = int(np.argmax(self._lanes(mask)))
         kernel = self.batch.launch.resources.kernel.name
         raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
 
-    def _barrier(self, number: int, ending: Barrier, mask: np.ndarray | None) -> None:
-        if ending.waits and mask is None and ending.count is None:
-            self.meetings.complete(ending, self.batch.live, None)
-            self._arrive(ending.target, None)
-        elif ending.waits:
-            self.meetings.park(number, self._lanes(mask))
+    def _barrier(self, number: int, terminator: Barrier, mask: np.ndarray | None) -> None:
+        if terminator.waits and mask is None and terminator.count is None:
+            self.barriers.complete(terminator, self.batch.live, None)
+            self._arrive(terminator.target, None)
+        elif terminator.waits:
+            self.barriers.park(number, self._lanes(mask))
         else:
-            self.meetings.pass_by(ending, self._lanes(mask))
-            self._arrive(ending.target, mask)
+            self.barriers.pass_by(terminator, self._lanes(mask))
+            self._arrive(terminator.target, mask)
 
     def _release(self) -> bool:
         """Nothing runs: let those go on whose barrier is complete. False if no lane is left."""
-        if not self.meetings.parked:
+        if not self.barriers.parked:
             return False
-        for target, lanes in self.meetings.release():
+        for target, lanes in self.barriers.release():
             self._arrive(target, lanes)
         if not self.waiting:
-            self.meetings.fault_stuck()
+            self.barriers.fault_stuck()
         return True
 
     _end: dict[type, Callable] = {
         Jump: _jump,
         Branch: _branch,
-        Indexed: _indexed,
-        Leave: _leave,
+        IndexedBranch: _indexed,
+        Exit: _leave,
         Trap: _trap,
         Barrier: _barrier,
     }

@@ -16,23 +16,23 @@ import numpy as np
 
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.ptx.syntax import Instruction, Vector
-from harness.emulator.races.wgmma_reads import Reading, TensorShadow
+from harness.emulator.races.wgmma_reads import OperandRead, WgmmaShadow
 from harness.emulator.registers import WARPGROUP
 
 
 @dataclass
-class _Flight:
+class _Wgmma:
     """One `wgmma`. number: (blocks, warpgroups) int, its group; going: bool, the warpgroups that have not waited"""
 
     instruction: Instruction
     accumulators: frozenset[int]
     fragments: frozenset[int]
-    readings: list[Reading]
+    readings: list[OperandRead]
     number: np.ndarray
     going: np.ndarray
 
 
-class Flights:
+class WgmmaGroups:
     """All arrays are (blocks, warpgroups).
 
     open: the number of each warpgroup's open group; done: groups below it were waited for
@@ -40,12 +40,12 @@ class Flights:
     written: register → the instruction that wrote it since the last fence, and the warpgroups that executed it
     """
 
-    def __init__(self, lanes: Lanes, shadow: TensorShadow):
+    def __init__(self, lanes: Lanes, shadow: WgmmaShadow):
         self.lanes, self.shadow = lanes, shadow
         shape = (lanes.blocks, lanes.threads // WARPGROUP)
         self.open, self.done = np.zeros(shape, int), np.zeros(shape, int)
         self.fenced, self.all = np.zeros(shape, bool), np.ones(shape, bool)
-        self.flying: list[_Flight] = []
+        self.in_flight: list[_Wgmma] = []
         self.written: dict[int, tuple[Instruction, np.ndarray]] = {}
 
     def start(
@@ -53,7 +53,7 @@ class Flights:
         instruction: Instruction,
         accumulators: frozenset[int],
         fragments: frozenset[int],
-        readings: list[Reading],
+        readings: list[OperandRead],
         groups: np.ndarray,
     ) -> None:
         """A `wgmma` of these warpgroups. Raises Fault if its registers are not free, or not fenced."""
@@ -63,21 +63,21 @@ class Flights:
             what = "an accumulator" if slot in accumulators else "a fragment of A"
             problem = f"uses {what} written at {earlier.location} with no wgmma.fence between"
             self._require(~(wrote & groups), instruction, problem)
-        for flight in self.flying:
+        for flight in self.in_flight:
             if not flight.accumulators.isdisjoint(fragments):
                 self._require_landed(flight, instruction, "reads an accumulator", groups)
             if not flight.fragments.isdisjoint(accumulators):
                 self._require_landed(flight, instruction, "overwrites a fragment of A", groups)
-        self.flying.append(_Flight(instruction, accumulators, fragments, readings, self.open.copy(), groups.copy()))
+        self.in_flight.append(_Wgmma(instruction, accumulators, fragments, readings, self.open.copy(), groups.copy()))
 
     def use(
         self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], mask: np.ndarray | None
     ) -> None:
         """Another instruction uses these registers. Raises Fault if a `wgmma` holds them."""
-        if not writes and not self.flying:
+        if not writes and not self.in_flight:
             return
         groups = self._groups(mask)
-        for flight in self.flying:
+        for flight in self.in_flight:
             if not flight.accumulators.isdisjoint(reads):
                 self._require_landed(flight, instruction, "reads an accumulator", groups)
             if not flight.accumulators.isdisjoint(writes):
@@ -112,23 +112,23 @@ class Flights:
     def wait(self, keep: int, groups: np.ndarray) -> None:
         """`wgmma.wait_group` of these warpgroups, for all but the `keep` youngest groups."""
         self.done = np.where(groups, np.maximum(self.done, self.open - keep), self.done)
-        for flight in self.flying:
+        for flight in self.in_flight:
             landed = flight.going & (flight.number < self.done)
             if landed.any():
                 flight.going &= ~landed
                 for reading in flight.readings:
                     self.shadow.land(reading, landed.reshape(-1))
-        self.flying = [flight for flight in self.flying if flight.going.any()]
+        self.in_flight = [flight for flight in self.in_flight if flight.going.any()]
 
     def _groups(self, mask: np.ndarray | None) -> np.ndarray:
         """The warpgroups with a lane that acts."""
-        if self.lanes.acting(mask) is None:
+        if self.lanes.active(mask) is None:
             return self.all
         lanes = self.lanes.live if mask is None else mask
         whole = self.open.shape[1] * WARPGROUP
         return lanes[:, :whole].reshape(*self.open.shape, WARPGROUP).any(axis=2)
 
-    def _require_landed(self, flight: _Flight, instruction: Instruction, does: str, groups: np.ndarray) -> None:
+    def _require_landed(self, flight: _Wgmma, instruction: Instruction, does: str, groups: np.ndarray) -> None:
         at = flight.instruction.location
         problem = f"{does} of the wgmma at {at} before a wgmma.wait_group covers it"
         self._require(~(flight.going & groups), instruction, problem)

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator.memory import Access, Place
+from harness.emulator.memory import Access, Resolved
 from harness.emulator.races.shared_memory import as_column, in_rows
 from harness.emulator.registers import U64, Bits
 
@@ -24,7 +24,7 @@ SEVERAL_BLOCKS = U64(0xFFFFFFFF)
 
 # Raises the fault: the access, the place it touches, the element of its index, the earlier access, and its block if
 # known.
-Report = Callable[[Access, Place, int, Access, "int | None"], NoReturn]
+Report = Callable[[Access, Resolved, int, Access, "int | None"], NoReturn]
 
 
 @dataclass
@@ -50,13 +50,13 @@ class GlobalShadow:
         self.now = 0
         self.events: list[Access | None] = [None]
         self.buffers: dict[int, _Cells] = {}
-        self.published = _Publications(blocks)
+        self.order = _HappensBefore(blocks)
 
     def fence(self, blocks: np.ndarray) -> None:
         """These blocks make what they did visible to whoever sees what they do next."""
-        self.published.fence(blocks, self.now)
+        self.order.fence(blocks, self.now)
 
-    def touch(self, access: Access, place: Place, index: np.ndarray, block: np.ndarray) -> None:
+    def record(self, access: Access, place: Resolved, index: np.ndarray, block: np.ndarray) -> None:
         """Check one instruction and remember it.
 
         index: rows of the place, for each block; block: that each belongs to, by broadcasting
@@ -74,10 +74,10 @@ class GlobalShadow:
         if access.strong:
             blocks = np.broadcast_to(block, shape).reshape(-1)
             addresses = place.storage.address + np.broadcast_to(index, shape).reshape(-1) * access.bytes
-            self.published.atomic(addresses, blocks, self.now, access.releases, access.kind == "reads")
+            self.order.atomic(addresses, blocks, self.now, access.releases, access.kind == "reads")
         for kind in self._conflicting(access):
             if kind in cells.arrays:
-                self._against(in_rows(cells.arrays[kind], width)[index], agent, access, place, index)
+                self._check(in_rows(cells.arrays[kind], width)[index], agent, access, place, index)
         mine = agent | U64(self.now << 32)
         if access.kind == "reads":
             if not access.strong:
@@ -87,7 +87,7 @@ class GlobalShadow:
         else:
             written = in_rows(cells.of("writes"), width)
             written[index] = mine
-            self._against(written[index], agent, access, place, index)
+            self._check(written[index], agent, access, place, index)
 
     def _conflicting(self, access: Access) -> tuple[str, ...]:
         """Kinds of earlier accesses that this one may race with."""
@@ -95,7 +95,7 @@ class GlobalShadow:
             return ("writes",) if access.strong else ("writes", "updates")
         return ("writes", "reads") if access.strong else ("writes", "reads", "updates")
 
-    def _against(self, prior: Bits, agent: Bits, access: Access, place: Place, index: np.ndarray) -> None:
+    def _check(self, prior: Bits, agent: Bits, access: Access, place: Resolved, index: np.ndarray) -> None:
         clash = (prior != 0) & (prior & BLOCK_MASK != agent)
         if not clash.any():
             return
@@ -106,9 +106,9 @@ class GlobalShadow:
         for tag, me, address in np.unique(meetings, axis=1).T.tolist():
             time, other = tag >> 32, tag & int(BLOCK_MASK)
             several = other == int(SEVERAL_BLOCKS)
-            if several and self.published.all_ordered(address, access.bytes, me):
+            if several and self.order.all_ordered(address, access.bytes, me):
                 continue
-            if several or not self.published.ordered(time, other, me):
+            if several or not self.order.ordered(time, other, me):
                 here = (prior == U64(tag)) & (agent == U64(me)) & clash
                 row = int(np.argmax(here)) // width
                 self.report(access, place, row, self.events[time], None if several else other - 1)
@@ -125,14 +125,14 @@ class GlobalShadow:
             shadow.reshape(-1)[cells[lost]] = several[lost]
 
 
-class _Publications:
+class _HappensBefore:
     """Which blocks are ordered behind which. Blocks count from 1 here, as in tags."""
 
     def __init__(self, grid_blocks: int):
         self.grid_blocks = grid_blocks
         self._fenced: dict[int, int] = {}  # block → when it last fenced
         self._atomics: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)  # address → block → when, fence before
-        self._taken: dict[int, dict[int, int]] = defaultdict(dict)  # block → address → when
+        self._acquired: dict[int, dict[int, int]] = defaultdict(dict)  # block → address → when
 
     def fence(self, blocks: np.ndarray, now: int) -> None:
         """These blocks fenced."""
@@ -144,11 +144,11 @@ class _Publications:
         for block, address in dict.fromkeys(zip((blocks + 1).tolist(), addresses.tolist(), strict=True)):
             if not reads:
                 self._atomics[address][block] = now, now if releases else self._fenced.get(block, 0)
-            self._taken[block][address] = now
+            self._acquired[block][address] = now
 
     def ordered(self, time: int, earlier: int, later: int) -> bool:
         """Whether what block `earlier` did at `time` happened before what block `later` does now."""
-        for address, taken in self._taken[later].items():
+        for address, taken in self._acquired[later].items():
             when, fence = self._atomics[address].get(earlier, (0, 0))
             if when and _precedes(when, earlier, taken, later) and (time <= fence or time == when):
                 return True
@@ -160,7 +160,7 @@ class _Publications:
         Ordered if each was an atomic that is ordered, or if `later` found that all blocks of the grid had arrived where
         it did.
         """
-        taken = self._taken[later]
+        taken = self._acquired[later]
         for where in range(address - address % 8, address + size):
             if where in taken and all(
                 block == later or _precedes(when, block, taken[where], later) or self.ordered(when, block, later)

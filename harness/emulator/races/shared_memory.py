@@ -28,7 +28,7 @@ IN_SEVERAL_WARPS = 1024 + 32
 WARP_OF = np.concatenate([np.arange(1024) // 32, np.arange(32), [99]]).astype(U32)
 LAST_TICK = (1 << 32 - AGENT_BITS) - 2
 
-# Raises the fault: the access, its lane among those that execute it, the earlier access, and its thread if known.
+# Raises the fault: the access, its lane participants those that execute it, the earlier access, and its thread if known.
 Report = Callable[[Access, int, Access, "int | None"], NoReturn]
 
 
@@ -90,7 +90,7 @@ class SharedShadow:
             warps = lanes.reshape(self.blocks, -1, 32).any(axis=2)
             self.warp_floor[np.repeat(warps, 32, axis=1)] = floor
 
-    def touch(self, access: Access, index: np.ndarray, positions: np.ndarray | None) -> None:
+    def record(self, access: Access, index: np.ndarray, positions: np.ndarray | None) -> None:
         """Check one instruction and remember it.
 
         index: rows of the access's width, (blocks, threads) by broadcasting, or (n,) for the lanes at `positions`
@@ -106,8 +106,8 @@ class SharedShadow:
             agent = Agent(thread.astype(U32), self.block_floor[block, 0], warp_floor, width)
         mine = np.broadcast_to(time | agent.column, (*index.shape, width) if width > 1 else index.shape)
         writes, reads, updates = (in_rows(shadow, width) for shadow in (self.writes, self.reads, self.updates))
-        for rival in self._rivals(access):
-            self._against(in_rows(rival, width)[index], agent, access)
+        for rival in self._conflicting(access):
+            self._check(in_rows(rival, width)[index], agent, access)
         if access.kind == "reads":
             self._join(reads, index, mine, agent)
         elif access.kind == "updates":
@@ -117,7 +117,7 @@ class SharedShadow:
             writes[index] = mine
             self._require_own(writes[index], mine, access)
 
-    def _rivals(self, access: Access) -> Iterator[np.ndarray]:
+    def _conflicting(self, access: Access) -> Iterator[np.ndarray]:
         """The shadows of earlier accesses that this one may race with."""
         yield self.writes
         if access.kind != "reads":
@@ -132,7 +132,7 @@ class SharedShadow:
             first = int(np.argmax(lost))
             self.report(access, first // (access.bytes // self.cell), access, int(back.flat[first] & AGENT_MASK))
 
-    def _against(self, prior: Bits, agent: Agent, access: Access) -> None:
+    def _check(self, prior: Bits, agent: Agent, access: Access) -> None:
         recent = prior >= agent.block_floor
         if not recent.any():
             return

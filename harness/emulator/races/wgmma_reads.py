@@ -25,12 +25,12 @@ from harness.emulator.races.shared_memory import (
 )
 from harness.emulator.registers import U32, WARPGROUP
 
-# Raises the fault of a missing fence: the access, its row among those it reads, the write, and its thread.
+# Raises the fault of a missing fence: the access, its row participants those it reads, the write, and its thread.
 Unfenced = Callable[[Access, int, Access, int], NoReturn]
 
 
 @dataclass
-class Reading:
+class OperandRead:
     """One operand of a `wgmma`, for the warpgroups that have not waited for it.
 
     index: (n,) rows of 16 bytes; group: (n,) number of the warpgroup in the batch; reader: (n,) uint32 agents, a warp
@@ -43,7 +43,7 @@ class Reading:
     reader: np.ndarray
 
 
-class TensorShadow(SharedShadow):
+class WgmmaShadow(SharedShadow):
     """The shadow of one batch's shared memory, with what `wgmma` reads of it.
 
     fenced: (blocks, threads), when a thread last fenced its proxies; seen: the barrier of its block before that
@@ -52,14 +52,14 @@ class TensorShadow(SharedShadow):
     unfenced: Unfenced
 
     def __init__(self, blocks: int, threads: int, stride: int, cell: int):
-        self.pulls = np.zeros(blocks * stride // cell, U32)
-        self.flying: list[Reading] = []
+        self.wgmma_reads = np.zeros(blocks * stride // cell, U32)
+        self.in_flight: list[OperandRead] = []
         super().__init__(blocks, threads, stride, cell)
 
     def restart(self) -> None:
         """Forget every access but those in flight."""
         super().restart()
-        self.pulls[:] = 0
+        self.wgmma_reads[:] = 0
         self.fenced, self.seen = (np.full((self.blocks, self.threads), 1 << AGENT_BITS, U32) for _ in range(2))
         self._renew()
 
@@ -69,17 +69,17 @@ class TensorShadow(SharedShadow):
         self._renew()
 
     def _renew(self) -> None:
-        for reading in self.flying:
+        for reading in self.in_flight:
             time = U32(self._tick(reading.access))
-            in_rows(self.pulls, self._width(reading.access))[reading.index] = time | U32(IN_SEVERAL_WARPS)
+            in_rows(self.wgmma_reads, self._width(reading.access))[reading.index] = time | U32(IN_SEVERAL_WARPS)
 
     def _width(self, access: Access) -> int:
         return access.bytes // self.cell
 
-    def _rivals(self, access: Access) -> Iterator[np.ndarray]:
-        yield from super()._rivals(access)
+    def _conflicting(self, access: Access) -> Iterator[np.ndarray]:
+        yield from super()._conflicting(access)
         if access.kind != "reads":
-            yield self.pulls
+            yield self.wgmma_reads
 
     def fence_proxy(self, lanes: np.ndarray) -> None:
         """`fence.proxy.async` of these lanes. lanes: (blocks, threads) bool"""
@@ -87,22 +87,22 @@ class TensorShadow(SharedShadow):
         self.fenced[lanes] = now
         self.seen = np.where(lanes, self.block_floor, self.seen)
 
-    def begin(self, reading: Reading, lanes: np.ndarray) -> None:
+    def begin(self, reading: OperandRead, lanes: np.ndarray) -> None:
         """Check the reads of a `wgmma`, and remember them until they land. lanes: (n,), one thread of each reader"""
         access, width = reading.access, self._width(reading.access)
         time = U32(self._tick(access))
         block = lanes // self.threads
         agent = Agent(reading.reader, self.block_floor[block, 0], self.warp_floor.reshape(-1)[lanes], width)
         agent.warp = WARP_OF[agent.column]
-        for rival in self._rivals(access):
+        for rival in self._conflicting(access):
             prior = in_rows(rival, width)[reading.index]
-            self._against(prior, agent, access)
+            self._check(prior, agent, access)
             if int(prior.max()) >= int(self.fenced.min()):
                 self._require_fence(prior.reshape(len(lanes), -1), block, reading)
-        in_rows(self.pulls, width)[reading.index] = time | U32(IN_SEVERAL_WARPS)
-        self.flying.append(reading)
+        in_rows(self.wgmma_reads, width)[reading.index] = time | U32(IN_SEVERAL_WARPS)
+        self.in_flight.append(reading)
 
-    def _require_fence(self, prior: np.ndarray, block: np.ndarray, reading: Reading) -> None:
+    def _require_fence(self, prior: np.ndarray, block: np.ndarray, reading: OperandRead) -> None:
         groups = self.threads // WARPGROUP
         seen = self.seen[:, : groups * WARPGROUP].reshape(-1, WARPGROUP).min(axis=1)
         who = prior & AGENT_MASK
@@ -114,14 +114,14 @@ class TensorShadow(SharedShadow):
             tag = int(prior[row, cell])
             self.unfenced(reading.access, row, self.events[tag >> AGENT_BITS], tag & int(AGENT_MASK))
 
-    def land(self, reading: Reading, groups: np.ndarray) -> None:
+    def land(self, reading: OperandRead, groups: np.ndarray) -> None:
         """These warpgroups waited for what they read. groups: (blocks * warpgroups,) bool"""
         landed = groups[reading.group]
         if landed.any():
             tags = U32(self._tick(reading.access)) | reading.reader[landed]
             width = self._width(reading.access)
-            in_rows(self.pulls, width)[reading.index[landed]] = tags[:, None] if width > 1 else tags
+            in_rows(self.wgmma_reads, width)[reading.index[landed]] = tags[:, None] if width > 1 else tags
             for name in ("index", "group", "reader"):
                 setattr(reading, name, getattr(reading, name)[~landed])
         if not len(reading.index):
-            self.flying = [other for other in self.flying if other is not reading]
+            self.in_flight = [other for other in self.in_flight if other is not reading]
