@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from cuda.bindings import nvrtc
 
-from harness import emulator
 from harness.compile import FLAGS, include_closure
+from harness.emulator.launch import Module, launch
+from harness.emulator.memory import Buffer
 from harness.files import KERNELS
 
 F32 = np.float32
@@ -65,7 +66,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @cache
-def module() -> emulator.Module:
+def module() -> Module:
     headers = include_closure(KERNELS / "numerics/activations.cuh", KERNELS)
     texts, names = [text.encode() for text in headers.values()], [name.encode() for name in headers]
     _, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"kernel.cu", len(headers), texts, names)
@@ -73,16 +74,16 @@ def module() -> emulator.Module:
     assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
     text = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
     nvrtc.nvrtcGetPTX(program, text)
-    return emulator.Module(text.decode().rstrip("\0"))
+    return Module(text.decode().rstrip("\0"))
 
 
 def by_kernel(name: str, x: np.ndarray) -> np.ndarray:
     y = np.zeros_like(x)
     buffers = [
-        emulator.Buffer("x", x.view(np.uint8), writable=False),
-        emulator.Buffer("y", y.view(np.uint8), initialised=False),
+        Buffer("x", x.view(np.uint8), writable=False),
+        Buffer("y", y.view(np.uint8), initialised=False),
     ]
-    emulator.launch(module(), f"of_{name}", grid=(x.size // 256, 1, 1), block=(256, 1, 1), args=buffers)
+    launch(module(), f"of_{name}", grid=(x.size // 256, 1, 1), block=(256, 1, 1), args=buffers)
     return y
 
 

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 
-from harness import emulator
 from harness.device.cuda import CudaProgram
 from harness.device.emulator import EmulatorDevice
 from harness.expectation import fields_of, make_inputs
@@ -16,7 +15,9 @@ TILES, PATCHES = (4, 3, 1), (2, 2, 1)
 
 def test_on_the_emulator_every_grid_gets_its_turn(monkeypatch: pytest.MonkeyPatch):
     launched = []
-    monkeypatch.setattr(emulator, "launch", lambda module, symbol, grid, **_: launched.append((symbol, grid)))
+    monkeypatch.setattr(
+        "harness.device.emulator.launch", lambda module, symbol, grid, **_: launched.append((symbol, grid))
+    )
     program = EmulatorDevice().prepare(CASE, "sm_90a", make_inputs(CASE), fields_of(CASE))
     for turn in range(3):
         program.run(0x5A, turn)

@@ -73,7 +73,7 @@ RECORDED = """
 import numpy as np
 import pytest
 from ptx_snippets import kernel, run
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
 
 def launch(line):
     run(kernel(f" mov.u32 %r1, 1; {line}", 1), {"x": np.zeros(1, np.uint32)}, block=1)
@@ -97,7 +97,7 @@ def test_a_trap():
 
 @pytest.mark.covers("st.")
 def test_a_fault():
-    with pytest.raises(AccessError):
+    with pytest.raises(Fault):
         launch("mov.u64 %rd1, 64; st.global.u32 [%rd1], %r1;")
 
 def test_that_covers_nothing():

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness import emulator, subjects
+from harness import subjects
+from harness.emulator.launch import Module, launch
+from harness.emulator.memory import Buffer
 from harness.errors import CompileError
 from harness.expectation import expect
 from harness.oracles import layout
@@ -191,7 +193,7 @@ def header_kernel():
     if cuda_fp4.include_folder() is None:
         pytest.skip(cuda_fp4.refuses(find_case(ENCODE.format("normal"))))
     try:
-        return emulator.Module(cuda_fp4.compiled("compute_90a", machine_code=False).decode().rstrip("\0"))
+        return Module(cuda_fp4.compiled("compute_90a", machine_code=False).decode().rstrip("\0"))
     except CompileError as error:
         pytest.skip(str(error))
 
@@ -208,10 +210,10 @@ def test_the_kernel_on_the_header_writes_the_contract_s_bytes(header_kernel, dis
     blocks = case.elements // 16
     arrays = {**expected.inputs, **written}
     buffers = [
-        emulator.Buffer(name, arrays[name].view(np.uint8).reshape(-1))
+        Buffer(name, arrays[name].view(np.uint8).reshape(-1))
         for name in ("input", "rowwise_amax", "rowwise_data", "rowwise_scale_inv")
     ]
-    emulator.launch(
+    launch(
         header_kernel, "cuda_fp4_rowwise", (-(-blocks // cuda_fp4.THREADS), 1, 1), (cuda_fp4.THREADS, 1, 1),
         [*buffers, blocks, case.cols // 16, written["rowwise_scale_inv"].shape[1]],
     )  # fmt: skip

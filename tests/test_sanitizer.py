@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import emulator, sanitizer
+from harness import sanitizer
 from harness.cli import main
 from harness.compile import ARCHES, compile_kernel, ptx_of
 from harness.device import memory
-from harness.errors import AccessError, DeviceUnavailable, Exit
+from harness.emulator.errors import Fault
+from harness.emulator.launch import Module, launch
+from harness.emulator.memory import Buffer
+from harness.errors import DeviceUnavailable, Exit
 from harness.launch import Step, plan
 from harness.sanitizer import TOOLS, left_out, planted, plugin, read_log
 from harness.sanitizer.run import Checked, outcome, page, see_planted
@@ -217,9 +220,9 @@ SEEN_AS = {
 def test_the_error_planted_for_each_tool_is_one_that_the_emulator_sees(tool: str) -> None:
     kernel = planted.compiled(tool, ptx_of(ARCHES[1]))
     threads = kernel.launch.threads
-    words = emulator.Buffer("words", np.zeros(4 * threads, np.uint8), initialised=False)
-    with pytest.raises(AccessError) as caught:
-        emulator.launch(emulator.Module(kernel.ptx), kernel.symbol, (1, 1, 1), (threads, 1, 1), [words])
+    words = Buffer("words", np.zeros(4 * threads, np.uint8), initialised=False)
+    with pytest.raises(Fault) as caught:
+        launch(Module(kernel.ptx), kernel.symbol, (1, 1, 1), (threads, 1, 1), [words])
     assert caught.value.kind == SEEN_AS[tool]
 
 

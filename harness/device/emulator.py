@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import emulator
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
 from harness.device import Outcome
-from harness.errors import AccessError, NotCapable
+from harness.emulator.errors import Fault, NotEmulated
+from harness.emulator.errors import LaunchError as LaunchRefused
+from harness.emulator.launch import Module, launch
+from harness.emulator.memory import Buffer
+from harness.errors import AccessError, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.geometry import Grid
 from harness.interval import Demand, Interval, inside
@@ -113,16 +116,16 @@ class EmulatedProgram:
         Where devices of different sizes have different grids, each gets its turn.
         """
         arrays = {
-            name: emulator.Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
+            name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
             for name, value in self.inputs.items()
         }
         outputs = {name: np.full(field.nbytes, poison, np.uint8) for name, field in self.fields.items()}
-        arrays |= {name: emulator.Buffer(name, memory, initialised=False) for name, memory in outputs.items()}
+        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in outputs.items()}
         scratch_sizes, workspace_sizes = own_memory(self.steps)
         scratch = {name: np.zeros(size, np.uint8) for name, size in scratch_sizes.items()}
-        arrays |= {name: emulator.Buffer(name, memory) for name, memory in scratch.items()}
+        arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
         workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
-        arrays |= {name: emulator.Buffer(name, memory, initialised=False) for name, memory in workspace.items()}
+        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in workspace.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
             grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
             self._launch(step, compiled, arrays, grids[turn % len(grids)])
@@ -132,22 +135,26 @@ class EmulatedProgram:
             f"scratch {left[0]!r} is not zero after the last launch, so a second run would differ" if left else "",
         )
 
-    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, emulator.Buffer], grid: Grid) -> None:
+    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], grid: Grid) -> None:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         try:
-            emulator.launch(
+            launch(
                 _module(compiled.ptx_path),
                 compiled.symbol,
                 grid=grid,
                 block=(compiled.launch.threads, 1, 1),
                 args=arguments,
             )
-        except AccessError as error:
+        except Fault as error:
             # The emulator knows the kernel by its mangled name only.
             sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
             raise AccessError(error.kind, error.where, sentence) from None
+        except LaunchRefused as error:
+            raise LaunchError(str(error)) from None
+        except NotEmulated as error:
+            raise NotCapable(str(error)) from None
 
 
 @lru_cache(maxsize=256)
-def _module(ptx_path: str) -> emulator.Module:
-    return emulator.Module(Path(ptx_path).read_text())
+def _module(ptx_path: str) -> Module:
+    return Module(Path(ptx_path).read_text())

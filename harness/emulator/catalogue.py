@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from harness.emulator.atomics import ATOMICS
-from harness.emulator.forms import ARITHMETIC, form_mnemonics
-from harness.emulator.matrix import matrix_mnemonics
-from harness.emulator.warp import REDUCTIONS
-from harness.emulator.warpgroup import warpgroup_mnemonics
+from harness.emulator.arithmetic.atomics import ATOMICS
+from harness.emulator.arithmetic.warp import REDUCTIONS
+from harness.emulator.instructions import mma, moves, wgmma
+from harness.emulator.instructions.arithmetic import ARITHMETIC
 
 SPACES = ("global", "shared", "local", "param", "const")
 CONTROL = ("bra", "brx.idx", "ret", "exit", "trap", "bar.sync", "barrier.sync", "bar.arrive", "bar.warp.sync")
@@ -24,9 +23,9 @@ def mnemonics() -> set[str]:
     """All of them, with `/3` where a mnemonic exists with a third operand too."""
     names = {
         *ARITHMETIC,
-        *form_mnemonics(),
-        *matrix_mnemonics(),
-        *warpgroup_mnemonics(),
+        *moves.mnemonics(),
+        *mma.mnemonics(),
+        *wgmma.mnemonics(),
         *CONTROL,
         *ORDER,
         *IGNORED,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.emulator.operation import U32, Bits
+from harness.emulator.registers import U32, WARP, Bits
 
-WARP = 32
 BANKS = 32
 SECTOR_BITS = 5  # 32 bytes
 

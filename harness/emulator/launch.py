@@ -7,18 +7,18 @@ from functools import lru_cache
 
 import numpy as np
 
-from harness.emulator.batch import Batch
-from harness.emulator.code import Code
 from harness.emulator.counters import Counters, Traffic
-from harness.emulator.global_shadow import GlobalShadow
-from harness.emulator.lanes import Extent, Grid
-from harness.emulator.machine import Scheduler, Tally
+from harness.emulator.decode import decode
+from harness.emulator.errors import LaunchError
+from harness.emulator.machine.basic_blocks import Code
+from harness.emulator.machine.batch import Batch
+from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
+from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.memory import Buffer
-from harness.emulator.operation import U32, U64, Bits
-from harness.emulator.parse import parse
-from harness.emulator.program import decode
-from harness.emulator.ptx import Variable
-from harness.errors import LaunchError
+from harness.emulator.ptx.parser import parse
+from harness.emulator.ptx.syntax import Kernel, Variable
+from harness.emulator.races.global_memory import GlobalShadow
+from harness.emulator.registers import U32, U64, Bits
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough for registers to stay in cache
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
@@ -98,15 +98,16 @@ def launch(
     count_traffic: fill in sectors and bank conflicts, which are 0 otherwise
     budget: instructions of a batch before it counts as endless; lanes: of a batch of blocks
 
-    Raises AccessError for what a sanitizer would report, NotCapable for an instruction the emulator lacks, LaunchError
+    Raises Fault for what a sanitizer would report, NotEmulated for an instruction the emulator lacks, LaunchError
     for a launch that CUDA would refuse and for `trap`.
     """
     code = module.code(kernel)
-    _check_extents(code, grid, block)
+    resources = code.resources
+    _check_extents(resources.kernel, grid, block)
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
-    parameters = Buffer("the kernel's parameters", _parameters(code, args), writable=False)
-    state = Grid(
-        code=code,
+    parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
+    state = LaunchState(
+        resources=resources,
         grid=grid,
         block=block,
         memory={buffer.window: buffer for buffer in (parameters, *buffers)},
@@ -116,8 +117,8 @@ def launch(
         sanitize=sanitize,
     )
     if sanitize and state.blocks > 1:
-        state.shadow = GlobalShadow(code.cell_global, state.blocks)
-    shared_size = code.shared_size + dynamic_shared
+        state.shadow = GlobalShadow(resources.cell_global, state.blocks)
+    shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
     tally = Tally(code.blocks, budget)
@@ -131,31 +132,27 @@ def launch(
     return _counters(state.traffic, tally)
 
 
-def _check_extents(code: Code, grid: Extent, block: Extent) -> None:
+def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:
     threads = block[0] * block[1] * block[2]
-    if not 0 < threads <= code.kernel.max_threads:
-        raise LaunchError(
-            f"{code.kernel.name}: a block of {block} threads, where 1 to {code.kernel.max_threads} are allowed"
-        )
+    if not 0 < threads <= kernel.max_threads:
+        raise LaunchError(f"{kernel.name}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
     if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
-        raise LaunchError(
-            f"{code.kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed"
-        )
+        raise LaunchError(f"{kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
 
 
-def _parameters(code: Code, args: Sequence[Argument]) -> np.ndarray:
+def _parameters(resources: Resources, args: Sequence[Argument]) -> np.ndarray:
     """The parameter bytes of a launch. Raises LaunchError if an argument does not fit its parameter."""
-    declared = code.kernel.parameters
+    declared = resources.kernel.parameters
     if len(args) != len(declared):
-        raise LaunchError(f"{code.kernel.name}: {len(args)} arguments for {len(declared)} parameters")
-    out = np.zeros(code.parameter_size, np.uint8)
+        raise LaunchError(f"{resources.kernel.name}: {len(args)} arguments for {len(declared)} parameters")
+    out = np.zeros(resources.parameter_size, np.uint8)
     for i, (arg, parameter) in enumerate(zip(args, declared, strict=True)):
         content = _argument(arg, parameter.size)
         if len(content) != parameter.size:
             raise LaunchError(
-                f"{code.kernel.name}: argument {i} is {arg!r}, and the parameter has {parameter.size} bytes"
+                f"{resources.kernel.name}: argument {i} is {arg!r}, and the parameter has {parameter.size} bytes"
             )
-        start = code.parameter_offsets[parameter.name]
+        start = resources.parameter_offsets[parameter.name]
         out[start : start + parameter.size] = np.frombuffer(content, np.uint8)
     return out
 
@@ -195,7 +192,7 @@ def _lane_specials(block: Extent) -> dict[str, Bits]:
 
 
 def _specials(
-    state: Grid, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
+    state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
 ) -> dict[str, Bits]:
     number = np.arange(first, first + blocks, dtype=np.int64)[:, None]
     across, down, _ = state.grid

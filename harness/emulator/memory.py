@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.emulator.operation import U8, UNSIGNED
-from harness.emulator.ptx import Instruction
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.registers import U8, UNSIGNED
 
 WINDOW_BITS = 36
 _WINDOWS = itertools.cycle(range(16, 1 << 27))
@@ -141,6 +141,20 @@ class Access:
     def what(self) -> str:
         """`reads 16 bytes`."""
         return f"{self.kind} {self.bytes} bytes"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Where some lanes of an instruction fell.
+
+    index: their rows in `storage`, in units of the access's width; (blocks, threads) by broadcasting, or (n,) for
+    chosen lanes
+    which: which of the acting lanes these are, or None for all of them
+    """
+
+    storage: Storage
+    index: np.ndarray
+    which: np.ndarray | None = None
 
 
 def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | None:

@@ -21,8 +21,10 @@ from pathlib import Path
 import pandas as pd
 
 from harness.compile import Compiled
+from harness.emulator.errors import NotEmulated
 from harness.emulator.parse import parse
-from harness.errors import UsageError
+from harness.emulator.ptx.parser import parse
+from harness.errors import NotCapable, UsageError
 from harness.files import ROOT
 from harness.report import markdown
 
@@ -63,7 +65,11 @@ def plain(mnemonic: str) -> str:
 
 def of_ptx(compiled: Compiled) -> set[str]:
     """The mnemonics of an instantiation, as the emulator reads them."""
-    return {plain(instruction.mnemonic) for instruction in parse(compiled.ptx).kernel(compiled.symbol).instructions}
+    try:
+        kernel = parse(compiled.ptx).kernel(compiled.symbol)
+    except NotEmulated as error:
+        raise NotCapable(str(error)) from None
+    return {plain(instruction.mnemonic) for instruction in kernel.instructions}
 
 
 def usage(found: Iterable[tuple[str, set[str]]]) -> dict[str, Counter[str]]:

@@ -7,7 +7,8 @@ from functools import cache
 import numpy as np
 from cuda.bindings import nvrtc
 
-from harness import emulator
+from harness.emulator.launch import Module
+from harness.emulator.memory import Buffer
 
 ARCHES = ("sm_90a", "sm_100a")
 OPTIONS = ("-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-lineinfo")
@@ -40,11 +41,11 @@ def ptx(source: str, arch: str = "sm_90a") -> str:
 
 
 @cache
-def module(source: str, arch: str = "sm_90a") -> emulator.Module:
+def module(source: str, arch: str = "sm_90a") -> Module:
     """A compiled module, shared by all who ask for the same; kernels are `extern "C"`."""
-    return emulator.Module(ptx(source, arch))
+    return Module(ptx(source, arch))
 
 
-def buffer(name: str, array: np.ndarray, **options: bool) -> emulator.Buffer:
+def buffer(name: str, array: np.ndarray, **options: bool) -> Buffer:
     """A Buffer over an array, which kernels change in place."""
-    return emulator.Buffer(name, array.view(np.uint8).reshape(-1), **options)
+    return Buffer(name, array.view(np.uint8).reshape(-1), **options)

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from cuda_source import line_of, module
 
-from harness import emulator
-from harness.errors import AccessError
+from harness.emulator.counters import Counters
+from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 
-def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> emulator.Counters:
-    return emulator.launch(module(source, arch), "k", (grid, 1, 1), (block, 1, 1), args, **options)
+def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> Counters:
+    return launch(module(source, arch), "k", (grid, 1, 1), (block, 1, 1), args, **options)
 
 
 def fault(source: str, *args, kind: str, marker: str, **options) -> str:
     """The sentence of the fault that must come, of this kind, at the line with this marker."""
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         run(source, *args, **options)
     assert caught.value.kind == kind
     assert caught.value.where == line_of(source, marker)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness import emulator
+from harness.emulator.counters import Counters
+from harness.emulator.launch import Module, launch
+from harness.emulator.memory import Buffer
 
 SIZES = {"pred": 2, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
 SIZES |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
@@ -52,14 +54,14 @@ def apply(
     lines.append(_store(result))
     text = kernel("\n".join(lines), len(kinds) + 1)
     buffers = [
-        emulator.Buffer(
+        Buffer(
             f"operand{i}", np.ascontiguousarray(operand).astype(UNSIGNED[SIZES[kind]]).view(np.uint8), writable=False
         )
         for i, (operand, kind) in enumerate(zip(operands, kinds, strict=True))
     ]
     out = np.full(n, 0xA5, UNSIGNED[size])
-    buffers.append(emulator.Buffer("result", out.view(np.uint8), initialised=False))
-    emulator.launch(emulator.Module(text), "k", (-(-n // 128), 1, 1), (128, 1, 1), buffers)
+    buffers.append(Buffer("result", out.view(np.uint8), initialised=False))
+    launch(Module(text), "k", (-(-n // 128), 1, 1), (128, 1, 1), buffers)
     return out.astype(bool) if result == "pred" else out
 
 
@@ -92,7 +94,7 @@ def _store(kind: str) -> str:
     return f" st.global.b{8 * SIZES[kind]} [%rd1], {name};"
 
 
-def run(text: str, arrays: dict[str, np.ndarray], grid: int = 1, block: int = 32, **options) -> emulator.Counters:
+def run(text: str, arrays: dict[str, np.ndarray], grid: int = 1, block: int = 32, **options) -> Counters:
     """Launch kernel `k` of PTX text on arrays, changed in place, in the order of the dictionary."""
-    buffers = [emulator.Buffer(name, array.view(np.uint8).reshape(-1)) for name, array in arrays.items()]
-    return emulator.launch(emulator.Module(text), "k", (grid, 1, 1), (block, 1, 1), buffers, **options)
+    buffers = [Buffer(name, array.view(np.uint8).reshape(-1)) for name, array in arrays.items()]
+    return launch(Module(text), "k", (grid, 1, 1), (block, 1, 1), buffers, **options)

@@ -7,7 +7,7 @@ import pytest
 from cuda_source import ARCHES, buffer
 from faults import fault, run, words
 
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
 
 # ---- bounds, alignment, permission ----------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ extern "C" __global__ void k(unsigned* out) {
   uint4 v = *reinterpret_cast<volatile uint4*>(s);
   out[0] = v.x + v.y + v.z + v.w;
 }""".replace("volatile uint4*>(s)", "uint4*>(s + *out)")
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         run(source, buffer("out", words(1)), block=1)
     assert caught.value.kind == "unwritten_read"
 

@@ -10,9 +10,10 @@ from expectations import expected
 from operands import draw
 from ptx_snippets import apply
 
-from harness.emulator.forms import ARITHMETIC, form_mnemonics
+from harness.emulator.instructions import moves
+from harness.emulator.instructions.arithmetic import ARITHMETIC
 
-COMPARISONS = [name for name in form_mnemonics() if name.startswith("setp")]
+COMPARISONS = [name for name in moves.mnemonics() if name.startswith("setp")]
 
 
 def family(name: str) -> str:

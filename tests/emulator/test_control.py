@@ -7,8 +7,8 @@ import pytest
 from cuda_source import ARCHES, buffer, module
 from ptx_snippets import kernel, run
 
-from harness import emulator
-from harness.errors import AccessError, LaunchError, NotCapable
+from harness.emulator.errors import Fault, LaunchError, NotEmulated
+from harness.emulator.launch import Module, launch
 
 pytestmark = pytest.mark.covers(
     "bra",
@@ -54,7 +54,7 @@ extern "C" __global__ void k(unsigned* out) {
   out[threadIdx.x] = v;
 }"""
     out = np.zeros(96, np.uint32)
-    emulator.launch(module(source, arch), "k", (1, 1, 1), (96, 1, 1), [buffer("out", out)])
+    launch(module(source, arch), "k", (1, 1, 1), (96, 1, 1), [buffer("out", out)])
 
     def one(thread: int) -> int:
         v = 0
@@ -123,9 +123,7 @@ def test_special_registers() -> None:
 """ + "\n".join(f" mov.u32 %r6, {name}; st.global.u32 [%rd1+{4 * i}], %r6;" for i, name in enumerate(names))
     out = np.zeros((2, 2, 3, 3, 4, 5, 24), np.uint32)
     text = kernel(body, 1)
-    emulator.launch(
-        emulator.Module(text), "k", (3, 2, 2), (5, 4, 3), [buffer("out", out)], dynamic_shared=48, lanes=128
-    )
+    launch(Module(text), "k", (3, 2, 2), (5, 4, 3), [buffer("out", out)], dynamic_shared=48, lanes=128)
     for index in np.ndindex(out.shape[:-1]):
         block_z, block_y, block_x, z, y, x = index
         thread = (z * 4 + y) * 5 + x
@@ -170,7 +168,7 @@ def test_warps_that_meet_at_a_counted_barrier(arrive: str) -> None:
 
 
 def test_counted_barrier_that_lacks_a_warp() -> None:
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(SPECIALISED.replace("{arrive}", ""))
     assert caught.value.kind == "divergent_barrier"
 
@@ -178,7 +176,7 @@ def test_counted_barrier_that_lacks_a_warp() -> None:
 def test_an_arrival_counts_once() -> None:
     body = SPECIALISED.replace("bar.sync 3, 64;", "bar.sync 3, 64; bar.sync 4, 64; bar.sync 3, 64;")
     assert threads(body.replace("{arrive}", "bar.arrive 3, 64; bar.sync 4, 64; bar.arrive 3, 64;")).any()
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(body.replace("{arrive}", "bar.arrive 3, 64; bar.sync 4, 64;"))
     assert caught.value.kind == "divergent_barrier"
 
@@ -191,7 +189,7 @@ $again: bar.sync %r1, 64; add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, %r1; @%p0 b
 
 def test_barriers_whose_number_a_register_holds() -> None:
     assert threads(NUMBERED.replace("{leave}", ""), block=128).tolist() == [1] * 64 + [2] * 64
-    with pytest.raises(AccessError) as caught:  # a warp of each half waits, not two of one
+    with pytest.raises(Fault) as caught:  # a warp of each half waits, not two of one
         threads(NUMBERED.replace("{leave}", "and.b32 %r3, %r0, 32; setp.ne.u32 %p1, %r3, 0; @%p1 ret;"), block=128)
     assert caught.value.kind == "divergent_barrier"
 
@@ -199,7 +197,7 @@ def test_barriers_whose_number_a_register_holds() -> None:
 def test_an_arrival_whose_number_a_register_holds() -> None:
     body = SPECIALISED.replace("{arrive}", "mov.u32 %r7, 3; bar.arrive %r7, 64;")
     assert (threads(body)[32:] == np.arange(32) + 1).all()
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(body.replace("mov.u32 %r7, 3;", "mov.u32 %r7, 4;"))
     assert caught.value.kind == "divergent_barrier"
 
@@ -210,13 +208,13 @@ def test_arrivals_with_different_numbers() -> None:
 $wait: bar.sync 3, 96;
 $end: st.global.u32 [%rd1], %r0;"""
     assert (threads(body.replace("{mask}", "0"), block=96) == np.arange(96)).all()
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         threads(body.replace("{mask}", "1"), block=96)
     assert caught.value.kind == "divergent_barrier"
 
 
 def test_a_barrier_of_the_whole_block_has_a_constant_number() -> None:
-    with pytest.raises(NotCapable, match="not emulated: bar.sync"):
+    with pytest.raises(NotEmulated, match="not emulated: bar.sync"):
         threads(" bar.sync %r0;")
 
 
@@ -241,7 +239,7 @@ def test_shuffle_group_is_that_of_its_first_lane() -> None:
 $meet: shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; st.global.u32 [%rd1], %r1; ret;
 $late: st.global.u32 [%rd1], %r0; exit;
 $longer: add.u32 %r2, %r0, 1; bra $meet;"""
-    with pytest.raises(AccessError, match="names lane") as caught:
+    with pytest.raises(Fault, match="names lane") as caught:
         threads(body, block=32)
     assert caught.value.kind == "inactive_shuffle"
 
@@ -272,7 +270,7 @@ def test_more_blocks_than_a_batch() -> None:
     )
     for lanes in (32, 96, 1 << 14):
         out = np.zeros((37, 32), np.uint32)
-        emulator.launch(module(source), "k", (37, 1, 1), (32, 1, 1), [buffer("out", out)], lanes=lanes)
+        launch(module(source), "k", (37, 1, 1), (32, 1, 1), [buffer("out", out)], lanes=lanes)
         assert (out == np.arange(37)[:, None] * np.arange(32)).all()
 
 
@@ -282,5 +280,5 @@ extern "C" __global__ void k(unsigned* counter, unsigned* out) {
   if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 1u);
 }"""
     counter, out = np.zeros(1, np.uint32), np.zeros(20, np.uint32)
-    emulator.launch(module(source), "k", (20, 1, 1), (64, 1, 1), [buffer("c", counter), buffer("out", out)], lanes=192)
+    launch(module(source), "k", (20, 1, 1), (64, 1, 1), [buffer("c", counter), buffer("out", out)], lanes=192)
     assert out.tolist() == list(range(20)) and counter[0] == 20

@@ -7,8 +7,8 @@ import pytest
 from cuda_source import buffer, line_of, module
 from ptx_snippets import kernel, run
 
-from harness import emulator
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 pytestmark = pytest.mark.covers("cp.async.")
 
@@ -49,7 +49,7 @@ def test_bytes_that_are_not_used_need_not_exist() -> None:
     counters = run(kernel(COPY + short + copy + WAIT + OUT, 2), {"in": source, "out": out})
     assert (out == np.pad(source, (0, 512 - 168))).all()
     assert counters.global_bytes_read == 168 and counters.shared_requests == 2
-    with pytest.raises(AccessError, match="reads 16 bytes at byte 160 of buffer 'in', which has 168 bytes"):
+    with pytest.raises(Fault, match="reads 16 bytes at byte 160 of buffer 'in', which has 168 bytes"):
         run(kernel(COPY + copy.replace(", %r4", "") + WAIT + OUT, 2), {"in": source, "out": out})
 
 
@@ -62,7 +62,7 @@ def test_a_source_to_ignore_need_not_exist() -> None:
 
 def test_a_short_source_is_aligned_all_the_same() -> None:
     copy = " add.u64 %rd4, %rd4, 8; cp.async.cg.shared.global [%r3], [%rd4], 16, 8;"
-    with pytest.raises(AccessError, match="not a multiple of 16") as caught:
+    with pytest.raises(Fault, match="not a multiple of 16") as caught:
         run(kernel(COPY + copy + WAIT + OUT, 2), {"in": np.zeros(512, np.uint8), "out": np.zeros(512, np.uint8)})
     assert caught.value.kind == "misaligned"
 
@@ -72,7 +72,7 @@ def test_a_short_source_is_aligned_all_the_same() -> None:
 
 def test_a_copy_that_is_not_waited_for_has_not_arrived() -> None:
     arrays = {"in": np.ones(512, np.uint8), "out": np.zeros(512, np.uint8)}
-    with pytest.raises(AccessError, match="which a cp.async not yet waited for will write") as caught:
+    with pytest.raises(Fault, match="which a cp.async not yet waited for will write") as caught:
         run(kernel(COPY + " cp.async.cg.shared.global [%r3], [%rd4], 16; cp.async.commit_group;" + OUT, 2), arrays)
     assert caught.value.kind == "unwritten_read"
     older = " cp.async.cg.shared.global [%r3], [%rd4], 16; cp.async.commit_group; cp.async.commit_group;"
@@ -88,7 +88,7 @@ def test_groups_are_each_threads_own() -> None:
     arrays = {"in": np.ones(512, np.uint8), "out": np.zeros(512, np.uint8)}
     run(kernel(body, 2), arrays)
     assert (arrays["out"] == 1).all()
-    with pytest.raises(AccessError, match=r"not yet waited for .* thread \(1, 0, 0\)"):
+    with pytest.raises(Fault, match=r"not yet waited for .* thread \(1, 0, 0\)"):
         run(kernel(body.replace(" cp.async.wait_group 0;", ""), 2), arrays)
 
 
@@ -96,7 +96,7 @@ def test_waiting_is_each_threads_own() -> None:
     body = COPY + " setp.lt.u32 %p0, %r0, 7; cp.async.cg.shared.global [%r3], [%rd4], 16;"
     body += " cp.async.commit_group; @%p0 cp.async.wait_group 0;"
     arrays = {"in": np.ones(512, np.uint8), "out": np.zeros(512, np.uint8)}
-    with pytest.raises(AccessError, match=r"not yet waited for .* thread \(7, 0, 0\)"):
+    with pytest.raises(Fault, match=r"not yet waited for .* thread \(7, 0, 0\)"):
         run(kernel(body + OUT, 2), arrays)
     run(kernel(body + " @!%p0 bra $end;" + OUT + "\n$end:", 2), arrays)
     assert arrays["out"].sum() == 7 * 16
@@ -144,7 +144,7 @@ def summed(source: str, turns: int = 3) -> np.ndarray:
     """Three blocks with one turn more each."""
     data = np.arange(256 * (turns + 2), dtype=np.uint32)
     out = np.zeros(192, np.uint32)
-    emulator.launch(module(source), "k", (3, 1, 1), (64, 1, 1), [buffer("in", data), buffer("out", out), turns])
+    launch(module(source), "k", (3, 1, 1), (64, 1, 1), [buffer("in", data), buffer("out", out), turns])
     last = data.reshape(-1, 256)[:, 255:191:-1]
     wanted = [sum(last[i] * (i + 1) for i in range(turns + block)) for block in range(3)]
     assert (out.reshape(3, 64) == np.array(wanted)).all()
@@ -156,8 +156,8 @@ def test_pipelines_of_blocks_with_different_lengths() -> None:
     summed(pipeline(late=NEXT, wait="0", arrived=BARRIER))
 
 
-def caught(source: str) -> AccessError:
-    with pytest.raises(AccessError) as caught:
+def caught(source: str) -> Fault:
+    with pytest.raises(Fault) as caught:
         summed(source)
     return caught.value
 

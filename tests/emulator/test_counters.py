@@ -7,7 +7,7 @@ import pytest
 from cuda_source import buffer, module
 from ptx_snippets import kernel, run
 
-from harness import emulator
+from harness.emulator.launch import launch
 
 
 def test_instructions_of_a_divergent_loop() -> None:
@@ -37,9 +37,7 @@ extern "C" __global__ void k(const unsigned* in, unsigned* out, int stride) {
 @pytest.mark.parametrize("stride, sectors", [(1, 4), (2, 8), (8, 32), (16, 32), (0, 1)])
 def test_sectors_of_a_strided_load(stride: int, sectors: int) -> None:
     inputs, out = np.zeros(1024, np.uint32), np.zeros(128, np.uint32)
-    counters = emulator.launch(
-        module(STRIDED), "k", (2, 1, 1), (64, 1, 1), [buffer("in", inputs), buffer("out", out), stride]
-    )
+    counters = launch(module(STRIDED), "k", (2, 1, 1), (64, 1, 1), [buffer("in", inputs), buffer("out", out), stride])
     assert counters.global_requests == 8
     assert counters.global_sectors == 4 * sectors + 4 * 4
     assert counters.global_bytes_read == counters.global_bytes_written == 512
@@ -111,7 +109,7 @@ def test_barriers_count_blocks() -> None:
 
 
 def test_traffic_can_be_left_out() -> None:
-    counters = emulator.launch(
+    counters = launch(
         module(STRIDED), "k", (1, 1, 1), (64, 1, 1),
         [buffer("in", np.zeros(64, np.uint32)), buffer("out", np.zeros(64, np.uint32)), 1], count_traffic=False,
     )  # fmt: skip

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ptx_snippets import apply
 
-from harness.emulator.floating import FLOATING
-from harness.emulator.operation import U16, U32
+from harness.emulator.arithmetic.floating import FLOATING
+from harness.emulator.registers import U16, U32
 
 PATTERN = st.integers(0, (1 << 32) - 1)
 NEAR_ONE = st.builds(

@@ -10,8 +10,8 @@ from cuda_source import ARCHES, buffer, module
 from expectations import expected
 from ptx_snippets import kernel, run
 
-from harness import emulator
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 pytestmark = pytest.mark.covers("shfl.", "vote.", "redux.", "match.", "elect.sync", "activemask.b32")
 
@@ -188,7 +188,7 @@ def test_activemask() -> None:
 
 
 def test_guarded_vote_without_the_named_lanes() -> None:
-    with pytest.raises(AccessError, match="names lane"):
+    with pytest.raises(Fault, match="names lane"):
         exchange("@%p3 vote.sync.any.pred %p2, %p1, MEMBERS;", VALUES, before=" setp.lt.u32 %p3, %r0, 4;\n")
 
 
@@ -200,7 +200,7 @@ extern "C" __global__ void k(unsigned* out) {
   out[threadIdx.x] = v + 1000 * __popc(__activemask()) + 100000 * __syncthreads_count(threadIdx.x % 2);
 }"""
     out = np.zeros(48, np.uint32)
-    emulator.launch(module(source, arch), "k", (1, 1, 1), (48, 1, 1), [buffer("out", out)])
+    launch(module(source, arch), "k", (1, 1, 1), (48, 1, 1), [buffer("out", out)])
     thread = np.arange(48)
     value = np.where(thread % 16 == 15, thread, thread + 1)
     assert (out == value + 1000 * np.where(thread < 32, 32, 16) + 100000 * 24).all()

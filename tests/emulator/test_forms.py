@@ -8,8 +8,8 @@ from expectations import permuted
 from operands import draw, edges
 from ptx_snippets import HEADER, apply, kernel, run
 
-from harness import emulator
-from harness.errors import NotCapable
+from harness.emulator.errors import NotEmulated
+from harness.emulator.launch import Module
 
 KINDS = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
 
@@ -150,7 +150,7 @@ def test_what_it_lacks_is_named_where_it_is_reached(line: str) -> None:
     text = kernel(f"{body}\n .loc 1 77 3\n {line}", 1)
     text = text + '.file 1 "/somewhere/file.cu"\n'
     run(text, {"x": np.zeros(1, np.uint32)})
-    with pytest.raises(NotCapable, match=rf"^not emulated: {line.rstrip(';').split()[0]} at file.cu:77$"):
+    with pytest.raises(NotEmulated, match=rf"^not emulated: {line.rstrip(';').split()[0]} at file.cu:77$"):
         run(text, {"x": np.ones(1, np.uint32)})
 
 
@@ -159,4 +159,4 @@ def test_operand_edges_are_within_their_types() -> None:
 
 
 def test_header_is_a_module() -> None:
-    assert emulator.Module(HEADER).kernels == ()
+    assert Module(HEADER).kernels == ()

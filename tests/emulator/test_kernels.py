@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cuda_source import ARCHES, buffer, module
 
-from harness import emulator
+from harness.emulator.launch import launch
 
 QUANTIZE = """
 __device__ __forceinline__ unsigned absmax2(unsigned a, unsigned b) {
@@ -63,7 +63,7 @@ def test_quantizer(arch: str) -> None:
     data, scale = np.zeros((blocks, 8), np.uint8), np.zeros(blocks, np.float32)
     outputs = [buffer("data", data, initialised=False), buffer("scale", scale, initialised=False)]
     args = [buffer("in", x, writable=False), *outputs, blocks]
-    counters = emulator.launch(module(QUANTIZE, arch), "k", (8, 1, 1), (128, 1, 1), args)
+    counters = launch(module(QUANTIZE, arch), "k", (8, 1, 1), (128, 1, 1), args)
     values = x.astype(np.float32)
     amax = np.abs(values).max(axis=1)
     with np.errstate(divide="ignore", over="ignore"):
@@ -95,7 +95,7 @@ extern "C" __global__ void k(const unsigned short* in, unsigned short* out, int 
 def test_transpose_through_shared_memory(arch: str, rows: int, cols: int) -> None:
     x = np.random.default_rng(1).integers(0, 1 << 16, (rows, cols)).astype(np.uint16)
     out = np.zeros((cols, rows), np.uint16)
-    counters = emulator.launch(
+    counters = launch(
         module(TRANSPOSE, arch), "k", (-(-cols // 32), -(-rows // 32), 1), (32, 8, 1),
         [buffer("in", x, writable=False), buffer("out", out, initialised=False), rows, cols], lanes=512,
     )  # fmt: skip
@@ -139,7 +139,7 @@ def test_the_model_is_philox() -> None:
 def test_philox(arch: str) -> None:
     out = np.zeros((96, 4), np.uint32)
     seed = 0x0123456789ABCDEF
-    emulator.launch(module(PHILOX, arch), "k", (3, 1, 1), (32, 1, 1), [buffer("out", out, initialised=False), seed])
+    launch(module(PHILOX, arch), "k", (3, 1, 1), (32, 1, 1), [buffer("out", out, initialised=False), seed])
     assert out.tolist() == [philox([i, 0, 1, 7], [seed & 0xFFFFFFFF, seed >> 32]) for i in range(96)]
 
 
@@ -167,7 +167,7 @@ def test_half_subnormals_are_exact(arch: str) -> None:
     outputs = [
         buffer(name, array, initialised=False) for name, array in zip("abc", (rounded, truncated, total), strict=True)
     ]
-    emulator.launch(module(HALF, arch), "k", (10, 1, 1), (64, 1, 1), [buffer("in", x), *outputs])
+    launch(module(HALF, arch), "k", (10, 1, 1), (64, 1, 1), [buffer("in", x), *outputs])
     steps = x.astype(np.float64) / float(step)
     limit = np.array([0x0400, 0x03FF])
     assert (rounded.view(np.float16).astype(np.float64) / float(step) == np.rint(steps)).all()

@@ -7,8 +7,8 @@ import pytest
 from cuda_source import buffer, line_of, module
 from ptx_snippets import kernel, run
 
-from harness import emulator
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 pytestmark = pytest.mark.covers("ldmatrix.")
 
@@ -64,9 +64,7 @@ def test_addresses_of_lanes_beyond_the_last_matrix_do_not_matter(count: int) -> 
 def test_a_row_that_does_not_lie_on_16_bytes() -> None:
     start = 16 * np.arange(64)
     start[45] = 8
-    with pytest.raises(
-        AccessError, match=r"byte 8 of shared memory, .* multiple of 16; .* thread \(45, 0, 0\)"
-    ) as caught:
+    with pytest.raises(Fault, match=r"byte 8 of shared memory, .* multiple of 16; .* thread \(45, 0, 0\)") as caught:
         loaded(4, "", start)
     assert caught.value.kind == "misaligned"
 
@@ -74,7 +72,7 @@ def test_a_row_that_does_not_lie_on_16_bytes() -> None:
 def test_a_row_beyond_shared_memory() -> None:
     start = 16 * np.arange(64)
     start[3] = 1024
-    with pytest.raises(AccessError, match=r"byte 1024 of shared memory, .* thread \(3, 0, 0\)") as caught:
+    with pytest.raises(Fault, match=r"byte 1024 of shared memory, .* thread \(3, 0, 0\)") as caught:
         loaded(2, "", start)
     assert caught.value.kind == "out_of_bounds"
 
@@ -106,8 +104,8 @@ def transposed(first: str, turn: int, second: str = "__syncthreads()", again: in
     data, out = np.random.default_rng(3).integers(0, 1 << 16, (64, 8), dtype=np.uint16), np.zeros(64, np.uint32)
     args = [buffer("in", data), buffer("out", out), rows]
     try:
-        emulator.launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
-    except AccessError as error:
+        launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
+    except Fault as error:
         markers = [name for name in ("store", "load", "again") if line_of(source, f"// {name}") == error.where]
         return f"{error.kind} at {markers[0]}: {error.sentence}"
     lanes = np.arange(64)
@@ -147,8 +145,8 @@ def test_ldmatrix_by_half_a_warp() -> None:
     source = TRANSPOSE.replace("FIRST", "if (t == 63) return").replace("SECOND", "").replace("TURN", "0")
     source = source.replace("AGAIN", "0")
     args = [buffer("in", np.zeros(512, np.uint16)), buffer("out", np.zeros(64, np.uint32)), 64]
-    with pytest.raises(AccessError, match="takes all 32 lanes of a warp, and lane 31 exited or never was") as caught:
-        emulator.launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
+    with pytest.raises(Fault, match="takes all 32 lanes of a warp, and lane 31 exited or never was") as caught:
+        launch(module(source), "k", (1, 1, 1), (64, 1, 1), args)
     assert (caught.value.kind, caught.value.where) == ("inactive_shuffle", line_of(source, "// load"))
 
 

@@ -7,8 +7,9 @@ import pytest
 from cuda_source import ARCHES, buffer, module, ptx
 from ptx_snippets import kernel, run
 
-from harness import emulator
-from harness.errors import AccessError, LaunchError
+from harness.emulator.errors import Fault, LaunchError
+from harness.emulator.launch import Module, launch
+from harness.emulator.memory import Buffer
 
 THREAD = " mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];\n"
 
@@ -114,7 +115,7 @@ def test_shared_addresses_wrap_at_32_bits() -> None:
 
 def test_shared_memory_is_not_at_address_zero() -> None:
     body = THREAD + " .shared .align 4 .b8 s[64]; mov.u32 %r2, 0; st.shared.u32 [%r2], %r0;"
-    with pytest.raises(AccessError, match="of shared memory"):
+    with pytest.raises(Fault, match="of shared memory"):
         run(kernel(body, 2), {"a": np.zeros(1, np.uint32), "b": np.zeros(1, np.uint32)}, block=1)
 
 
@@ -134,7 +135,7 @@ def test_blocks_have_their_own_shared_and_threads_their_own_local_memory() -> No
 
 def test_local_memory_is_bounded() -> None:
     body = THREAD + " .local .align 4 .b8 l[8]; mov.u64 %rd2, l; st.local.u32 [%rd2+8], %r0;"
-    with pytest.raises(AccessError, match="byte 8 of local memory, which has 8 bytes"):
+    with pytest.raises(Fault, match="byte 8 of local memory, which has 8 bytes"):
         run(kernel(body, 2), {"a": np.zeros(1, np.uint32), "b": np.zeros(1, np.uint32)})
 
 
@@ -170,13 +171,13 @@ extern "C" __global__ void k(double* out, Pair pair, unsigned char c, float f, l
 @pytest.mark.covers("ld.param.", "ld.const.", "ld.global.")
 @pytest.mark.parametrize("arch", ARCHES)
 def test_parameters_and_variables(arch: str) -> None:
-    program = emulator.Module(ptx(PARAMETERS, arch))
+    program = Module(ptx(PARAMETERS, arch))
     pair = (-3).to_bytes(4, "little", signed=True) + bytes(4) + np.float64(2.5).tobytes()
     out = np.zeros(8)
     args = [buffer("out", out), pair, 200, 1.5, -(1 << 40), -7]
-    emulator.launch(program, "k", (1, 1, 1), (1, 1, 1), args)
+    launch(program, "k", (1, 1, 1), (1, 1, 1), args)
     assert out.tolist() == [-3, 2.5, 200, 1.5, -(1 << 40), -7, 3, 41]
-    emulator.launch(program, "k", (1, 1, 1), (1, 1, 1), args)
+    launch(program, "k", (1, 1, 1), (1, 1, 1), args)
     assert out[7] == 42, "a __device__ variable lives as long as its module"
     assert program.constant("table") == np.array([1, 0, 3, 0, 0, 0], np.uint32).tobytes()
     assert program.constant("counter") == (40).to_bytes(4, "little"), "the initialiser, not the present value"
@@ -192,10 +193,10 @@ extern "C" __global__ void k(int* out, const __grid_constant__ Table table) {
   out[threadIdx.x] = table.entries[threadIdx.x ^ 5];
 }"""
     out, table = np.zeros(16, np.int32), np.arange(16, dtype=np.int32) * 3
-    emulator.launch(module(source, arch), "k", (1, 1, 1), (16, 1, 1), [buffer("out", out), table.tobytes()])
+    launch(module(source, arch), "k", (1, 1, 1), (16, 1, 1), [buffer("out", out), table.tobytes()])
     assert (out == table[np.arange(16) ^ 5]).all()
-    with pytest.raises(AccessError, match='of buffer "the kernel\'s parameters"'):
-        emulator.launch(
+    with pytest.raises(Fault, match='of buffer "the kernel\'s parameters"'):
+        launch(
             module(source, arch), "k", (1, 1, 1), (32, 1, 1), [buffer("out", np.zeros(32, np.int32)), table.tobytes()]
         )
 
@@ -211,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(64) k(int* x, unsigned char c) {
 
     def refused(match: str, *args, block=(32, 1, 1), grid=(1, 1, 1), **options) -> None:
         with pytest.raises(LaunchError, match=match):
-            emulator.launch(module(source), options.pop("kernel", "k"), grid, block, args, **options)
+            launch(module(source), options.pop("kernel", "k"), grid, block, args, **options)
 
     refused("1 arguments for 2 parameters", x)
     refused("argument 1 is 256, and the parameter has 1 bytes", x, 256)
@@ -229,17 +230,17 @@ def test_pointers_in_memory_reach_buffers_of_the_launch() -> None:
     arrays = [np.zeros(2, np.uint32) for _ in range(3)]
     buffers = [buffer(f"b{i}", array) for i, array in enumerate(arrays)]
     table = buffer("table", np.array([b.address for b in buffers], np.uint64))
-    emulator.launch(module(source), "k", (1, 1, 1), (3, 1, 1), [table], memory=buffers)
+    launch(module(source), "k", (1, 1, 1), (3, 1, 1), [table], memory=buffers)
     assert [array[1] for array in arrays] == [5, 6, 7]
-    with pytest.raises(AccessError, match="lies in no buffer"):
-        emulator.launch(module(source), "k", (1, 1, 1), (3, 1, 1), [table], memory=buffers[:2])
+    with pytest.raises(Fault, match="lies in no buffer"):
+        launch(module(source), "k", (1, 1, 1), (3, 1, 1), [table], memory=buffers[:2])
 
 
 def test_buffers_are_aligned_and_far_apart() -> None:
     a, b = buffer("a", np.zeros(3, np.uint8)), buffer("b", np.zeros(3, np.uint8))
     assert a.address % 256 == 0 and b.address % 256 == 0 and abs(a.address - b.address) >= 1 << 34
     with pytest.raises(ValueError, match="contiguous uint8"):
-        emulator.Buffer("c", np.zeros(4, np.uint32))
+        Buffer("c", np.zeros(4, np.uint32))
 
 
 # ---- atomics --------------------------------------------------------------------------------------------------------

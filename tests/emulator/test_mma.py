@@ -9,7 +9,7 @@ from exact_floats import F32, FORMATS
 from operands import edges
 from ptx_snippets import kernel, run
 
-from harness.errors import AccessError, NotCapable
+from harness.emulator.errors import Fault, NotEmulated
 
 pytestmark = pytest.mark.covers("mma.")
 
@@ -189,7 +189,7 @@ def test_a_sum_of_nothing_is_positive_zero() -> None:
 @pytest.mark.parametrize("name", ["m16n8k16.row.col.f16.f16.f16.f16", "m16n8k32.row.col.s32.s8.s8.s32"])
 def test_other_types_are_refused(name: str) -> None:
     lists = "{%r0, %r1}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r0, %r1}"
-    with pytest.raises(NotCapable, match="not emulated: mma.sync"):
+    with pytest.raises(NotEmulated, match="not emulated: mma.sync"):
         run(kernel(f" mma.sync.aligned.{name} {lists};", 0), {})
 
 
@@ -211,7 +211,7 @@ def test_one_of_two_warps_multiplies() -> None:
     ],
 )
 def test_a_missing_lane(before: str, problem: str) -> None:
-    with pytest.raises(AccessError, match=f"takes all 32 lanes of a warp, and {problem}") as caught:
+    with pytest.raises(Fault, match=f"takes all 32 lanes of a warp, and {problem}") as caught:
         multiply("bf16", *ONES, before)
     assert caught.value.kind == "inactive_shuffle"
 
@@ -220,6 +220,6 @@ def test_a_lane_on_another_path() -> None:
     before = " setp.eq.u32 %p0, %r20, 37;\n @%p0 bra $away;"
     lists = "{%r10, %r11, %r12, %r13}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6, %r7, %r8, %r9}"
     before += f" mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {lists};\n$away: bar.warp.sync -1;\n"
-    with pytest.raises(AccessError, match="takes lane 5, which waits at bar.warp.sync") as caught:
+    with pytest.raises(Fault, match="takes lane 5, which waits at bar.warp.sync") as caught:
         multiply("bf16", *ONES, before)
     assert caught.value.kind == "inactive_shuffle"

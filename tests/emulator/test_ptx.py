@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from cuda_source import ptx as compile_to_ptx
 
-from harness.emulator import ptx
-from harness.emulator.parse import Program, parse
-from harness.emulator.ptx import Address, Immediate, Name, Pair, Vector
-from harness.errors import NotCapable
+from harness.emulator.errors import NotEmulated
+from harness.emulator.ptx import syntax as ptx
+from harness.emulator.ptx.parser import Program, parse
+from harness.emulator.ptx.syntax import Address, Immediate, Name, Pair, Vector
 
 MODULE = """
 //
@@ -153,5 +153,5 @@ extern "C" __global__ void k(int* x) {
 
 @pytest.mark.parametrize("bad", [".nonsense 1\n", ".global .u32 x = generic(y);", ".visible .entry k() { ret;"])
 def test_text_it_cannot_read_is_refused(bad: str) -> None:
-    with pytest.raises(NotCapable):
+    with pytest.raises(NotEmulated):
         parse(bad)

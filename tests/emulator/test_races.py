@@ -7,7 +7,7 @@ import pytest
 from cuda_source import buffer, line_of
 from faults import fault, run, words
 
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
 
 # ---- races in shared memory -----------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ extern "C" __global__ void k(unsigned* x, unsigned* out) {
   if (blockIdx.x == 0) x[threadIdx.x] = 1;  // write
   else out[threadIdx.x] = x[threadIdx.x];  // read
 }"""
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         run(source, buffer("x", words(64)), buffer("out", words(64)), grid=2)
     assert caught.value.kind == "race"
     assert {caught.value.where, *caught.value.sentence.split()} >= {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cuda_source import ARCHES, buffer, module
 
-from harness import emulator
+from harness.emulator.launch import launch
 
 # C (M, N) = A (M, K) B^T of bf16, B (N, K); a block makes 128x128 with eight warps of 64x32, in steps of K = 32.
 GEMM = """
@@ -89,7 +89,7 @@ def test_gemm(arch: str, m: int, n: int, k: int) -> None:
         buffer("C", out, initialised=False), m, n, k,
     ]  # fmt: skip
     grid = (-(-n // 128), -(-m // 128), 1)
-    counters = emulator.launch(module(GEMM, arch), "k", grid, (256, 1, 1), args)
+    counters = launch(module(GEMM, arch), "k", grid, (256, 1, 1), args)
     assert (out == a @ b.T).all()
     assert counters.opcodes["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] == grid[0] * grid[1] * 64 * k // 8
     assert counters.shared_conflicts == 0
@@ -110,7 +110,7 @@ extern "C" __global__ void k(const unsigned* codes, unsigned* as_f16, unsigned* 
 def test_decoding_by_a_shift_and_a_product(arch: str) -> None:
     codes, halves = np.arange(256, dtype=np.uint32), np.zeros((2, 256), np.uint32)
     args = [buffer("codes", codes >> 4 << 16 | codes & 15), buffer("f16", halves[0]), buffer("bf16", halves[1])]
-    emulator.launch(module(DECODE, arch), "k", (1, 1, 1), (256, 1, 1), args)
+    launch(module(DECODE, arch), "k", (1, 1, 1), (256, 1, 1), args)
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
     values = np.concatenate([values, -values])
     wanted = np.stack([values[codes & 15], values[codes >> 4]], axis=1)

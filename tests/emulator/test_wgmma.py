@@ -22,8 +22,9 @@ from wgmma_source import (
     to_fragments,
 )
 
-from harness import emulator
-from harness.errors import NotCapable
+from harness.emulator.counters import Counters
+from harness.emulator.errors import NotEmulated
+from harness.emulator.launch import launch
 
 pytestmark = pytest.mark.covers("wgmma.", "fence.proxy.")
 
@@ -74,7 +75,7 @@ def multiply(
     immediates: str = "1, 1",
     block: int = 128,
     **options,
-) -> tuple[np.ndarray, emulator.Counters]:
+) -> tuple[np.ndarray, Counters]:
     """D (n, 64, columns) patterns of float32, and the counters.
 
     a: (n, 64, k), b: (n, columns, k) patterns; d: (n, 64, columns) uint32, what D is added to; registers: where A lies
@@ -109,9 +110,7 @@ def multiply(
     ]  # fmt: skip
     groups = block // 128
     shared = groups * (size_a + images_b.shape[1])
-    counters = emulator.launch(
-        module(source), "k", (n // groups, 1, 1), (block, 1, 1), args, dynamic_shared=shared, **options
-    )
+    counters = launch(module(source), "k", (n // groups, 1, 1), (block, 1, 1), args, dynamic_shared=shared, **options)
     assert width <= {0: 1 << 16, 1: 128, 2: 64, 3: 32}[mode]
     return np.stack([from_fragments(held) for held in out]), counters
 
@@ -235,7 +234,7 @@ extern "C" __global__ void k(const u32* turns, float* out) {
 }"""
     )
     out = np.zeros(128, np.float32)
-    emulator.launch(module(source), "k", (1, 1, 1), (128, 1, 1), [
+    launch(module(source), "k", (1, 1, 1), (128, 1, 1), [
         buffer("turns", np.array([3, 0, 1, 2], np.uint32)), buffer("out", out),
     ])  # fmt: skip
     assert (out.reshape(4, 32)[:, 0] == [-32, 0, 32, 0]).all()
@@ -263,7 +262,7 @@ D, A = "{%f0, %f1, %f2, %f3}", "{%r0, %r1, %r2, %r3}"
     ],
 )
 def test_other_forms_are_refused(line: str) -> None:
-    with pytest.raises(NotCapable, match=f"not emulated: {line.split()[0].rstrip(';')} at"):
+    with pytest.raises(NotEmulated, match=f"not emulated: {line.split()[0].rstrip(';')} at"):
         run_ptx(kernel(f" {line}", 0), {}, block=128)
 
 
@@ -275,7 +274,7 @@ def test_other_forms_are_refused(line: str) -> None:
 def test_other_descriptors_are_refused(bits: int, problem: str) -> None:
     body = f" .shared .align 1024 .b8 s[4096];\n mov.u64 %rd0, {bits}; wgmma.fence.sync.aligned;\n"
     body += f" wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D}, {A}, %rd0, 1, 1, 1, 0;"
-    with pytest.raises(NotCapable, match=f"not emulated: wgmma.mma_async.* at ptx:0 {problem}"):
+    with pytest.raises(NotEmulated, match=f"not emulated: wgmma.mma_async.* at ptx:0 {problem}"):
         run_ptx(kernel(body, 0), {}, block=128)
 
 

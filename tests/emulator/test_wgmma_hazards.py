@@ -9,8 +9,8 @@ from ptx_snippets import kernel
 from ptx_snippets import run as run_ptx
 from wgmma_source import descriptor, device_functions
 
-from harness import emulator
-from harness.errors import AccessError
+from harness.emulator.errors import Fault
+from harness.emulator.launch import launch
 
 # A warpgroup, or more that do the same, multiplies ones: A from registers, B of 8 columns, which `FILL` writes. The
 # names in capitals are where a test puts a line.
@@ -52,13 +52,13 @@ def source(**parts: str) -> str:
 def run(text: str, block: int = 128, **options) -> np.ndarray:
     out = np.zeros(2 * block, np.float32)
     ones = np.array([0] * 8 + [0x3F803F80] * 4, np.uint32)
-    emulator.launch(module(text), "k", (2, 1, 1), (block, 1, 1), [buffer("in", ones), buffer("out", out)], **options)
+    launch(module(text), "k", (2, 1, 1), (block, 1, 1), [buffer("in", ones), buffer("out", out)], **options)
     return out
 
 
 def fault(text: str, kind: str = "race", at: str = MULTIPLY, block: int = 128) -> str:
     """The sentence of the fault that must come, of this kind, at the line with this marker."""
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(Fault) as caught:
         run(text, block)
     assert (caught.value.kind, caught.value.where) == (kind, line_of(text, at))
     return caught.value.sentence
@@ -183,7 +183,7 @@ def test_registers_of_two_products(accumulators: tuple[int, ...], fragments: tup
     if not problem:
         run_ptx(kernel(body, 0), {}, block=128)
         return
-    with pytest.raises(AccessError, match=f"{SHOWN} {problem} at ptx:0 before a wgmma.wait_group covers it"):
+    with pytest.raises(Fault, match=f"{SHOWN} {problem} at ptx:0 before a wgmma.wait_group covers it"):
         run_ptx(kernel(body, 0), {}, block=128)
     landed = body.replace("commit_group.sync.aligned;", "commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;")
     run_ptx(kernel(landed, 0), {}, block=128)
@@ -220,7 +220,7 @@ $go: MULTIPLY {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %rd0, 1, 1, 1, 0;"""
 def test_registers_written_by_two_warpgroups_of_which_one_fences() -> None:
     body = PAIR[: PAIR.index("wgmma.fence")].replace("s[256]", "s[512]") + SPLIT.replace("MULTIPLY", SHOWN)
     problem = "uses a fragment of A written at ptx:0 with no wgmma.fence between; k, block .0, 0, 0., thread .0, 0"
-    with pytest.raises(AccessError, match=f"{SHOWN} {problem}"):
+    with pytest.raises(Fault, match=f"{SHOWN} {problem}"):
         run_ptx(kernel(body, 0), {}, block=256)
     run_ptx(kernel(body.replace("@%p0 bra $go;", ""), 0), {}, block=256)
 
@@ -365,7 +365,7 @@ def test_a_warps_own_rows_need_no_barrier() -> None:
     assert (run(text) == 16).all()
     text = text.replace("wait(0);\n", f"wait(0); __syncwarp(); {FILL_A}\n")
     assert (run(text) == 16).all()
-    with pytest.raises(AccessError, match="the wgmma at .* reads them"):
+    with pytest.raises(Fault, match="the wgmma at .* reads them"):
         run(text.replace("wait(0); __syncwarp();", "__syncwarp();"))
 
 

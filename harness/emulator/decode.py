@@ -1,0 +1,213 @@
+"""Control flow: a kernel's instructions cut into basic blocks, decoded, and relieved of dead registers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from harness.emulator.instructions import cp_async, load_store, mma, moves, warp_sync, wgmma
+from harness.emulator.instructions.arithmetic import arithmetic
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.instructions.steps import releasing, unsupported
+from harness.emulator.machine.basic_blocks import (
+    Barrier,
+    Block,
+    Branch,
+    Code,
+    DecodedStep,
+    Exit,
+    IndexedBranch,
+    Jump,
+    Terminator,
+    Trap,
+)
+from harness.emulator.machine.launch_state import Resources
+from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable
+from harness.emulator.registers import Bits
+
+DECODERS: dict[str, Decoder] = {
+    head: decoder
+    for family in (moves, load_store, cp_async, warp_sync, mma, wgmma)
+    for head, decoder in family.DECODERS.items()
+}
+_BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
+_ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
+_REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
+_BRANCHES = ("bra", "brx", "ret", "exit", "trap")
+
+
+def _is(instruction: Instruction, names: tuple[str, ...]) -> bool:
+    return f"{instruction.mnemonic}.".startswith(tuple(f"{name}." for name in names))
+
+
+@cache
+def _ends_block(mnemonic: str) -> bool:
+    names = (*_BRANCHES, *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
+    return f"{mnemonic}.".startswith(tuple(f"{name}." for name in names))
+
+
+def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, int]) -> Code:
+    """Decode a kernel. addresses: of the module's variables in global memory."""
+    emitter = Emitter(kernel, variables, dict(addresses))
+    emitter.fragments = wgmma.fragments(emitter, kernel)
+    starts = _leaders(kernel)
+    number = {start: i for i, start in enumerate(starts)}
+    labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
+    blocks = []
+    for i, start in enumerate(starts):
+        end = starts[i + 1] if i + 1 < len(starts) else len(kernel.instructions)
+        blocks.append(_block(emitter, kernel, kernel.instructions[start:end], i + 1, labels))
+    blocks.append(Block([]))  # falling off the end
+    _release_dead(blocks, emitter.initial)
+    resources = Resources(
+        kernel=kernel,
+        initial=emitter.initial,
+        specials=emitter.specials,
+        shared_size=emitter.shared_size,
+        local_size=emitter.local_size,
+        parameter_offsets=emitter.parameter_offsets,
+        parameter_size=emitter.parameter_size,
+        cell_shared=emitter.cells["shared"],
+        cell_global=emitter.cells["global"],
+        fragments=emitter.fragments,
+    )
+    return Code(resources, blocks)
+
+
+def _leaders(kernel: Kernel) -> list[int]:
+    """Indices of the instructions that begin a basic block."""
+    starts = {0, *kernel.labels.values()}
+    for i, instruction in enumerate(kernel.instructions):
+        if _ends_block(instruction.mnemonic):
+            starts.add(i + 1)
+        # A place to wait has a block of its own: lanes that wait at its entry are told from lanes that wait at its end.
+        if warp_sync.is_gated(instruction) or _is(instruction, (*_BARRIERS, *_REDUCTIONS)):
+            starts.add(i)
+    return sorted(start for start in starts if start < len(kernel.instructions))
+
+
+def _block(
+    emitter: Emitter, kernel: Kernel, instructions: list[Instruction], following: int, labels: dict[str, int]
+) -> Block:
+    block = Block(instructions, terminator=Jump(following))
+    for i, instruction in enumerate(instructions):
+        try:
+            if warp_sync.is_gated(instruction) and not i:
+                block.gate = warp_sync.gate(emitter, instruction)
+            if _ends_block(instruction.mnemonic):
+                block.terminator = _ending(emitter, kernel, instruction, following, labels)
+                block.pieces += emitter.finish()
+            else:
+                block.pieces += _pieces(emitter, instruction)
+        except (Unsupported, ValueError, IndexError, AttributeError):
+            # A builder that meets a form it was not written for stumbles over its operands.
+            emitter.discard()
+            block.pieces.append(DecodedStep(unsupported(instruction), frozenset(), frozenset()))
+    return block
+
+
+def _pieces(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
+    guard = None
+    if instruction.guard:
+        guard = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
+    name = instruction.mnemonic
+    DECODERS.get(name.split(".")[0], arithmetic)(emitter, instruction)
+    return emitter.finish(guard, instruction)
+
+
+def _ending(
+    emitter: Emitter, kernel: Kernel, instruction: Instruction, following: int, labels: dict[str, int]
+) -> Terminator:
+    name, operands = instruction.mnemonic, instruction.operands
+    if _is(instruction, ("bra", "ret", "exit")):
+        target = labels[operands[0].text] if name.startswith("bra") else None
+        if not instruction.guard:
+            return Exit() if target is None else Jump(target)
+        predicate = emitter.source(Name(instruction.guard.text), "pred")
+        return Branch(predicate, instruction.guard.negated, target, following)
+    if instruction.guard:
+        raise Unsupported
+    if _is(instruction, ("brx",)):
+        targets = kernel.targets[operands[1].text]
+        return IndexedBranch(emitter.source(operands[0], "u32"), tuple(labels[label] for label in targets))
+    return Trap() if name == "trap" else _barrier(emitter, instruction, following)
+
+
+def _barrier(emitter: Emitter, instruction: Instruction, following: int) -> Barrier:
+    operands = list(instruction.operands)
+    reduction = None
+    if _is(instruction, _REDUCTIONS):
+        name, kind = instruction.mnemonic.split(".")[-2:]
+        reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
+    if len(operands) == 1 and not isinstance(operands[0], Immediate):
+        raise Unsupported
+    number = emitter.source(operands[0], "u32")
+    count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
+    return Barrier(number, count, not _is(instruction, _ARRIVALS), following, reduction)
+
+
+# ---- registers that nothing reads any more --------------------------------------------------------------------------
+
+
+def _successors(terminator: Terminator) -> tuple[int, ...]:
+    if isinstance(terminator, Jump | Barrier):
+        return (terminator.target,)
+    if isinstance(terminator, Branch):
+        return (terminator.otherwise,) if terminator.target is None else (terminator.target, terminator.otherwise)
+    return terminator.targets if isinstance(terminator, IndexedBranch) else ()
+
+
+def _needs(terminator: Terminator) -> set[int]:
+    """Slots the end of a block reads."""
+    if isinstance(terminator, Branch):
+        return {terminator.predicate}
+    if isinstance(terminator, IndexedBranch):
+        return {terminator.register}
+    if isinstance(terminator, Barrier):
+        reduction = terminator.reduction[1:] if terminator.reduction else ()
+        return {terminator.number, terminator.count, *reduction} - {None}
+    return set()
+
+
+def _release_dead(blocks: list[Block], zeros: list[Bits]) -> None:
+    """Fill in the steps of every block: after its last use, a register is dropped."""
+    written = {slot for block in blocks for piece in block.pieces for slot in piece.writes}
+    live_in = _live_at_entry(blocks)
+    for block in blocks:
+        live = _live_at_exit(block, live_in)
+        steps = []
+        for piece in reversed(block.pieces):
+            dead = ((piece.reads | piece.writes) - live) & written
+            if dead:
+                steps.append(releasing(tuple(dead), zeros))
+            steps.append(piece.step)
+            live -= piece.writes
+            live |= piece.reads
+        block.steps = steps[::-1]
+
+
+def _live_at_entry(blocks: list[Block]) -> list[set[int]]:
+    """For each block, the slots whose values at its entry something still reads."""
+    needs, gives = [], []
+    for block in blocks:
+        need, give = set(), set()
+        for piece in block.pieces:
+            need |= piece.reads - give
+            give |= piece.writes
+        needs.append(need | ({block.gate} - {None}))
+        gives.append(give)
+    live_in = [set(need) for need in needs]
+    changed = True
+    while changed:
+        changed = False
+        for i in reversed(range(len(blocks))):
+            live = (_live_at_exit(blocks[i], live_in) - gives[i]) | needs[i]
+            if live != live_in[i]:
+                live_in[i], changed = live, True
+    return live_in
+
+
+def _live_at_exit(block: Block, live_in: list[set[int]]) -> set[int]:
+    live = _needs(block.terminator)
+    for successor in _successors(block.terminator):
+        live |= live_in[successor]
+    return live

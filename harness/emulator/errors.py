@@ -1,0 +1,23 @@
+"""What a launch can raise."""
+
+from __future__ import annotations
+
+
+class LaunchError(Exception):
+    """CUDA would refuse the launch, or the kernel trapped."""
+
+
+class NotEmulated(Exception):
+    """The PTX has an instruction or a construct that the emulator lacks."""
+
+
+class Fault(Exception):
+    """The kernel does what a sanitizer reports.
+
+    kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`, `deadlock`
+    where: `file.cu:line` of the instruction
+    """
+
+    def __init__(self, kind: str, where: str, sentence: str):
+        super().__init__(f"{where}: {sentence}")
+        self.kind, self.where, self.sentence = kind, where, sentence

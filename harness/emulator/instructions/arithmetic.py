@@ -1,0 +1,27 @@
+"""Decoding of every instruction that is a function of its operands alone, by mnemonic."""
+
+from __future__ import annotations
+
+from harness.emulator.arithmetic.compare import SETS
+from harness.emulator.arithmetic.convert import CONVERT
+from harness.emulator.arithmetic.floating import FLOATING
+from harness.emulator.arithmetic.integer import INTEGER
+from harness.emulator.instructions.emitter import Emitter, Unsupported
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.registers import Operation
+
+ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS}
+
+
+def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
+    """An instruction of the tables; one whose number of operands varies is listed as `max.f32/3`, too."""
+    sources = instruction.operands[1:]
+    name = instruction.mnemonic
+    operation = ARITHMETIC.get(name)
+    if operation and len(operation.sources) != len(sources):
+        operation = ARITHMETIC.get(f"{name}/{len(sources)}")
+    if not operation:
+        raise Unsupported
+    target = emitter.target(instruction.operands[0], operation.result)
+    slots = [emitter.source(source, kind) for source, kind in zip(sources, operation.sources, strict=True)]
+    emitter.compute(operation.compute, operation.result, slots, target)

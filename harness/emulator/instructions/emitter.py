@@ -1,0 +1,197 @@
+"""From a parsed kernel to what the machine runs: basic blocks of steps on numbered registers.
+
+Every operand becomes a slot of one list: a register, a constant, or a special register that the machine fills in. Where
+a register is wider or narrower than the instruction's type, an extra step converts it. An instruction that is not known
+becomes a step that raises, so it costs only the case that reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from harness.emulator.instructions.steps import arithmetic, guarded, watched
+from harness.emulator.machine.basic_blocks import DecodedStep, Step
+from harness.emulator.memory import LOCAL_BASE, SHARED_BASE
+from harness.emulator.ptx import syntax as ptx
+from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable
+from harness.emulator.registers import SIGNED, UNSIGNED, Bits, Compute
+
+
+class Unsupported(Exception):
+    """A builder's word that it does not know this form of an instruction."""
+
+
+def dtype_of(kind: str) -> type:
+    """The array type of a register of this PTX type."""
+    return np.bool_ if kind == "pred" else UNSIGNED[SIZES[kind]]
+
+
+Decoder = Callable[["Emitter", Instruction], None]
+
+SPECIALS = {
+    *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
+    *(f"%lanemask_{relation}" for relation in ("eq", "lt", "le", "gt", "ge")),
+    *("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size", "%parameters"),
+}
+
+
+class Emitter:
+    """Slots of one kernel, and the pieces of the instruction that is being decoded."""
+
+    def __init__(self, kernel: Kernel, module_variables: dict[str, Variable], addresses: dict[str, int]):
+        self.kernel, self.addresses = kernel, addresses
+        self.initial: list[Bits] = []
+        self.specials: dict[str, int] = {}
+        self.registers: dict[str, int] = {}
+        self.constants: dict[tuple[type, int], int] = {}
+        self.pending: list[DecodedStep] = []
+        self.after: list[tuple[int, int, bool]] = []
+        self.cells = {"shared": 16, "global": 16}
+        self.fragments: frozenset[int] = frozenset()
+        self._place_variables(module_variables)
+
+    def _place_variables(self, module_variables: dict[str, Variable]) -> None:
+        used = {
+            operand.base.text if isinstance(operand, ptx.Address) and operand.base else getattr(operand, "text", "")
+            for instruction in self.kernel.instructions
+            for operand in instruction.operands
+        }
+        ends = {"shared": SHARED_BASE, "local": LOCAL_BASE}
+        declared = [*self.kernel.variables.values(), *(v for v in module_variables.values() if v.name in used)]
+        for variable in sorted(declared, key=lambda variable: variable.size == 0):  # dynamic shared memory comes last
+            if variable.space in ends:
+                start = -(-ends[variable.space] // variable.align) * variable.align
+                self.addresses[variable.name] = start
+                ends[variable.space] = start + variable.size
+        self.shared_size, self.local_size = ends["shared"] - SHARED_BASE, ends["local"] - LOCAL_BASE
+        self.parameter_offsets, end = {}, 0
+        for parameter in self.kernel.parameters:
+            end = -(-end // parameter.align) * parameter.align
+            self.parameter_offsets[parameter.name] = end
+            end += parameter.size
+        self.parameter_size = end
+
+    def slot(self, kind: str) -> int:
+        """A new slot, zero."""
+        self.initial.append(np.zeros((1, 1), dtype_of(kind)))
+        return len(self.initial) - 1
+
+    def constant(self, bits: int, kind: str) -> int:
+        """The slot of a constant of this type; `bits` of any sign wrap."""
+        dtype = dtype_of(kind)
+        bits = bool(bits) if kind == "pred" else bits & ((1 << 8 * SIZES[kind]) - 1)
+        if (dtype, bits) not in self.constants:
+            self.constants[dtype, bits] = self.slot(kind)
+            self.initial[-1] = np.full((1, 1), bits, dtype)
+        return self.constants[dtype, bits]
+
+    def named(self, text: str) -> tuple[int, str] | None:
+        """Slot and type of a register or special register."""
+        kind = self.kernel.registers.get(text)
+        if kind:
+            if text not in self.registers:
+                self.registers[text] = self.slot(kind)
+            return self.registers[text], kind
+        if text in SPECIALS:
+            wide = text == "%parameters"
+            if text not in self.specials:
+                self.specials[text] = self.slot("b64" if wide else "b32")
+            return self.specials[text], "b64" if wide else "b32"
+        return None
+
+    def source(self, operand: Operand, kind: str) -> int:
+        """The slot to read an operand of type `kind` from."""
+        if isinstance(operand, Immediate):
+            return self.constant(self._pattern(operand, kind), kind)
+        if not isinstance(operand, Name):
+            raise Unsupported
+        if operand.text in self.parameter_offsets:
+            start = self.constant(self.parameter_offsets[operand.text], kind)
+            return self.compute(np.add, kind, (self.named("%parameters")[0], start))
+        found = self.named(operand.text)
+        if not found:
+            return self.constant(self.address_of(operand.text), kind)
+        slot, own = found
+        if dtype_of(own) is not dtype_of(kind):
+            slot = self._converted(slot, own, kind)
+        if operand.negated:
+            slot = self.compute(np.logical_not, "pred", (slot,))
+        return slot
+
+    def _pattern(self, operand: Immediate, kind: str) -> int:
+        if operand.size == 8 and SIZES[kind] == 4:
+            value = np.uint64(operand.bits).view(np.float64).astype(np.float32)
+            return int(value.view(np.uint32))
+        if operand.size == 0 and kind in ("f32", "f64"):
+            raise Unsupported
+        return operand.bits
+
+    def address_of(self, name: str) -> int:
+        """Where a variable lies in its space."""
+        if name not in self.addresses:
+            raise Unsupported
+        return self.addresses[name]
+
+    def _converted(self, slot: int, own: str, kind: str) -> int:
+        if "pred" in (own, kind):
+            raise Unsupported
+        dtype = dtype_of(kind)
+        return self.compute(lambda value: value.astype(dtype), kind, (slot,))
+
+    def target(self, operand: Operand, kind: str) -> int:
+        """The slot to write a result of type `kind` to; a wider register is extended after the instruction."""
+        if isinstance(operand, Name) and operand.text == "_":
+            return self.slot(kind)
+        found = self.named(operand.text) if isinstance(operand, Name) else None
+        if not found:
+            raise Unsupported
+        slot, own = found
+        if dtype_of(own) is dtype_of(kind):
+            return slot
+        narrow = self.slot(kind)
+        self.after.append((slot, narrow, kind.startswith("s")))
+        return narrow
+
+    def compute(self, compute: Compute, kind: str, sources: Sequence[int], target: int | None = None) -> int:
+        """Emit a step that stores compute(sources) in `target`, or in a new slot of type `kind`."""
+        target = self.slot(kind) if target is None else target
+        self.emit(arithmetic(compute, target, tuple(sources)), sources, (target,))
+        return target
+
+    def emit(self, step: Step, reads: Sequence[int], writes: Sequence[int]) -> None:
+        """Add a step to the instruction that is being decoded."""
+        self.pending.append(DecodedStep(step, frozenset(reads), frozenset(writes)))
+
+    def finish(
+        self, guard: tuple[int, bool] | None = None, instruction: Instruction | None = None
+    ) -> list[DecodedStep]:
+        """The pieces of the instruction, with the conversions of its results, under its guard.
+
+        instruction: what they are of, where it may touch registers that a `wgmma` holds
+        """
+        for wide, narrow, signed in self.after:
+            dtype, own = self.initial[wide].dtype.type, self.initial[narrow].dtype
+            read = SIGNED[own.itemsize] if signed else own.type
+            self.compute(lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide)
+        pieces = [self._watched(piece, instruction) for piece in self.pending]
+        self.discard()
+        if not guard:
+            return pieces
+        # Under a guard a result keeps its old value in the other lanes, so that value is needed too.
+        return [
+            DecodedStep(guarded(piece.step, *guard), piece.reads | piece.writes | {guard[0]}, piece.writes)
+            for piece in pieces
+        ]
+
+    def _watched(self, piece: DecodedStep, instruction: Instruction | None) -> DecodedStep:
+        """The piece, which tells of its use of registers that a `wgmma` may hold; `wgmma` does so itself."""
+        reads, writes = piece.reads & self.fragments, piece.writes & self.fragments
+        if not instruction or not reads | writes or instruction.mnemonic.startswith("wgmma"):
+            return piece
+        return DecodedStep(watched(piece.step, instruction, reads, writes), piece.reads, piece.writes)
+
+    def discard(self) -> None:
+        """Forget the instruction that is being decoded."""
+        self.pending, self.after = [], []

@@ -1,0 +1,189 @@
+"""Decoding of loads, stores, atomics and fences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.machine.batch import Batch
+from harness.emulator.memory import Access
+from harness.emulator.ptx.syntax import SIZES, Address, Instruction, Name, Operand, Vector
+
+SPACES = {
+    "global": "global",
+    "const": "constant",
+    "param": "constant",
+    "shared": "shared",
+    "shared::cta": "shared",
+    "local": "local",
+}
+_STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
+HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys"}
+HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
+HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal")}
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
+    """The access of `ld` or `st`, and the type of its elements."""
+    *modifiers, element = instruction.mnemonic.split(".")[1:]
+    space, count, strong, releases = "generic", 1, False, False
+    for modifier in modifiers:
+        if modifier in SPACES:
+            space = SPACES[modifier]
+        elif modifier in _VECTORS:
+            count = _VECTORS[modifier]
+        elif modifier in _STRONG:
+            strong, releases = True, modifier == "release"
+        elif modifier not in HINTS:
+            raise Unsupported
+    if element not in SIZES or element == "pred" or SIZES[element] * count > 32:
+        raise Unsupported
+    return Access(instruction, space, kind, SIZES[element], count, strong, releases), element
+
+
+def address_slot(emitter: Emitter, operand: Operand, access: Access) -> int:
+    """The slot of an address, and the note of how narrow the accesses of its space get."""
+    for space in ("shared", "global") if access.space == "generic" else (access.space,):
+        if space in emitter.cells:
+            emitter.cells[space] = min(emitter.cells[space], access.bytes)
+    if not isinstance(operand, Address):
+        raise Unsupported
+    if operand.base is None:
+        return emitter.constant(operand.offset, "b64")
+    found = emitter.named(operand.base.text)
+    if not found:
+        return emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64")
+    slot, kind = found
+    if SIZES[kind] not in (4, 8):
+        raise Unsupported
+    if operand.offset == 0:
+        return slot
+    # A 32-bit address wraps at 32 bits.
+    return emitter.compute(np.add, kind, (slot, emitter.constant(operand.offset, kind)))
+
+
+def items_of(operand: Operand, count: int) -> tuple[Operand, ...]:
+    items = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(items) != count:
+        raise Unsupported
+    return items
+
+
+def load(emitter: Emitter, instruction: Instruction) -> None:
+    """`ld`, all spaces and widths; a parameter at a constant offset is read without an address."""
+    access, element = _plain_access(instruction, "reads")
+    targets = [emitter.target(item, element) for item in items_of(instruction.operands[0], access.count)]
+    place = instruction.operands[1]
+    if instruction.mnemonic.startswith("ld.param"):
+        if not isinstance(place, Address) or not isinstance(place.base, Name):
+            raise Unsupported
+        if place.base.text in emitter.parameter_offsets:
+            _load_parameter(emitter, access, emitter.parameter_offsets[place.base.text] + place.offset, targets)
+            return
+    address = address_slot(emitter, place, access)
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        registers = batch.registers
+        for target, value in zip(targets, batch.read(access, registers[address], mask), strict=True):
+            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+
+    emitter.emit(step, (address,), targets)
+
+
+def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list[int]) -> None:
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        registers = batch.registers
+        for i, target in enumerate(targets):
+            value = batch.parameter(offset + i * access.size, access.size)
+            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+
+    emitter.emit(step, (), targets)
+
+
+def store(emitter: Emitter, instruction: Instruction) -> None:
+    """`st`, all spaces and widths."""
+    access, element = _plain_access(instruction, "writes")
+    if instruction.mnemonic.startswith(("st.param", "st.const")):
+        raise Unsupported
+    address = address_slot(emitter, instruction.operands[0], access)
+    sources = [
+        emitter.source(item, f"b{8 * access.size}" if not element.startswith("f") else element)
+        for item in items_of(instruction.operands[1], access.count)
+    ]
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        registers = batch.registers
+        batch.write(access, registers[address], [registers[source] for source in sources], mask)
+
+    emitter.emit(step, (address, *sources), ())
+
+
+def atomic(emitter: Emitter, instruction: Instruction) -> None:
+    """`atom`, and `red`, which returns nothing."""
+    head, *modifiers = instruction.mnemonic.split(".")
+    space, words = "generic", []
+    for modifier in modifiers:
+        if modifier in SPACES:
+            space = SPACES[modifier]
+        elif modifier not in _STRONG | HINTS:
+            words.append(modifier)
+    name = ".".join(words)
+    if name not in ATOMICS or space == "local":
+        raise Unsupported
+    operation = ATOMICS[name]
+    in_global = GLOBAL_ADD_F32 if name == "add.f32" else operation
+    releases = bool({"release", "acq_rel"} & set(modifiers))
+    access = Access(instruction, space, "updates", operation.size, strong=True, releases=releases)
+    kind = words[-1]
+    place, *sources = instruction.operands[head == "atom" :]
+    target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
+    address = address_slot(emitter, place, access)
+    operands = [emitter.source(source, kind) for source in sources]
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        registers = batch.registers
+        found = batch.update(
+            access, operation, in_global, registers[address], [registers[slot] for slot in operands], mask
+        )
+        registers[target] = found if mask is None else np.where(mask, found, registers[target])
+
+    emitter.emit(step, (address, *operands), (target,))
+
+
+def fence(emitter: Emitter, instruction: Instruction) -> None:
+    """`membar` and `fence`: what the block did is published to blocks that see its next atomic.
+
+    `fence.proxy.async` orders what was written to shared memory before what `wgmma` reads of it.
+    """
+    parts = instruction.mnemonic.split(".")[1:]
+    if parts[:2] == ["proxy", "async"]:
+        if parts[2:] not in ([], ["global"], ["shared::cta"], ["shared::cluster"]):
+            raise Unsupported
+        if parts[2:] != ["global"]:
+            emitter.emit(lambda batch, mask: batch.fence_proxy(mask), (), ())
+        return
+    if not parts or not set(parts) <= {"cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel"}:
+        raise Unsupported
+    if "cta" not in parts:
+        emitter.emit(lambda batch, mask: batch.fence(mask), (), ())
+
+
+def nothing(emitter: Emitter, instruction: Instruction) -> None:
+    """Instructions that change no value: prefetches, sleeping, hints about dependent launches."""
+
+
+DECODERS: dict[str, Decoder] = {
+    "ld": load,
+    "ldu": load,
+    "st": store,
+    "atom": atomic,
+    "red": atomic,
+    "membar": fence,
+    "fence": fence,
+    "prefetch": nothing,
+    "prefetchu": nothing,
+    "nanosleep": nothing,
+    "griddepcontrol": nothing,
+}

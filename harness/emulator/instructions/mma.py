@@ -1,0 +1,140 @@
+"""Decoding of the instructions in which a warp holds a matrix together: `ldmatrix` and `mma`.
+
+A matrix lies in fragments of 8x8: lane 4g + t holds elements 2t and 2t + 1 of row g, in one register if they have 16
+bits, else in two. A (16, k) is two such rows of fragments, and where k is 16 their right halves after them; C (16, 8)
+is two; of B (k, 8) it is the columns that lie as rows.
+
+Neither instruction orders a warp's memory, as PTX has it: what other lanes stored needs `bar.warp.sync` or a barrier.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.arithmetic import matrix_product as products
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.instructions.load_store import SPACES, address_slot, items_of
+from harness.emulator.machine.batch import Batch
+from harness.emulator.memory import Access
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.registers import U16, U32, Bits
+
+_DEPTHS = {"m16n8k16": 2, "m16n8k8": 1}  # in matrices 8 wide
+_COUNTS = {"x1": 1, "x2": 2, "x4": 4}
+
+
+def gathered(batch: Batch, slots: list[int], warps: np.ndarray | None) -> Bits:
+    """(registers, warps, 32) uint32. warps: those that act, None for all."""
+    values = [batch.full(batch.registers[slot]).reshape(-1, 32) for slot in slots]
+    return np.stack([value if warps is None else value[warps] for value in values])
+
+
+def scatter(batch: Batch, targets: list[int], values: Bits, warps: np.ndarray | None) -> None:
+    """Registers of the warps that act, from (registers, warps, 32) uint32."""
+    for target, value in zip(targets, values, strict=True):
+        out = value
+        if warps is not None:
+            out = batch.full(batch.registers[target]).reshape(-1, 32).copy()
+            out[warps] = value
+        batch.registers[target] = out.reshape(batch.shape)
+
+
+# ---- mma ------------------------------------------------------------------------------------------------------------
+
+
+def rows_of_a(registers: Bits) -> Bits:
+    """(n, 16, k) uint16 from (k / 4, n, 32) registers."""
+    depth, n = len(registers) // 2, registers.shape[1]
+    parts = registers.view(U16).reshape(depth, 2, n, 8, 4, 2)  # column block, row block, warp, g, t, element
+    return parts.transpose(2, 1, 3, 0, 4, 5).reshape(n, 16, 8 * depth)
+
+
+def _columns_of_b(registers: Bits) -> Bits:
+    """(n, k, 8) uint16 from (k / 8, n, 32) registers."""
+    depth, n = registers.shape[:2]
+    parts = registers.view(U16).reshape(depth, n, 8, 4, 2)  # row block, warp, g, t, element
+    return parts.transpose(1, 0, 3, 4, 2).reshape(n, 8 * depth, 8)
+
+
+def rows_of_c(registers: Bits) -> Bits:
+    """(n, 16, columns) uint32 from (columns / 2, n, 32) registers."""
+    blocks, n = len(registers) // 4, registers.shape[1]
+    parts = registers.reshape(blocks, 2, 2, n, 8, 4)  # column block, row block, element, warp, g, t
+    return parts.transpose(3, 1, 4, 0, 5, 2).reshape(n, 16, 8 * blocks)
+
+
+def registers_of_c(rows: Bits) -> Bits:
+    """(columns / 2, n, 32) registers from (n, 16, columns) uint32."""
+    n, blocks = len(rows), rows.shape[2] // 8
+    parts = rows.reshape(n, 2, 8, blocks, 4, 2)
+    return parts.transpose(3, 1, 5, 0, 2, 4).reshape(4 * blocks, n, 32)
+
+
+def _multiply(emitter: Emitter, instruction: Instruction) -> None:
+    """`mma` of bf16 or f16 with a float32 accumulator."""
+    head, _, types = instruction.mnemonic.rpartition(".row.col.")
+    kind = types.split(".")[1] if types.count(".") == 3 else ""
+    shape = head.removeprefix("mma.sync.aligned.")
+    if shape not in _DEPTHS or kind not in products.FACTORS or types != f"f32.{kind}.{kind}.f32":
+        raise Unsupported
+    depth = _DEPTHS[shape]
+    counts = (4, 2 * depth, depth, 4)
+    result, *sources = (items_of(operand, count) for operand, count in zip(instruction.operands, counts, strict=True))
+    targets = [emitter.target(item, "f32") for item in result]
+    a, b, c = (
+        [emitter.source(item, register) for item in items]
+        for items, register in zip(sources, ("b32", "b32", "f32"), strict=True)
+    )
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        warps = batch.whole_warps(instruction, mask)
+        left, right = rows_of_a(gathered(batch, a, warps)), _columns_of_b(gathered(batch, b, warps))
+        rows = products.multiply_add(kind, left, right, rows_of_c(gathered(batch, c, warps)))
+        scatter(batch, targets, registers_of_c(rows), warps)
+
+    emitter.emit(step, (*a, *b, *c), targets)
+
+
+# ---- ldmatrix -------------------------------------------------------------------------------------------------------
+
+
+def _load(emitter: Emitter, instruction: Instruction) -> None:
+    """`ldmatrix`: row r of matrix i lies where lane 8i + r says; lanes beyond the last matrix say nothing."""
+    parts = instruction.mnemonic.split(".")
+    if parts[:4] != ["ldmatrix", "sync", "aligned", "m8n8"] or parts[4] not in _COUNTS or parts[-1] != "b16":
+        raise Unsupported
+    modifiers = parts[5:-1]
+    transposed = modifiers[:1] == ["trans"]
+    spaces = [SPACES.get(modifier) for modifier in modifiers[transposed:]]
+    if spaces not in ([], ["shared"]):
+        raise Unsupported
+    count = _COUNTS[parts[4]]
+    access = Access(instruction, spaces[0] if spaces else "generic", "reads", 4, 4)
+    targets = [emitter.target(item, "b32") for item in items_of(instruction.operands[0], count)]
+    address = address_slot(emitter, instruction.operands[1], access)
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        warps = batch.whole_warps(instruction, mask)
+        pointing = np.broadcast_to(np.arange(batch.threads) % 32 < 8 * count, batch.shape)
+        lanes = batch.active(mask)
+        pointing = pointing if lanes is None else pointing & lanes
+        found = batch.read(access, batch.registers[address], None if pointing.all() else pointing)
+        rows = np.stack([words.reshape(-1, 32) for words in found], axis=2)[:, : 8 * count]
+        rows = np.ascontiguousarray(rows if warps is None else rows[warps]).reshape(-1, count, 8, 4)
+        if transposed:
+            rows = np.ascontiguousarray(rows.view(U16).swapaxes(2, 3)).view(U32)
+        scatter(batch, targets, np.ascontiguousarray(rows.reshape(-1, count, 32).swapaxes(0, 1)), warps)
+
+    emitter.emit(step, (address,), targets)
+
+
+DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load}
+
+
+def mnemonics() -> list[str]:
+    """Every mnemonic of this module."""
+    names = [
+        f"mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32" for shape in _DEPTHS for kind in products.FACTORS
+    ]
+    loads = [f"ldmatrix.sync.aligned.m8n8.{count}{trans}" for count in _COUNTS for trans in ("", ".trans")]
+    return names + [f"{load}.shared.b16" for load in loads]

@@ -1,0 +1,168 @@
+"""Decoding of warp-wide instructions: shuffles, votes, reductions, matches, elections and the warp barrier.
+
+Also which instructions a warp, or a warpgroup of four, executes together; those on matrices, which take all its lanes,
+are in `matrix` and `warpgroup`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.arithmetic import warp
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.machine.basic_blocks import WHOLE_WARP
+from harness.emulator.machine.batch import Batch
+from harness.emulator.ptx.syntax import Instruction, Pair
+from harness.emulator.registers import U32
+
+GATED = ("shfl", "vote", "redux", "match", "elect", "bar.warp", *WHOLE_WARP)
+
+
+def is_gated(instruction: Instruction) -> bool:
+    """Whether the lanes that the mask operand names, or all of a warp, must arrive together."""
+    return instruction.mnemonic.startswith(GATED)
+
+
+def gate(emitter: Emitter, instruction: Instruction) -> int:
+    """The slot of the mask operand, which names all lanes where there is none."""
+    if instruction.mnemonic.startswith(WHOLE_WARP):
+        return emitter.constant(int(warp.FULL), "b32")
+    return emitter.source(instruction.operands[-1], "b32")
+
+
+def _store(batch: Batch, slot: int, value: np.ndarray, mask: np.ndarray | None) -> None:
+    registers = batch.registers
+    registers[slot] = value if mask is None else np.where(mask, value, registers[slot])
+
+
+def _targets(emitter: Emitter, instruction: Instruction, kind: str) -> tuple[int, int | None]:
+    target = instruction.operands[0]
+    if isinstance(target, Pair):
+        return emitter.target(target.first, kind), emitter.target(target.second, "pred")
+    return emitter.target(target, kind), None
+
+
+def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
+    parts = instruction.mnemonic.split(".")
+    if len(parts) != 4 or parts[2] not in ("up", "down", "bfly", "idx") or parts[3] != "b32":
+        raise Unsupported
+    mode = parts[2]
+    target, in_range = _targets(emitter, instruction, "b32")
+    value, offset, clamp, members = (emitter.source(operand, "b32") for operand in instruction.operands[1:])
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        registers = batch.registers
+        values = batch.full(registers[value])
+        plan = warp.sources(mode, registers[offset], registers[clamp], batch.threads)
+        participants = batch.participants(instruction, registers[members], mask)
+        if participants is not None:
+            reached = participants >> plan.source.astype(U32) & U32(1) == 1
+            batch.require_source(instruction, batch.full(reached), plan.source, mask)
+        _store(batch, target, warp.read(values, plan.source), mask)
+        if in_range is not None:
+            _store(batch, in_range, plan.in_range, mask)
+
+    emitter.emit(step, (value, offset, clamp, members), (target,) if in_range is None else (target, in_range))
+
+
+def _vote(emitter: Emitter, instruction: Instruction) -> None:
+    parts = instruction.mnemonic.split(".")
+    if len(parts) != 4 or parts[2:] not in (["all", "pred"], ["any", "pred"], ["uni", "pred"], ["ballot", "b32"]):
+        raise Unsupported
+    target = emitter.target(instruction.operands[0], parts[3])
+    predicate = emitter.source(instruction.operands[1], "pred")
+    members = emitter.source(instruction.operands[2], "b32")
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        _store(batch, target, warp.vote(parts[2], batch.full(batch.registers[predicate]), participants), mask)
+
+    emitter.emit(step, (predicate, members), (target,))
+
+
+def _reduction(emitter: Emitter, instruction: Instruction) -> None:
+    parts = instruction.mnemonic.split(".")[2:]
+    name = ".".join(parts)
+    if name in warp.REDUCTIONS:
+        ufunc, kind = warp.REDUCTIONS[name]
+        run = lambda values, participants: warp.reduce(ufunc, kind, values, participants)  # noqa: E731
+    elif parts[0] in ("min", "max") and parts[-1] == "f32" and set(parts[1:-1]) <= {"abs", "NaN"}:
+        run = warp.maximum_f32(parts[0] == "max", "abs" in parts, "NaN" in parts)
+    else:
+        raise Unsupported
+    target = emitter.target(instruction.operands[0], "b32")
+    value, members = (emitter.source(operand, "b32") for operand in instruction.operands[1:])
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        _store(batch, target, run(batch.full(batch.registers[value]), participants), mask)
+
+    emitter.emit(step, (value, members), (target,))
+
+
+def _match(emitter: Emitter, instruction: Instruction) -> None:
+    parts = instruction.mnemonic.split(".")
+    if parts[1] not in ("any", "all") or parts[-1] not in ("b32", "b64"):
+        raise Unsupported
+    target, agreed = _targets(emitter, instruction, "b32")
+    value = emitter.source(instruction.operands[1], parts[-1])
+    members = emitter.source(instruction.operands[2], "b32")
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        same = warp.match_any(batch.full(batch.registers[value]), participants)
+        if parts[1] == "any":
+            _store(batch, target, same, mask)
+            return
+        _store(batch, target, np.where(same == participants, participants, U32(0)), mask)
+        if agreed is not None:
+            _store(batch, agreed, same == participants, mask)
+
+    emitter.emit(step, (value, members), (target,) if agreed is None else (target, agreed))
+
+
+def _elect(emitter: Emitter, instruction: Instruction) -> None:
+    if instruction.mnemonic != "elect.sync":
+        raise Unsupported
+    target, chosen = _targets(emitter, instruction, "b32")
+    members = emitter.source(instruction.operands[1], "b32")
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        leader = np.bitwise_count((participants & (~participants + U32(1))) - U32(1)).astype(U32)
+        _store(batch, target, leader, mask)
+        if chosen is not None:
+            _store(batch, chosen, leader == np.arange(batch.threads, dtype=U32)[None, :] % U32(32), mask)
+
+    emitter.emit(step, (members,), (target,) if chosen is None else (target, chosen))
+
+
+def _warp_barrier(emitter: Emitter, instruction: Instruction) -> None:
+    if instruction.mnemonic != "bar.warp.sync":
+        raise Unsupported
+    members = emitter.source(instruction.operands[0], "b32")
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        batch.participants(instruction, batch.registers[members], mask)
+
+    emitter.emit(step, (members,), ())
+
+
+def _active(emitter: Emitter, instruction: Instruction) -> None:
+    target = emitter.target(instruction.operands[0], "b32")
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        _store(batch, target, warp.ballot(batch.live if mask is None else mask), mask)
+
+    emitter.emit(step, (), (target,))
+
+
+DECODERS: dict[str, Decoder] = {
+    "shfl": _shuffle,
+    "vote": _vote,
+    "redux": _reduction,
+    "match": _match,
+    "elect": _elect,
+    "bar": _warp_barrier,
+    "activemask": _active,
+}

@@ -1,0 +1,206 @@
+"""Decoding of `wgmma`: products of a warpgroup, 128 threads, with B, and A too if not in registers, in shared memory.
+
+A and the accumulator lie in registers as those of `mma` do, warp w of the four holding rows 16w to 16w + 15. The sum is
+that of `mma` (see `products`). Both are from the PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+
+What a `wgmma` reads of shared memory is not counted as traffic: it has no lanes, and bank conflicts of its own kind.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from harness.emulator.arithmetic import matrix_product as products
+from harness.emulator.instructions import wgmma_descriptors as descriptors
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.instructions.load_store import items_of
+from harness.emulator.instructions.mma import gathered, registers_of_c, rows_of_a, rows_of_c, scatter
+from harness.emulator.machine.batch import Batch
+from harness.emulator.memory import Access
+from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
+from harness.emulator.races.shared_memory import IN_ONE_WARP, IN_SEVERAL_WARPS
+from harness.emulator.races.wgmma_reads import OperandRead
+from harness.emulator.registers import U16, U32, WARPGROUP, Bits
+
+_MULTIPLY = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.\2$")
+_COLUMNS = range(8, 257, 8)
+_ROWS, _WARP_ROWS, _DEPTH = 64, 16, 16
+_SIGN = U16(0x8000)
+
+
+def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
+    """The slots of all registers that hold accumulators or fragments of a `wgmma` of this kernel, or move there."""
+    names = {
+        item.text
+        for instruction in kernel.instructions
+        if instruction.mnemonic.startswith("wgmma.mma_async")
+        for operand in instruction.operands
+        if isinstance(operand, Vector)
+        for item in operand.items
+        if isinstance(item, Name)
+    }
+    moves = [instruction.operands for instruction in kernel.instructions if instruction.mnemonic.startswith("mov.")]
+    moves = (
+        [(to.text, what.text) for to, what in moves if isinstance(to, Name) and isinstance(what, Name)] if names else []
+    )
+    before = 0
+    while before < len(names):
+        before = len(names)
+        names |= {what for to, what in moves if to in names}
+    found = (emitter.named(name) for name in names if name in kernel.registers)
+    return frozenset(slot for slot, _ in found)
+
+
+def active_warpgroups(batch: Batch, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray:
+    """The warpgroups that execute an instruction. (blocks, warpgroups) bool
+
+    Raises Fault if a thread of one of them is missing.
+    """
+    lanes = batch.live if mask is None else mask
+    whole = batch.threads // WARPGROUP * WARPGROUP
+    by_group = lanes[:, :whole].reshape(batch.blocks, -1, WARPGROUP)
+    every = by_group.all(axis=2)
+    wrong = by_group.any(axis=2) & ~every
+    takes = f"{instruction.mnemonic} takes all {WARPGROUP} threads of a warpgroup"
+    if wrong.any():
+        block, group = (int(at) for at in np.argwhere(wrong)[0])
+        acts, absent = (group * WARPGROUP + int(find(by_group[block, group])) for find in (np.argmax, np.argmin))
+        problem = "does not execute it" if batch.live[block, absent] else "exited or never was"
+        sentence = f"{takes}, and thread {absent} {problem}"
+        batch.fault("inactive_shuffle", instruction, block * batch.threads + acts, sentence)
+    if lanes[:, whole:].any():
+        lane = int(np.argmax(lanes & (np.arange(batch.threads) >= whole)))
+        sentence = f"{takes}, and thread {lane % batch.threads} is not in one: the block has {batch.launch.threads}"
+        batch.fault("inactive_shuffle", instruction, lane, sentence)
+    return every
+
+
+class _Product:
+    """One `wgmma.mma_async`, decoded.
+
+    accumulators: slots; fragments: slots of A, or none where `left` is the slot of its descriptor; right: that of B's
+    scale: the slot of the predicate whether D is added to
+    signs: (of A, of B), what flips the elements
+    """
+
+    def __init__(self, emitter: Emitter, instruction: Instruction):
+        match = _MULTIPLY.match(instruction.mnemonic)
+        if not match or int(match[1]) not in _COLUMNS:
+            raise Unsupported
+        self.instruction, self.columns, self.kind = instruction, int(match[1]), match[2]
+        self.access = Access(instruction, "shared", "reads", 2, descriptors.CHUNK // 2)
+        result, a, b, scale, *immediates = instruction.operands
+        in_registers = isinstance(a, Vector)
+        if len(immediates) != 4 - in_registers or not all(isinstance(item, Immediate) for item in immediates):
+            raise Unsupported
+        sign_a, sign_b, *transposes = (item.bits for item in immediates)
+        if not {sign_a, sign_b} <= {1, -1} or any(transposes):
+            raise Unsupported
+        self.signs = tuple(U16(0) if sign == 1 else _SIGN for sign in (sign_a, sign_b))
+        self.accumulators = [emitter.target(item, "f32") for item in items_of(result, self.columns // 2)]
+        self.fragments = [emitter.source(item, "b32") for item in items_of(a, 4)] if in_registers else []
+        self.held = frozenset(self.accumulators), frozenset(self.fragments)
+        self.left = None if in_registers else emitter.source(a, "b64")
+        self.right, self.scale = emitter.source(b, "b64"), emitter.source(scale, "pred")
+        reads = [*self.accumulators, *self.fragments, self.right, self.scale]
+        emitter.emit(self.run, reads if in_registers else [*reads, self.left], self.accumulators)
+
+    def run(self, batch: Batch, mask: np.ndarray | None) -> None:
+        """The step."""
+        acting = active_warpgroups(batch, self.instruction, mask)
+        blocks, groups = np.nonzero(acting)
+        first = blocks * batch.threads + groups * WARPGROUP
+        warps = None if len(first) * WARPGROUP == acting.shape[0] * batch.threads else _warps(first)
+        readings: list[OperandRead] = []
+        if self.left is None:
+            a = rows_of_a(gathered(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
+        else:
+            a = self._operand(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, readings)
+        b = self._operand(batch, self.right, np.full(self.columns, -1), first, readings)
+        if batch.wgmma:
+            batch.wgmma.start(self.instruction, *self.held, readings, acting)
+        a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
+        c = rows_of_c(gathered(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
+        added = self._uniform(batch, self.scale, first, "scale-d")
+        c = np.where(added[:, None, None], c, U32(0))
+        rows = products.multiply_add(self.kind, a, b.swapaxes(1, 2), c)
+        scatter(batch, self.accumulators, registers_of_c(rows.reshape(-1, _WARP_ROWS, self.columns)), warps)
+
+    def _operand(
+        self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, readings: list[OperandRead]
+    ) -> Bits:
+        """(n, rows, 16) uint16, a matrix of each warpgroup, which the sanitizer is told of.
+
+        warps: (rows,), the warp of the warpgroup that reads each row, -1 for all; first: (n,), its first thread
+        """
+        described = self._uniform(batch, slot, first, "matrix descriptor")
+        addresses = descriptors.chunks(
+            described, len(warps), f"{self.instruction.mnemonic} at {self.instruction.location}"
+        )
+        rows = np.repeat(warps, 2)[None, :]
+        lanes = (first[:, None] + np.maximum(rows, 0) * 32).reshape(-1)
+        values, index = descriptors.load(batch, self.access, addresses, lanes)
+        if batch.wgmma:
+            block, thread = np.divmod(lanes, batch.threads)
+            agents = np.where(np.tile(rows[0] < 0, len(first)), IN_SEVERAL_WARPS, IN_ONE_WARP + thread // 32)
+            group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
+            readings.append(OperandRead(self.access, index, group, agents.astype(U32)))
+            batch.shadow.begin(readings[-1], lanes)
+        return values
+
+    def _uniform(self, batch: Batch, slot: int, first: np.ndarray, what: str) -> Bits:
+        """(n,) values of an operand that all threads of a warpgroup must agree on."""
+        values = batch.registers[slot]
+        if values.size == 1:
+            return np.broadcast_to(values.reshape(1), first.shape)
+        values = batch.full(values).reshape(-1)[first[:, None] + np.arange(WARPGROUP)]
+        differ = values != values[:, :1]
+        if differ.any():
+            row, thread = divmod(int(np.argmax(differ)), WARPGROUP)
+            sentence = f"{self.instruction.mnemonic} gets a {what} that is not that of its warpgroup's first thread"
+            batch.fault("inactive_shuffle", self.instruction, int(first[row]) + thread, sentence)
+        return values[:, 0]
+
+
+def _warps(first: np.ndarray) -> np.ndarray:
+    """The warps of the warpgroups that begin at these threads, by number in the batch."""
+    return (first[:, None] // 32 + np.arange(WARPGROUP // 32)).reshape(-1)
+
+
+def _control(emitter: Emitter, instruction: Instruction) -> None:
+    """`wgmma.fence`, `commit_group` and `wait_group`."""
+    head, _, tail = instruction.mnemonic.partition(".sync.aligned")
+    what = head.removeprefix("wgmma.")
+    if tail or what not in ("fence", "commit_group", "wait_group"):
+        raise Unsupported
+    keep = instruction.operands[0].bits if what == "wait_group" else 0
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        groups = active_warpgroups(batch, instruction, mask)
+        if not batch.wgmma:
+            return
+        if what == "wait_group":
+            batch.wgmma.wait(keep, groups)
+        else:
+            getattr(batch.wgmma, what.removesuffix("_group"))(groups)
+
+    emitter.emit(step, (), ())
+
+
+def _warpgroup(emitter: Emitter, instruction: Instruction) -> None:
+    if instruction.mnemonic.startswith("wgmma.mma_async"):
+        _Product(emitter, instruction)
+    else:
+        _control(emitter, instruction)
+
+
+DECODERS: dict[str, Decoder] = {"wgmma": _warpgroup}
+
+
+def mnemonics() -> list[str]:
+    """Every mnemonic of this module."""
+    names = [f"wgmma.{what}.sync.aligned" for what in ("fence", "commit_group", "wait_group")]
+    shapes = [f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32" for columns in _COLUMNS]
+    return names + [f"{shape}.{kind}.{kind}" for shape in shapes for kind in products.FACTORS]

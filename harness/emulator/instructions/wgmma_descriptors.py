@@ -1,0 +1,65 @@
+"""Matrices in shared memory as `wgmma` finds them: by a 64-bit descriptor, 16 bytes (8 elements of a row) at a time.
+
+Facts are from the PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout" (canonical layouts, strides,
+descriptor format), and agree with CUTLASS's include/cute/arch/mma_sm90_desc.hpp and atom/mma_traits_sm90_gmma.hpp.
+
+A descriptor holds, each as (x & 0x3FFFF) >> 4: the start address in bits 0-13, the leading dimension byte offset in
+16-29, the stride dimension byte offset in 32-45; the base offset in 49-51; the swizzling mode in 62-63. A matrix whose
+rows run along K lies in groups of 8 rows, a stride apart. Without swizzling a group is core matrices of 8 rows by 16
+bytes, one after the other along K a leading offset apart. With swizzling its rows are 128, 64 or 32 bytes apart and
+whole, the leading offset is not used, and in every address the bits from 4 on are XORed with those from 7 on: absolute
+ones, so that a pattern that does not begin at a multiple of 8 rows would need a base offset, which is not emulated.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.errors import NotEmulated
+from harness.emulator.machine.batch import Batch
+from harness.emulator.memory import Access
+from harness.emulator.registers import U32, U64, Bits
+
+CHUNK = 16  # bytes
+_PITCH = {1: 128, 2: 64, 3: 32}
+
+
+def _field(descriptors: Bits, low: int) -> Bits:
+    return (descriptors >> U64(low) & U64(0x3FFF)).astype(U32) << U32(4)
+
+
+def chunks(descriptors: Bits, rows: int, what: str) -> Bits:
+    """Addresses of the 16 bytes of each row and half of K, (n, rows, 2) uint32.
+
+    descriptors: (n,) uint64, of matrices (rows, 16) of 16-bit elements; what: the instruction and its place
+
+    Raises NotEmulated for a base offset, and for a row that begins within one row of its pattern and ends in the next.
+    """
+    start, leading, stride = (_field(descriptors, low)[:, None, None] for low in (0, 16, 32))
+    if (descriptors >> U64(49) & U64(7)).any():
+        raise NotEmulated(f"not emulated: {what} with a matrix base offset")
+    mode = (descriptors >> U64(62)).astype(int)
+    row, half = np.arange(rows, dtype=U32)[None, :, None], np.arange(2, dtype=U32)[None, None, :]
+    out = start + (row & U32(7)) * U32(CHUNK) + (row >> U32(3)) * stride + half * leading
+    for number, pitch in _PITCH.items():
+        which = mode == number
+        if not which.any():
+            continue
+        if (start[which] % U32(pitch) > pitch - 2 * CHUNK).any():
+            raise NotEmulated(f"not emulated: {what} with a row of A or B across the end of a swizzled row")
+        plain = (start + (row & U32(7)) * U32(pitch) + (row >> U32(3)) * stride + half * U32(CHUNK))[which]
+        out[which] = plain ^ (plain >> U32(7) & U32(pitch // CHUNK - 1)) << U32(4)
+    return out
+
+
+def load(batch: Batch, access: Access, addresses: Bits, lanes: np.ndarray) -> tuple[Bits, np.ndarray]:
+    """The matrices (n, rows, 16) uint16 whose chunks lie at these addresses, and the rows of shared memory they are.
+
+    access: reads 16 bytes; addresses: (n, rows, 2); lanes: like them, the thread of the batch that stands for each
+
+    Raises Fault for what lies outside shared memory or was never written.
+    """
+    index = batch.addressing.shared_rows(access, addresses.reshape(-1), lanes.reshape(-1))
+    batch.require_written(access, index)
+    found = batch.addressing.shared.elements(2, CHUNK // 2)[index]
+    return found.reshape(*addresses.shape[:2], CHUNK), index

@@ -1,0 +1,1 @@
+"""A batch of blocks while it runs: registers, memory, barriers, scheduling. Knows no instruction by name."""

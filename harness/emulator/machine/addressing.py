@@ -1,0 +1,232 @@
+"""From the addresses of an instruction to places in memory: bounds, alignment and permission are checked here, traffic
+is counted, and the sanitizer is told.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import numpy as np
+
+from harness.emulator.machine.lanes import Lanes
+from harness.emulator.machine.launch_state import coordinates
+from harness.emulator.memory import (
+    LOCAL_BASE,
+    LOCAL_WINDOW,
+    SHARED_BASE,
+    SHARED_WINDOW,
+    WINDOW_BITS,
+    Access,
+    BlockMemory,
+    Buffer,
+    Resolved,
+)
+from harness.emulator.races.shared_memory import SharedShadow
+from harness.emulator.registers import U64, Bits
+
+PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
+
+
+class Addressing:
+    """The memory that the lanes of one batch can address.
+
+    positions: of the acting lanes of the instruction at hand in the flattened batch; None for all
+    """
+
+    def __init__(self, lanes: Lanes, shared: BlockMemory, local: BlockMemory, shadow: SharedShadow | None):
+        self.lanes, self.shared, self.local, self.shadow = lanes, shared, local, shadow
+        self.positions: np.ndarray | None = None
+        self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
+
+    def resolve(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Resolved]:
+        """Where the acting lanes fall; counted: it is traffic. Raises Fault if one of them may not go there."""
+        acting = self.lanes.active(mask)
+        positions = self.positions = None if acting is None else np.flatnonzero(acting)
+        space = access.space
+        if space == "generic":
+            space, address = self._specific(address)
+        if access.kind != "reads":
+            address = np.broadcast_to(address, self.lanes.shape)
+        if counted and self.lanes.launch.counts_traffic:
+            self._count(access, space, address, acting)
+        if positions is not None:
+            address = np.broadcast_to(address, self.lanes.shape).reshape(-1)[positions]
+        if space in ("global", "constant"):
+            found = self._in_buffers(access, address)
+            if self.lanes.launch.shadow:
+                self._remember(access, found)
+            return found
+        memory, base = (self.shared, SHARED_BASE) if space == "shared" else (self.local, LOCAL_BASE)
+        offset = address - address.dtype.type(base)
+        self._check_bounds(access, offset, memory.size, f"{space} memory")
+        self._check_alignment(access, offset, f"{space} memory")
+        index = _rows(offset, access.bytes) + self._owners(space) * (memory.stride // access.bytes)
+        if self.shadow and space == "shared":
+            self.shadow.record(access, index, positions)
+        return [Resolved(memory, index)]
+
+    def shared_rows(self, access: Access, address: Bits, lanes: np.ndarray) -> np.ndarray:
+        """Rows of shared memory that an access finds for the block of each of these lanes. address, lanes: (n,)"""
+        self.positions = lanes
+        offset = address - address.dtype.type(SHARED_BASE)
+        self._check_bounds(access, offset, self.shared.size, "shared memory")
+        return _rows(offset, access.bytes) + self._owners("shared") * (self.shared.stride // access.bytes)
+
+    def lane_of(self, row: int) -> int:
+        """The lane behind acting lane number `row` of the instruction at hand."""
+        return row if self.positions is None else int(self.positions[row])
+
+    def lane_at(self, place: Resolved, row: int) -> int:
+        """The lane behind element `row` of a place."""
+        return self._lane(row, place.index.shape, place.which)
+
+    def _lane(self, row: int, shape: tuple[int, ...], which: np.ndarray | None = None) -> int:
+        if which is not None:
+            row = int(np.flatnonzero(which)[row])
+        elif len(shape) > 1:
+            row = self.lanes.first_with(row, shape)
+        return self.lane_of(row)
+
+    def _owners(self, space: str) -> np.ndarray:
+        """Number of the block, or for local memory the lane, that each acting lane's memory belongs to."""
+        lanes, positions = self.lanes, self.positions
+        if space == "shared":
+            return self.block_index if positions is None else positions // lanes.threads
+        return np.arange(lanes.blocks * lanes.threads).reshape(lanes.shape) if positions is None else positions
+
+    def _specific(self, address: Bits) -> tuple[str, Bits]:
+        """The space that generic addresses lie in, and the addresses in that space."""
+        acting = address
+        if self.positions is not None:
+            acting = np.broadcast_to(address, self.lanes.shape).reshape(-1)[self.positions]
+        windows = np.unique(acting >> U64(WINDOW_BITS))
+        for space, base in (("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW)):
+            if (windows == U64(base >> WINDOW_BITS)).all():
+                return space, address - U64(base)
+        return "global", address
+
+    def _count(self, access: Access, space: str, address: Bits, acting: np.ndarray | None) -> None:
+        traffic, shape = self.lanes.launch.traffic, self.lanes.shape
+        if space == "shared":
+            traffic.count_shared(address, acting, access.bytes, *shape)
+        elif space == "global":
+            size = access.bytes * (shape[0] * shape[1] if self.positions is None else len(self.positions))
+            traffic.global_bytes_read += size if access.kind != "writes" else 0
+            traffic.global_bytes_written += size if access.kind != "reads" else 0
+            traffic.count_global(address, acting, *shape)
+
+    # ---- buffers ----------------------------------------------------------------------------------------------------
+
+    def _in_buffers(self, access: Access, address: Bits) -> list[Resolved]:
+        address = address.astype(U64, copy=False)
+        memory = self.lanes.launch.memory
+        buffer = memory.get(int(address.flat[0]) >> WINDOW_BITS)
+        if buffer is not None:
+            offset = address - U64(buffer.address)
+            if int(offset.max()) <= len(buffer.data) - access.bytes:
+                return [self._in_buffer(access, buffer, offset, None)]
+        if address.ndim > 1:
+            address = np.broadcast_to(address, self.lanes.shape).reshape(-1)
+        windows = address >> U64(WINDOW_BITS)
+        found = []
+        for window in np.unique(windows).tolist():
+            which = windows == U64(window)
+            buffer = memory.get(window)
+            if buffer is None:
+                row = int(np.argmax(which))
+                sentence = f"{access.what} at address {int(address[row]):#x}, which lies in no buffer"
+                self.lanes.fault("out_of_bounds", access.instruction, self.lane_of(row), sentence)
+            found.append(self._in_buffer(access, buffer, address[which] - U64(buffer.address), which))
+        return found
+
+    def _in_buffer(self, access: Access, buffer: Buffer, offset: Bits, which: np.ndarray | None) -> Resolved:
+        name = f"buffer {buffer.name!r}"
+        self._check_bounds(access, offset, len(buffer.data), name, which)
+        self._check_alignment(access, offset, name, which)
+        if access.kind != "reads" and not buffer.writable:
+            self._fault_permission(access, offset, which, f"{name}, which is read-only")
+        if access.kind != "writes" and not buffer.readable:
+            self._fault_permission(access, offset, which, f"{name}, which is write-only")
+        return Resolved(buffer, _rows(offset, access.bytes), which)
+
+    def _fault_permission(self, access: Access, offset: Bits, which: np.ndarray | None, what: str) -> NoReturn:
+        sentence = f"{access.what} at byte {int(offset.flat[0])} of {what}"
+        self.lanes.fault("out_of_bounds", access.instruction, self._lane(0, offset.shape, which), sentence)
+
+    # ---- checks -----------------------------------------------------------------------------------------------------
+
+    def _check_bounds(
+        self, access: Access, offset: Bits, size: int, name: str, which: np.ndarray | None = None
+    ) -> None:
+        limit = size - access.bytes
+        if limit >= 0 and int(offset.max()) <= limit:
+            return
+        row = int(np.argmax(offset > offset.dtype.type(limit))) if limit >= 0 else 0
+        bits = 8 * offset.itemsize
+        byte = int(offset.flat[row])
+        byte -= (1 << bits) if byte >> bits - 1 else 0
+        sentence = f"{access.what} at byte {byte} of {name}, which has {size} bytes"
+        self.lanes.fault("out_of_bounds", access.instruction, self._lane(row, offset.shape, which), sentence)
+
+    def _check_alignment(self, access: Access, offset: Bits, name: str, which: np.ndarray | None = None) -> None:
+        if access.bytes == 1:
+            return
+        rest = offset & offset.dtype.type(access.bytes - 1)
+        if rest.any():
+            row = int(np.argmax(rest != 0))
+            multiple = f"which is not a multiple of {access.bytes}"
+            sentence = f"{access.what} at byte {int(offset.flat[row])} of {name}, {multiple}"
+            self.lanes.fault("misaligned", access.instruction, self._lane(row, offset.shape, which), sentence)
+
+    # ---- races ------------------------------------------------------------------------------------------------------
+
+    def _remember(self, access: Access, found: list[Resolved]) -> None:
+        """Tell the shadow of global memory, block by block."""
+        lanes, shadow = self.lanes, self.lanes.launch.shadow
+        shadow.report = self._report_global
+        for place in found:
+            if not place.storage.writable:
+                continue
+            index = place.index
+            if index.ndim > 1:
+                block = lanes.first + self.block_index
+                index = np.broadcast_to(index, (lanes.blocks, index.shape[1]))
+            else:
+                rows = np.arange(lanes.blocks * lanes.threads) if self.positions is None else self.positions
+                block = lanes.first + (rows if place.which is None else rows[place.which]) // lanes.threads
+            shadow.record(access, place, index, block)
+
+    def _report_global(self, access: Access, place: Resolved, row: int, earlier: Access, other: int | None) -> NoReturn:
+        who = f"block {coordinates(other, self.lanes.launch.grid)}" if other is not None else "several blocks"
+        problem = f"{who} {PAST[earlier.kind]} at {earlier.instruction.location} with nothing that orders them"
+        sentence = f"{access.kind} {access.bytes} global bytes that {problem}"
+        shape = np.broadcast_shapes(place.index.shape, (self.lanes.blocks, 1)) if place.index.ndim > 1 else (0,)
+        self.lanes.fault("race", access.instruction, self._lane(row, shape, place.which), sentence)
+
+    def report_shared(self, access: Access, row: int, earlier: Access, other: int | None) -> NoReturn:
+        """The report of a race between threads of a block."""
+        lane = self.lane_of(row)
+        who = f"thread {coordinates(other, self.lanes.launch.block)}" if other is not None else "several threads"
+        same_warp = other is not None and other // 32 == lane % self.lanes.threads // 32
+        at = earlier.instruction.location
+        if earlier is access:
+            problem = f"{who} writes the same shared bytes in the same instruction"
+        elif earlier.instruction.mnemonic.startswith("wgmma"):
+            problem = f"the wgmma at {at} reads them, with no wgmma.wait_group and then __syncthreads between"
+        else:
+            same_warp &= not access.instruction.mnemonic.startswith("wgmma")
+            needed = "__syncwarp" if same_warp else "__syncthreads"
+            problem = f"{who} {PAST[earlier.kind]} the same shared bytes at {at} with no {needed} between"
+        sentence = f"{access.kind} {access.bytes} shared bytes while {problem}"
+        self.lanes.fault("race", access.instruction, lane, sentence)
+
+    def report_unfenced(self, access: Access, row: int, earlier: Access, thread: int) -> NoReturn:
+        """The report of shared memory that a `wgmma` reads while its proxy may not see it."""
+        who, at = coordinates(thread, self.lanes.launch.block), earlier.instruction.location
+        sentence = f"reads shared bytes that thread {who} wrote at {at} with no fence.proxy.async between"
+        self.lanes.fault("race", access.instruction, self.lane_of(row), sentence)
+
+
+def _rows(offset: Bits, size: int) -> np.ndarray:
+    """Byte offsets as row numbers of `size` bytes."""
+    return (offset >> offset.dtype.type(size.bit_length() - 1)).astype(np.int64)

@@ -1,0 +1,191 @@
+"""Where lanes wait for each other: barriers of a block, and warp-wide exchanges whose other lanes are still elsewhere.
+
+Lanes are parked until everything else has run as far as it can. Then whoever is complete goes on; if nobody is, the
+kernel would hang or be undefined on a GPU, and that is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from harness.emulator.arithmetic import warp
+from harness.emulator.machine.basic_blocks import WHOLE_WARP, WHOLE_WARPGROUP, Barrier, Block
+from harness.emulator.machine.batch import Batch
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.registers import U32, WARPGROUP
+
+
+class Barriers:
+    """The parked lanes of one batch, by the basic block they wait to begin (a gate) or to leave (a barrier).
+
+    awaited: at a gate, the lanes that each parked lane waits for, as bits
+    arrived: barrier number → (blocks,) threads that arrived without waiting
+    """
+
+    def __init__(self, batch: Batch, blocks: Sequence[Block]):
+        self.batch, self.blocks = batch, blocks
+        self.parked: dict[int, np.ndarray] = {}
+        self.awaited: dict[int, np.ndarray] = {}
+        self.arrived: dict[int, np.ndarray] = {}
+
+    # ---- gates ------------------------------------------------------------------------------------------------------
+
+    def admit(self, number: int, gate: int, mask: np.ndarray) -> np.ndarray | None:
+        """Those of the lanes at a gate whose whole group is there, None if none is; the others are parked.
+
+        A group is the lanes that the mask operand names and that lived when the first of them came: one that exits
+        later, without coming, is missed.
+        """
+        awaited = self.batch.registers[gate] & warp.ballot(self.batch.live)
+        there = self.parked.pop(number, None)
+        if there is not None:
+            awaited = np.where(there, self.awaited.pop(number), awaited)
+            mask = mask | there
+        ready = mask & (awaited & ~warp.ballot(mask) == 0)
+        if self._takes_group(number):
+            ready = ready & ~self._of_groups_with(self.batch.live & ~ready)
+        rest = mask & ~ready
+        if rest.any():
+            self.parked[number], self.awaited[number] = rest, awaited
+        return ready if ready.any() else None
+
+    def _takes_group(self, number: int) -> bool:
+        return self.blocks[number].instructions[0].mnemonic.startswith(WHOLE_WARPGROUP)
+
+    def _of_groups_with(self, lanes: np.ndarray) -> np.ndarray:
+        """All lanes of the warpgroups that one of these lanes is of; the last of a block may be smaller."""
+        starts = np.arange(0, self.batch.threads, WARPGROUP)
+        return np.repeat(np.logical_or.reduceat(lanes, starts, axis=1), WARPGROUP, axis=1)[:, : self.batch.threads]
+
+    def _is_gate(self, number: int) -> bool:
+        return self.blocks[number].gate is not None
+
+    # ---- barriers ---------------------------------------------------------------------------------------------------
+
+    def park(self, number: int, lanes: np.ndarray) -> None:
+        """These lanes wait at the barrier that ends a block."""
+        there = self.parked.get(number)
+        self.parked[number] = lanes if there is None else there | lanes
+
+    def pass_by(self, barrier: Barrier, lanes: np.ndarray) -> None:
+        """These lanes count at a barrier and go on."""
+        numbers = self.batch.full(self.batch.registers[barrier.number])
+        for which in np.unique(numbers[lanes]).tolist():
+            warps = (lanes & (numbers == which)).reshape(self.batch.blocks, -1, 32).any(axis=2)
+            self.arrived[which] = self.arrived.get(which, 0) + 32 * warps.sum(axis=1)
+
+    def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
+        """All threads of a barrier met. blocks: (blocks,) bool, None for all."""
+        batch = self.batch
+        batch.launch.traffic.barriers += batch.blocks if blocks is None else int(np.count_nonzero(blocks))
+        if batch.shadow:
+            batch.shadow.block_barrier(blocks)
+        if barrier.reduction:
+            name, target, predicate = barrier.reduction
+            holds = batch.full(batch.registers[predicate])
+            counts = np.count_nonzero(holds & lanes, axis=1)[:, None]
+            total = np.count_nonzero(lanes, axis=1)[:, None]
+            values = {"popc": counts.astype(U32), "and": counts == total, "or": counts > 0}[name]
+            batch.registers[target] = np.where(lanes, values, batch.registers[target])
+
+    def release(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Lanes whose barrier is complete, and the block they go on at; only lanes that come complete a gate."""
+        for number in sorted(self.parked):
+            if number not in self.parked or self._is_gate(number):
+                continue
+            barrier = self.blocks[number].terminator
+            if barrier.count is None:
+                yield from self._release_whole(number, barrier)
+                continue
+            for which in np.unique(self.batch.full(self.batch.registers[barrier.number])[self.parked[number]]).tolist():
+                yield from self._release_counted(barrier, which)
+
+    def _release_whole(self, number: int, barrier: Barrier) -> Iterator[tuple[int, np.ndarray]]:
+        """A barrier of the block: all its live threads wait at this very instruction."""
+        mask = self.parked[number]
+        there = np.count_nonzero(mask, axis=1)
+        blocks = (there > 0) & (there == np.count_nonzero(self.batch.live, axis=1))
+        if blocks.any():
+            lanes = mask & blocks[:, None]
+            self.complete(barrier, lanes, blocks)
+            yield self._unpark(number, lanes)
+
+    def _release_counted(self, barrier: Barrier, which: int) -> Iterator[tuple[int, np.ndarray]]:
+        """A barrier of so many threads: a warp counts once all its live lanes wait, wherever in the code they do."""
+        batch = self.batch
+        places = {number: self._waiting(number, which) for number in self.parked if not self._is_gate(number)}
+        here = np.logical_or.reduce(list(places.values()))
+        by_warp = (batch.blocks, -1, 32)
+        whole = (here == batch.live).reshape(by_warp).all(axis=2) & here.reshape(by_warp).any(axis=2)
+        arrived = self.arrived.get(which, np.zeros(batch.blocks, np.int64))
+        wanted = np.where(here, batch.full(batch.registers[barrier.count]), 0).max(axis=1)
+        blocks = (wanted > 0) & (32 * whole.sum(axis=1) + arrived >= wanted)
+        if not blocks.any():
+            return
+        lanes = here & np.repeat(whole, 32, axis=1) & blocks[:, None]
+        self.arrived[which] = np.where(blocks, 0, arrived)
+        self.complete(barrier, lanes, blocks)
+        for number, waiting in places.items():
+            chosen = lanes & waiting
+            if chosen.any():
+                yield self._unpark(number, chosen)
+
+    def _waiting(self, number: int, which: int) -> np.ndarray:
+        """The lanes parked at the end of a block that wait at barrier `which`."""
+        numbers = self.batch.registers[self.blocks[number].terminator.number]
+        return self.parked[number] & (numbers == which)
+
+    def _unpark(self, number: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
+        rest = self.parked.pop(number) & ~lanes
+        if rest.any():
+            self.parked[number] = rest
+        return self.blocks[number].terminator.target, lanes
+
+    # ---- faults -----------------------------------------------------------------------------------------------------
+
+    def fault_stuck(self) -> NoReturn:
+        """Lanes are parked and none may go on. Raises Fault."""
+        gates = [number for number in self.parked if self._is_gate(number)]
+        if gates:
+            self._fault_gate(gates[0])
+        number = min(self.parked)
+        lane = int(np.argmax(self.parked[number]))
+        block = lane // self.batch.threads
+        others = [
+            f"thread {int(np.argmax(mask[block]))} waits at {self._place(other)}"
+            for other, mask in self.parked.items()
+            if other != number and mask[block].any()
+        ]
+        reason = f"while {' and '.join(others)}" if others else "for threads that never come"
+        sentence = f"waits at {self._place(number)} {reason}"
+        self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
+
+    def _fault_gate(self, number: int) -> NoReturn:
+        lane = int(np.argmax(self.parked[number]))
+        block, thread = divmod(lane, self.batch.threads)
+        if self._takes_group(number):
+            missing = thread // WARPGROUP * WARPGROUP
+            missing += int(np.argmin(self.parked[number][block, missing : missing + WARPGROUP]))
+            name = f"thread {missing}"
+        else:
+            absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
+            bit = (absent & -absent).bit_length() - 1
+            missing, name = thread // 32 * 32 + bit, f"lane {bit}"
+        places = [self._place(at) for at, mask in self.parked.items() if mask[block, missing]]
+        where = f"waits at {places[0]}" if places else "exited"
+        instruction = self._instruction(number)
+        verb = "takes" if instruction.mnemonic.startswith(WHOLE_WARP) else "names"
+        sentence = f"{instruction.mnemonic} {verb} {name}, which {where} without executing it"
+        self.batch.fault("inactive_shuffle", instruction, lane, sentence)
+
+    def _instruction(self, number: int) -> Instruction:
+        """What lanes parked at a block wait at."""
+        instructions = self.blocks[number].instructions
+        return instructions[0] if self._is_gate(number) else instructions[-1]
+
+    def _place(self, number: int) -> str:
+        instruction = self._instruction(number)
+        return f"{instruction.mnemonic} at {instruction.location}"

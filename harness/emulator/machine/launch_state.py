@@ -1,0 +1,72 @@
+"""A launch as its batches share it, and what its kernel needs to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.emulator.counters import Traffic
+from harness.emulator.memory import Buffer
+from harness.emulator.ptx.syntax import Kernel
+from harness.emulator.races.global_memory import GlobalShadow
+from harness.emulator.registers import Bits
+
+Extent = tuple[int, int, int]
+
+
+@dataclass
+class Resources:
+    """Registers and memory of a decoded kernel.
+
+    initial: value of every slot before the first instruction; specials: special register → slot
+    shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
+    cell_shared, cell_global: bytes of the narrowest access
+    fragments: slots of the registers that `wgmma` uses asynchronously; empty in kernels without
+    """
+
+    kernel: Kernel
+    initial: list[Bits]
+    specials: dict[str, int]
+    shared_size: int
+    local_size: int
+    parameter_offsets: dict[str, int]
+    parameter_size: int
+    cell_shared: int
+    cell_global: int
+    fragments: frozenset[int]
+
+
+@dataclass
+class LaunchState:
+    """One launch.
+
+    memory: window of addresses → buffer; parameters: (size,) uint8
+    shadow: of global memory; None without the sanitizer, or with one block
+    """
+
+    resources: Resources
+    grid: Extent
+    block: Extent
+    memory: Mapping[int, Buffer]
+    parameters: np.ndarray
+    traffic: Traffic
+    counts_traffic: bool
+    sanitize: bool
+    shadow: GlobalShadow | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+def coordinates(index: int, extent: Extent) -> Extent:
+    """Position number `index` of a grid or block, x fastest."""
+    return index % extent[0], index // extent[0] % extent[1], index // (extent[0] * extent[1])

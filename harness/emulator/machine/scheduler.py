@@ -1,0 +1,190 @@
+"""The scheduler: which lanes run which basic block next, and what waits for what.
+
+Lanes wait at the entry of basic blocks; the lowest block runs first with all the lanes that wait there, which is where
+divergent paths meet again. Lanes at a barrier, or at a warp-wide exchange whose other lanes are elsewhere, are parked
+until everything else has run as far as it can; then whoever is complete goes on. If nobody is, the kernel would hang or
+be undefined on a GPU, and that is a fault.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from harness.emulator.errors import Fault, LaunchError
+from harness.emulator.machine.barriers import Barriers
+from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Trap
+from harness.emulator.machine.batch import Batch
+from harness.emulator.ptx.syntax import UNKNOWN
+from harness.emulator.registers import U32
+
+
+class Tally:
+    """Executions of each basic block, by warps and lanes, over a launch. budget: instructions a batch may execute"""
+
+    def __init__(self, blocks: Sequence[Block], budget: int):
+        self.blocks, self.budget = blocks, budget
+        self.warps = [0] * len(blocks)
+        self.lanes = [0] * len(blocks)
+
+    def opcodes(self) -> Counter[str]:
+        """Warp instructions by mnemonic."""
+        total: Counter[str] = Counter()
+        for block, warps in zip(self.blocks, self.warps, strict=True):
+            if warps:
+                for instruction in block.instructions:
+                    total[instruction.mnemonic] += warps
+        return total
+
+    def lane_instructions(self) -> int:
+        """Instructions times lanes."""
+        return sum(len(block.instructions) * lanes for block, lanes in zip(self.blocks, self.lanes, strict=True))
+
+
+class Scheduler:
+    """Runs one batch to its end."""
+
+    def __init__(self, batch: Batch, tally: Tally):
+        self.batch, self.tally, self.blocks = batch, tally, tally.blocks
+        self.waiting: dict[int, np.ndarray | None] = {0: None}
+        self.barriers = Barriers(batch, self.blocks)
+        self.budget = tally.budget
+        self.returns = {
+            i
+            for i, block in enumerate(self.blocks)
+            if isinstance(block.terminator, Exit) and len(block.instructions) < 2
+        }
+        self._count_live()
+
+    def _count_live(self) -> None:
+        live = self.batch.live
+        self.live_lanes = int(np.count_nonzero(live))
+        self.live_warps = int(np.count_nonzero(live.reshape(-1, 32).any(axis=1)))
+
+    def run(self) -> None:
+        """Run until every lane has exited. Raises Fault, NotEmulated or LaunchError."""
+        batch = self.batch
+        while self.waiting or self._release():
+            number = min(self.waiting)
+            mask = self.waiting.pop(number)
+            block = self.blocks[number]
+            if not self.waiting and not self.barriers.parked:
+                mask = None  # all that live are here
+            elif block.gate is not None:
+                mask = self.barriers.admit(number, block.gate, mask)
+                if mask is None:
+                    continue
+            self._count(number, mask)
+            self.budget -= len(block.instructions) + 1
+            if self.budget < 0:
+                self._fault_budget(block, mask)
+            for step in block.steps:
+                step(batch, mask)
+            self._end[type(block.terminator)](self, number, block.terminator, mask)
+
+    def _count(self, number: int, mask: np.ndarray | None) -> None:
+        if mask is None:
+            self.tally.lanes[number] += self.live_lanes
+            self.tally.warps[number] += self.live_warps
+        else:
+            self.tally.lanes[number] += int(np.count_nonzero(mask))
+            self.tally.warps[number] += int(np.count_nonzero(mask.reshape(-1, 32).any(axis=1)))
+
+    def _arrive(self, number: int, mask: np.ndarray | None) -> None:
+        if number in self.returns:
+            # Whoever goes to nothing but a `ret` has left, before a shuffle that stands earlier in the code.
+            self._count(number, mask)
+            self._exit(mask)
+            return
+        there = self.waiting.get(number)
+        self.waiting[number] = mask if there is None else there | mask
+
+    def _lanes(self, mask: np.ndarray | None) -> np.ndarray:
+        return self.batch.live if mask is None else mask
+
+    # ---- ends of blocks ---------------------------------------------------------------------------------------------
+
+    def _jump(self, number: int, terminator: Jump, mask: np.ndarray | None) -> None:
+        self._arrive(terminator.target, mask)
+
+    def _branch(self, number: int, terminator: Branch, mask: np.ndarray | None) -> None:
+        holds = self.batch.registers[terminator.predicate]
+        if holds.size == 1:
+            self._go(terminator.target if bool(holds.item()) != terminator.negated else terminator.otherwise, mask)
+            return None
+        lanes = self._lanes(mask)
+        taken = lanes & (~holds if terminator.negated else holds)
+        if not taken.any():
+            return self._arrive(terminator.otherwise, mask)
+        rest = lanes & ~taken
+        if not rest.any():
+            return self._go(terminator.target, mask)
+        self._arrive(terminator.otherwise, rest)
+        return self._go(terminator.target, taken)
+
+    def _go(self, target: int | None, mask: np.ndarray | None) -> None:
+        if target is None:
+            self._exit(mask)
+        else:
+            self._arrive(target, mask)
+
+    def _indexed(self, number: int, terminator: IndexedBranch, mask: np.ndarray | None) -> None:
+        index = self.batch.full(self.batch.registers[terminator.register])
+        lanes = self._lanes(mask)
+        for value in np.unique(index[lanes]).tolist():
+            # PTX leaves an index beyond the list undefined; the compiler never makes one.
+            self._arrive(terminator.targets[min(value, len(terminator.targets) - 1)], lanes & (index == U32(value)))
+
+    def _leave(self, number: int, terminator: Exit, mask: np.ndarray | None) -> None:
+        self._exit(mask)
+
+    def _exit(self, mask: np.ndarray | None) -> None:
+        batch = self.batch
+        batch.live = batch.live & ~mask if mask is not None else np.zeros_like(batch.live)
+        batch.all_live = False
+        self._count_live()
+
+    def _trap(self, number: int, terminator: Trap, mask: np.ndarray | None) -> None:
+        instruction = self.blocks[number].instructions[-1]
+        lane = int(np.argmax(self._lanes(mask)))
+        kernel = self.batch.launch.resources.kernel.name
+        raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
+
+    def _barrier(self, number: int, terminator: Barrier, mask: np.ndarray | None) -> None:
+        if terminator.waits and mask is None and terminator.count is None:
+            self.barriers.complete(terminator, self.batch.live, None)
+            self._arrive(terminator.target, None)
+        elif terminator.waits:
+            self.barriers.park(number, self._lanes(mask))
+        else:
+            self.barriers.pass_by(terminator, self._lanes(mask))
+            self._arrive(terminator.target, mask)
+
+    def _release(self) -> bool:
+        """Nothing runs: let those go on whose barrier is complete. False if no lane is left."""
+        if not self.barriers.parked:
+            return False
+        for target, lanes in self.barriers.release():
+            self._arrive(target, lanes)
+        if not self.waiting:
+            self.barriers.fault_stuck()
+        return True
+
+    _end: dict[type, Callable] = {
+        Jump: _jump,
+        Branch: _branch,
+        IndexedBranch: _indexed,
+        Exit: _leave,
+        Trap: _trap,
+        Barrier: _barrier,
+    }
+
+    def _fault_budget(self, block: Block, mask: np.ndarray | None) -> None:
+        sentence = (
+            f"no end after {self.tally.budget} instructions: an endless loop, or a wait for a block that cannot run"
+        )
+        if not block.instructions:
+            raise Fault("deadlock", str(UNKNOWN), sentence)
+        self.batch.fault("deadlock", block.instructions[0], int(np.argmax(self._lanes(mask))), sentence)

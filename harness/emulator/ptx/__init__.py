@@ -1,0 +1,1 @@
+"""PTX text to data. Nothing here knows what an instruction does."""

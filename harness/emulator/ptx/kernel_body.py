@@ -1,0 +1,161 @@
+"""The body of a kernel: scopes with their own registers, labels, guards, vectors, addresses.
+
+A `.loc` line becomes the location of every instruction after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from harness.emulator.errors import NotEmulated
+from harness.emulator.ptx.declarations import immediate, variable
+from harness.emulator.ptx.syntax import (
+    UNKNOWN,
+    Address,
+    Instruction,
+    Kernel,
+    Location,
+    Name,
+    Operand,
+    Pair,
+    Vector,
+)
+
+_TOKEN = re.compile(
+    r"""\s+ | \.loc\s+(?P<loc>[^\n]*) | (?P<brace>[{}])
+    | (?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:) | (?P<statement>[^;]+?)\s*;""",
+    re.VERBOSE,
+)
+_LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+_STATEMENT = re.compile(r"(?:@(!?)([\w$%]+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
+_ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
+
+
+class Body:
+    """Reads the body of one kernel into it; a name declared in an inner scope gets a spelling of its own."""
+
+    def __init__(self, kernel: Kernel, files: dict[int, str]):
+        self.kernel, self.files = kernel, files
+        self.scopes: list[dict[str, str]] = [{}]
+        self.location = UNKNOWN
+        self.calls: dict[tuple[str, str, str], Location] = {}
+        self.pending_label = ""
+
+    def read(self, text: str) -> None:
+        """Parse the text between the outer braces. Raises NotEmulated for what is not of the grammar."""
+        at = 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if not match:
+                raise NotEmulated(f"not emulated: the PTX text {text[at : at + 60].strip()!r} in {self.kernel.name}")
+            at = match.end()
+            if match["loc"]:
+                self._locate(match["loc"])
+            elif match["brace"] == "{":
+                self.scopes.append({})
+            elif match["brace"]:
+                self.scopes.pop()
+            elif match["label"]:
+                self._label(match["label"])
+            elif match["statement"]:
+                self._statement(match["statement"])
+
+    def _label(self, name: str) -> None:
+        if name in self.kernel.labels:
+            raise NotEmulated(f"not emulated: the label {name!r}, which is there twice, at {self.location}")
+        self.pending_label = name
+        self.kernel.labels[name] = len(self.kernel.instructions)
+
+    def _locate(self, text: str) -> None:
+        match = _LOC.match(text)
+        here, caller = match.group(1, 2, 3), match.group(4, 5, 6)
+        parent = None
+        if caller[0]:
+            parent = self.calls.get(caller) or Location(self._file(caller[0]), int(caller[1]))
+        self.location = Location(self._file(here[0]), int(here[1]), parent)
+        self.calls[here] = self.location
+
+    def _file(self, index: str) -> str:
+        return self.files.get(int(index), f"file{index}")
+
+    def _statement(self, text: str) -> None:
+        if text.startswith(".reg"):
+            self._declare_registers(text)
+        elif text.startswith(".branchtargets"):
+            self.kernel.targets[self.pending_label] = tuple(re.findall(r"[\w$]+", text.split(None, 1)[1]))
+        elif text.startswith((".shared", ".local")):
+            declared = variable(text)
+            self.kernel.variables[declared.name] = declared
+        elif not text.startswith((".pragma", ".param")):
+            self._instruction(text)
+
+    def _declare_registers(self, text: str) -> None:
+        kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL).groups()
+        suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
+        for name in re.split(r"\s*,\s*", names.strip()):
+            for spelled in _expand(name):
+                self.scopes[-1][spelled] = spelled + suffix
+                self.kernel.registers[spelled + suffix] = kind
+
+    def _resolve(self, text: str) -> str:
+        for scope in reversed(self.scopes):
+            if text in scope:
+                return scope[text]
+        return text
+
+    def _name(self, text: str) -> Name:
+        return Name(self._resolve(text.lstrip("! ")), text.startswith("!"))
+
+    def _instruction(self, text: str) -> None:
+        match = _STATEMENT.match(text)
+        if not match:
+            raise NotEmulated(f"not emulated: the PTX text {text[:60]!r} at {self.location}")
+        negated, guard, mnemonic, rest = match.groups()
+        operands = () if mnemonic.startswith("call") else tuple(self._operand(item) for item in _split(rest))
+        named = Name(self._resolve(guard), bool(negated)) if guard else None
+        self.kernel.instructions.append(Instruction(mnemonic, operands, named, self.location))
+
+    def _operand(self, text: str) -> Operand:
+        if text.startswith("{"):
+            return Vector(tuple(self._operand(item) for item in _split(text[1:-1])))
+        if text.startswith("["):
+            return self._address(text)
+        if "|" in text:
+            first, second = text.split("|")
+            return Pair(self._name(first.strip()), self._name(second.strip()))
+        return (immediate(text) if text[0] in "+-0123456789" else None) or self._name(text)
+
+    def _address(self, text: str) -> Address:
+        match = _ADDRESS.match(text)
+        if not match:
+            raise NotEmulated(f"not emulated: the PTX address {text!r} at {self.location}")
+        offset = int((match[2] or "0").replace(" ", ""), 0)
+        base = immediate(match[1])
+        return Address(None, base.bits + offset) if base else Address(self._name(match[1]), offset)
+
+
+def _expand(name: str) -> Iterator[str]:
+    """`%r<3>` → `%r0`, `%r1`, `%r2`."""
+    match = re.fullmatch(r"([\w$%]+)<(\d+)>", name)
+    if match:
+        yield from (f"{match[1]}{i}" for i in range(int(match[2])))
+    else:
+        yield name
+
+
+def _split(text: str) -> list[str]:
+    """Operands at the top level of `a, {b, c}, [d]`."""
+    if "{" not in text:
+        return [item.strip() for item in text.split(",")] if text else []
+    items, depth, current = [], 0, ""
+    for char in text:
+        depth += (char in "{[(") - (char in "}])")
+        if char == "," and not depth:
+            items.append(current.strip())
+            current = ""
+        else:
+            current += char
+    if current.strip():
+        items.append(current.strip())
+    return items

@@ -1,0 +1,1 @@
+"""Shadow memory: who touched which bytes last, and whether something ordered them."""
