@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from harness.case import Case
 from harness.clock import Clock
+from harness.device import library, rotation
 from harness.pipeline import is_pipeline, terms
 from harness.suite import suite_of
 
@@ -56,8 +57,6 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
 
     Eager, a product a call; as a graph, products of copies of all operands in turn, as the case itself is timed.
     """
-    from harness.device import library, rotation
-
     extents = case.rows, case.cols, case.n
     if case.mode == "eager":
         return library.bf16_product(*extents), 1

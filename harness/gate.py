@@ -12,7 +12,6 @@ times changed all the same. No verdict but SAME and FASTER is green.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -22,7 +21,7 @@ from harness.files import write_text
 from harness.report import write_bench, write_jsonl
 from harness.runner.run_files import BENCH, Header, Record, RunFiles, gpu_folder
 from harness.suite import ROOT
-from harness.verdict import Performance, Verdict
+from harness.verdict import Change, Judgement, Performance, Verdict
 
 EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
@@ -31,18 +30,6 @@ EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for t
 
 _MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
 _HEADER_KEYS = ("compile_flags", "clock", "method")
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What became of one case. ours_us, theirs_us: medians, where there are any; change: ours over theirs."""
-
-    case_id: str
-    verdict: Performance
-    reason: str
-    ours_us: float | None = None
-    theirs_us: float | None = None
-    change: stats.Change | None = None
 
 
 def judge(
@@ -164,7 +151,7 @@ def _judge(case_id: str, ours: Record | None, theirs: Record | None, refused: st
     return Judgement(case_id, verdict, reason, *medians, change)
 
 
-def _compare(change: stats.Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
+def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
     relative = change.scaled(now["roofline_gbps"] / then["roofline_gbps"])
     least = max(effect, EFFECT_US / then["median_us"])
     in_time, in_copies = (view.verdict(least) for view in (change, relative))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -19,11 +19,7 @@ from harness.plots.heat import heat_maps
 from harness.plots.samples import Distribution, distribution
 from harness.report import failures_of, markdown, pictures_of, write_files
 from harness.runner.run_files import Header, Record, RunFiles
-from harness.stats import Change
-from harness.verdict import Performance, Result, Verdict
-
-if TYPE_CHECKING:
-    from harness.gate import Judgement
+from harness.verdict import Change, Judgement, Performance, Result, Verdict
 
 _COLUMNS = (
     "verdict", "case_id", "base_us", "now_us", "change_percent", "low_percent", "high_percent", "reason",
@@ -83,8 +79,6 @@ def of_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequen
 
     While a case is SAME or AMBIGUOUS, it is as fast as the base.
     """
-    from harness.gate import Judgement
-
     found = [line for line in lines if "case_id" in line]
     judgements = [
         Judgement(

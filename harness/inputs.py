@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from harness import tensor_file
-from harness.distributions import DISTRIBUTIONS
 from harness.distributions.ordinary import normal
+from harness.distributions.registry import DISTRIBUTIONS
 from harness.dtypes import DTYPES, rounded
 from harness.errors import InputError
 

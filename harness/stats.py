@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from harness.verdict import Performance
+from harness.verdict import Change
 
 ALPHA = 0.002  # chance that the interval of two alike sets of samples leaves out 1
 THROTTLED = 0.9  # of the clock that one round in ten exceeds: what is timed below it tells of the clock
@@ -32,37 +32,6 @@ class Summary:
     q1: float
     q3: float
     smallest: float
-
-
-@dataclass(frozen=True)
-class Change:
-    """Our times over their times. ratio: of the medians; low, high: what the samples admit for it at ALPHA."""
-
-    ratio: float
-    low: float
-    high: float
-
-    def scaled(self, factor: float) -> Change:
-        """The same change in another unit of time."""
-        return Change(self.ratio * factor, self.low * factor, self.high * factor)
-
-    def verdict(self, effect: float, noise: float = 0.0) -> Performance:
-        """SLOWER or FASTER only if the interval leaves out 1 and the ratio is at least `effect` and `noise` off.
-
-        SAME only if the whole interval is within `effect`, and AMBIGUOUS between the two.
-        """
-        least = 1 + max(effect, noise)
-        if self.low > 1 and self.ratio >= least:
-            return Performance.SLOWER
-        if self.high < 1 and self.ratio <= 1 / least:
-            return Performance.FASTER
-        if self.low > 1 / (1 + effect) and self.high < 1 + effect:
-            return Performance.SAME
-        return Performance.AMBIGUOUS
-
-    def __str__(self) -> str:
-        """`+3.1% (+2.9% to +3.3%)`"""
-        return f"{self.ratio - 1:+.1%} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
 
 
 def summarize(samples: Sequence[float]) -> Summary:

@@ -1,4 +1,4 @@
-"""The closed sets of outcomes, and the record of one case."""
+"""The closed sets of outcomes, the comparison of two times, and the record of one case."""
 
 from __future__ import annotations
 
@@ -57,6 +57,49 @@ class Performance(StrEnum):
             Performance.NOT_MEASURED: Exit.NOISY,
             Performance.NO_BASELINE: Exit.NO_BASELINE,
         }.get(self, Exit.CLEAN)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Our times over their times. ratio: of the medians; low, high: what the samples admit for it."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> Change:
+        """The same change in another unit of time."""
+        return Change(self.ratio * factor, self.low * factor, self.high * factor)
+
+    def verdict(self, effect: float, noise: float = 0.0) -> Performance:
+        """SLOWER or FASTER only if the interval leaves out 1 and the ratio is at least `effect` and `noise` off.
+
+        SAME only if the whole interval is within `effect`, and AMBIGUOUS between the two.
+        """
+        least = 1 + max(effect, noise)
+        if self.low > 1 and self.ratio >= least:
+            return Performance.SLOWER
+        if self.high < 1 and self.ratio <= 1 / least:
+            return Performance.FASTER
+        if self.low > 1 / (1 + effect) and self.high < 1 + effect:
+            return Performance.SAME
+        return Performance.AMBIGUOUS
+
+    def __str__(self) -> str:
+        """`+3.1% (+2.9% to +3.3%)`"""
+        return f"{self.ratio - 1:+.1%} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of one case. ours_us, theirs_us: medians, where there are any; change: ours over theirs."""
+
+    case_id: str
+    verdict: Performance
+    reason: str
+    ours_us: float | None = None
+    theirs_us: float | None = None
+    change: Change | None = None
 
 
 @dataclass(frozen=True)

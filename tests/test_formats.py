@@ -24,17 +24,19 @@ from timed_runs import (
 )
 
 from harness.cli import main
+from harness.duel.judging import Finding, Samples
+from harness.duel.match import Match
+from harness.duel.run import record as line_of
 from harness.errors import Exit
 from harness.formats.code_quality import code_quality
 from harness.formats.junit import junit
 from harness.formats.metrics import code_of, metrics, two_digits
-from harness.gate import Judgement, judge, outcome
+from harness.gate import judge, outcome
 from harness.gate_report import of_lines, of_run, write_gate
 from harness.report import write_times
 from harness.runner.run_files import RunFiles, read_bench
-from harness.stats import Change
-from harness.suite import ROOT
-from harness.verdict import Performance, Result, Verdict
+from harness.suite import ROOT, find_case
+from harness.verdict import Change, Judgement, Performance, Result, Verdict
 
 
 @pytest.fixture
@@ -226,11 +228,6 @@ def test_the_example_page_is_small_and_the_one_that_is_made_of_the_file_beside_i
 
 
 def test_the_line_of_a_match_is_one_that_a_report_reads():
-    from harness.duel.judging import Finding, Samples
-    from harness.duel.match import Match
-    from harness.duel.run import record as line_of
-    from harness.suite import find_case
-
     case = find_case("per_tensor/default/1024x2048/normal/graph")
     change = Change(1.1, 1.09, 1.11)
     finding = Finding(Performance.SLOWER, "proven", 55.0, 50.0, change, change, Change(1.0, 0.99, 1.01))

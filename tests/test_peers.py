@@ -349,7 +349,7 @@ def test_without_a_gpu_nothing_is_written(tmp_path, monkeypatch):
     def absent():
         raise DeviceUnavailable("no GPU")
 
-    monkeypatch.setattr("harness.device.cuda.CudaDevice", absent)
+    monkeypatch.setattr(command, "CudaDevice", absent)
     found = run("--out", str(tmp_path / "new"))
     assert isinstance(found.exception, DeviceUnavailable) and not (tmp_path / "new").exists()
 
@@ -358,10 +358,10 @@ def test_without_a_gpu_nothing_is_written(tmp_path, monkeypatch):
 def gpu(meet, monkeypatch):
     """A command that finds a GPU on which every contest ends as `outcome` says."""
     device = SimpleNamespace(identity=lambda: HEADER["machine"], release=lambda: None)
-    monkeypatch.setattr("harness.device.cuda.CudaDevice", lambda: device)
-    monkeypatch.setattr("harness.clock.clock_of", lambda device: FakeClock())
+    monkeypatch.setattr(command, "CudaDevice", lambda: device)
+    monkeypatch.setattr(command, "clock_of", lambda device: FakeClock())
     monkeypatch.setattr("harness.roofline.copy_gbps", lambda clock: 4200.0)
-    monkeypatch.setattr(ground, "Grounds", lambda *given: None)
+    monkeypatch.setattr(command, "Grounds", lambda *given: None)
 
     def ends(outcome):
         monkeypatch.setattr(arena.Arena, "meet", lambda self, contest: outcome(contest))

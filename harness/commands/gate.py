@@ -14,12 +14,12 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from harness import gate
+from harness.duel import judging, run
 from harness.errors import Exit, UsageError
-from harness.gate import Judgement
 from harness.gate_report import Gated, of_lines, of_run, write_gate
 from harness.runner.run_files import Record, latest_bench, read_bench, read_run, shown
 from harness.suite import ROOT
-from harness.verdict import Performance, Verdict
+from harness.verdict import Judgement, Performance, Verdict
 
 LOG_WIDTH = 200
 
@@ -61,27 +61,25 @@ def command(
         return _duel(base, recipes, ids, effect, again, run_dir)
     if ids or again:
         raise UsageError("--case and --all go with --base")
-    run = read_run(run_dir or latest_bench(ROOT / "results" / "runs"))
-    path = baseline or gate.baseline_path(run.header)
+    newest = read_run(run_dir or latest_bench(ROOT / "results" / "runs"))
+    path = baseline or gate.baseline_path(newest.header)
     header, held = read_bench(path) if path.exists() else ({}, [])
     if save:
-        for written in gate.save(run, path, held):
+        for written in gate.save(newest, path, held):
             click.echo(written)
         return Exit.CLEAN
-    judgements = gate.judge(run, header, held, effect or gate.EFFECT, recipes)
-    code = gate.outcome(run.records, judgements)
+    judgements = gate.judge(newest, header, held, effect or gate.EFFECT, recipes)
+    code = gate.outcome(newest.records, judgements)
     if not path.exists():
         click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
-    _report(run.path, of_run(run, header, held, judgements), code)
-    _show(run.records, judgements, code)
+    _report(newest.path, of_run(newest, header, held, judgements), code)
+    _show(newest.records, judgements, code)
     return code
 
 
 def _duel(
     base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
 ) -> int:
-    from harness.duel import judging, run
-
     command = shlex.join(["harness", *sys.argv[1:]])
     chosen = run.cases(recipes, ids)
     with Progress(console=Console(stderr=True), transient=True) as progress:

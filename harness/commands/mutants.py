@@ -17,7 +17,7 @@ from harness.mutants.hunt import SMOKE, Catch, hunt
 from harness.mutants.journal import Journal
 from harness.suite import ROOT, suite_of
 
-NEEDED = ("torch", "cuda.bindings.nvrtc", "harness.diagnosis.mismatch")
+NEEDED = ("torch", "cuda.bindings.nvrtc")
 JOURNAL = ROOT / "results" / "runs" / "mutants.jsonl"
 TABLE = ROOT / "results" / "mutants"
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness import stats
-from harness.verdict import Performance
+from harness.verdict import Change, Performance
 
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of one side
@@ -44,9 +44,9 @@ class Finding:
     reason: str
     head_us: float | None = None
     base_us: float | None = None
-    time: stats.Change | None = None
-    cycles: stats.Change | None = None
-    floor: stats.Change | None = None
+    time: Change | None = None
+    cycles: Change | None = None
+    floor: Change | None = None
     dropped: int = 0
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from harness import roofline
 from harness.case import Case
 from harness.clock import GpuClock, clock_of
+from harness.device.cuda import CudaDevice
 from harness.duel import match, revision
 from harness.duel.match import Arena, Match
 from harness.errors import UsageError
-from harness.gate import Judgement
 from harness.runner.run_files import Record, new_header, now
 from harness.suite import ROOT, find_case, load_suites, suite_of
-from harness.verdict import Verdict
+from harness.verdict import Judgement, Verdict
 
 FILE = "gate.jsonl"
 
@@ -51,8 +51,6 @@ def run(
     folder: for the file; a new one under `results/runs` if none is named. tell: called with each match
     Raises UsageError for a bad revision, DeviceUnavailable without a GPU.
     """
-    from harness.device.cuda import CudaDevice
-
     with tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside:
         theirs = revision.fetch(base, Path(beside))
         head = CudaDevice()

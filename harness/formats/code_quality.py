@@ -10,17 +10,14 @@ import json
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.errors import CompileError, Exit
 from harness.files import write_text
 from harness.runner.run_files import Record
 from harness.signature import KERNELS, read_signatures
 from harness.suite import ROOT
-from harness.verdict import Performance, Verdict
-
-if TYPE_CHECKING:
-    from harness.gate import Judgement
+from harness.verdict import Judgement, Performance, Verdict
 
 FILE = "codequality.json"
 

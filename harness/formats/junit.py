@@ -8,16 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from harness.errors import Exit
 from harness.files import write_text
 from harness.runner.run_files import Record
-from harness.verdict import Performance, Verdict
-
-if TYPE_CHECKING:
-    from harness.gate import Judgement
+from harness.verdict import Judgement, Performance, Verdict
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

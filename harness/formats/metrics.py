@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import Exit
 from harness.files import write_text
 from harness.runner.run_files import Record
-from harness.verdict import Performance, Verdict
-
-if TYPE_CHECKING:
-    from harness.gate import Judgement
+from harness.verdict import Judgement, Performance, Verdict
 
 FILE = "metrics.txt"
 FASTER = -1

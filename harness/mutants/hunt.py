@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import harness.diagnosis.mismatch  # by which an oracle that is made wrong is diagnosed, so it holds the right ones
 import harness.oracles
 from harness.case import Case
 from harness.device.emulator import EmulatorDevice

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from harness.device import memory
 from harness.sanitizer.left_out import reason
 
 FILE = "sanitizer.json"
@@ -26,8 +27,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Every array an allocation of its own, of exactly its bytes."""
-    from harness.device import memory
-
     memory.GUARD, memory.ALIGNMENT = 0, 1
     try:
         import cupy
