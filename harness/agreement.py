@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from harness.digest import BOUNDED, EXACT
-from harness.report import markdown
+from harness.report.tables import markdown
 from harness.runner.run_files import Header, Record
 from harness.verdict import Verdict
 

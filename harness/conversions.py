@@ -18,7 +18,7 @@ import pandas as pd
 
 from harness.compile import Compiled
 from harness.errors import UsageError
-from harness.report import markdown
+from harness.report.tables import markdown
 
 KINDS = ("to e2m1", "from e2m1", "to e4m3", "from e4m3")
 NEWEST, OLDER = "sm_100a", "sm_90a"

@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.case import Case, FlagValue, spell
 from harness.files import write_text
-from harness.report import csv, markdown
+from harness.report.tables import csv, markdown
 from harness.suite import Suite, cover
 
 SHAPE, INPUT, GROUP = "shape", "input", "group"

@@ -18,7 +18,7 @@ from statistics import median
 from harness import stats
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.files import write_text
-from harness.report import write_bench, write_jsonl
+from harness.report.tables import write_bench, write_jsonl
 from harness.runner.run_files import BENCH, Header, Record, RunFiles, gpu_folder
 from harness.suite import ROOT
 from harness.verdict import Change, Judgement, Performance, Verdict

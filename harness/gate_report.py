@@ -11,13 +11,13 @@ from typing import Any
 import pandas as pd
 
 from harness.errors import Exit
-from harness.formats.code_quality import write_code_quality
-from harness.formats.junit import write_junit
-from harness.formats.metrics import write_metrics
-from harness.pages import rows
-from harness.plots.heat import heat_maps
-from harness.plots.samples import Distribution, distribution
-from harness.report import failures_of, markdown, pictures_of, write_files
+from harness.report.code_quality import write_code_quality
+from harness.report.junit import write_junit
+from harness.report.metrics import write_metrics
+from harness.report.pages import rows
+from harness.report.plots.heat import heat_maps
+from harness.report.plots.samples import Distribution, distribution
+from harness.report.tables import failures_of, markdown, pictures_of, write_files
 from harness.runner.run_files import Header, Record, RunFiles
 from harness.verdict import Change, Judgement, Performance, Result, Verdict
 

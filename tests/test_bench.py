@@ -1,7 +1,7 @@
 """A bench from the command line to its files. Device and clock are fakes whose time is counted, so it is known.
 
-`harness.report` is imported here because pytester forgets the modules that an inner run imports first, and pandas
-cannot be imported twice.
+`harness.report.tables` is imported here because pytester forgets the modules that an inner run imports first, and
+pandas cannot be imported twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fake_clock import FakeClock, in_turns
 
 import harness.bench
 import harness.device
-import harness.report
+import harness.report.tables
 import harness.roofline
 import harness.runner.bench_plugin
 import harness.verify

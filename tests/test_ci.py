@@ -16,11 +16,11 @@ import pytest
 from ruamel.yaml import YAML
 from timed_runs import HEADER, gate_run
 
-from harness import report
 from harness.cli import Commands
 from harness.errors import Exit
 from harness.gate import judge
 from harness.gate_report import of_run, write_gate
+from harness.report import tables
 from harness.suite import ROOT
 
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
@@ -155,7 +155,7 @@ def test_the_reports_that_are_collected_are_those_that_are_written(tmp_path: Pat
     run, held = gate_run(tmp_path)
     gated = of_run(run, HEADER, held, judge(run, HEADER, held))
     written = {
-        path.name for path in (*write_gate(tmp_path, gated, Exit.CLEAN), *report.write_verify(tmp_path, run.records))
+        path.name for path in (*write_gate(tmp_path, gated, Exit.CLEAN), *tables.write_verify(tmp_path, run.records))
     }
     collected = {}
     for job in jobs(FILES[0]).values():

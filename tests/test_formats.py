@@ -28,12 +28,12 @@ from harness.duel.judging import Finding, Samples
 from harness.duel.match import Match
 from harness.duel.run import record as line_of
 from harness.errors import Exit
-from harness.formats.code_quality import code_quality
-from harness.formats.junit import junit
-from harness.formats.metrics import code_of, metrics, two_digits
 from harness.gate import judge, outcome
 from harness.gate_report import of_lines, of_run, write_gate
-from harness.report import write_times
+from harness.report.code_quality import code_quality
+from harness.report.junit import junit
+from harness.report.metrics import code_of, metrics, two_digits
+from harness.report.tables import write_times
 from harness.runner.run_files import RunFiles, read_bench
 from harness.suite import ROOT, find_case
 from harness.verdict import Change, Judgement, Performance, Result, Verdict

@@ -10,9 +10,9 @@ import pytest
 from browser import Browser, find_browser
 from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run
 
-from harness import report
 from harness.gate import judge, outcome
 from harness.gate_report import of_lines, of_run, write_gate, write_pages
+from harness.report import tables
 from harness.suite import ROOT
 
 PROGRAM = find_browser()
@@ -43,7 +43,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     run, held = gate_run(folder)
     judgements = judge(run, HEADER, held)
-    written = [*report.write_verify(folder, run.records), *report.write_bench(folder, HEADER, run.records)]
+    written = [*tables.write_verify(folder, run.records), *tables.write_bench(folder, HEADER, run.records)]
     written += write_gate(folder, of_run(run, HEADER, held, judgements), outcome(run.records, judgements))
     gated = of_lines(DUEL_HEADER, duel_lines())
     written += write_pages(folder, "duel", gated, outcome(gated.records, gated.judgements))

@@ -14,7 +14,7 @@ import stand_in_gpu
 from fake_clock import in_turns
 from timed_runs import HEADER, record
 
-import harness.report
+import harness.report.tables
 from harness import gate, subjects
 from harness.bench import Baseline
 from harness.compile import compile_kernel
@@ -427,7 +427,7 @@ def test_no_subject_becomes_the_baseline_of_our_kernels(tmp_path: Path):
 
 
 def test_the_page_of_times_says_whose_they_are():
-    facts = harness.report.facts_of(of_subject("mine (1)"))
+    facts = harness.report.tables.facts_of(of_subject("mine (1)"))
     assert facts["subject, in place of our kernels"] == "mine (1)"
     assert "our kernel on the same case" in facts["columns"]
-    assert not any("subject" in name for name in harness.report.facts_of(HEADER))
+    assert not any("subject" in name for name in harness.report.tables.facts_of(HEADER))

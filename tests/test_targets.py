@@ -11,7 +11,7 @@ from timed_runs import HEADER, record
 
 from harness.commands import roofline
 from harness.errors import Exit, SuiteError, UsageError
-from harness.report import write_jsonl
+from harness.report.tables import write_jsonl
 from harness.suite import ROOT, find_case
 from harness.targets.lines import Line, Targets, load, reached
 

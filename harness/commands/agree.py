@@ -11,8 +11,8 @@ from harness.agreement import agree, page, table
 from harness.digest import EXACT
 from harness.errors import Exit, UsageError
 from harness.files import write_text
+from harness.report.console import show
 from harness.runner.run_files import RunFiles, gpu_folder, read_run, shown
-from harness.tables import show
 
 
 @click.command()

@@ -16,8 +16,8 @@ from harness.compile import nvrtc_version
 from harness.errors import Exit
 from harness.files import write_text
 from harness.instantiations import Job, instantiations, side_by_side
+from harness.report.console import show
 from harness.runner.run_files import shown
-from harness.tables import show
 
 
 @click.command()

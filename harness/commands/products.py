@@ -12,8 +12,8 @@ import click
 
 from harness.errors import UsageError
 from harness.quality import measure, products, tensors
+from harness.report.console import show
 from harness.suite import ROOT
-from harness.tables import show
 
 
 @click.command()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from harness import report
 from harness.gate import outcome
 from harness.gate_report import of_lines, write_pages
+from harness.report import tables
 from harness.runner.run_files import read_bench, read_run
 
 
@@ -26,11 +26,11 @@ def command(run: Path) -> None:
             gated = of_lines(header, lines)
             paths = write_pages(run.parent, run.stem, gated, outcome(gated.records, gated.judgements))
         else:
-            paths = report.write_times(run.parent, run.stem, header, lines)
+            paths = tables.write_times(run.parent, run.stem, header, lines)
     else:
         found = read_run(run)
-        paths = report.write_verify(run, found.records)
+        paths = tables.write_verify(run, found.records)
         if found.header:
-            paths += report.write_bench(run, found.header, found.records)
+            paths += tables.write_bench(run, found.header, found.records)
     for path in paths:
         click.echo(path)

@@ -12,10 +12,10 @@ import pandas as pd
 
 from harness.errors import Exit, UsageError
 from harness.files import write_text
-from harness.report import facts_of, failures_of, markdown
+from harness.report.console import show
+from harness.report.tables import facts_of, failures_of, markdown
 from harness.runner.run_files import Header, read_bench, read_run, shown
 from harness.suite import ROOT
-from harness.tables import show
 from harness.targets.lines import Reached, Targets, load, reached
 
 RUNS = ROOT / "results" / "runs"

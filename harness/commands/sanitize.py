@@ -15,10 +15,10 @@ import click
 from harness import sanitizer
 from harness.errors import Exit
 from harness.files import write_text
+from harness.report.console import show
 from harness.runner.run_files import gpu_folder, new_header, shown
 from harness.sanitizer.run import check, header_of, outcome, page, see_planted, table
 from harness.suite import ROOT, load_suites
-from harness.tables import show
 
 
 @click.command()

@@ -11,7 +11,7 @@ import pandas as pd
 from harness.files import write_text
 from harness.mutants.catalogue import Mutant
 from harness.mutants.hunt import FULL, SMOKE, Catch
-from harness.report import csv, markdown
+from harness.report.tables import csv, markdown
 
 _LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.80
 

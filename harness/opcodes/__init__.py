@@ -23,7 +23,7 @@ import pandas as pd
 from harness.compile import Compiled
 from harness.emulator.parse import parse
 from harness.errors import UsageError
-from harness.report import markdown
+from harness.report.tables import markdown
 from harness.suite import ROOT
 
 ARCHES = ("sm_90a", "sm_100a")  # the emulator's

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness import report
 from harness.files import write_text
-from harness.pages import number
 from harness.peers.arena import OURS, Met
+from harness.report import tables
+from harness.report.pages import number
 from harness.runner.run_files import Header, Record
 
 FILE = "peers.jsonl"
@@ -83,7 +83,7 @@ def frame(found: Sequence[Record]) -> pd.DataFrame:
 def page(header: Header, found: Sequence[Record]) -> str:
     """The table in Markdown, with what its times mean nothing without."""
     kept = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit", "command")
-    facts = {name: value for name, value in report.facts_of(header | {"floors_us": {}}).items() if name in kept} | {
+    facts = {name: value for name, value in tables.facts_of(header | {"floors_us": {}}).items() if name in kept} | {
         "peers": "; ".join(header["peers"]),
         "columns": "us: median of a call; %: of the copy roofline, by the bytes that the case must move, the same for "
         "both; x: how many times as long the peer takes; theirs: PASS if every byte is the demanded one, CONVENTION "
@@ -91,10 +91,10 @@ def page(header: Header, found: Sequence[Record]) -> str:
         "product, PASS if every entry lies within the bound of a sum in fp32 in any order, and MISMATCH with how many "
         "do not and by how much the whole is off; (waited): in some eager rounds the GPU waited for the host",
     }
-    told = report.markdown(pd.DataFrame({" ": list(facts), "this run": list(facts.values())}))
+    told = tables.markdown(pd.DataFrame({" ": list(facts), "this run": list(facts.values())}))
     others = "\n".join(f"- {name}: {why}." for name, why in NOT_RUN.items())
     return "\n\n".join(
-        ["# Our kernels beside public ones", told, report.markdown(frame(found)), "## Not run", others, ""]
+        ["# Our kernels beside public ones", told, tables.markdown(frame(found)), "## Not run", others, ""]
     )
 
 

@@ -23,7 +23,7 @@ from harness.files import write_text
 from harness.interval import Demand, Interval
 from harness.pipeline import Stage, stages
 from harness.quality import tensors
-from harness.report import csv, markdown
+from harness.report.tables import csv, markdown
 from harness.suite import Suite, load_suites
 
 REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import DeviceUnavailable, Exit
-from harness.report import markdown
+from harness.report.tables import markdown
 from harness.runner.journal import FILE as JOURNAL
 from harness.runner.run_files import Header, read_run
 from harness.sanitizer import TOOLS, Log, kernel_names, read_log, wrapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.plots.axis import Axis, Tick
+from harness.report.plots.axis import Axis, Tick
 from harness.stats import summarize
 
 WIDTH, ROW, BOTTOM, MARGIN = 340, 52, 32, 10

@@ -14,11 +14,11 @@ from rich.table import Table
 
 from harness.errors import Exit
 from harness.files import write_text
-from harness.formats.code_quality import write_code_quality
-from harness.pages import LAUNCHES, number, page, rows
-from harness.plots.bars import bar_groups
-from harness.plots.heat import heat_maps
-from harness.plots.roofline import roofline_plot
+from harness.report.code_quality import write_code_quality
+from harness.report.pages import LAUNCHES, number, page, rows
+from harness.report.plots.bars import bar_groups
+from harness.report.plots.heat import heat_maps
+from harness.report.plots.roofline import roofline_plot
 from harness.runner.run_files import BENCH, Header, Record
 from harness.verdict import Result, Verdict
 

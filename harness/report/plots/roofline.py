@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from harness.plots.axis import Axis, Tick
+from harness.report.plots.axis import Axis, Tick
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
