@@ -18,8 +18,8 @@ from timed_runs import HEADER, gate_run
 
 from harness.cli import Commands
 from harness.errors import Exit
-from harness.gate import judge
-from harness.gate_report import of_run, write_gate
+from harness.gate.against_baseline import judge
+from harness.gate.report import of_run, write_gate
 from harness.report import tables
 from harness.suite import ROOT
 

@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import harness.duel.match
-import harness.duel.run
+import harness.gate.revision_bench
+import harness.gate.revision_run
 from harness.bench import POISON
 from harness.device import Outcome, rotation
 from harness.device.rotation import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
-from harness.duel import revision, sampling
-from harness.duel.judging import Samples
-from harness.duel.match import Arena
 from harness.errors import CompileError, Exit, LaunchError, UsageError
+from harness.gate import checkout, interleave
+from harness.gate.decision import Samples
+from harness.gate.revision_bench import Arena
 from harness.suite import find_case
 from harness.verdict import Performance, Result, Verdict
 
@@ -51,7 +51,7 @@ def repository(tmp_path):
 
 
 def test_a_revision_is_fetched_beside_and_nothing_is_changed(repository, tmp_path):
-    fetched = revision.fetch("HEAD", tmp_path / "beside", repository)
+    fetched = checkout.fetch("HEAD", tmp_path / "beside", repository)
     assert (fetched.kernels / "toy.cu").read_text() == (fetched.suites / "toy.yaml").read_text() == "first\n"
     assert len(fetched.commit) == 40
     assert (repository / "harness/kernels/toy.cu").read_text() == "edited\n"
@@ -67,7 +67,7 @@ def test_a_revision_is_fetched_beside_and_nothing_is_changed(repository, tmp_pat
 )
 def test_a_revision_that_cannot_be_a_base(repository, tmp_path, name, sentence):
     with pytest.raises(UsageError, match=sentence):
-        revision.fetch(name, tmp_path / "beside", repository)
+        checkout.fetch(name, tmp_path / "beside", repository)
     assert not (tmp_path / "beside").exists()
 
 
@@ -137,7 +137,7 @@ def meet(monkeypatch):
             identity=lambda: {"l2_bytes": "50"},
             accepts=lambda ours, want: bool((ours == want).all()),
         )
-        module = harness.duel.match
+        module = harness.gate.revision_bench
         result = Result(CASE.id, CASE.recipe, verdict, "" if verdict is Verdict.PASS else "wrong")
         monkeypatch.setattr(module, "verify", lambda *_: result)
         monkeypatch.setattr(module, "expect", lambda *_: expected)
@@ -145,7 +145,7 @@ def meet(monkeypatch):
         monkeypatch.setattr(module, "memories", lambda *_: [None] * 3)
         monkeypatch.setattr(module, "Rotation", prepare)
         monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
-        monkeypatch.setattr(sampling, "take", take)
+        monkeypatch.setattr(interleave, "take", take)
         return Arena(device, device, clock, again=again).match(CASE)
 
     return match
@@ -167,10 +167,10 @@ def test_the_same_machine_code_is_not_timed_unless_that_is_asked_for(meet):
 
 
 def test_only_what_is_ambiguous_gets_more_rounds(meet):
-    assert len(meet(Side(100, "b"), Side(100)).samples["head"].us) == harness.duel.match.FEWEST
+    assert len(meet(Side(100, "b"), Side(100)).samples["head"].us) == harness.gate.revision_bench.FEWEST
     noisy = meet(Side(101, "b"), Side(100), noise=0.2)
     assert noisy.finding.verdict is Performance.AMBIGUOUS
-    assert len(noisy.samples["head"].us) == harness.duel.match.MOST
+    assert len(noisy.samples["head"].us) == harness.gate.revision_bench.MOST
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_what_cannot_be_compared_has_a_state_of_its_own(meet, head, base, verdic
 def test_wrong_bytes_are_never_timed(meet):
     found = meet(Side(), Side(), verdict=Verdict.MISMATCH)
     assert (found.finding.verdict, found.samples) == (Performance.NOT_MEASURED, {})
-    assert [record["case_id"] for record in harness.duel.run.wrong([found])] == [CASE.id]
+    assert [record["case_id"] for record in harness.gate.revision_run.wrong([found])] == [CASE.id]
 
 
 def test_a_launch_that_fails_costs_its_own_case_only(meet, monkeypatch):
@@ -217,7 +217,7 @@ def test_a_launch_that_fails_costs_its_own_case_only(meet, monkeypatch):
 
 
 def test_a_record_is_one_line_that_holds_every_sample(meet):
-    record = json.loads(json.dumps(harness.duel.run.record(meet(Side(110, "b"), Side(100)))))
+    record = json.loads(json.dumps(harness.gate.revision_run.record(meet(Side(110, "b"), Side(100)))))
     assert (record["case_id"], record["verdict"]) == (CASE.id, "SLOWER")
     assert len(record["samples_us"]["head"]) == len(record["samples_us"]["base"]) == len(record["mhz"])
     assert record["time"][1] > 1.08

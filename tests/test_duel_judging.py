@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from harness.duel.judging import EFFECT, Samples, judge, unthrottled
+from harness.gate.decision import EFFECT, Samples, judge, unthrottled
 from harness.suite import ROOT
 from harness.verdict import Performance
 

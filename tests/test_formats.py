@@ -24,12 +24,12 @@ from timed_runs import (
 )
 
 from harness.cli import main
-from harness.duel.judging import Finding, Samples
-from harness.duel.match import Match
-from harness.duel.run import record as line_of
 from harness.errors import Exit
-from harness.gate import judge, outcome
-from harness.gate_report import of_lines, of_run, write_gate
+from harness.gate.against_baseline import judge, outcome
+from harness.gate.decision import Finding, Samples
+from harness.gate.report import of_lines, of_run, write_gate
+from harness.gate.revision_bench import Match
+from harness.gate.revision_run import record as line_of
 from harness.report.code_quality import code_quality
 from harness.report.junit import junit
 from harness.report.metrics import code_of, metrics, two_digits

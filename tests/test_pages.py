@@ -10,8 +10,8 @@ import pytest
 from browser import Browser, find_browser
 from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run
 
-from harness.gate import judge, outcome
-from harness.gate_report import of_lines, of_run, write_gate, write_pages
+from harness.gate.against_baseline import judge, outcome
+from harness.gate.report import of_lines, of_run, write_gate, write_pages
 from harness.report import tables
 from harness.suite import ROOT
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from harness.commands import peers as command
-from harness.duel.judging import Samples
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
 from harness.expectation import expect, high_precision
+from harness.gate.decision import Samples
 from harness.peers import arena, contests, ground, tables
 from harness.peers.arena import OURS, Arena
 from harness.peers.contests import COMPILED, QUANTIZERS, Contest
@@ -228,7 +228,7 @@ def meet(monkeypatch):
         monkeypatch.setattr(arena.subjects, "load", lambda name: subject)
         monkeypatch.setattr(arena, "bytes_moved", lambda *given: 42_000_000)
         monkeypatch.setattr(
-            arena.sampling, "take",
+            arena.interleave, "take",
             lambda clock, sides, rounds, order: {n: Samples([s.us / 2] * rounds, [1980.0]) for n, s in sides.items()},
         )  # fmt: skip
         grounds = SimpleNamespace(prepare=lambda case: held_on)

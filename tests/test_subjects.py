@@ -15,7 +15,7 @@ from fake_clock import in_turns
 from timed_runs import HEADER, record
 
 import harness.report.tables
-from harness import gate, subjects
+from harness import subjects
 from harness.bench import Baseline
 from harness.compile import compile_kernel
 from harness.device import foreign
@@ -23,6 +23,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.device.subject import with_subject
 from harness.errors import Exit, UsageError
 from harness.expectation import expect_on, make_inputs
+from harness.gate import against_baseline
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
 from harness.subjects import Subject, load, tensor
@@ -417,13 +418,13 @@ CASES = "per_tensor/default/1024x2048/normal/eager"
 @pytest.mark.parametrize("ours, theirs", [("mine (1)", "mine (2)"), ("mine (1)", ""), ("", "mine (1)")])
 def test_times_of_different_subjects_are_not_compared(ours: str, theirs: str):
     headers = [of_subject(name) if name else HEADER for name in (ours, theirs)]
-    assert "subject" in gate.incomparable(*headers)
-    assert gate.incomparable(headers[0], headers[0]) == ""
+    assert "subject" in against_baseline.incomparable(*headers)
+    assert against_baseline.incomparable(headers[0], headers[0]) == ""
 
 
 def test_no_subject_becomes_the_baseline_of_our_kernels(tmp_path: Path):
     with pytest.raises(UsageError, match=r"this run is of the subject mine \(1\)"):
-        gate.save(RunFiles(tmp_path, [record(CASES)], of_subject("mine (1)")), tmp_path / "bench.jsonl", [])
+        against_baseline.save(RunFiles(tmp_path, [record(CASES)], of_subject("mine (1)")), tmp_path / "bench.jsonl", [])
 
 
 def test_the_page_of_times_says_whose_they_are():

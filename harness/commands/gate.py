@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from harness import gate
-from harness.duel import judging, run
 from harness.errors import Exit, UsageError
-from harness.gate_report import Gated, of_lines, of_run, write_gate
+from harness.gate import against_baseline, decision, revision_run
+from harness.gate.report import Gated, of_lines, of_run, write_gate
 from harness.runner.run_files import Record, latest_bench, read_bench, read_run, shown
 from harness.suite import ROOT
 from harness.verdict import Judgement, Performance, Verdict
@@ -62,14 +61,14 @@ def command(
     if ids or again:
         raise UsageError("--case and --all go with --base")
     newest = read_run(run_dir or latest_bench(ROOT / "results" / "runs"))
-    path = baseline or gate.baseline_path(newest.header)
+    path = baseline or against_baseline.baseline_path(newest.header)
     header, held = read_bench(path) if path.exists() else ({}, [])
     if save:
-        for written in gate.save(newest, path, held):
+        for written in against_baseline.save(newest, path, held):
             click.echo(written)
         return Exit.CLEAN
-    judgements = gate.judge(newest, header, held, effect or gate.EFFECT, recipes)
-    code = gate.outcome(newest.records, judgements)
+    judgements = against_baseline.judge(newest, header, held, effect or against_baseline.EFFECT, recipes)
+    code = against_baseline.outcome(newest.records, judgements)
     if not path.exists():
         click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
     _report(newest.path, of_run(newest, header, held, judgements), code)
@@ -81,17 +80,17 @@ def _duel(
     base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
 ) -> int:
     command = shlex.join(["harness", *sys.argv[1:]])
-    chosen = run.cases(recipes, ids)
+    chosen = revision_run.cases(recipes, ids)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("cases", total=len(chosen))
-        path, done = run.run(
-            base, chosen, command, effect or judging.EFFECT, again, folder, lambda match: progress.advance(task)
+        path, done = revision_run.run(
+            base, chosen, command, effect or decision.EFFECT, again, folder, lambda match: progress.advance(task)
         )
-    judgements = [run.judgement(match) for match in done]
+    judgements = [revision_run.judgement(match) for match in done]
     records = [match.verified.to_record() for match in done]
-    code = gate.outcome(records, judgements)
+    code = against_baseline.outcome(records, judgements)
     _report(path.parent, of_lines(*read_bench(path), records), code)
-    _show(run.wrong(done), judgements, code)
+    _show(revision_run.wrong(done), judgements, code)
     click.echo(shown(path))
     return code
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from harness.gate import outcome
-from harness.gate_report import of_lines, write_pages
+from harness.gate.against_baseline import outcome
+from harness.gate.report import of_lines, write_pages
 from harness.report import tables
 from harness.runner.run_files import read_bench, read_run
 

@@ -10,8 +10,8 @@ from statistics import median
 from harness import subjects
 from harness.bench import POISON
 from harness.clock import Clock, sample
-from harness.duel import sampling
 from harness.errors import CaseError
+from harness.gate import interleave
 from harness.peers.contests import Contest
 from harness.peers.ground import Ground, Grounds
 from harness.peers.sides import Ours, Side, Theirs
@@ -107,7 +107,7 @@ class Arena:
     def _timed(self, ground: Ground, sides: Mapping[str, Side], judged: Mapping[str, Judged]) -> list[Outcome]:
         eager, exposed = self._eager(ground, sides)
         graphs, no_graph = self._captured(ground, sides)
-        replayed = sampling.take(self.clock, graphs, ROUNDS, self.order) if graphs else {}
+        replayed = interleave.take(self.clock, graphs, ROUNDS, self.order) if graphs else {}
         outcomes = []
         for name, found in judged.items():
             samples = {}
@@ -134,7 +134,7 @@ class Arena:
                         late[name] += self.clock.exposed[-1]
         return found, {name: count / ROUNDS for name, count in late.items()}
 
-    def _captured(self, ground: Ground, sides: Mapping[str, Side]) -> tuple[dict[str, sampling.Side], dict[str, str]]:
+    def _captured(self, ground: Ground, sides: Mapping[str, Side]) -> tuple[dict[str, interleave.Side], dict[str, str]]:
         """Graphs, and why there is none of the others."""
         graphs, no_graph = {}, {}
         for name, side in sides.items():
@@ -147,7 +147,7 @@ class Arena:
                 no_graph[name] = told(error)
         return graphs, no_graph
 
-    def _judged_again(self, ground: Ground, side: Side, graph: sampling.Side, before: Judged) -> Judged:
+    def _judged_again(self, ground: Ground, side: Side, graph: interleave.Side, before: Judged) -> Judged:
         """The verdict on what the timed graph leaves, given that on the launch before it."""
         with ground.place.stream() as stream:
             side.poison(POISON)

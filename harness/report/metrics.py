@@ -1,7 +1,7 @@
 """A gate as OpenMetrics text, for a merge request that compares two such files line by line, as strings.
 
 So nothing stands here that noise moves. A verdict is an integer, a ratio has two significant digits, and the ratios
-that are given here (`harness.gate_report`) move only with a proven change.
+that are given here (`harness.gate.report`) move only with a proven change.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, wrong
 
-from harness import cli, gate
+from harness import cli
 from harness.errors import Exit, UsageError
+from harness.gate import against_baseline
 from harness.report import tables
 from harness.runner.journal import Journal
 from harness.runner.records import Finished
@@ -200,7 +201,7 @@ def test_no_text_of_a_record_becomes_code_or_a_path(folder: Path, begins: str):
 
 @pytest.mark.parametrize("gpu", ["../../../etc", "..", "", "/", "<b>"])
 def test_a_gpu_has_a_baseline_in_the_folder_of_baselines(gpu: str):
-    path = gate.baseline_path({"machine": {"gpu": gpu}})
+    path = against_baseline.baseline_path({"machine": {"gpu": gpu}})
     assert path.parents[1].name == "baselines" and ".." not in path.parts
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.duel.run import FILE
 from harness.errors import UsageError
+from harness.gate.revision_run import FILE
 from harness.suite import ROOT
 
 AGAINST_ITSELF = (

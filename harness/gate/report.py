@@ -31,7 +31,7 @@ _ORDER = (
 )  # fmt: skip
 _HELD = (Performance.SAME, Performance.AMBIGUOUS)
 _MOVED = (Performance.FASTER, Performance.SLOWER, Performance.NO_BASELINE)
-_SIDES = {"base": "base", "now": "head", "now again": "again"}  # as drawn, and as `harness.duel` names them
+_SIDES = {"base": "base", "now": "head", "now again": "again"}  # as drawn, and as `revision_bench` names them
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from harness.clock import GpuClock
 from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
 from harness.device.rotation import COLD, Rotation, memories, rotate
-from harness.duel import judging, sampling
-from harness.duel.judging import EFFECT, Finding, Samples
-from harness.duel.sampling import BLOCK, Side
 from harness.errors import CaseError, LaunchError, NotCapable, UsageError
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
+from harness.gate import decision, interleave
+from harness.gate.decision import EFFECT, Finding, Samples
+from harness.gate.interleave import BLOCK, Side
 from harness.verdict import Performance, Result, Verdict
 from harness.verify import verify
 
@@ -97,12 +97,12 @@ class Arena:
             wrong = self._wrong(sides[name], rotation, expected)
             if wrong:
                 return Match(case, Finding(Performance.INVALID, f"the timed graph of the {name} {wrong}"), verified, {})
-        samples = sampling.take(self.clock, sides, FEWEST, self.order)
-        finding = judging.judge(samples["head"], samples["again"], samples["base"], self.effect)
+        samples = interleave.take(self.clock, sides, FEWEST, self.order)
+        finding = decision.judge(samples["head"], samples["again"], samples["base"], self.effect)
         while finding.verdict is Performance.AMBIGUOUS and len(samples["head"].us) < MOST:
-            more = sampling.take(self.clock, sides, FEWEST, self.order)
-            samples = sampling.joined(samples, more)
-            finding = judging.judge(samples["head"], samples["again"], samples["base"], self.effect)
+            more = interleave.take(self.clock, sides, FEWEST, self.order)
+            samples = interleave.joined(samples, more)
+            finding = decision.judge(samples["head"], samples["again"], samples["base"], self.effect)
         wrong = self._wrong(sides["head"], head, expected)
         if wrong:
             finding = Finding(Performance.INVALID, f"after timing, the graph of the head {wrong}")

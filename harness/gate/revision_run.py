@@ -14,9 +14,9 @@ from harness import roofline
 from harness.case import Case
 from harness.clock import GpuClock, clock_of
 from harness.device.cuda import CudaDevice
-from harness.duel import match, revision
-from harness.duel.match import Arena, Match
 from harness.errors import UsageError
+from harness.gate import checkout, revision_bench
+from harness.gate.revision_bench import Arena, Match
 from harness.runner.run_files import Record, new_header, now
 from harness.suite import ROOT, find_case, load_suites, suite_of
 from harness.verdict import Judgement, Verdict
@@ -52,10 +52,10 @@ def run(
     Raises UsageError for a bad revision, DeviceUnavailable without a GPU.
     """
     with tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside:
-        theirs = revision.fetch(base, Path(beside))
+        theirs = checkout.fetch(base, Path(beside))
         head = CudaDevice()
         arena = Arena(head, CudaDevice(kernels=theirs.kernels, suites=theirs.suites), clock_of(head), effect, again)
-        header = new_header(command, head.identity(), match.METHOD, arena.clock.words) | {
+        header = new_header(command, head.identity(), revision_bench.METHOD, arena.clock.words) | {
             "base": base, "base_commit": theirs.commit, "effect": effect,
         }  # fmt: skip
         header["roofline"].append(_roofline(arena.clock, "start"))

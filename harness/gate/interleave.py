@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.clock import GpuClock
 from harness.device.cuda import cuda_errors
-from harness.duel.judging import Samples
+from harness.gate.decision import Samples
 
 BLOCK = 10  # rounds between two readings of the multiprocessors' clock
 
