@@ -12,10 +12,10 @@ import numpy as np
 
 from harness import operands
 from harness.case import Case
-from harness.dtypes import DTYPES
 from harness.errors import ContractError, NotCapable
 from harness.grouped import MOST_TENSORS
-from harness.inputs import make
+from harness.inputs.draw import make
+from harness.inputs.dtypes import DTYPES
 from harness.interval import Demand, Interval
 from harness.pipeline import is_pipeline, stages
 from harness.tensor import Field

@@ -16,7 +16,7 @@ from harness.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.expectation import expect, high_precision
-from harness.inputs import make
+from harness.inputs.draw import make
 from harness.launch import Launch, Step, bind, numbers, plan
 from harness.roofline import bytes_moved
 from harness.runner.selection import FIXED_COST, cost

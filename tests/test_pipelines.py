@@ -14,7 +14,7 @@ from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.expectation import expect, high_precision, make_inputs, oracle_of
-from harness.inputs import make
+from harness.inputs.draw import make
 from harness.launch import bind, own_memory, plan
 from harness.mutants.catalogue import find
 from harness.pipeline import is_pipeline, stages, terms

@@ -20,9 +20,8 @@ from harness.mutants.reach import recipes_of
 from harness.suite import ROOT, suite_of
 
 _VERDICTS = (
-    "kernels", "oracles", "emulator", "distributions", "case.py", "compile.py", "device/emulator.py", "dtypes.py",
-    "expectation.py", "grouped.py", "inputs.py", "interval.py", "launch.py", "operands.py", "signature.py", "tensor.py",
-    "tensor_file.py", "verify.py",
+    "kernels", "oracles", "emulator", "inputs", "case.py", "compile.py", "device/emulator.py", "expectation.py",
+    "grouped.py", "interval.py", "launch.py", "operands.py", "signature.py", "tensor.py", "verify.py",
 )  # fmt: skip
 _DIAGNOSIS = ("diagnosis",)
 

@@ -14,7 +14,7 @@ from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
 from harness.device.rotation import memories
 from harness.expectation import from_torch, oracle_of, to_torch
-from harness.inputs import make
+from harness.inputs.draw import make
 from harness.interval import Interval, inside
 from harness.oracles import gemm_operands, nvfp4, quantizer
 from harness.peers.sides import Place

@@ -109,10 +109,10 @@ def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> 
 def input_problem(name: str, root: Path) -> str | None:
     """Unless the input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
     # Imported here because it loads NumPy, which `harness --help` does without.
-    from harness import inputs, tensor_file
+    from harness.inputs import draw, tensor_file
 
     if not name.startswith(tensor_file.PREFIX):
-        known = [known for known, _ in inputs.names()]
+        known = [known for known, _ in draw.names()]
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
     if not name.isprintable():
         return f"the input {ascii(name)} has a character that no case id may have"

@@ -117,7 +117,7 @@ def block_problem(
 @cache
 def tensor_problem(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
     """Unless the input is a distribution, or a tensor of a file that has at least all of these extents."""
-    from harness import tensor_file
+    from harness.inputs import tensor_file
 
     if name.startswith(tensor_file.PREFIX):
         try:

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
-from harness import cli, tensor_file
+from harness import cli
 from harness.errors import Exit, InputError
+from harness.inputs import tensor_file
 from harness.quality import tensors
 from harness.suite import ROOT
 

@@ -14,7 +14,7 @@ from harness.files import is_file
 
 PREFIX = "file:"
 _LONGEST = 200
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 _SAFETENSORS_DTYPES = {"BF16", "F16", "F32"}
 _NUMPY_DTYPES = {np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)}
 

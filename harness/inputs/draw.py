@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from harness import tensor_file
-from harness.distributions.ordinary import normal
-from harness.distributions.registry import DISTRIBUTIONS
-from harness.dtypes import DTYPES, rounded
 from harness.errors import InputError
+from harness.inputs import tensor_file
+from harness.inputs.distributions.ordinary import normal
+from harness.inputs.distributions.registry import DISTRIBUTIONS
+from harness.inputs.dtypes import DTYPES, rounded
 
 SLAB = 1 << 22  # elements drawn at once
 MOST_THREADS = 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.distributions.ordinary import normal
-from harness.distributions.tiles import BLOCK, joined, one_in_499, tile_grid
-from harness.dtypes import DTYPES, MANTISSA_BITS, rounded, unsigned
+from harness.inputs.distributions.ordinary import normal
+from harness.inputs.distributions.tiles import BLOCK, joined, one_in_499, tile_grid
+from harness.inputs.dtypes import DTYPES, MANTISSA_BITS, rounded, unsigned
 
 F32 = np.float32
 

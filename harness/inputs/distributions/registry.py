@@ -7,7 +7,7 @@ from inspect import isfunction
 
 import numpy as np
 
-from harness.distributions import edges, ordinary, specials, structure
+from harness.inputs.distributions import edges, ordinary, specials, structure
 
 Distribution = Callable[[np.random.Generator, int, int, str], np.ndarray]
 
