@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness import coverage
+from harness.studies import coverage
 from harness.suite import find_case, load_suite, load_suites, suite_of
 
 TEXT = """

@@ -17,10 +17,10 @@ from harness.commands import peers as command
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
 from harness.expectation import expect, high_precision
 from harness.gate.decision import Samples
-from harness.peers import arena, contests, ground, tables
-from harness.peers.arena import OURS, Arena
-from harness.peers.contests import COMPILED, QUANTIZERS, Contest
-from harness.peers.sides import Theirs
+from harness.studies.peers import arena, contests, ground, tables
+from harness.studies.peers.arena import OURS, Arena
+from harness.studies.peers.contests import COMPILED, QUANTIZERS, Contest
+from harness.studies.peers.sides import Theirs
 from harness.subjects import conventions
 from harness.suite import find_case
 from harness.verdict import Verdict

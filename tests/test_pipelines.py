@@ -16,9 +16,9 @@ from harness.errors import UsageError
 from harness.expectation import expect, high_precision, make_inputs, oracle_of
 from harness.inputs.draw import make
 from harness.launch import bind, own_memory, plan
-from harness.mutants.catalogue import find
 from harness.pipeline import is_pipeline, stages, terms
 from harness.roofline import bytes_moved
+from harness.studies.mutants.catalogue import find
 from harness.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify import verify

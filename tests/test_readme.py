@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.device.emulator import EmulatorDevice
-from harness.mutants.catalogue import find
+from harness.studies.mutants.catalogue import find
 from harness.suite import ROOT, find_case, load_suites
 from harness.verify import verify
 

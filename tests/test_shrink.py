@@ -18,7 +18,6 @@ from harness.case import Case
 from harness.commands import shrink as command
 from harness.device.emulator import EmulatorDevice
 from harness.errors import InputError, SuiteError, UsageError
-from harness.mutants.catalogue import find
 from harness.oracles import nvfp4
 from harness.shrink import reproducer
 from harness.shrink.failure import Failure
@@ -26,6 +25,7 @@ from harness.shrink.problem import COLS, ROWS, N, Problem
 from harness.shrink.search import Budget, smallest
 from harness.shrink.shrinker import Shrunk, shrink
 from harness.signature import KERNELS
+from harness.studies.mutants.catalogue import find
 from harness.suite import ROOT, find_case
 from harness.verdict import Result, Verdict
 

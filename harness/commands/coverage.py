@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from harness import coverage
 from harness.report.console import show
+from harness.studies import coverage
 from harness.suite import load_suites, suite_of
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from harness.errors import Exit, UsageError
-from harness.mutants import reach, table
-from harness.mutants.catalogue import Mutant, load
-from harness.mutants.hunt import SMOKE, Catch, hunt
-from harness.mutants.journal import Journal
+from harness.studies.mutants import reach, table
+from harness.studies.mutants.catalogue import Mutant, load
+from harness.studies.mutants.hunt import SMOKE, Catch, hunt
+from harness.studies.mutants.journal import Journal
 from harness.suite import ROOT, suite_of
 
 NEEDED = ("torch", "cuda.bindings.nvrtc")

@@ -18,10 +18,10 @@ from harness import roofline, subjects
 from harness.clock import clock_of
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
-from harness.peers import arena, contests, tables
-from harness.peers.contests import Contest
-from harness.peers.ground import Grounds
 from harness.runner.run_files import Record, new_header, now, shown
+from harness.studies.peers import arena, contests, tables
+from harness.studies.peers.contests import Contest
+from harness.studies.peers.ground import Grounds
 from harness.suite import ROOT
 from harness.verdict import Verdict
 

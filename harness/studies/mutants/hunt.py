@@ -22,9 +22,9 @@ import harness.oracles
 from harness.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
-from harness.mutants import reach
-from harness.mutants.catalogue import KERNELS, Mutant
 from harness.patience import OutOfTimeError, at_most
+from harness.studies.mutants import reach
+from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 

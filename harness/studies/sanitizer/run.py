@@ -18,9 +18,9 @@ from harness.errors import DeviceUnavailable, Exit
 from harness.report.tables import markdown
 from harness.runner.journal import FILE as JOURNAL
 from harness.runner.run_files import Header, read_run
-from harness.sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
-from harness.sanitizer.left_out import reasons
-from harness.sanitizer.plugin import FILE as NOTE
+from harness.studies.sanitizer.compute_sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
+from harness.studies.sanitizer.left_out import reasons
+from harness.studies.sanitizer.plugin import FILE as NOTE
 from harness.suite import ROOT
 from harness.verdict import Verdict
 
@@ -66,7 +66,7 @@ def see_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str,
     commands = {
         tool: [
             *wrapped(sanitizer, tool, folder / f"{tool}.log", number, [f"planted_{tool}"]),
-            *(sys.executable, "-m", "harness.sanitizer.planted", tool),
+            *(sys.executable, "-m", "harness.studies.sanitizer.planted", tool),
         ]
         for number, tool in enumerate(tools)
     }
@@ -94,7 +94,18 @@ def check(
         name = f"shard{number + 1}"
         commands[name] = [
             *wrapped(sanitizer, tool, folder / f"{name}.log", number, kernel_names()),
-            *(sys.executable, "-m", "pytest", *suites, "--device", "cuda", "-n", "0", "-p", "harness.sanitizer.plugin"),
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                *suites,
+                "--device",
+                "cuda",
+                "-n",
+                "0",
+                "-p",
+                "harness.studies.sanitizer.plugin",
+            ),
             *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name)),
             *("--tool", tool, "--stop-at", str(time.time() + seconds), "-q", *words),
         ]

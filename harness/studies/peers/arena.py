@@ -12,10 +12,10 @@ from harness.bench import POISON
 from harness.clock import Clock, sample
 from harness.errors import CaseError
 from harness.gate import interleave
-from harness.peers.contests import Contest
-from harness.peers.ground import Ground, Grounds
-from harness.peers.sides import Ours, Side, Theirs
 from harness.roofline import bytes_moved
+from harness.studies.peers.contests import Contest
+from harness.studies.peers.ground import Ground, Grounds
+from harness.studies.peers.sides import Ours, Side, Theirs
 from harness.subjects import conventions
 from harness.verdict import Verdict
 

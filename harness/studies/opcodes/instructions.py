@@ -1,9 +1,4 @@
-"""Which PTX instructions the emulator executes, which of them the kernels use, and the test that shows what each does.
-
-A test says by the marker `covers` which mnemonics it is there for, by their beginnings, and a plugin (`recorder`) notes
-which of those it had the emulator execute: only what is both counts. Of several tests, the one that executes the fewest
-different instructions is named.
-"""
+"""The instructions that the emulator executes, those that the kernels use, and the test that shows what each does."""
 
 from __future__ import annotations
 
@@ -84,7 +79,7 @@ def executed() -> dict[str, str]:
         raise UsageError(f"{TESTS} is not there; the emulator's tests come with the repository, not with the package")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "opcodes.json"
-        words = ["-m", "covers", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "harness.opcodes.recorder"]
+        words = ["-m", "covers", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "harness.studies.opcodes.recorder"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         done = subprocess.run(
             [sys.executable, "-m", "pytest", str(TESTS), *words, "--opcodes", str(path)],

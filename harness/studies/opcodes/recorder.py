@@ -1,6 +1,6 @@
 """A pytest plugin that notes which instructions the emulator executes in tests that are marked as covering them.
 
-`-p harness.opcodes.recorder --opcodes FILE`. A launch counts if it ends, or traps, which is an end; one that a
+`-p harness.studies.opcodes.recorder --opcodes FILE`. A launch counts if it ends, or traps, which is an end; one that a
 sanitizer's fault stops does not, nor does a test that fails.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from harness.emulator.machine import Scheduler
 from harness.errors import AccessError, LaunchError
 from harness.files import write_text
-from harness.opcodes import plain
+from harness.studies.opcodes.instructions import plain
 
 _executed: set[str] = set()
 _found: dict[str, tuple[int, str]] = {}

@@ -1,4 +1,4 @@
-"""`python -m harness.sanitizer.planted TOOL`: launch the kernel with the error that the tool is to see."""
+"""`python -m harness.studies.sanitizer.planted TOOL`: launch the kernel with the error that the tool is to see."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from harness.compile import Compiled, compile_kernel
 from harness.device.cuda import load, native_target
-from harness.sanitizer import TOOLS
 from harness.signature import read_signatures
+from harness.studies.sanitizer.compute_sanitizer import TOOLS
 
 
 def compiled(tool: str, target: str) -> Compiled:
@@ -31,5 +31,5 @@ def main(tool: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1] not in TOOLS:
-        sys.exit(f"usage: python -m harness.sanitizer.planted {'|'.join(TOOLS)}")
+        sys.exit(f"usage: python -m harness.studies.sanitizer.planted {'|'.join(TOOLS)}")
     main(sys.argv[1])

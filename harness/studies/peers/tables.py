@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from harness.files import write_text
-from harness.peers.arena import OURS, Met
 from harness.report import tables
 from harness.report.pages import number
 from harness.runner.run_files import Header, Record
+from harness.studies.peers.arena import OURS, Met
 
 FILE = "peers.jsonl"
 MODES = ("eager", "graph")

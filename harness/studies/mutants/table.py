@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from harness.files import write_text
-from harness.mutants.catalogue import Mutant
-from harness.mutants.hunt import FULL, SMOKE, Catch
 from harness.report.tables import csv, markdown
+from harness.studies.mutants.catalogue import Mutant
+from harness.studies.mutants.hunt import FULL, SMOKE, Catch
 
 _LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.80
 
@@ -63,8 +63,9 @@ def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> l
     misnamed = [(mutant, catch) for mutant, catch in hunted if not is_named(mutant, catch)]
     text = [
         "# Mutants",
-        "One line of a kernel or of an oracle is made wrong at a time ([harness/mutants](../harness/mutants)), and the "
-        "suites run on the emulator until a case is not green: the smoke sets, then what fits it of the full sets. "
+        "One line of a kernel or of an oracle is made wrong at a time "
+        "([harness/studies/mutants](../harness/studies/mutants)), and the suites run on the emulator until a case is "
+        "not green: the smoke sets, then what fits it of the full sets. "
         f"`{command}` makes this table. {Counts.of(hunted)}.",
         _by_file(hunted),
     ]

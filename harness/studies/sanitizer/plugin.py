@@ -1,7 +1,7 @@
 """A pytest plugin for runs under compute-sanitizer: memory of exact sizes, cases left out, and an end in time.
 
-`-p harness.sanitizer.plugin --tool TOOL --stop-at SECONDS`, in seconds since 1970. Leaves `sanitizer.json` in the run's
-folder: how many cases there were to run, and which were left out.
+`-p harness.studies.sanitizer.plugin --tool TOOL --stop-at SECONDS`, in seconds since 1970. Leaves `sanitizer.json` in
+the run's folder: how many cases there were to run, and which were left out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 import pytest
 
 from harness.device import memory
-from harness.sanitizer.left_out import reason
+from harness.studies.sanitizer.left_out import reason
 
 FILE = "sanitizer.json"
 LEFT_OUT = pytest.StashKey[list[str]]()

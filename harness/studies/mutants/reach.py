@@ -10,8 +10,8 @@ from pathlib import Path
 
 from harness.case import Case
 from harness.compile import include_closure
-from harness.mutants.catalogue import KERNELS, Mutant
 from harness.signature import KERNELS as CUDA
+from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite import ROOT, suite_of
 
 ORACLES = ROOT / "harness" / "oracles"

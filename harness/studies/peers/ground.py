@@ -17,7 +17,7 @@ from harness.expectation import from_torch, oracle_of, to_torch
 from harness.inputs.draw import make
 from harness.interval import Interval, inside
 from harness.oracles import gemm_operands, nvfp4, quantizer
-from harness.peers.sides import Place
+from harness.studies.peers.sides import Place
 from harness.subjects import tensor
 from harness.suite import find_case
 from harness.tensor import Field

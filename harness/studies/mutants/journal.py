@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from harness.mutants.catalogue import Mutant
-from harness.mutants.hunt import SMOKE, Catch
-from harness.mutants.reach import recipes_of
+from harness.studies.mutants.catalogue import Mutant
+from harness.studies.mutants.hunt import SMOKE, Catch
+from harness.studies.mutants.reach import recipes_of
 from harness.suite import ROOT, suite_of
 
 _VERDICTS = (
