@@ -7,10 +7,12 @@ module nor a hang reaches the others.
 from __future__ import annotations
 
 import re
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ import harness.oracles
 from harness.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
-from harness.patience import OutOfTimeError, at_most
 from harness.studies.mutants import reach
 from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.verdict import Result, Verdict
@@ -35,6 +36,10 @@ _GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 _WRONG = re.compile(r"^(?:field|also) +\w+ (\w+) .*?: (\d+) of (\d+) entries", re.MULTILINE)
 _CAUSE = re.compile(r"^cause +([^:\n]+)", re.MULTILINE)
 _SENTENCES = {"the oracles disagree": "oracles disagree", "is not zero after": "scratch not cleaned"}
+
+
+class OutOfTimeError(TimeoutError):
+    """What was begun under `at_most` did not end in time."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,22 @@ def hunt(mutant: Mutant) -> Catch:
         asked,
         seconds,
     )
+
+
+@contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    """Raise OutOfTimeError in what takes longer. Not to be nested: a process has one alarm."""
+
+    def late(*_: object) -> None:
+        raise OutOfTimeError(f"no end after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def cause_of(result: Result) -> str:
