@@ -13,7 +13,7 @@ import pytest
 
 import harness.gate.revision_bench
 import harness.gate.revision_run
-from harness.bench import POISON
+from harness.bench.bench import POISON
 from harness.device import Outcome, rotation
 from harness.device.rotation import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
 from harness.errors import CompileError, Exit, LaunchError, UsageError

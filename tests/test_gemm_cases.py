@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from suite_files import assert_mistake, written
 
-from harness.baseline import baseline_first, baseline_id, product_bytes, tflops
+from harness.bench.baseline import baseline_first, baseline_id, product_bytes, tflops
+from harness.bench.roofline import bytes_moved
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
@@ -16,7 +17,6 @@ from harness.errors import CompileError, NotCapable, UsageError
 from harness.expectation import expect, high_precision
 from harness.launch import Launch, Step, bind, numbers, plan
 from harness.pipeline import Stage
-from harness.roofline import bytes_moved
 from harness.signature import CallParameter
 from harness.suite import find_case
 

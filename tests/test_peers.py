@@ -360,7 +360,7 @@ def gpu(meet, monkeypatch):
     device = SimpleNamespace(identity=lambda: HEADER["machine"], release=lambda: None)
     monkeypatch.setattr(command, "CudaDevice", lambda: device)
     monkeypatch.setattr(command, "clock_of", lambda device: FakeClock())
-    monkeypatch.setattr("harness.roofline.copy_gbps", lambda clock: 4200.0)
+    monkeypatch.setattr("harness.bench.roofline.copy_gbps", lambda clock: 4200.0)
     monkeypatch.setattr(command, "Grounds", lambda *given: None)
 
     def ends(outcome):

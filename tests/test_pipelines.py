@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
+from harness.bench.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
+from harness.bench.roofline import bytes_moved
 from harness.commands.compile import instantiations
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
@@ -17,7 +18,6 @@ from harness.expectation import expect, high_precision, make_inputs, oracle_of
 from harness.inputs.draw import make
 from harness.launch import bind, own_memory, plan
 from harness.pipeline import is_pipeline, stages, terms
-from harness.roofline import bytes_moved
 from harness.studies.mutants.catalogue import find
 from harness.suite import find_case, suite_of
 from harness.verdict import Verdict

@@ -16,7 +16,7 @@ from timed_runs import HEADER, record
 
 import harness.report.tables
 from harness import subjects
-from harness.bench import Baseline
+from harness.bench.bench import Baseline
 from harness.compile import compile_kernel
 from harness.device import foreign
 from harness.device.emulator import EmulatorDevice

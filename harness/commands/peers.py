@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from harness import roofline, subjects
+from harness import subjects
+from harness.bench import roofline
 from harness.clock import clock_of
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError

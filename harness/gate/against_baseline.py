@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from harness import stats
+from harness.bench import statistics
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.files import write_text
 from harness.report.tables import write_bench, write_jsonl
@@ -144,9 +144,9 @@ def _judge(case_id: str, ours: Record | None, theirs: Record | None, refused: st
     why = refused or _unusable(now, then)
     if why:
         return Judgement(case_id, Performance.INVALID, why, *medians)
-    if min(len(now["samples_us"]), len(then["samples_us"])) < stats.FEWEST_SAMPLES:
-        return Judgement(case_id, Performance.AMBIGUOUS, f"fewer than {stats.FEWEST_SAMPLES} samples", *medians)
-    change = stats.change(now["samples_us"], then["samples_us"])
+    if min(len(now["samples_us"]), len(then["samples_us"])) < statistics.FEWEST_SAMPLES:
+        return Judgement(case_id, Performance.AMBIGUOUS, f"fewer than {statistics.FEWEST_SAMPLES} samples", *medians)
+    change = statistics.change(now["samples_us"], then["samples_us"])
     verdict, reason = _compare(change, now, then, effect)
     return Judgement(case_id, verdict, reason, *medians, change)
 

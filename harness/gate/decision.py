@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness import stats
+from harness.bench import statistics
 from harness.verdict import Change, Performance
 
 EFFECT = 0.01  # least change of a median that counts
@@ -56,7 +56,7 @@ def unthrottled(sides: Sequence[Samples]) -> tuple[list[Samples], int]:
     Sample i of every side was taken in round i.
     """
     clocks = [min(clocks) for clocks in zip(*(side.mhz for side in sides), strict=True)]
-    kept = stats.steady(clocks)
+    kept = statistics.steady(clocks)
     left = [Samples([side.us[i] for i in kept], [side.mhz[i] for i in kept]) for side in sides]
     return left, len(clocks) - len(kept)
 
@@ -71,15 +71,15 @@ def judge(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) 
     if dropped > MOST_DROPPED * (rounds + dropped):
         return Finding(
             Performance.INVALID,
-            f"the clock was below {stats.THROTTLED:.0%} of its best in {dropped} of {rounds + dropped} rounds",
+            f"the clock was below {statistics.THROTTLED:.0%} of its best in {dropped} of {rounds + dropped} rounds",
             dropped=dropped,
         )
-    if rounds < stats.FEWEST_SAMPLES:
+    if rounds < statistics.FEWEST_SAMPLES:
         return Finding(
-            Performance.AMBIGUOUS, f"{rounds} rounds; {stats.FEWEST_SAMPLES} are the fewest that show anything"
+            Performance.AMBIGUOUS, f"{rounds} rounds; {statistics.FEWEST_SAMPLES} are the fewest that show anything"
         )
-    time, cycles = stats.change(head.us, base.us), stats.change(head.cycles, base.cycles)
-    floor = stats.change(head.us, again.us)
+    time, cycles = statistics.change(head.us, base.us), statistics.change(head.cycles, base.cycles)
+    floor = statistics.change(head.us, again.us)
     noise = FLOORS * abs(floor.ratio - 1)
     in_time, in_cycles = (change.verdict(effect, noise) for change in (time, cycles))
     reason = f"time {time}, cycles {cycles}; noise {floor}; {rounds} rounds"
@@ -88,5 +88,5 @@ def judge(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) 
     verdict = in_time
     if in_time is not in_cycles:
         verdict, reason = Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles: {reason}"
-    medians = (stats.summarize(side.us).median for side in (head, base))
+    medians = (statistics.summarize(side.us).median for side in (head, base))
     return Finding(verdict, reason, *medians, time, cycles, floor, dropped)

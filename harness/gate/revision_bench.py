@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from harness.bench import POISON, digest
+from harness.bench.bench import POISON, digest
 from harness.case import Case
 from harness.clock import GpuClock
 from harness.device.cuda import CudaDevice

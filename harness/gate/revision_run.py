@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import roofline
+from harness.bench import roofline
 from harness.case import Case
 from harness.clock import GpuClock, clock_of
 from harness.device.cuda import CudaDevice

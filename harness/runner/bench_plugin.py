@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness import roofline
-from harness.baseline import baseline_first
-from harness.bench import METHOD, Bench
+from harness.bench import roofline
+from harness.bench.baseline import baseline_first
+from harness.bench.bench import METHOD, Bench
 from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.bench.statistics import summarize
 from harness.report.plots.axis import Axis, Tick
-from harness.stats import summarize
 
 WIDTH, ROW, BOTTOM, MARGIN = 340, 52, 32, 10
 FAR = 12.0  # quartile distances beyond which a sample would squeeze all others together, and is drawn at the edge

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness import subjects
-from harness.bench import POISON
+from harness.bench.bench import POISON
+from harness.bench.roofline import bytes_moved
 from harness.clock import Clock, sample
 from harness.errors import CaseError
 from harness.gate import interleave
-from harness.roofline import bytes_moved
 from harness.studies.peers.contests import Contest
 from harness.studies.peers.ground import Ground, Grounds
 from harness.studies.peers.sides import Ours, Side, Theirs

@@ -1,4 +1,4 @@
-"""The lines of `lines.yaml`, and what a run's times say of them."""
+"""The lines of `targets.yaml`, and what a run's times say of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from harness.bench.roofline import TWO_KERNELS
 from harness.errors import SuiteError, UsageError
-from harness.roofline import TWO_KERNELS
 from harness.runner.run_files import Header, Record
 from harness.suite.yaml_lines import read
 
-PATH = Path(__file__).parent / "lines.yaml"
+PATH = Path(__file__).parent / "targets.yaml"
 INPUT_AND_MODE = "normal/graph"
 
 
@@ -42,7 +42,7 @@ class Line(BaseModel):
 
 
 class Targets(BaseModel):
-    """All of `lines.yaml`. gpu: that the figures are meant for; shape: where a case has `*`"""
+    """All of `targets.yaml`. gpu: that the figures are meant for; shape: where a case has `*`"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness import stats
-from harness.baseline import against_library, baseline_id, baseline_of, product, product_bytes, tflops
+from harness.bench import statistics
+from harness.bench.baseline import against_library, baseline_id, baseline_of, product, product_bytes, tflops
+from harness.bench.roofline import bytes_moved
 from harness.case import Case
 from harness.clock import Clock, pilot, sample
 from harness.device import Device, Outcome
 from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
-from harness.roofline import bytes_moved
 from harness.verdict import Result, Verdict
 from harness.verify import reproduce, verify
 
@@ -126,7 +126,7 @@ class Bench:
             timing,
             moved=bytes_moved(steps, expected.inputs, expected.fields),
             launches=len(steps),
-            words=timed.words(1e6 * stats.summarize(timing.seconds).median),
+            words=timed.words(1e6 * statistics.summarize(timing.seconds).median),
         )
 
     def _rounds(
@@ -145,12 +145,12 @@ class Bench:
             self.clock.flush()
 
         first, host_seconds = pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)
-        wanted = min(stats.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
+        wanted = min(statistics.rounds_needed(first, PRECISION), MOST, int(LONGEST / host_seconds))
         self.clock.restart()
         seconds = record(timed.enqueue, before_round, max(FEWEST, wanted))
         # With a baseline, every other reading is of its rounds.
         mhz = self.clock.mhz()[1::2] if baseline.enqueue else self.clock.mhz()
-        kept = stats.steady(mhz)
+        kept = statistics.steady(mhz)
         exposed = self.clock.exposed[-len(seconds) :]
         theirs = theirs[-len(seconds) :]
         return Timing(
@@ -216,13 +216,13 @@ class Bench:
         return Baseline(timed.enqueue, timed.calls, moved)
 
     def _times(self, case: Case, timing: Timing, baseline: Baseline) -> dict[str, Any]:
-        found = stats.summarize([1e6 * value for value in timing.seconds])
+        found = statistics.summarize([1e6 * value for value in timing.seconds])
         rounds = len(timing.seconds)
         gbps = timing.moved / found.median / 1e3
-        baseline_us = stats.summarize(timing.baseline).median * 1e6 if timing.baseline else None
+        baseline_us = statistics.summarize(timing.baseline).median * 1e6 if timing.baseline else None
         words = [case.mode, timing.words, f"median of {rounds}"]
         if timing.dropped:
-            words.append(f"{timing.dropped} more dropped for a clock below {stats.THROTTLED:.0%} of the best")
+            words.append(f"{timing.dropped} more dropped for a clock below {statistics.THROTTLED:.0%} of the best")
         if timing.exposed:
             words.append(f"the GPU waited for the host in {timing.exposed} of {rounds} rounds")
         if baseline.why_not:
@@ -233,10 +233,10 @@ class Bench:
             "q3_us": round(found.q3, 3),
             "min_us": round(found.smallest, 3),
             "rounds": rounds,
-            "relative_error": round(stats.relative_error(timing.seconds), 6),
+            "relative_error": round(statistics.relative_error(timing.seconds), 6),
             "exposed": timing.exposed,
             "samples_us": [round(1e6 * value, 3) for value in timing.seconds],
-            "mhz": round(stats.summarize(timing.mhz).median, 1),
+            "mhz": round(statistics.summarize(timing.mhz).median, 1),
             "dropped": timing.dropped,
             "launches": timing.launches,
             "bytes": timing.moved,
