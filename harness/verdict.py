@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
@@ -61,7 +62,7 @@ class Performance(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """Our times over their times. ratio: of the medians; low, high: what the samples admit for it."""
+    """Times of now over times of the base. ratio: of the medians; low, high: its confidence interval."""
 
     ratio: float
     low: float
@@ -92,13 +93,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of one case. ours_us, theirs_us: medians, where there are any; change: ours over theirs."""
+    """The verdict on the times of one case. now_us, base_us: medians, if timed; change: now over base."""
 
     case_id: str
     verdict: Performance
     reason: str
-    ours_us: float | None = None
-    theirs_us: float | None = None
+    now_us: float | None = None
+    base_us: float | None = None
     change: Change | None = None
 
 
@@ -154,3 +155,8 @@ class Result:
         """The result a journal line holds."""
         lists = {name: tuple(record[name]) for name in ("targets", "instantiations", "oracles")}
         return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})
+
+
+def failures_of(records: Iterable[dict]) -> list[dict]:
+    """The records of wrong kernels."""
+    return [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]

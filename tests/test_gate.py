@@ -86,7 +86,7 @@ def test_a_change_is_judged_by_rank_and_size(us: float, verdict: Performance, co
     run = run_of(record(us=us, seed=1))
     judgement = only(run, record())
     assert judgement.verdict is verdict
-    assert against_baseline.outcome(run.records, [judgement]) is code
+    assert against_baseline.exit_code(run.records, [judgement]) is code
     assert judgement.change.ratio == pytest.approx(us / 100, abs=0.002)
     assert judgement.reason.startswith(f"time {judgement.change.ratio - 1:+.1%} (")
 
@@ -179,7 +179,7 @@ def test_times_that_must_not_be_compared_are_invalid_and_say_why(ours: dict, rea
     judgement = only(run, record())
     assert judgement.verdict is Performance.INVALID
     assert judgement.reason.endswith(reason.strip("*")) or judgement.reason.startswith(reason.strip("*"))
-    assert against_baseline.outcome(run.records, [judgement]) is Exit.NOISY
+    assert against_baseline.exit_code(run.records, [judgement]) is Exit.NOISY
 
 
 def test_an_unsteady_baseline_is_refused_too():
@@ -197,7 +197,7 @@ def test_a_case_the_baseline_lacks_has_no_baseline():
     run = run_of(record())
     judgement = only(run)
     assert judgement.verdict is Performance.NO_BASELINE
-    assert against_baseline.outcome(run.records, [judgement]) is Exit.NO_BASELINE
+    assert against_baseline.exit_code(run.records, [judgement]) is Exit.NO_BASELINE
 
 
 @pytest.mark.parametrize(
@@ -212,14 +212,14 @@ def test_a_case_without_a_time_is_not_measured(records: list[dict], reason: str)
     run = run_of(*records)
     judgement = only(run, record())
     assert (judgement.verdict, judgement.reason) == (Performance.NOT_MEASURED, reason)
-    assert against_baseline.outcome(run.records, [judgement]) is Exit.NOISY
+    assert against_baseline.exit_code(run.records, [judgement]) is Exit.NOISY
 
 
 def test_wrong_bytes_weigh_more_than_any_time():
     run = run_of(without_time(verdict="MISMATCH", reason="bytes differ"), record(OTHER, us=200.0, seed=1))
     judgements = against_baseline.judge(run, HEADER, [record(), record(OTHER)])
     assert [judgement.verdict for judgement in judgements] == [Performance.NOT_MEASURED, Performance.SLOWER]
-    assert against_baseline.outcome(run.records, judgements) is Exit.BYTES_DIFFER
+    assert against_baseline.exit_code(run.records, judgements) is Exit.BYTES_DIFFER
 
 
 def test_slower_weighs_more_than_what_could_not_be_told():
@@ -228,19 +228,19 @@ def test_slower_weighs_more_than_what_could_not_be_told():
     assert {judgement.verdict for judgement in judgements} == {
         Performance.SLOWER, Performance.NO_BASELINE, Performance.NOT_MEASURED,
     }  # fmt: skip
-    assert against_baseline.outcome(run.records, judgements) is Exit.SLOWER
+    assert against_baseline.exit_code(run.records, judgements) is Exit.SLOWER
 
 
 def test_an_empty_run_is_not_green():
     assert against_baseline.judge(run_of(), {}, []) == []
-    assert against_baseline.outcome(run_of().records, []) is Exit.NOISY
+    assert against_baseline.exit_code(run_of().records, []) is Exit.NOISY
 
 
 @pytest.mark.parametrize("verdict", Performance)
 def test_only_same_and_faster_are_green(verdict: Performance):
     green = verdict in (Performance.SAME, Performance.FASTER)
     assert (
-        against_baseline.outcome(run_of().records, [against_baseline.Judgement(CASE, verdict, "")]) is Exit.CLEAN
+        against_baseline.exit_code(run_of().records, [against_baseline.Judgement(CASE, verdict, "")]) is Exit.CLEAN
     ) == green
 
 

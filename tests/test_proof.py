@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import Exit, UsageError
 from harness.gate import self_test
-from harness.gate.self_test import Proof
+from harness.gate.self_test import GateRuns
 from harness.suite import ROOT, find_case
 
 
@@ -40,7 +40,7 @@ def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
     ],
 )
 def test_what_a_proof_must_show(percent, verdicts, right):
-    assert Proof(percent, [Counter([verdict]) for verdict in verdicts], []).right is right
+    assert GateRuns(percent, [Counter([verdict]) for verdict in verdicts], []).right is right
 
 
 def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):

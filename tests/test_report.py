@@ -216,7 +216,7 @@ def test_launches_are_a_column_where_they_were_counted():
     timed = [one for one in TIMED if one["times"]]
     assert "launches" not in tables.pair_table(timed).columns
     counted = [one | {"times": one["times"] | {"launches": 5}} for one in timed[:1]]
-    pairs = tables.spelled(tables.pair_table([*counted, *timed[1:]]))
+    pairs = tables.as_text(tables.pair_table([*counted, *timed[1:]]))
     assert list(pairs.columns[3:6]) == ["input", "launches", "MB"]
     assert pairs["launches"][0] == "5"
     assert "launches" in tables.bench_text(HEADER, counted, 140)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from harness.gate.against_baseline import outcome
-from harness.gate.report import of_lines, write_pages
+from harness.gate.against_baseline import exit_code
+from harness.gate.report import from_lines, write_pages
 from harness.report import tables
 from harness.runner.run_files import read_bench, read_run
 
@@ -23,8 +23,8 @@ def command(run: Path) -> None:
     if run.suffix == ".jsonl":
         header, lines = read_bench(run)
         if "base" in header:
-            gated = of_lines(header, lines)
-            paths = write_pages(run.parent, run.stem, gated, outcome(gated.records, gated.judgements))
+            gated = from_lines(header, lines)
+            paths = write_pages(run.parent, run.stem, gated, exit_code(gated.records, gated.judgements))
         else:
             paths = tables.write_times(run.parent, run.stem, header, lines)
     else:

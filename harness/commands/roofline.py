@@ -14,9 +14,10 @@ from harness.bench.targets import Reached, Targets, load, reached
 from harness.errors import Exit, UsageError
 from harness.files import write_text
 from harness.report.console import show
-from harness.report.tables import facts_of, failures_of, markdown
+from harness.report.tables import facts_of, markdown
 from harness.runner.run_files import Header, read_bench, read_run, shown
 from harness.suite import ROOT
+from harness.verdict import failures_of
 
 RUNS = ROOT / "results" / "runs"
 FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit")

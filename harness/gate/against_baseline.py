@@ -21,7 +21,7 @@ from harness.files import write_text
 from harness.report.tables import write_bench, write_jsonl
 from harness.runner.run_files import BENCH, Header, Record, RunFiles, gpu_folder
 from harness.suite import ROOT
-from harness.verdict import Change, Judgement, Performance, Verdict
+from harness.verdict import Change, Judgement, Performance, Verdict, failures_of
 
 EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
@@ -35,40 +35,38 @@ _HEADER_KEYS = ("compile_flags", "clock", "method")
 def judge(
     run: RunFiles, header: Header, baseline: Sequence[Record], effect: float = EFFECT, recipes: Sequence[str] = ()
 ) -> list[Judgement]:
-    """Every case of the run or of the baseline, judged. header: the baseline's; recipes: only these, if any."""
-    ours = _by_id(run.records, recipes)
-    theirs = _by_id(baseline, recipes)
-    refused = incomparable(run.header, header) if theirs and run.timed else ""
+    """Judge every case of the run or of the baseline. header: the baseline's; recipes: only these, if any."""
+    new = _by_id(run.records, recipes)
+    stored = _by_id(baseline, recipes)
+    refused = incomparable(run.header, header) if stored and run.timed else ""
     return [
-        _judge(case_id, ours.get(case_id), theirs.get(case_id), refused, effect)
-        for case_id in dict.fromkeys([*theirs, *ours])
+        _judge(case_id, new.get(case_id), stored.get(case_id), refused, effect)
+        for case_id in dict.fromkeys([*stored, *new])
     ]
 
 
-def incomparable(ours: Header, theirs: Header) -> str:
-    """Why times of two runs must not be compared, or an empty string."""
+def incomparable(new: Header, stored: Header) -> str:
+    """The reason why times of two runs must not be compared, or an empty string."""
     differing = [
-        f"{key} ({theirs['machine'].get(key)} then, {ours['machine'].get(key)} now)"
+        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
         for key in _MACHINE_KEYS
-        if ours["machine"].get(key) != theirs["machine"].get(key)
+        if new["machine"].get(key) != stored["machine"].get(key)
     ]
-    differing += [
-        f"{key} ({theirs[key]!r} then, {ours[key]!r} now)" for key in _HEADER_KEYS if ours[key] != theirs[key]
-    ]
+    differing += [f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]]
     if differing:
         return f"not comparable with the baseline: {', '.join(differing)}"
-    for name, header in (("this run", ours), ("the baseline", theirs)):
+    for name, header in (("this run", new), ("the baseline", stored)):
         problem = unsteady(header)
         if problem:
             return f"{name} {problem}"
-    now, then = roofline(ours), roofline(theirs)
+    now, then = roofline(new), roofline(stored)
     if abs(now / then - 1) > DRIFT:
         return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
     return ""
 
 
 def unsteady(header: Header) -> str:
-    """Why the times of one run do not even go with each other, or an empty string."""
+    """The reason why the times of one run are not comparable among themselves, or an empty string."""
     entries = header["roofline"]
     if not entries or entries[-1]["point"] != "end":
         return "did not come to its end, so nothing shows that the machine held its copy roofline"
@@ -83,8 +81,8 @@ def roofline(header: Header) -> float:
     return median(entry["gbps"] for entry in header["roofline"])
 
 
-def outcome(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
-    """The most serious state wins; a run in which nothing was judged is not clean. records: what was verified"""
+def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
+    """The exit code of the most serious state; without a judgement NOISY. records: what was verified"""
     codes = {Verdict(record["verdict"]).exit_code for record in records}
     codes |= {judgement.verdict.exit_code for judgement in judgements}
     if not judgements:
@@ -93,16 +91,16 @@ def outcome(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
 
 
 def baseline_path(header: Header) -> Path:
-    """Where the baseline of a run's GPU is committed."""
+    """Where the baseline of this GPU is committed."""
     return ROOT / "results" / "baselines" / gpu_folder(header.get("machine", {})) / BENCH
 
 
-def save(run: RunFiles, path: Path, held: Sequence[Record]) -> list[Path]:
-    """Make the run the baseline at `path`, which holds the records `held` now; the files written.
+def save(run: RunFiles, path: Path, replaced: Sequence[Record]) -> list[Path]:
+    """Make the run the baseline at `path`, which has held the records `replaced`; return the files written.
 
     Raises UsageError for a run that could not be trusted as one, or that lacks a case the baseline has.
     """
-    wrong = [record for record in run.records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
+    wrong = failures_of(run.records)
     if wrong:
         raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
     subject = run.header.get("machine", {}).get("subject")
@@ -113,7 +111,7 @@ def save(run: RunFiles, path: Path, held: Sequence[Record]) -> list[Path]:
     problem = unsteady(run.header)
     if problem:
         raise UsageError(f"not saved: this run {problem}")
-    lost = _by_id(held).keys() - _by_id(run.timed).keys()
+    lost = _by_id(replaced).keys() - _by_id(run.timed).keys()
     if lost:
         raise UsageError(
             f"not saved: {path} has times of {len(lost)} cases that this run has not, {min(lost)} for one; "
@@ -130,16 +128,16 @@ def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, 
     return {record["case_id"]: record for record in records if not recipes or record["recipe"] in recipes}
 
 
-def _judge(case_id: str, ours: Record | None, theirs: Record | None, refused: str, effect: float) -> Judgement:
-    if ours is None:
+def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str, effect: float) -> Judgement:
+    if new is None:
         return Judgement(case_id, Performance.NOT_MEASURED, "the baseline has it and this run has not")
-    if not ours.get("times"):
-        why = "verified and not timed" if Verdict(ours["verdict"]).right else f"{ours['verdict']}: {ours['reason']}"
+    if not new.get("times"):
+        why = "verified and not timed" if Verdict(new["verdict"]).right else f"{new['verdict']}: {new['reason']}"
         return Judgement(case_id, Performance.NOT_MEASURED, why)
-    now = ours["times"]
-    if theirs is None:
+    now = new["times"]
+    if stored is None:
         return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
-    then = theirs["times"]
+    then = stored["times"]
     medians = now["median_us"], then["median_us"]
     why = refused or _unusable(now, then)
     if why:
@@ -155,15 +153,15 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
     relative = change.scaled(now["roofline_gbps"] / then["roofline_gbps"])
     least = max(effect, EFFECT_US / then["median_us"])
     in_time, in_copies = (view.verdict(least) for view in (change, relative))
-    told = f"time {change}; in units of the copy roofline {relative}"
+    summary = f"time {change}; in units of the copy roofline {relative}"
     if now["code"] == then["code"]:
         proven = {in_time, in_copies} & {Performance.SLOWER, Performance.FASTER}
         but = "changed, yet " if proven else ""
         verdict = Performance.AMBIGUOUS if proven else Performance.SAME
-        return verdict, f"{but}machine code and grids are the baseline's: {told}"
+        return verdict, f"{but}machine code and grids are the baseline's: {summary}"
     if in_time is not in_copies:
-        return Performance.AMBIGUOUS, f"{in_time} by time but {in_copies} by roofline: {told}"
-    return in_time, told
+        return Performance.AMBIGUOUS, f"{in_time} by time but {in_copies} by roofline: {summary}"
+    return in_time, summary
 
 
 def _unusable(now: Mapping, then: Mapping) -> str:

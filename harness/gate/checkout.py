@@ -1,4 +1,4 @@
-"""The kernels and suites of another revision, as files beside ours."""
+"""The kernels and suites of another revision, as files in a folder of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDERS = ("harness/kernels", "suites")
 
 @dataclass(frozen=True)
 class Revision:
-    """A commit's files. name: as it was asked for; commit: 40 hex digits; root: the folder they lie in"""
+    """A commit's files. name: as the user spelled it; commit: 40 hex digits; root: the folder they lie in"""
 
     name: str
     commit: str

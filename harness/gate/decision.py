@@ -1,7 +1,7 @@
-"""What samples of two sides show: a verdict that needs a proof, against the noise of one side with itself.
+"""The verdict on samples of head and base, against the noise of the head timed twice.
 
-Head and base are timed in random turns on the same buffers, and the head a second time as a side of its own, whose
-difference from the first is nothing but noise. SLOWER and FASTER need a rank test that rejects "no change" and medians
+Head and base are timed in random order on the same buffers, and the head a second time, whose difference from the
+first is noise alone. SLOWER and FASTER need a rank test that rejects "no change" and medians
 that differ by more than EFFECT and by more than FLOORS times that noise, in time and in cycles of the multiprocessors:
 a change of the clock is no change of the code. SAME needs the whole interval within EFFECT.
 """
@@ -15,13 +15,13 @@ from harness.bench import statistics
 from harness.verdict import Change, Performance
 
 EFFECT = 0.01  # least change of a median that counts
-FLOORS = 3.0  # and the least in units of the noise between two timings of one side
+FLOORS = 3.0  # and the least in units of the noise between two timings of the head
 MOST_DROPPED = 0.5  # share of the samples
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Of one side: microseconds of each call, and the multiprocessors' MHz at that time."""
+    """Microseconds of each call, and the multiprocessors' MHz at that time."""
 
     us: Sequence[float]
     mhz: Sequence[float]
@@ -33,8 +33,8 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What became of one case.
+class Decision:
+    """The verdict on one case, with what it rests on.
 
     head_us, base_us: medians; time, cycles: head over base; floor: head over itself
     dropped: rounds thrown away because the clock was low
@@ -50,32 +50,32 @@ class Finding:
     dropped: int = 0
 
 
-def unthrottled(sides: Sequence[Samples]) -> tuple[list[Samples], int]:
-    """The sides without the rounds in which a clock was low, and how many those were.
+def unthrottled(samples: Sequence[Samples]) -> tuple[list[Samples], int]:
+    """The samples without the rounds in which any clock was low, and how many rounds that were.
 
-    Sample i of every side was taken in round i.
+    Sample i of each was taken in round i.
     """
-    clocks = [min(clocks) for clocks in zip(*(side.mhz for side in sides), strict=True)]
+    clocks = [min(clocks) for clocks in zip(*(each.mhz for each in samples), strict=True)]
     kept = statistics.steady(clocks)
-    left = [Samples([side.us[i] for i in kept], [side.mhz[i] for i in kept]) for side in sides]
+    left = [Samples([each.us[i] for i in kept], [each.mhz[i] for i in kept]) for each in samples]
     return left, len(clocks) - len(kept)
 
 
-def judge(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) -> Finding:
-    """A verdict on three sides that were sampled in the same rounds.
+def decide(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) -> Decision:
+    """Decide from samples of the same rounds.
 
     again: the head a second time; effect: least relative change that counts
     """
     (head, again, base), dropped = unthrottled((head, again, base))
     rounds = len(head.us)
     if dropped > MOST_DROPPED * (rounds + dropped):
-        return Finding(
+        return Decision(
             Performance.INVALID,
             f"the clock was below {statistics.THROTTLED:.0%} of its best in {dropped} of {rounds + dropped} rounds",
             dropped=dropped,
         )
     if rounds < statistics.FEWEST_SAMPLES:
-        return Finding(
+        return Decision(
             Performance.AMBIGUOUS, f"{rounds} rounds; {statistics.FEWEST_SAMPLES} are the fewest that show anything"
         )
     time, cycles = statistics.change(head.us, base.us), statistics.change(head.cycles, base.cycles)
@@ -88,5 +88,5 @@ def judge(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) 
     verdict = in_time
     if in_time is not in_cycles:
         verdict, reason = Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles: {reason}"
-    medians = (statistics.summarize(side.us).median for side in (head, base))
-    return Finding(verdict, reason, *medians, time, cycles, floor, dropped)
+    medians = (statistics.summarize(each.us).median for each in (head, base))
+    return Decision(verdict, reason, *medians, time, cycles, floor, dropped)

@@ -1,4 +1,4 @@
-"""Times of several sides, each a graph, taken in random turns with the clock of the multiprocessors beside them."""
+"""Times of several graphs in random order, with the clock of the multiprocessors beside them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ BLOCK = 10  # rounds between two readings of the multiprocessors' clock
 
 
 @dataclass(frozen=True)
-class Side:
-    """A graph that calls one side of a case so many times."""
+class TimedGraph:
+    """A captured graph, and how many calls of the case it holds."""
 
     graph: Any
     calls: int
 
 
-def take(clock: GpuClock, sides: Mapping[str, Side], rounds: int, order: random.Random) -> dict[str, Samples]:
-    """Microseconds a call, and MHz, of every side in so many rounds, a multiple of BLOCK.
+def take(clock: GpuClock, graphs: Mapping[str, TimedGraph], rounds: int, order: random.Random) -> dict[str, Samples]:
+    """Microseconds a call, and MHz, of every graph in so many rounds, rounded up to a multiple of BLOCK.
 
-    In a round each side runs once, in an order that is drawn anew.
+    In a round each graph runs once, in an order that is drawn anew.
     """
-    found = {name: ([], []) for name in sides}
+    found = {name: ([], []) for name in graphs}
     for _ in range(-(-rounds // BLOCK)):
-        for name, us, mhz in _block(clock, sides, order):
+        for name, us, mhz in _block(clock, graphs, order):
             found[name][0].append(us)
             found[name][1].append(mhz)
     return {name: Samples(us, mhz) for name, (us, mhz) in found.items()}
 
 
-def _block(clock: GpuClock, sides: Mapping[str, Side], order: random.Random) -> list[tuple[str, float, float]]:
+def _block(clock: GpuClock, graphs: Mapping[str, TimedGraph], order: random.Random) -> list[tuple[str, float, float]]:
     import cupy
 
     queued: list[tuple[str, int, Any, Any]] = []
@@ -43,12 +43,12 @@ def _block(clock: GpuClock, sides: Mapping[str, Side], order: random.Random) -> 
         clock.restart()
         clock.flush()  # which keeps the GPU busy until the first graphs are queued
         for _ in range(BLOCK):
-            for name in order.sample(sorted(sides), len(sides)):
+            for name in order.sample(sorted(graphs), len(graphs)):
                 start, stop = cupy.cuda.Event(), cupy.cuda.Event()
                 start.record(stream)
-                sides[name].graph.launch(stream)
+                graphs[name].graph.launch(stream)
                 stop.record(stream)
-                queued.append((name, sides[name].calls, start, stop))
+                queued.append((name, graphs[name].calls, start, stop))
         mhz = clock.mhz()[0]
         return [
             (name, cupy.cuda.get_elapsed_time(start, stop) * 1e3 / calls, mhz) for name, calls, start, stop in queued
@@ -56,5 +56,5 @@ def _block(clock: GpuClock, sides: Mapping[str, Side], order: random.Random) -> 
 
 
 def joined(one: Mapping[str, Samples], other: Mapping[str, Samples]) -> dict[str, Samples]:
-    """The samples of more rounds behind those of the first."""
+    """Append the samples of more rounds."""
     return {name: Samples([*one[name].us, *more.us], [*one[name].mhz, *more.mhz]) for name, more in other.items()}

@@ -13,9 +13,9 @@ from harness.device.memory import Memory
 from harness.device.rotation import COLD, Rotation, memories, rotate
 from harness.errors import CaseError, LaunchError, NotCapable, UsageError
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
-from harness.gate import decision, interleave
-from harness.gate.decision import EFFECT, Finding, Samples
-from harness.gate.interleave import BLOCK, Side
+from harness.gate import interleave
+from harness.gate.decision import EFFECT, Decision, Samples, decide
+from harness.gate.interleave import BLOCK, TimedGraph
 from harness.verdict import Performance, Result, Verdict
 from harness.verify import verify
 
@@ -28,16 +28,16 @@ METHOD = (
 
 
 @dataclass(frozen=True)
-class Match:
-    """What became of one case.
+class Comparison:
+    """One case of head and base, compared.
 
-    finding: verdict, reason and medians; samples: of every side, none if nothing was timed
+    samples: by name of the graph, none if nothing was timed
     copies, calls: of the case's memory, and in a graph; memory: bytes of one copy
-    cold: in words, whether the memory was, and how that is known
+    cold: whether the memory was cold, and how that is known, in words
     """
 
     case: Case
-    finding: Finding
+    decision: Decision
     verified: Result
     samples: dict[str, Samples]
     copies: int = 0
@@ -46,10 +46,10 @@ class Match:
     cold: str = ""
 
 
-class Arena:
-    """Where two revisions meet: one GPU, and what its matches share.
+class RevisionBench:
+    """Compares two revisions on one GPU, case by case.
 
-    again: time also what has the same machine code on both sides
+    again: time also what has the same machine code in both
     """
 
     def __init__(
@@ -60,73 +60,77 @@ class Arena:
         self.effect, self.again = effect, again
         self.order = random.Random(0)
 
-    def match(self, case: Case) -> Match:
+    def compare(self, case: Case) -> Comparison:
         """Verify the head, then time it against the base. Never raises for what kernels do wrong.
 
         case: in the mode `graph`
         """
         verified = verify(case, self.head, NUMPY_LARGEST_TIMED)
         if verified.verdict is not Verdict.PASS:
-            return Match(case, _not_measured(f"{verified.verdict}: {verified.reason}"), verified, {})
+            return Comparison(case, _not_measured(f"{verified.verdict}: {verified.reason}"), verified, {})
         try:
             expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
             memory = Memory.upload(expected.inputs, expected.fields)
             shared = memories(memory, int(self.head.identity()["l2_bytes"]))
             head = Rotation(self.head, case, shared)
         except (CaseError, NotCapable) as error:
-            return Match(case, _not_measured(str(error)), verified, {})
+            return Comparison(case, _not_measured(str(error)), verified, {})
         try:
             base = Rotation(self.base, case, shared)
         except (CaseError, UsageError) as error:
-            finding = Finding(Performance.NO_BASELINE, f"the base cannot run this case: {str(error).splitlines()[0]}")
-            return Match(case, finding, verified, {})
+            decision = Decision(Performance.NO_BASELINE, f"the base cannot run this case: {str(error).splitlines()[0]}")
+            return Comparison(case, decision, verified, {})
         if digest(head.programs[0]) == digest(base.programs[0]) and not self.again:
-            finding = Finding(Performance.SAME, "machine code, grids and libraries are the base's; not timed")
-            return Match(case, finding, verified, {})
+            decision = Decision(Performance.SAME, "machine code, grids and libraries are the base's; not timed")
+            return Comparison(case, decision, verified, {})
         try:
             return self._time(case, expected, verified, head, base)
         except LaunchError as error:
-            return Match(case, Finding(Performance.INVALID, f"while timing: {error}"), verified, {})
+            return Comparison(case, Decision(Performance.INVALID, f"while timing: {error}"), verified, {})
 
-    def _time(self, case: Case, expected: Expectation, verified: Result, head: Rotation, base: Rotation) -> Match:
-        sides = {
-            name: Side(*rotate(self.clock, side.launches))
-            for name, side in (("head", head), ("again", head), ("base", base))
+    def _time(self, case: Case, expected: Expectation, verified: Result, head: Rotation, base: Rotation) -> Comparison:
+        graphs = {
+            name: TimedGraph(*rotate(self.clock, rotation.launches))
+            for name, rotation in (("head", head), ("again", head), ("base", base))
         }
         for name, rotation in (("base", base), ("head", head)):
-            wrong = self._wrong(sides[name], rotation, expected)
+            wrong = self._wrong(graphs[name], rotation, expected)
             if wrong:
-                return Match(case, Finding(Performance.INVALID, f"the timed graph of the {name} {wrong}"), verified, {})
-        samples = interleave.take(self.clock, sides, FEWEST, self.order)
-        finding = decision.judge(samples["head"], samples["again"], samples["base"], self.effect)
-        while finding.verdict is Performance.AMBIGUOUS and len(samples["head"].us) < MOST:
-            more = interleave.take(self.clock, sides, FEWEST, self.order)
+                return Comparison(
+                    case, Decision(Performance.INVALID, f"the timed graph of the {name} {wrong}"), verified, {}
+                )
+        samples = interleave.take(self.clock, graphs, FEWEST, self.order)
+        decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
+        while decision.verdict is Performance.AMBIGUOUS and len(samples["head"].us) < MOST:
+            more = interleave.take(self.clock, graphs, FEWEST, self.order)
             samples = interleave.joined(samples, more)
-            finding = decision.judge(samples["head"], samples["again"], samples["base"], self.effect)
-        wrong = self._wrong(sides["head"], head, expected)
+            decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
+        wrong = self._wrong(graphs["head"], head, expected)
         if wrong:
-            finding = Finding(Performance.INVALID, f"after timing, the graph of the head {wrong}")
-        calls = sides["head"].calls
-        cold = head.coldness(self.clock, calls, finding.head_us or 0.0)
-        return Match(case, finding, verified, samples, len(head.programs), calls, head.programs[0].memory.nbytes, cold)
+            decision = Decision(Performance.INVALID, f"after timing, the graph of the head {wrong}")
+        calls = graphs["head"].calls
+        cold = head.coldness(self.clock, calls, decision.head_us or 0.0)
+        return Comparison(
+            case, decision, verified, samples, len(head.programs), calls, head.programs[0].memory.nbytes, cold
+        )
 
-    def _wrong(self, side: Side, rotation: Rotation, expected: Expectation) -> str:
-        """What is wrong with the bytes of a graph, judged on poisoned copies: the first, the last and one between."""
+    def _wrong(self, timed: TimedGraph, rotation: Rotation, expected: Expectation) -> str:
+        """The first error of a graph on poisoned copies, of which the first, the last and one between are compared."""
         with self.clock.stream as stream:
             rotation.poison(POISON)
-            side.graph.launch(stream)
+            timed.graph.launch(stream)
             stream.synchronize()
         for which, outcome in rotation.outcomes(POISON, self.order):
             if outcome.trespass:
                 return f"does wrong on {which}: {outcome.trespass}"
             for name in expected.fields:
-                ours = outcome.outputs[name]
-                if ours.size and bool((ours == POISON).all()):
+                written = outcome.outputs[name]
+                if written.size and bool((written == POISON).all()):
                     return f"wrote nothing to {name} of {which}"
-                if not self.head.accepts(ours, expected.values[name]):
+                if not self.head.accepts(written, expected.values[name]):
                     return f"wrote other bytes to {name} of {which}"
         return ""
 
 
-def _not_measured(reason: str) -> Finding:
-    return Finding(Performance.NOT_MEASURED, reason)
+def _not_measured(reason: str) -> Decision:
+    return Decision(Performance.NOT_MEASURED, reason)

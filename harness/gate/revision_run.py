@@ -1,4 +1,4 @@
-"""Every case of a gate against a base revision: fetch it, time it, keep each line the moment it is known."""
+"""A gate against a base revision: fetch it, compare every case, write each line as soon as it is known."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from harness.clock import GpuClock, clock_of
 from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
 from harness.gate import checkout, revision_bench
-from harness.gate.revision_bench import Arena, Match
+from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.runner.run_files import Record, new_header, now
 from harness.suite import ROOT, find_case, load_suites, suite_of
-from harness.verdict import Judgement, Verdict
+from harness.verdict import Judgement
 
 FILE = "gate.jsonl"
 
 
 def cases(recipes: Sequence[str], ids: Sequence[str]) -> list[Case]:
-    """What a gate times: the given ids, or the bench sets of these recipes, or of all; each problem once, as a graph.
+    """Choose the cases to time: the given ids, or the bench sets of these recipes, or of all; each once, as a graph.
 
     Raises UsageError for a recipe or a case that there is not.
     """
@@ -44,21 +44,23 @@ def run(
     effect: float,
     again: bool = False,
     folder: Path | None = None,
-    tell: Callable[[Match], None] = lambda match: None,
-) -> tuple[Path, list[Match]]:
-    """Time the cases against the revision `base`; the file that was written, and what became of each case.
+    done_with: Callable[[Comparison], None] = lambda comparison: None,
+) -> tuple[Path, list[Comparison]]:
+    """Time the cases against the revision `base`; return the file that was written and every comparison.
 
-    folder: for the file; a new one under `results/runs` if none is named. tell: called with each match
+    folder: for the file; a new one under `results/runs` if none is named. done_with: called after each case
     Raises UsageError for a bad revision, DeviceUnavailable without a GPU.
     """
     with tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside:
-        theirs = checkout.fetch(base, Path(beside))
+        revision = checkout.fetch(base, Path(beside))
         head = CudaDevice()
-        arena = Arena(head, CudaDevice(kernels=theirs.kernels, suites=theirs.suites), clock_of(head), effect, again)
-        header = new_header(command, head.identity(), revision_bench.METHOD, arena.clock.words) | {
-            "base": base, "base_commit": theirs.commit, "effect": effect,
+        bench = RevisionBench(
+            head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, again
+        )
+        header = new_header(command, head.identity(), revision_bench.METHOD, bench.clock.words) | {
+            "base": base, "base_commit": revision.commit, "effect": effect,
         }  # fmt: skip
-        header["roofline"].append(_roofline(arena.clock, "start"))
+        header["roofline"].append(_roofline(bench.clock, "start"))
         path = (folder or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")) / FILE
         if path.exists():
             raise UsageError(f"{path} is there already; nothing is overwritten, so name another folder")
@@ -67,31 +69,31 @@ def run(
         with path.open("w", encoding="utf-8") as file:
             _write(file, header)
             for case in chosen:
-                done.append(arena.match(case))
+                done.append(bench.compare(case))
                 _write(file, record(done[-1]))
-                tell(done[-1])
+                done_with(done[-1])
                 head.release()
-            _write(file, {"end": _roofline(arena.clock, "end")})
+            _write(file, {"end": _roofline(bench.clock, "end")})
         return path, done
 
 
-def record(found: Match) -> Record:
-    """A match as a line of the file."""
-    finding = found.finding
-    changes = {name: getattr(finding, name) for name in ("time", "cycles", "floor")}
+def record(found: Comparison) -> Record:
+    """A comparison as a line of the file."""
+    decision = found.decision
+    changes = {name: getattr(decision, name) for name in ("time", "cycles", "floor")}
     return {
         "case_id": found.case.id,
         "recipe": found.case.recipe,
         "verified": str(found.verified.verdict),
-        "verdict": str(finding.verdict),
-        "reason": finding.reason,
-        "head_us": _rounded(finding.head_us),
-        "base_us": _rounded(finding.base_us),
+        "verdict": str(decision.verdict),
+        "reason": decision.reason,
+        "head_us": _rounded(decision.head_us),
+        "base_us": _rounded(decision.base_us),
         **{
             name: change and [round(x, 5) for x in (change.ratio, change.low, change.high)]
             for name, change in changes.items()
         },
-        "dropped": finding.dropped,
+        "dropped": decision.dropped,
         "copies": found.copies,
         "calls": found.calls,
         "bytes": found.memory,
@@ -101,15 +103,12 @@ def record(found: Match) -> Record:
     }
 
 
-def judgement(found: Match) -> Judgement:
-    """A match as the gate shows it."""
-    finding = found.finding
-    return Judgement(found.case.id, finding.verdict, finding.reason, finding.head_us, finding.base_us, finding.time)
-
-
-def wrong(done: Iterable[Match]) -> list[Record]:
-    """The verified results of the cases that are not right, as records."""
-    return [m.verified.to_record() for m in done if m.verified.verdict not in (Verdict.PASS, Verdict.EXCLUDED)]
+def judgement(found: Comparison) -> Judgement:
+    """A comparison as the report takes it."""
+    decision = found.decision
+    return Judgement(
+        found.case.id, decision.verdict, decision.reason, decision.head_us, decision.base_us, decision.time
+    )
 
 
 def _roofline(clock: GpuClock, point: str) -> Record:

@@ -1,4 +1,4 @@
-"""Does the gate find what it must, and nothing else? Gates of a checkout against its own commit, some with a flaw."""
+"""Gates of a checkout against its own commit, some with a planted slowdown: which does the gate find?"""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ AGAINST_ITSELF = (
 )
 PLANTED = ("per_tensor/stage=amax/8192x8192/normal/graph",)
 
-# The amax of a tensor reads some of it again.
+# Planted: the amax of a tensor reads some of it again.
 _FILE = "harness/kernels/tile.cuh"
 _LINE = (
     "for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; "
     "first += i64(gridDim.x) * TensorAmax::kStep) {"
 )
-_SLOWER = (
+_SLOWED = (
     "for (i64 again = i64(blockIdx.x) * TensorAmax::kStep; again < total + total * {percent} / 100; "
     "again += i64(gridDim.x) * TensorAmax::kStep) {{\n    const i64 first = again < total ? again : again - total;"
 )
 
 
 @dataclass(frozen=True)
-class Proof:
+class GateRuns:
     """Gates of one kind. percent: of the planted slowdown, 0 for none; verdicts: of each gate's cases"""
 
     percent: int
@@ -45,27 +45,27 @@ class Proof:
 
     @property
     def found(self) -> int:
-        """Gates in which every case is SLOWER."""
+        """How many gates called every case SLOWER."""
         return sum(set(verdicts) == {"SLOWER"} for verdicts in self.verdicts)
 
     @property
-    def accused(self) -> int:
-        """Gates in which any case is SLOWER or FASTER."""
+    def flagged(self) -> int:
+        """How many gates called any case SLOWER or FASTER."""
         return sum(bool({"SLOWER", "FASTER"} & set(verdicts)) for verdicts in self.verdicts)
 
     @property
     def right(self) -> bool:
-        """Whether nothing was accused without a flaw; all were found with 10 %, all but one of twenty with less."""
+        """Nothing is flagged without a slowdown; with 10 % all gates find it, with less all but one of twenty."""
         if not self.percent:
-            return self.accused == 0
+            return self.flagged == 0
         allowed = 0 if self.percent >= 10 else len(self.verdicts) // 20
         return self.found >= len(self.verdicts) - allowed
 
 
-def prove(percents: Sequence[int], times: int, into: Path) -> Iterator[Proof]:
-    """Gates of a clean checkout of HEAD, each in a process of its own, with a slowdown planted unless `percent` is 0.
+def prove(percents: Sequence[int], times: int, into: Path) -> Iterator[GateRuns]:
+    """Run gates of a clean checkout of HEAD, each in its own process, with a slowdown planted unless `percent` is 0.
 
-    into: the folder for their files, one each
+    into: the folder for their files
     Raises UsageError if git or the line to change is not there.
     """
     with tempfile.TemporaryDirectory(prefix="nvfp4-proof-") as folder:
@@ -76,7 +76,7 @@ def prove(percents: Sequence[int], times: int, into: Path) -> Iterator[Proof]:
             if percent:
                 _plant(checkout, percent)
             files = [_gate(checkout, percent, into / f"planted-{percent}-{number + 1}") for number in range(times)]
-            yield Proof(percent, [_verdicts(file) for file in files], files)
+            yield GateRuns(percent, [_verdicts(file) for file in files], files)
 
 
 def _plant(checkout: Path, percent: int) -> None:
@@ -84,7 +84,7 @@ def _plant(checkout: Path, percent: int) -> None:
     text = path.read_text()
     if text.count(_LINE) != 1:
         raise UsageError(f"{_FILE} has no line `{_LINE}` to plant a slowdown in")
-    path.write_text(text.replace(_LINE, _SLOWER.format(percent=percent)))
+    path.write_text(text.replace(_LINE, _SLOWED.format(percent=percent)))
 
 
 def _gate(checkout: Path, percent: int, into: Path) -> Path:

@@ -1,5 +1,5 @@
-"""What a run and a gate leave to be read: tables, HTML pages, JUnit, OpenMetrics and code quality.
+"""The output of a run and of a gate: tables, HTML pages, JUnit, OpenMetrics and code quality.
 
-Everything here is made from records and judgements, keyed by the case id; nothing runs, times or judges. It may import
+Made from records and judgements, keyed by the case id; nothing here runs, times or judges. May import
 `verdict`, `errors`, `files`, the records of `runner/`, and `bench/statistics`.
 """

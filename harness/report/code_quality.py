@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.errors import CompileError, Exit
+from harness.errors import CompileError
 from harness.files import write_text
 from harness.runner.run_files import Record
 from harness.signature import KERNELS, read_signatures
 from harness.suite import ROOT
-from harness.verdict import Judgement, Performance, Verdict
+from harness.verdict import Judgement, Performance, failures_of
 
 FILE = "codequality.json"
 
@@ -32,7 +32,7 @@ def write_code_quality(folder: Path, records: Iterable[Record], judgements: Sequ
 def code_quality(records: Iterable[Record], judgements: Sequence[Judgement] = ()) -> list[dict[str, Any]]:
     """An issue for each record whose bytes are wrong and for each judgement that is SLOWER."""
     by_id = {record["case_id"]: record for record in records}
-    wrong = [record for record in by_id.values() if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
+    wrong = failures_of(by_id.values())
     slower = [judgement for judgement in judgements if judgement.verdict is Performance.SLOWER]
     return [_issue(record, record["verdict"], record["reason"], "blocker") for record in wrong] + [
         _issue(by_id[judgement.case_id], judgement.verdict, judgement.reason, "major") for judgement in slower

@@ -1,6 +1,6 @@
 """A gate as JUnit XML: a test case for each judged case and for each one with wrong bytes, named by its case id.
 
-A slowdown and wrong bytes are failures, a missing baseline is an error; what could not be told is skipped, not passed.
+A slowdown and wrong bytes are failures, a missing baseline is an error; a time that cannot be judged is skipped.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from xml.etree import ElementTree
 from harness.errors import Exit
 from harness.files import write_text
 from harness.runner.run_files import Record
-from harness.verdict import Judgement, Performance, Verdict
+from harness.verdict import Judgement, Performance, failures_of
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write_junit(path: Path, records: Iterable[Record], judgements: Sequence[Judgement], again: str) -> Path:
-    """Write the file; its path. again: the command that judges one case anew, `{case}` for its id."""
-    write_text(path, junit(records, judgements, again).decode())
+def write_junit(path: Path, records: Iterable[Record], judgements: Sequence[Judgement], rerun: str) -> Path:
+    """Write the file; its path. rerun: the command that judges one case again, `{case}` for its id."""
+    write_text(path, junit(records, judgements, rerun).decode())
     return path
 
 
-def junit(records: Iterable[Record], judgements: Sequence[Judgement], again: str) -> bytes:
-    """The XML. A case that is wrong is told as wrong and not judged a second time."""
-    wrong = [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
-    told = {record["case_id"] for record in wrong}
+def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str) -> bytes:
+    """The XML. A case with wrong bytes stands in it as wrong alone, whatever its time."""
+    wrong = failures_of(records)
+    failed = {record["case_id"] for record in wrong}
     suite = ElementTree.Element("testsuite", name="gate")
     for record in wrong:
         text = record["story"] or f"{record['reason']}\nreproduce make verify CASE='{record['case_id']}'"
         _outcome(_case(suite, record["case_id"], None), "failure", record["verdict"], record["reason"], text)
     for judgement in judgements:
-        if judgement.case_id in told:
+        if judgement.case_id in failed:
             continue
-        case = _case(suite, judgement.case_id, judgement.ours_us)
+        case = _case(suite, judgement.case_id, judgement.now_us)
         kind = _kind(judgement.verdict)
         if kind:
-            text = f"{judgement.reason}\nreproduce {again.format(case=judgement.case_id)}"
+            text = f"{judgement.reason}\nreproduce {rerun.format(case=judgement.case_id)}"
             _outcome(case, kind, judgement.verdict, judgement.reason, text)
         else:
             ElementTree.SubElement(case, "system-out").text = _clean(f"{judgement.verdict}: {judgement.reason}")

@@ -1,7 +1,7 @@
 """A gate as OpenMetrics text, for a merge request that compares two such files line by line, as strings.
 
-So nothing stands here that noise moves. A verdict is an integer, a ratio has two significant digits, and the ratios
-that are given here (`harness.gate.report`) move only with a proven change.
+So noise may move nothing in it. A verdict is an integer, a ratio has two significant digits, and the ratios that
+`harness.gate.report` gives change only with a proven change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.errors import Exit
 from harness.files import write_text
 from harness.runner.run_files import Record
-from harness.verdict import Judgement, Performance, Verdict
+from harness.verdict import Judgement, Performance, failures_of
 
 FILE = "metrics.txt"
 FASTER = -1
@@ -31,9 +31,9 @@ def write_metrics(
 def metrics(records: Iterable[Record], judgements: Sequence[Judgement], ratios: Mapping[str, float]) -> str:
     """The text: cases by verdict, then the verdict of each case, then its ratio, sorted by case id.
 
-    ratios: case id → times as fast as what the case is held against
+    ratios: case id → times as fast as what the case is compared with
     """
-    wrong = {record["case_id"] for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN}
+    wrong = {record["case_id"] for record in failures_of(records)}
     verdicts = {judgement.case_id: code_of(judgement.verdict) for judgement in judgements}
     verdicts |= dict.fromkeys(wrong, int(Exit.BYTES_DIFFER))
     counts = Counter(str(judgement.verdict) for judgement in judgements)
@@ -52,7 +52,7 @@ def metrics(records: Iterable[Record], judgements: Sequence[Judgement], ratios: 
 
 
 def code_of(verdict: Performance) -> int:
-    """The verdict as an integer: what a gate exits with for it, and FASTER, which exits with 0 as SAME does, apart."""
+    """The exit code of a verdict, but -1 for FASTER, whose exit code is that of SAME."""
     return FASTER if verdict is Performance.FASTER else int(verdict.exit_code)
 
 
@@ -63,8 +63,8 @@ def two_digits(value: float) -> str:
     return f"{rounded:.{decimals}f}"
 
 
-def _head(name: str, told: str) -> list[str]:
-    return [f"# TYPE {name} gauge", f"# HELP {name} {told}"]
+def _head(name: str, help_text: str) -> list[str]:
+    return [f"# TYPE {name} gauge", f"# HELP {name} {help_text}"]
 
 
 def _case(case_id: str) -> str:

@@ -12,7 +12,6 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from harness.errors import Exit
 from harness.files import write_text
 from harness.report.code_quality import write_code_quality
 from harness.report.pages import LAUNCHES, number, page, rows
@@ -20,7 +19,7 @@ from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
 from harness.runner.run_files import BENCH, Header, Record
-from harness.verdict import Result, Verdict
+from harness.verdict import Result, Verdict, failures_of
 
 _VERIFY_COLUMNS = (
     "verdict", "recipe", "flags", "shape", "input", "mode", "bytes_compared", "seconds", "device", "reason", "case_id",
@@ -90,7 +89,7 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
         "widest": max([100.0, *table["roofline_percent"]]), "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
         **pictures_of(header, timed),
     }  # fmt: skip
-    text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(spelled(pairs))]
+    text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
     if untimed:
         without = pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"])
         text += ["## Without a time", markdown(without)]
@@ -98,13 +97,8 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
 
 
 def pictures_of(header: Header, timed: Sequence[Record]) -> dict[str, Any]:
-    """What the pages of times draw, by the names their templates use."""
+    """The pictures of a page of times, by the names that templates use."""
     return {"roofline": roofline_plot(header, timed), "maps": heat_maps(timed), "groups": bar_groups(timed)}
-
-
-def failures_of(records: Iterable[Record]) -> list[Record]:
-    """The records of wrong kernels."""
-    return [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
 
 
 def write_files(
@@ -126,27 +120,27 @@ def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
 
 def verify_table(records: Sequence[Record]) -> pd.DataFrame:
     """One row a case: what it is, its verdict, and how much was compared."""
-    return pd.DataFrame([_named(record) for record in records], columns=list(_VERIFY_COLUMNS))
+    return pd.DataFrame([_with_parts(record) for record in records], columns=list(_VERIFY_COLUMNS))
 
 
 def bench_table(timed: Sequence[Record]) -> pd.DataFrame:
     """One row a timed case, everything but its samples."""
-    rows = [{**_named(record), **record["times"]} for record in timed]
+    rows = [{**_with_parts(record), **record["times"]} for record in timed]
     return pd.DataFrame(rows, columns=["recipe", "flags", "shape", "input", "mode", *_TIME_COLUMNS, "case_id"])
 
 
 def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
-    """One row for what eager and graph have in common, with a column of each for time, % of copy and ratio.
+    """One row for each problem, with a column of eager and of graph for time, % of copy and ratio.
 
-    And for TFLOP/s, if there is a GEMM; and one for the launches of a round, if they were counted.
+    Also for TFLOP/s, if there is a GEMM; and one for the launches of a round, if they were counted.
     """
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in timed:
-        named, times = _named(record), record["times"]
-        problem = {key: named[key] for key in ("recipe", "flags", "shape", "input")}
+        parts, times = _with_parts(record), record["times"]
+        problem = {key: parts[key] for key in ("recipe", "flags", "shape", "input")}
         shared = {"MB": times["bytes"] / 1e6, LAUNCHES: times.get("launches")}
         row = rows.setdefault(tuple(problem.values()), problem | shared)
-        mode = named["mode"]
+        mode = parts["mode"]
         row[f"{mode} us"] = times["median_us"]
         row[f"{mode} %"] = times["roofline_percent"]
         row[f"{mode} x"] = times["baseline_ratio"]
@@ -165,8 +159,8 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
     return table
 
 
-def spelled(pairs: pd.DataFrame) -> pd.DataFrame:
-    """That table as text: times with two or one decimals, a dash for what there is not."""
+def as_text(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The pair table as text: times with two or one decimals, a dash for a missing value."""
     table = pairs.astype(object)
     for column in table.columns[4:]:
         table[column] = [number(value, column) for value in pairs[column]]
@@ -175,7 +169,7 @@ def spelled(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def bench_text(header: Header, timed: Sequence[Record], width: int) -> str:
     """The table of times for a terminal `width` columns wide, below the facts it was measured under."""
-    pairs = spelled(pair_table(timed))
+    pairs = as_text(pair_table(timed))
     problems = pairs[["recipe", "flags", "shape", "input"]].agg("/".join, axis=1)
     table = Table("case", box=None, pad_edge=False)
     table.columns[0].overflow = "fold"
@@ -193,7 +187,7 @@ def bench_text(header: Header, timed: Sequence[Record], width: int) -> str:
 
 
 def facts_of(header: Header) -> dict[str, str]:
-    """What times mean nothing without, as name and value."""
+    """The conditions that times were measured under, as name and value."""
     machine = header["machine"]
     roofline = ", ".join(f"{entry['gbps']:,.0f} GB/s at the {entry['point']}" for entry in header["roofline"])
     floors = ", ".join(f"{name} {value:.2f} us" for name, value in header["floors_us"].items())
@@ -225,7 +219,7 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(map(plain, line)) + " |" for line in lines)
 
 
-def _named(record: Record) -> dict[str, Any]:
+def _with_parts(record: Record) -> dict[str, Any]:
     """The record with the parts of its case id."""
     head, _, mode = record["case_id"].rpartition("/")
     recipe, flags, shape, input_name = head.split("/", 3)
@@ -237,7 +231,7 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
 
 
 def plain(value: object) -> str:
-    """Text in a line of Markdown, which cannot end a cell or become HTML."""
+    """Escape text for a line of Markdown, so that it cannot end a cell or become HTML."""
     return (
         " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
     )

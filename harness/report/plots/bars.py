@@ -18,12 +18,13 @@ class Bar:
 
 def bar_groups(timed: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[str, list[Bar]]]]:
     """Variant → its shapes → a bar a mode, in the order of the records."""
-    held: dict[str, dict[str, dict[str, float]]] = {}
+    grouped: dict[str, dict[str, dict[str, float]]] = {}
     for record in timed:
         head, _, mode = record["case_id"].rpartition("/")
         recipe, flags, shape, input_name = head.split("/", 3)
-        held.setdefault(f"{recipe}/{flags}/{input_name}", {}).setdefault(shape, {})[mode] = record["times"]["median_us"]
-    return {variant: [(shape, _bars(times)) for shape, times in shapes.items()] for variant, shapes in held.items()}
+        shapes = grouped.setdefault(f"{recipe}/{flags}/{input_name}", {})
+        shapes.setdefault(shape, {})[mode] = record["times"]["median_us"]
+    return {variant: [(shape, _bars(times)) for shape, times in shapes.items()] for variant, shapes in grouped.items()}
 
 
 def _bars(times: Mapping[str, float]) -> list[Bar]:

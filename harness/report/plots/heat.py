@@ -32,15 +32,15 @@ class HeatMap:
 
 def heat_maps(timed: Sequence[Mapping[str, Any]], strongest: float = STRONGEST) -> list[HeatMap]:
     """A map for each recipe, flags, input and mode with ratios on two shapes or more."""
-    held: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    grouped: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for record in timed:
         ratio = record["times"].get("baseline_ratio")
         head, _, mode = record["case_id"].rpartition("/")
         recipe, flags, shape, input_name = head.split("/", 3)
         rows, _, columns = shape.partition("x")
         if ratio:
-            held.setdefault((f"{recipe}/{flags}/{input_name}", mode), {})[rows, columns] = ratio
-    return [_map(variant, mode, ratios, strongest) for (variant, mode), ratios in held.items() if len(ratios) > 1]
+            grouped.setdefault((f"{recipe}/{flags}/{input_name}", mode), {})[rows, columns] = ratio
+    return [_map(variant, mode, ratios, strongest) for (variant, mode), ratios in grouped.items() if len(ratios) > 1]
 
 
 def cell(ratio: float, strongest: float = STRONGEST) -> Cell:
@@ -56,6 +56,6 @@ def _map(variant: str, mode: str, ratios: Mapping[tuple[str, str], float], stron
 
 
 def _extent(spelled: str) -> tuple[float, str]:
-    """How large a side of a shape is, spelled 4096, 8*512, 128+0+256 or KxN."""
+    """Sort key of an extent, spelled 4096, 8*512, 128+0+256 or KxN."""
     terms = [math.prod(int(factor) for factor in re.findall(r"\d+", term)) for term in spelled.split("+")]
     return sum(terms), spelled

@@ -16,29 +16,29 @@ COLOURS = 6  # the style sheet has `.c0` to `.c5`; a seventh recipe takes the fi
 
 @dataclass(frozen=True)
 class Point:
-    """series: which colour and marker; hollow: eager; told: what hovering says."""
+    """series: which colour and marker; hollow: eager; label: the text shown on hover."""
 
     x: float
     y: float
     series: int
     hollow: bool
-    told: str
+    label: str
 
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line between two corners, and what it is."""
+    """A straight line between two corners, and its label."""
 
     x1: float
     y1: float
     x2: float
     y2: float
-    told: str
+    label: str
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Everything that is drawn; `series` are the recipes in the order of their colours."""
+    """The whole picture; `series` are the recipes in the order of their colours."""
 
     points: list[Point]
     series: list[str]
@@ -50,29 +50,29 @@ class Plot:
 
 def roofline_plot(header: Mapping[str, Any], timed: Sequence[Mapping[str, Any]]) -> Plot | None:
     """The plot of records with times, or None if none of them has bytes and a time."""
-    held = [record for record in timed if record["times"].get("bytes") and record["times"].get("gbps")]
-    if not held:
+    drawable = [record for record in timed if record["times"].get("bytes") and record["times"].get("gbps")]
+    if not drawable:
         return None
     roof = median(entry["gbps"] for entry in header["roofline"]) if header.get("roofline") else None
-    rates = [record["times"]["gbps"] for record in held]
-    x = Axis.over([record["times"]["bytes"] / 1e6 for record in held], LEFT, WIDTH - RIGHT, logarithmic=True)
+    rates = [record["times"]["gbps"] for record in drawable]
+    x = Axis.over([record["times"]["bytes"] / 1e6 for record in drawable], LEFT, WIDTH - RIGHT, logarithmic=True)
     y = Axis.over([*rates, roof or rates[0]], HEIGHT - BOTTOM, TOP, logarithmic=True)
-    series = list(dict.fromkeys(record["recipe"] for record in held))
+    series = list(dict.fromkeys(record["recipe"] for record in drawable))
     points = [
         Point(
             x.at(record["times"]["bytes"] / 1e6),
             y.at(record["times"]["gbps"]),
             series.index(record["recipe"]),
             record["case_id"].endswith("/eager"),
-            _told(record),
+            _hover_text(record),
         )
-        for record in held
+        for record in drawable
     ]
     line = roof and Line(LEFT, y.at(roof), WIDTH - RIGHT, y.at(roof), f"copy roofline {roof:,.0f} GB/s")
     return Plot(points, series, x.ticks(), y.ticks(), line or None, _floor(header, x, y))
 
 
-def _told(record: Mapping[str, Any]) -> str:
+def _hover_text(record: Mapping[str, Any]) -> str:
     times = record["times"]
     share = times.get("roofline_percent")
     parts = [f"{times['median_us']:,.2f} us", f"{times['gbps']:,.0f} GB/s"]

@@ -1,4 +1,4 @@
-"""The samples of both sides of a verdict: every one a dot, in the order they were taken, over quartiles and median."""
+"""The samples behind a verdict: every one a dot, in the order they were taken, over quartiles and median."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FAR = 12.0  # quartile distances beyond which a sample would squeeze all others 
 
 
 @dataclass(frozen=True)
-class Side:
-    """top: of its band; dots: an SVG path; q1, q3, middle: where; beyond: samples drawn at the edge."""
+class Band:
+    """One series. top: of its band; dots: an SVG path; q1, q3, middle: where; beyond: samples drawn at the edge."""
 
     name: str
     top: float
@@ -29,30 +29,30 @@ class Side:
 
 @dataclass(frozen=True)
 class Distribution:
-    """height: of the picture."""
+    """The picture of one case. height: of all of it."""
 
-    sides: list[Side]
+    bands: list[Band]
     ticks: list[Tick]
     height: float
 
 
 def distribution(samples: dict[str, Sequence[float]]) -> Distribution | None:
-    """The picture of one case, name of a side → its samples in us; None without any."""
-    held = {name: list(values) for name, values in samples.items() if values}
-    if not held:
+    """The picture of one case from series → samples in us; None without any."""
+    given = {name: list(values) for name, values in samples.items() if values}
+    if not given:
         return None
-    summaries = {name: summarize(values) for name, values in held.items()}
+    summaries = {name: summarize(values) for name, values in given.items()}
     reach = FAR * max(found.q3 - found.q1 or 0.01 * found.median for found in summaries.values())
     low = min(found.q1 for found in summaries.values()) - reach
     high = max(found.q3 for found in summaries.values()) + reach
-    shown = {name: [min(max(value, low), high) for value in values] for name, values in held.items()}
+    shown = {name: [min(max(value, low), high) for value in values] for name, values in given.items()}
     axis = Axis.over([value for values in shown.values() for value in values], MARGIN, WIDTH - MARGIN)
-    sides = []
+    bands = []
     for index, (name, values) in enumerate(shown.items()):
         top, found = index * ROW + 4.0, summaries[name]
-        beyond = sum(value != drawn for value, drawn in zip(held[name], values, strict=True))
-        sides.append(
-            Side(
+        beyond = sum(value != drawn for value, drawn in zip(given[name], values, strict=True))
+        bands.append(
+            Band(
                 name,
                 top,
                 _dots(values, axis, top),
@@ -64,7 +64,7 @@ def distribution(samples: dict[str, Sequence[float]]) -> Distribution | None:
                 beyond,
             )  # fmt: skip
         )
-    return Distribution(sides, axis.ticks(), len(sides) * ROW + BOTTOM)
+    return Distribution(bands, axis.ticks(), len(bands) * ROW + BOTTOM)
 
 
 def _dots(values: Sequence[float], axis: Axis, top: float) -> str:

@@ -134,7 +134,9 @@ class Arena:
                         late[name] += self.clock.exposed[-1]
         return found, {name: count / ROUNDS for name, count in late.items()}
 
-    def _captured(self, ground: Ground, sides: Mapping[str, Side]) -> tuple[dict[str, interleave.Side], dict[str, str]]:
+    def _captured(
+        self, ground: Ground, sides: Mapping[str, Side]
+    ) -> tuple[dict[str, interleave.TimedGraph], dict[str, str]]:
         """Graphs, and why there is none of the others."""
         graphs, no_graph = {}, {}
         for name, side in sides.items():
@@ -147,7 +149,7 @@ class Arena:
                 no_graph[name] = told(error)
         return graphs, no_graph
 
-    def _judged_again(self, ground: Ground, side: Side, graph: interleave.Side, before: Judged) -> Judged:
+    def _judged_again(self, ground: Ground, side: Side, graph: interleave.TimedGraph, before: Judged) -> Judged:
         """The verdict on what the timed graph leaves, given that on the launch before it."""
         with ground.place.stream() as stream:
             side.poison(POISON)

@@ -27,7 +27,7 @@ class Side(Protocol):
     def launch(self) -> None:
         """Once, on the first copy of the memory."""
 
-    def graph(self) -> interleave.Side:
+    def graph(self) -> interleave.TimedGraph:
         """Calls on all copies in turn, captured."""
 
     def deliver(self) -> None:
@@ -63,9 +63,9 @@ class Ours:
         self.program = self._rotation.programs[0]
         self.launch = self.program.launch
 
-    def graph(self) -> interleave.Side:
+    def graph(self) -> interleave.TimedGraph:
         """As a bench captures it."""
-        return interleave.Side(*rotate(self._clock, self._rotation.launches))
+        return interleave.TimedGraph(*rotate(self._clock, self._rotation.launches))
 
     def deliver(self) -> None:
         """Kernels write to the outputs themselves."""
@@ -107,12 +107,12 @@ class Theirs:
         self._found.clear()
         self._launches[0]()
 
-    def graph(self) -> interleave.Side:
+    def graph(self) -> interleave.TimedGraph:
         """A graph in which every call has results of its own, so that they, too, come from memory that is cold."""
         count = len(self._launches)
         graph = self._captured(count)
         calls = calls_for(count, graph_us(self._clock, graph) / count)
-        return interleave.Side(graph if calls == count else self._captured(calls), calls)
+        return interleave.TimedGraph(graph if calls == count else self._captured(calls), calls)
 
     def deliver(self) -> None:
         """From where the first of the calls put them."""
