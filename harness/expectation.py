@@ -11,10 +11,10 @@ import numpy as np
 
 from harness import operands, pipeline_oracle, torch_calls
 from harness.case import Case
-from harness.dtypes import DTYPES
 from harness.errors import ContractError
 from harness.grouped import MOST_TENSORS
-from harness.inputs import make
+from harness.inputs.draw import make
+from harness.inputs.dtypes import DTYPES
 from harness.interval import Demand, Interval
 from harness.oracles import by_recipe
 from harness.suite.stages import is_pipeline, stages

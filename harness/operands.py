@@ -51,9 +51,9 @@ def _draw(case: Case) -> dict[str, np.ndarray]:
     # Imported here because suites are read without NumPy.
     import numpy as np
 
-    from harness import tensor_file
-    from harness.dtypes import DTYPES
-    from harness.inputs import make
+    from harness.inputs import tensor_file
+    from harness.inputs.draw import make
+    from harness.inputs.dtypes import DTYPES
     from harness.oracles.gemm_packed import INPUTS
 
     def filled(number: int, name: str, rows: int, cols: int, dtype: str) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""The closed sets of outcomes, and the record of one case."""
+"""The closed sets of outcomes, the comparison of two times, and the record of one case."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
@@ -60,6 +61,49 @@ class Performance(StrEnum):
 
 
 @dataclass(frozen=True)
+class Change:
+    """Times of now over times of the base. ratio: of the medians; low, high: its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def scaled(self, factor: float) -> Change:
+        """The same change in another unit of time."""
+        return Change(self.ratio * factor, self.low * factor, self.high * factor)
+
+    def verdict(self, effect: float, noise: float = 0.0) -> Performance:
+        """SLOWER or FASTER only if the interval leaves out 1 and the ratio is at least `effect` and `noise` off.
+
+        SAME only if the whole interval is within `effect`, and AMBIGUOUS between the two.
+        """
+        least = 1 + max(effect, noise)
+        if self.low > 1 and self.ratio >= least:
+            return Performance.SLOWER
+        if self.high < 1 and self.ratio <= 1 / least:
+            return Performance.FASTER
+        if self.low > 1 / (1 + effect) and self.high < 1 + effect:
+            return Performance.SAME
+        return Performance.AMBIGUOUS
+
+    def __str__(self) -> str:
+        """`+3.1% (+2.9% to +3.3%)`"""
+        return f"{self.ratio - 1:+.1%} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on the times of one case. now_us, base_us: medians, if timed; change: now over base."""
+
+    case_id: str
+    verdict: Performance
+    reason: str
+    now_us: float | None = None
+    base_us: float | None = None
+    change: Change | None = None
+
+
+@dataclass(frozen=True)
 class Result:
     """The outcome of one case, with its evidence.
 
@@ -111,3 +155,8 @@ class Result:
         """The result a journal line holds."""
         lists = {name: tuple(record[name]) for name in ("targets", "instantiations", "oracles")}
         return cls(**{**record, **lists, "verdict": Verdict(record["verdict"])})
+
+
+def failures_of(records: Iterable[dict]) -> list[dict]:
+    """The records of wrong kernels."""
+    return [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]

@@ -7,7 +7,7 @@ import stand_in_gpu
 from click.testing import CliRunner
 from stand_in_gpu import StandInGpu
 
-from harness.bench import Baseline
+from harness.bench.bench import Baseline
 from harness.cli import cli
 from harness.device.emulator import EmulatorDevice
 from harness.device.subject import with_subject

@@ -1,7 +1,7 @@
 """A bench from the command line to its files. Device and clock are fakes whose time is counted, so it is known.
 
-`harness.report` is imported here because pytester forgets the modules that an inner run imports first, and pandas
-cannot be imported twice.
+`harness.report.tables` is imported here because pytester forgets the modules that an inner run imports first, and
+pandas cannot be imported twice.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 import pytest
 from fake_clock import FakeClock, in_turns
 
-import harness.bench
+import harness.bench.bench
+import harness.bench.roofline
 import harness.device
-import harness.report
-import harness.roofline
+import harness.report.tables
 import harness.runner.bench_plugin
 import harness.verify
-from harness.baseline import baseline_first, baseline_of
-from harness.bench import FEWEST, MOST, Bench
+from harness.bench.baseline import baseline_first, baseline_of
+from harness.bench.bench import FEWEST, MOST, Bench
+from harness.bench.roofline import COPY_BYTES, bytes_moved
 from harness.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
 from harness.oracles import per_tensor
 from harness.problem import Dense
-from harness.roofline import COPY_BYTES, bytes_moved
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 
@@ -121,13 +121,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which pytest-benchmark would disable inner runs
     monkeypatch.setattr(harness.device, "select", lambda name, index: fake)
     monkeypatch.setattr(harness.verify, "verify", fake.verify)
-    monkeypatch.setattr(harness.bench, "verify", fake.verify)
-    monkeypatch.setattr(harness.bench, "expect", lambda case, where, numpy_largest: expected)
-    monkeypatch.setattr(harness.bench, "bytes_moved", lambda *_: MOVED)
+    monkeypatch.setattr(harness.bench.bench, "verify", fake.verify)
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda case, where, numpy_largest: expected)
+    monkeypatch.setattr(harness.bench.bench, "bytes_moved", lambda *_: MOVED)
     monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
-    monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
-    monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
-    monkeypatch.setattr(harness.roofline, "empty_kernels", lambda clock, count: pass_time(count * 1.5e-6))
+    monkeypatch.setattr(harness.bench.roofline, "copier", lambda: pass_time(COPY_SECONDS))
+    monkeypatch.setattr(harness.bench.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
+    monkeypatch.setattr(harness.bench.roofline, "empty_kernels", lambda clock, count: pass_time(count * 1.5e-6))
     yield fake
 
 
@@ -178,7 +178,7 @@ def test_a_bench_times_every_case_that_passes(bench: Benches):
 def test_every_round_is_flushed(bench: Benches, gpu: FakeGpu):
     bench("--case", "toy/default/32x32/normal/eager")
     # One flush a launch, one a round of the roofline (twice) and of each of the four floors.
-    rounds = harness.roofline.ROUNDS + harness.roofline.WARM_UP
+    rounds = harness.bench.roofline.ROUNDS + harness.bench.roofline.WARM_UP
     assert gpu.clock.flushes == gpu.launches + 2 * rounds + 4 * rounds
 
 
@@ -252,7 +252,7 @@ def test_a_roofline_that_cannot_be_measured_at_the_end_is_missing_and_said_so(be
             raise LaunchError("the context is broken")
         return rate
 
-    monkeypatch.setattr(harness.roofline, "copy_gbps", copy_gbps)
+    monkeypatch.setattr(harness.bench.roofline, "copy_gbps", copy_gbps)
     bench()
     assert [entry["point"] for entry in bench.header()["roofline"]] == ["start"]
     assert bench.header()["note"] == "the context is broken"
@@ -405,7 +405,7 @@ def test_the_bytes_of_a_case_are_those_its_launches_are_bound_to(flags: dict, pe
 
 
 def test_the_measured_copy_rate_is_that_of_the_copy(gpu: FakeGpu):
-    assert harness.roofline.copy_gbps(gpu.clock) == pytest.approx(4000)
+    assert harness.bench.roofline.copy_gbps(gpu.clock) == pytest.approx(4000)
 
 
 def test_files_of_an_earlier_bench_stay(bench: Benches, pytester: pytest.Pytester):

@@ -16,12 +16,12 @@ import pytest
 from ruamel.yaml import YAML
 from timed_runs import HEADER, gate_run
 
-from harness import report
 from harness.cli import Commands
 from harness.errors import Exit
 from harness.files import ROOT
-from harness.gate import judge
-from harness.gate_report import of_run, write_gate
+from harness.gate.against_baseline import judge
+from harness.gate.report import from_run, write_gate
+from harness.report import tables
 
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 GITLAB_WORDS = {"stages", "workflow", "default", "variables"}
@@ -153,9 +153,9 @@ def test_a_warning_forgives_3_and_4_and_asks_again_only_after_3(tmp_path: Path, 
 
 def test_the_reports_that_are_collected_are_those_that_are_written(tmp_path: Path):
     run, held = gate_run(tmp_path)
-    gated = of_run(run, HEADER, held, judge(run, HEADER, held))
+    gated = from_run(run, HEADER, held, judge(run, HEADER, held))
     written = {
-        path.name for path in (*write_gate(tmp_path, gated, Exit.CLEAN), *report.write_verify(tmp_path, run.records))
+        path.name for path in (*write_gate(tmp_path, gated, Exit.CLEAN), *tables.write_verify(tmp_path, run.records))
     }
     collected = {}
     for job in jobs(FILES[0]).values():

@@ -15,7 +15,7 @@ from harness.diagnosis.classify import HYPOTHESES, classify
 from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.expectation import expect
-from harness.inputs import make
+from harness.inputs.draw import make
 from harness.oracles import (
     dequantize,
     four_over_six,

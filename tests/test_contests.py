@@ -6,8 +6,8 @@ import pytest
 
 from harness import subjects
 from harness.errors import UsageError
-from harness.peers import contests
-from harness.peers.contests import COMPILED, COMPILED_ON, LARGEST
+from harness.studies.peers import contests
+from harness.studies.peers.contests import COMPILED, COMPILED_ON, LARGEST
 
 
 def test_every_shape_of_the_sweep_has_its_contests_and_the_largest_more():

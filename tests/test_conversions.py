@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import conversions
 from harness.compile import compile_kernel, ptx_of
-from harness.conversions import Counted, count, in_ptx, in_sass
 from harness.errors import UsageError
 from harness.signature import read_signatures
+from harness.studies import conversions
+from harness.studies.conversions import Counted, count, in_ptx, in_sass
 
 FLAGS = {"dtype": "bf16", "block": "block_1x16", "scale_layout": "compact", "fast_math": False}
 

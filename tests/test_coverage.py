@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness import coverage
 from harness.problem import Dense
+from harness.studies import coverage
 from harness.suite.suite import find_case, load_suite, load_suites, suite_of
 
 TEXT = """

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from harness.dtypes import DTYPES, MANTISSA_BITS
-from harness.inputs import make
+from harness.inputs.draw import make
+from harness.inputs.dtypes import DTYPES, MANTISSA_BITS
 from harness.oracles import nvfp4
 
 F32 = np.float32

@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import harness.duel.match
-import harness.duel.run
-from harness.bench import POISON
+import harness.gate.revision_bench
+import harness.gate.revision_run
+from harness.bench.bench import POISON
 from harness.device import Outcome, rotation
 from harness.device.rotation import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
-from harness.duel import revision, sampling
-from harness.duel.judging import Samples
-from harness.duel.match import Arena
 from harness.errors import CompileError, Exit, LaunchError, UsageError
+from harness.gate import checkout, interleave
+from harness.gate.decision import Samples
+from harness.gate.revision_bench import RevisionBench
 from harness.suite.suite import find_case
-from harness.verdict import Performance, Result, Verdict
+from harness.verdict import Performance, Result, Verdict, failures_of
 
 CASE = find_case("swizzle/default/256x256/normal/graph")
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def repository(tmp_path):
 
 
 def test_a_revision_is_fetched_beside_and_nothing_is_changed(repository, tmp_path):
-    fetched = revision.fetch("HEAD", tmp_path / "beside", repository)
+    fetched = checkout.fetch("HEAD", tmp_path / "beside", repository)
     assert (fetched.kernels / "toy.cu").read_text() == (fetched.suites / "toy.yaml").read_text() == "first\n"
     assert len(fetched.commit) == 40
     assert (repository / "harness/kernels/toy.cu").read_text() == "edited\n"
@@ -67,7 +67,7 @@ def test_a_revision_is_fetched_beside_and_nothing_is_changed(repository, tmp_pat
 )
 def test_a_revision_that_cannot_be_a_base(repository, tmp_path, name, sentence):
     with pytest.raises(UsageError, match=sentence):
-        revision.fetch(name, tmp_path / "beside", repository)
+        checkout.fetch(name, tmp_path / "beside", repository)
     assert not (tmp_path / "beside").exists()
 
 
@@ -111,7 +111,7 @@ class Side:
 
 @pytest.fixture
 def meet(monkeypatch):
-    """Match a head with a base: sides, or an error that preparing them raises."""
+    """Comparison a head with a base: sides, or an error that preparing them raises."""
 
     def match(head, base, verdict=Verdict.PASS, again=False, noise=0.002):
         waiting = [head, base]
@@ -137,7 +137,7 @@ def meet(monkeypatch):
             identity=lambda: {"l2_bytes": "50"},
             accepts=lambda ours, want: bool((ours == want).all()),
         )
-        module = harness.duel.match
+        module = harness.gate.revision_bench
         result = Result(CASE.id, CASE.recipe, verdict, "" if verdict is Verdict.PASS else "wrong")
         monkeypatch.setattr(module, "verify", lambda *_: result)
         monkeypatch.setattr(module, "expect", lambda *_: expected)
@@ -145,8 +145,8 @@ def meet(monkeypatch):
         monkeypatch.setattr(module, "memories", lambda *_: [None] * 3)
         monkeypatch.setattr(module, "Rotation", prepare)
         monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
-        monkeypatch.setattr(sampling, "take", take)
-        return Arena(device, device, clock, again=again).match(CASE)
+        monkeypatch.setattr(interleave, "take", take)
+        return RevisionBench(device, device, clock, again=again).compare(CASE)
 
     return match
 
@@ -154,23 +154,23 @@ def meet(monkeypatch):
 @pytest.mark.parametrize("us, verdict", [(100, Performance.SAME), (103, Performance.SLOWER), (97, Performance.FASTER)])
 def test_a_change_of_the_code_is_timed(meet, us, verdict):
     found = meet(Side(us, "b"), Side(100))
-    assert found.finding.verdict is verdict
-    assert found.finding.head_us == pytest.approx(us, rel=0.005)
+    assert found.decision.verdict is verdict
+    assert found.decision.head_us == pytest.approx(us, rel=0.005)
     assert set(found.samples) == {"head", "again", "base"}
 
 
 def test_the_same_machine_code_is_not_timed_unless_that_is_asked_for(meet):
     found = meet(Side(), Side())
-    assert (found.finding.verdict, found.samples) == (Performance.SAME, {})
-    assert "not timed" in found.finding.reason
+    assert (found.decision.verdict, found.samples) == (Performance.SAME, {})
+    assert "not timed" in found.decision.reason
     assert len(meet(Side(), Side(), again=True).samples["base"].us) >= 30
 
 
 def test_only_what_is_ambiguous_gets_more_rounds(meet):
-    assert len(meet(Side(100, "b"), Side(100)).samples["head"].us) == harness.duel.match.FEWEST
+    assert len(meet(Side(100, "b"), Side(100)).samples["head"].us) == harness.gate.revision_bench.FEWEST
     noisy = meet(Side(101, "b"), Side(100), noise=0.2)
-    assert noisy.finding.verdict is Performance.AMBIGUOUS
-    assert len(noisy.samples["head"].us) == harness.duel.match.MOST
+    assert noisy.decision.verdict is Performance.AMBIGUOUS
+    assert len(noisy.samples["head"].us) == harness.gate.revision_bench.MOST
 
 
 @pytest.mark.parametrize(
@@ -196,15 +196,15 @@ def test_only_what_is_ambiguous_gets_more_rounds(meet):
     ],
 )
 def test_what_cannot_be_compared_has_a_state_of_its_own(meet, head, base, verdict, reason):
-    finding = meet(head, base).finding
-    assert finding.verdict is verdict
-    assert reason in finding.reason
+    decision = meet(head, base).decision
+    assert decision.verdict is verdict
+    assert reason in decision.reason
 
 
 def test_wrong_bytes_are_never_timed(meet):
     found = meet(Side(), Side(), verdict=Verdict.MISMATCH)
-    assert (found.finding.verdict, found.samples) == (Performance.NOT_MEASURED, {})
-    assert [record["case_id"] for record in harness.duel.run.wrong([found])] == [CASE.id]
+    assert (found.decision.verdict, found.samples) == (Performance.NOT_MEASURED, {})
+    assert [record["case_id"] for record in failures_of([found.verified.to_record()])] == [CASE.id]
 
 
 def test_a_launch_that_fails_costs_its_own_case_only(meet, monkeypatch):
@@ -213,11 +213,11 @@ def test_a_launch_that_fails_costs_its_own_case_only(meet, monkeypatch):
 
     side = Side(digest="b")
     monkeypatch.setattr(Side, "poison", lambda self, byte: fail(None, None))
-    assert meet(side, Side()).finding.verdict is Performance.INVALID
+    assert meet(side, Side()).decision.verdict is Performance.INVALID
 
 
 def test_a_record_is_one_line_that_holds_every_sample(meet):
-    record = json.loads(json.dumps(harness.duel.run.record(meet(Side(110, "b"), Side(100)))))
+    record = json.loads(json.dumps(harness.gate.revision_run.record(meet(Side(110, "b"), Side(100)))))
     assert (record["case_id"], record["verdict"]) == (CASE.id, "SLOWER")
     assert len(record["samples_us"]["head"]) == len(record["samples_us"]["base"]) == len(record["mhz"])
     assert record["time"][1] > 1.08

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from harness.duel.judging import EFFECT, Samples, judge, unthrottled
 from harness.files import ROOT
+from harness.gate.decision import EFFECT, Samples, decide, unthrottled
 from harness.verdict import Performance
 
 ROUNDS = 60
@@ -42,24 +42,24 @@ MAKERS = [None, shared_drift, two_modes, outliers, constant]
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_side_is_neither_faster_nor_slower_than_itself(make, seed):
-    assert judge(*sides(make=make, seed=seed)).verdict in (Performance.SAME, Performance.AMBIGUOUS)
+    assert decide(*sides(make=make, seed=seed)).verdict in (Performance.SAME, Performance.AMBIGUOUS)
 
 
 @pytest.mark.parametrize("change, verdict", [(1.03, Performance.SLOWER), (1 / 1.03, Performance.FASTER)])
 @pytest.mark.parametrize("make", [None, outliers, constant])
 @pytest.mark.parametrize("seed", range(5))
 def test_three_percent_are_found(change, verdict, make, seed):
-    assert judge(*sides(change, make, seed=seed)).verdict is verdict
+    assert decide(*sides(change, make, seed=seed)).verdict is verdict
 
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("seed", range(5))
 def test_ten_percent_are_found_whatever_the_noise(make, seed):
-    assert judge(*sides(1.10, make, seed=seed)).verdict is Performance.SLOWER
+    assert decide(*sides(1.10, make, seed=seed)).verdict is Performance.SLOWER
 
 
 def test_a_proven_change_below_the_least_effect_is_the_same():
-    found = judge(*sides(1 + EFFECT / 3, constant))
+    found = decide(*sides(1 + EFFECT / 3, constant))
     assert found.time.low > 1
     assert found.verdict is Performance.SAME
 
@@ -67,13 +67,13 @@ def test_a_proven_change_below_the_least_effect_is_the_same():
 def test_noise_between_two_timings_of_the_head_raises_the_least_effect():
     head, again, base = sides(1.03)
     again = Samples([us * 1.012 for us in again.us], again.mhz)
-    assert judge(head, again, base).verdict is Performance.AMBIGUOUS
+    assert decide(head, again, base).verdict is Performance.AMBIGUOUS
 
 
 def test_a_slower_clock_is_no_slower_code():
     head, again, base = sides(1.05)
     head = Samples(head.us, [1980 / 1.05] * ROUNDS)  # 1,886 MHz, which is not low enough to be dropped
-    found = judge(head, again, base)
+    found = decide(head, again, base)
     assert found.verdict is Performance.AMBIGUOUS
     assert "SLOWER by time but SAME by cycles" in found.reason
 
@@ -82,7 +82,7 @@ def test_rounds_with_a_low_clock_are_dropped_and_counted():
     clocks = np.where(np.arange(ROUNDS) % 6 == 0, 1500.0, 1980.0)
     slow = np.where(clocks < 1900, 1.32, 1.0)
     made = [Samples([us * s for us, s in zip(side.us, slow, strict=True)], list(clocks)) for side in sides(1.03)]
-    found = judge(*made)
+    found = decide(*made)
     assert (found.verdict, found.dropped) == (Performance.SLOWER, 10)
     assert "10 dropped for a low clock" in found.reason
 
@@ -97,13 +97,13 @@ def test_a_round_is_dropped_on_every_side_if_one_of_them_was_throttled():
 @pytest.mark.parametrize("low, verdict", [(20, Performance.SAME), (40, Performance.INVALID)])
 def test_a_machine_that_seldom_holds_its_clock_is_invalid(low, verdict):
     clocks = [1000.0] * low + [1980.0] * (ROUNDS - low)
-    found = judge(*(Samples(side.us, clocks) for side in sides()))
+    found = decide(*(Samples(side.us, clocks) for side in sides()))
     assert (found.verdict, found.dropped) == (verdict, low)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 9])
 def test_too_few_rounds_show_nothing(rounds):
-    assert judge(*sides(1.5, rounds=rounds)).verdict is Performance.AMBIGUOUS
+    assert decide(*sides(1.5, rounds=rounds)).verdict is Performance.AMBIGUOUS
 
 
 @pytest.mark.parametrize("folder, verdict", [("clean", Performance.SAME), ("planted", Performance.SLOWER)])
@@ -112,7 +112,7 @@ def test_samples_of_a_gpu_are_judged_as_they_were_then(folder, verdict):
     records = [record for record in map(json.loads, lines) if "case_id" in record]
     assert records
     for record in records:
-        found = judge(*(Samples(record["samples_us"][side], record["mhz"]) for side in ("head", "again", "base")))
+        found = decide(*(Samples(record["samples_us"][side], record["mhz"]) for side in ("head", "again", "base")))
         assert found.verdict is verdict
         assert found.verdict == record["verdict"]
         assert found.time.ratio == pytest.approx(record["time"][0], rel=1e-3)

@@ -26,22 +26,25 @@ from timed_runs import (
 from harness.cli import main
 from harness.errors import Exit
 from harness.files import ROOT
-from harness.formats.code_quality import code_quality
-from harness.formats.junit import junit
-from harness.formats.metrics import code_of, metrics, two_digits
-from harness.gate import Judgement, judge, outcome
-from harness.gate_report import of_lines, of_run, write_gate
-from harness.report import write_times
+from harness.gate.against_baseline import exit_code, judge
+from harness.gate.decision import Decision, Samples
+from harness.gate.report import from_lines, from_run, write_gate
+from harness.gate.revision_bench import Comparison
+from harness.gate.revision_run import record as line_of
+from harness.report.code_quality import code_quality
+from harness.report.junit import junit
+from harness.report.metrics import code_of, metrics, two_digits
+from harness.report.tables import write_times
 from harness.runner.run_files import RunFiles, read_bench
-from harness.stats import Change
-from harness.verdict import Performance, Result, Verdict
+from harness.suite.suite import find_case
+from harness.verdict import Change, Judgement, Performance, Result, Verdict
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
     run, held = gate_run(tmp_path)
     judgements = judge(run, HEADER, held)
-    written = write_gate(tmp_path, of_run(run, HEADER, held, judgements), outcome(run.records, judgements))
+    written = write_gate(tmp_path, from_run(run, HEADER, held, judgements), exit_code(run.records, judgements))
     return {path.name: path.read_text() for path in written}
 
 
@@ -114,7 +117,7 @@ def test_metrics_tell_each_verdict_as_an_integer(files: dict[str, str]):
 
 
 def metrics_of(records: list[dict], held: list[dict], judgements: list[Judgement]) -> str:
-    gated = of_run(RunFiles(Path(), records, HEADER), HEADER, held, judgements)
+    gated = from_run(RunFiles(Path(), records, HEADER), HEADER, held, judgements)
     return metrics(gated.records, gated.judgements, gated.ratios)
 
 
@@ -176,8 +179,8 @@ def test_a_clean_run_has_an_empty_report():
 
 
 def test_a_gate_against_a_revision_is_written_alike(tmp_path: Path):
-    gated = of_lines(DUEL_HEADER, duel_lines())
-    code = outcome(gated.records, gated.judgements)
+    gated = from_lines(DUEL_HEADER, duel_lines())
+    code = exit_code(gated.records, gated.judgements)
     files = {path.name: path.read_text() for path in write_gate(tmp_path, gated, code)}
     assert files["gate.md"].startswith("# Gate: exit 1, bytes differ\n") and "main, commit feedbeef" in files["gate.md"]
     found = cases(files["gate.xml"])
@@ -226,22 +229,17 @@ def test_the_example_page_is_small_and_the_one_that_is_made_of_the_file_beside_i
 
 
 def test_the_line_of_a_match_is_one_that_a_report_reads():
-    from harness.duel.judging import Finding, Samples
-    from harness.duel.match import Match
-    from harness.duel.run import record as line_of
-    from harness.suite.suite import find_case
-
     case = find_case("per_tensor/default/1024x2048/normal/graph")
     change = Change(1.1, 1.09, 1.11)
-    finding = Finding(Performance.SLOWER, "proven", 55.0, 50.0, change, change, Change(1.0, 0.99, 1.01))
+    decision = Decision(Performance.SLOWER, "proven", 55.0, 50.0, change, change, Change(1.0, 0.99, 1.01))
     sides = {name: Samples([us] * 12, [1980.0] * 12) for name, us in (("head", 55.0), ("again", 55.1), ("base", 50.0))}
     verified = Result(case.id, case.recipe, Verdict.PASS)
-    untimed = Finding(Performance.NOT_MEASURED, "it has no graph")
-    lines = [line_of(Match(case, finding, verified, sides)), line_of(Match(case, untimed, verified, {}))]
-    gated = of_lines(DUEL_HEADER, json.loads(json.dumps(lines)))
+    untimed = Decision(Performance.NOT_MEASURED, "it has no graph")
+    lines = [line_of(Comparison(case, decision, verified, sides)), line_of(Comparison(case, untimed, verified, {}))]
+    gated = from_lines(DUEL_HEADER, json.loads(json.dumps(lines)))
     assert gated.judgements[0] == Judgement(case.id, Performance.SLOWER, "proven", 55.0, 50.0, change)
     assert gated.judgements[1].change is None
-    gated = of_lines(DUEL_HEADER, lines[:1])
+    gated = from_lines(DUEL_HEADER, lines[:1])
     assert {name: side[case.id][0] for name, side in gated.samples.items()} == {
         "base": 50,
         "now": 55,

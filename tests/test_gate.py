@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import gate
 from harness.cli import main
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
+from harness.gate import against_baseline
 from harness.runner.run_files import RunFiles, read_bench
 from harness.verdict import Performance, Result, Verdict
 
@@ -57,8 +57,8 @@ def run_of(*records: dict, header: dict = HEADER) -> RunFiles:
     return RunFiles(Path("run"), list(records), header)
 
 
-def only(run: RunFiles, *baseline: dict, header: dict = HEADER, **options) -> gate.Judgement:
-    (judgement,) = gate.judge(run, header, baseline, **options)
+def only(run: RunFiles, *baseline: dict, header: dict = HEADER, **options) -> against_baseline.Judgement:
+    (judgement,) = against_baseline.judge(run, header, baseline, **options)
     return judgement
 
 
@@ -86,14 +86,14 @@ def test_a_change_is_judged_by_rank_and_size(us: float, verdict: Performance, co
     run = run_of(record(us=us, seed=1))
     judgement = only(run, record())
     assert judgement.verdict is verdict
-    assert gate.outcome(run.records, [judgement]) is code
+    assert against_baseline.exit_code(run.records, [judgement]) is code
     assert judgement.change.ratio == pytest.approx(us / 100, abs=0.002)
     assert judgement.reason.startswith(f"time {judgement.change.ratio - 1:+.1%} (")
 
 
 def test_a_change_between_the_two_proofs_is_ambiguous():
     judgement = only(run_of(record(us=102.8, seed=1)), record())
-    assert judgement.change.ratio < 1 + gate.EFFECT < judgement.change.high
+    assert judgement.change.ratio < 1 + against_baseline.EFFECT < judgement.change.high
     assert judgement.verdict is Performance.AMBIGUOUS
     assert judgement.verdict.exit_code is Exit.NOISY
 
@@ -179,7 +179,7 @@ def test_times_that_must_not_be_compared_are_invalid_and_say_why(ours: dict, rea
     judgement = only(run, record())
     assert judgement.verdict is Performance.INVALID
     assert judgement.reason.endswith(reason.strip("*")) or judgement.reason.startswith(reason.strip("*"))
-    assert gate.outcome(run.records, [judgement]) is Exit.NOISY
+    assert against_baseline.exit_code(run.records, [judgement]) is Exit.NOISY
 
 
 def test_an_unsteady_baseline_is_refused_too():
@@ -197,7 +197,7 @@ def test_a_case_the_baseline_lacks_has_no_baseline():
     run = run_of(record())
     judgement = only(run)
     assert judgement.verdict is Performance.NO_BASELINE
-    assert gate.outcome(run.records, [judgement]) is Exit.NO_BASELINE
+    assert against_baseline.exit_code(run.records, [judgement]) is Exit.NO_BASELINE
 
 
 @pytest.mark.parametrize(
@@ -212,34 +212,36 @@ def test_a_case_without_a_time_is_not_measured(records: list[dict], reason: str)
     run = run_of(*records)
     judgement = only(run, record())
     assert (judgement.verdict, judgement.reason) == (Performance.NOT_MEASURED, reason)
-    assert gate.outcome(run.records, [judgement]) is Exit.NOISY
+    assert against_baseline.exit_code(run.records, [judgement]) is Exit.NOISY
 
 
 def test_wrong_bytes_weigh_more_than_any_time():
     run = run_of(without_time(verdict="MISMATCH", reason="bytes differ"), record(OTHER, us=200.0, seed=1))
-    judgements = gate.judge(run, HEADER, [record(), record(OTHER)])
+    judgements = against_baseline.judge(run, HEADER, [record(), record(OTHER)])
     assert [judgement.verdict for judgement in judgements] == [Performance.NOT_MEASURED, Performance.SLOWER]
-    assert gate.outcome(run.records, judgements) is Exit.BYTES_DIFFER
+    assert against_baseline.exit_code(run.records, judgements) is Exit.BYTES_DIFFER
 
 
 def test_slower_weighs_more_than_what_could_not_be_told():
     run = run_of(record(us=200.0, seed=1), record("new/default/16x16/normal/eager"))
-    judgements = gate.judge(run, HEADER, [record(), record(OTHER)])
+    judgements = against_baseline.judge(run, HEADER, [record(), record(OTHER)])
     assert {judgement.verdict for judgement in judgements} == {
         Performance.SLOWER, Performance.NO_BASELINE, Performance.NOT_MEASURED,
     }  # fmt: skip
-    assert gate.outcome(run.records, judgements) is Exit.SLOWER
+    assert against_baseline.exit_code(run.records, judgements) is Exit.SLOWER
 
 
 def test_an_empty_run_is_not_green():
-    assert gate.judge(run_of(), {}, []) == []
-    assert gate.outcome(run_of().records, []) is Exit.NOISY
+    assert against_baseline.judge(run_of(), {}, []) == []
+    assert against_baseline.exit_code(run_of().records, []) is Exit.NOISY
 
 
 @pytest.mark.parametrize("verdict", Performance)
 def test_only_same_and_faster_are_green(verdict: Performance):
     green = verdict in (Performance.SAME, Performance.FASTER)
-    assert (gate.outcome(run_of().records, [gate.Judgement(CASE, verdict, "")]) is Exit.CLEAN) == green
+    assert (
+        against_baseline.exit_code(run_of().records, [against_baseline.Judgement(CASE, verdict, "")]) is Exit.CLEAN
+    ) == green
 
 
 def test_one_recipe_can_be_judged_alone():
@@ -249,7 +251,7 @@ def test_one_recipe_can_be_judged_alone():
 
 
 def test_the_baseline_lies_under_the_name_of_its_gpu():
-    assert gate.baseline_path(HEADER) == ROOT / "results" / "baselines" / "nvidia-h200" / "bench.jsonl"
+    assert against_baseline.baseline_path(HEADER) == ROOT / "results" / "baselines" / "nvidia-h200" / "bench.jsonl"
 
 
 class Folder:
@@ -354,4 +356,4 @@ def test_a_baseline_that_is_not_one_is_one_sentence(folder: Folder):
 
 def test_save_refuses_before_it_writes():
     with pytest.raises(UsageError, match="has no times"):
-        gate.save(run_of(), Path("/nonexistent/bench.jsonl"), [])
+        against_baseline.save(run_of(), Path("/nonexistent/bench.jsonl"), [])

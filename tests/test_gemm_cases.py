@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from suite_files import assert_mistake, written
 
-from harness.baseline import baseline_first, baseline_id, product_bytes, tflops
+from harness.bench.baseline import baseline_first, baseline_id, product_bytes, tflops
+from harness.bench.roofline import bytes_moved
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
@@ -17,7 +18,6 @@ from harness.expectation import expect, high_precision
 from harness.geometry import Launch
 from harness.launch import Step, bind, numbers, plan
 from harness.problem import Gemm
-from harness.roofline import bytes_moved
 from harness.signature import CallParameter
 from harness.suite.stages import Stage
 from harness.suite.suite import find_case

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from suite_files import assert_mistake, written
 
-from harness.baseline import baseline_id, product_bytes, tflops
+from harness.bench.baseline import baseline_id, product_bytes, tflops
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError

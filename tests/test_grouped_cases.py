@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from grouped_toy import Toy
 
-from harness.baseline import baseline_first, baseline_of
+from harness.bench.baseline import baseline_first, baseline_of
+from harness.bench.roofline import bytes_moved
 from harness.case import Case, Flags
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.expectation import expect, high_precision
 from harness.geometry import Launch
-from harness.inputs import make
+from harness.inputs.draw import make
 from harness.launch import Step, bind, numbers, plan
 from harness.problem import Dense
-from harness.roofline import bytes_moved
 from harness.runner.selection import FIXED_COST, cost
 from harness.tensor import Field
 from harness.verdict import Verdict

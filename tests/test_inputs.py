@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from harness import inputs, tensor_file
-from harness.dtypes import DTYPES
 from harness.errors import InputError
+from harness.inputs import draw, tensor_file
+from harness.inputs.dtypes import DTYPES
 from harness.oracles import nvfp4
 
 F32 = np.float32
-NAMES = [name for name, _ in inputs.names()]
+NAMES = [name for name, _ in draw.names()]
 FINITE = [n for n in NAMES if n not in ("specials_inf", "specials_nan", "exhaustive")]
 SAMPLE = "file:suites/data/minilm_sample.safetensors"
 
@@ -28,22 +28,22 @@ def bits(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(16, 16), (48, 80), (304, 272), (1, 7)], ids=str)
 def test_shape_dtype_and_seed(name, dtype, shape):
-    x = inputs.make(name, *shape, dtype, 7)
+    x = draw.make(name, *shape, dtype, 7)
     assert (x.shape, x.dtype) == (shape, DTYPES[dtype])
     assert x.flags.c_contiguous
-    np.testing.assert_array_equal(bits(x), bits(inputs.make(name, *shape, dtype, 7)))
+    np.testing.assert_array_equal(bits(x), bits(draw.make(name, *shape, dtype, 7)))
     if name in FINITE:
         assert np.isfinite(x.astype(F32)).all()
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"zeros", "exhaustive", "midpoints"}))
 def test_another_seed_gives_other_bytes(name):
-    assert (bits(inputs.make(name, 48, 80, "bf16", 1)) != bits(inputs.make(name, 48, 80, "bf16", 1 << 63))).any()
+    assert (bits(draw.make(name, 48, 80, "bf16", 1)) != bits(draw.make(name, 48, 80, "bf16", 1 << 63))).any()
 
 
 def test_every_name_has_one_line():
     assert {"normal", "ties", "scale_edges", "rht_adversarial", "exhaustive"} < set(NAMES)
-    for name, line in inputs.names():
+    for name, line in draw.names():
         assert 10 < len(line) < 120, name
         assert line.endswith((".", ":")), name
 
@@ -53,22 +53,22 @@ def test_every_name_has_one_line():
 )
 def test_an_unknown_name_names_the_nearest(name, word):
     with pytest.raises(InputError, match=word):
-        inputs.make(name, 16, 16, "bf16", 0)
+        draw.make(name, 16, 16, "bf16", 0)
 
 
 def test_refuses_an_unknown_dtype_and_an_empty_shape():
     with pytest.raises(InputError, match="'fp8'"):
-        inputs.make("normal", 16, 16, "fp8", 0)
+        draw.make("normal", 16, 16, "fp8", 0)
     with pytest.raises(InputError, match="0x16"):
-        inputs.make("normal", 0, 16, "bf16", 0)
+        draw.make("normal", 0, 16, "bf16", 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_slabs_of_a_large_normal_do_not_depend_on_the_threads(dtype, monkeypatch):
-    monkeypatch.setattr(inputs, "SLAB", 48 * 7)
-    drawn = inputs.make("normal", 75, 48, dtype, seed=3)
-    monkeypatch.setattr(inputs, "MOST_THREADS", 1)
-    assert inputs.make("normal", 75, 48, dtype, seed=3).tobytes() == drawn.tobytes()
+    monkeypatch.setattr(draw, "SLAB", 48 * 7)
+    drawn = draw.make("normal", 75, 48, dtype, seed=3)
+    monkeypatch.setattr(draw, "MOST_THREADS", 1)
+    assert draw.make("normal", 75, 48, dtype, seed=3).tobytes() == drawn.tobytes()
     assert len({row.tobytes() for row in drawn}) == 75  # no slab repeats another, and none is left out
     assert 0.9 < float(drawn.astype(np.float32).std()) < 1.1
 
@@ -85,7 +85,7 @@ def test_committed_sample_is_real():
         "ffn_up.grad_output": (0.00323486328125, (195, 77)),
     }
     for tensor, (amax, at) in amaxes.items():
-        x = np.abs(inputs.make(f"{SAMPLE}#{tensor}", 256, 128, "bf16", 1).astype(F32))
+        x = np.abs(draw.make(f"{SAMPLE}#{tensor}", 256, 128, "bf16", 1).astype(F32))
         assert x.max() == F32(amax)
         assert np.unravel_index(x.argmax(), x.shape) == at
     path = tensor_file.REPOSITORY / "suites/data/minilm_sample.safetensors"
@@ -95,8 +95,8 @@ def test_committed_sample_is_real():
 
 
 def test_a_larger_tensor_is_cropped_to_its_corner():
-    whole = inputs.make(f"{SAMPLE}#ffn_up.input", 256, 128, "bf16", 0)
-    corner = inputs.make(f"{SAMPLE}#ffn_up.input", 48, 80, "bf16", 5)
+    whole = draw.make(f"{SAMPLE}#ffn_up.input", 256, 128, "bf16", 0)
+    corner = draw.make(f"{SAMPLE}#ffn_up.input", 48, 80, "bf16", 5)
     assert corner.flags.c_contiguous
     np.testing.assert_array_equal(corner, whole[:48, :80])
 
@@ -108,19 +108,19 @@ def test_converts_to_nearest_even(tmp_path, source, dtype):
     if source is not np.float16:
         x[0, 0] = 65520  # the tie between the largest fp16 and its overflow
     save_file({"x": x}, tmp_path / "x.safetensors")
-    given = inputs.make(f"file:{tmp_path}/x.safetensors#x", 32, 48, dtype, 0)
+    given = draw.make(f"file:{tmp_path}/x.safetensors#x", 32, 48, dtype, 0)
     np.testing.assert_array_equal(bits(given), bits(nvfp4.convert(x.astype(F32), dtype)))
 
 
 def test_npy(tmp_path):
     x = np.random.default_rng(0).standard_normal((32, 48)).astype(F32)
     np.save(tmp_path / "x.npy", x)
-    np.testing.assert_array_equal(inputs.make(f"file:{tmp_path}/x.npy", 16, 48, "fp32", 0), x[:16])
+    np.testing.assert_array_equal(draw.make(f"file:{tmp_path}/x.npy", 16, 48, "fp32", 0), x[:16])
 
 
 def test_the_only_tensor_needs_no_name(tmp_path):
     save_file({"x": np.ones((16, 16), F32)}, tmp_path / "x.safetensors")
-    assert inputs.make(f"file:{tmp_path}/x.safetensors", 16, 16, "bf16", 0).all()
+    assert draw.make(f"file:{tmp_path}/x.safetensors", 16, 16, "bf16", 0).all()
 
 
 @pytest.fixture
@@ -162,15 +162,15 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_a_bad_file_is_a_sentence(folder, spelled, sentence):
     with pytest.raises(InputError, match=sentence):
-        inputs.make(f"file:{folder}/{spelled}", 16, 16, "bf16", 0)
+        draw.make(f"file:{folder}/{spelled}", 16, 16, "bf16", 0)
 
 
 def test_a_missing_tensor_names_the_nearest_first():
     with pytest.raises(InputError, match="it has ffn_down.input"):
-        inputs.make(f"{SAMPLE}#ffn_down.inptu", 16, 16, "bf16", 0)
+        draw.make(f"{SAMPLE}#ffn_down.inptu", 16, 16, "bf16", 0)
 
 
 @pytest.mark.parametrize("shape", [(272, 128), (256, 144)], ids=str)
 def test_a_smaller_tensor_gives_its_shape(shape):
     with pytest.raises(InputError, match=f"256x128, smaller than the {shape[0]}x{shape[1]}"):
-        inputs.make(f"{SAMPLE}#ffn_up.weight", *shape, "bf16", 0)
+        draw.make(f"{SAMPLE}#ffn_up.weight", *shape, "bf16", 0)

@@ -13,14 +13,14 @@ import pytest
 from fake_clock import FakeClock, in_turns
 from suite_files import assert_mistake, written
 
-import harness.baseline
-import harness.bench
-from harness.baseline import product
-from harness.bench import Bench
-from harness.commands.compile import instantiations
+import harness.bench.baseline
+import harness.bench.bench
+from harness.bench.baseline import product
+from harness.bench.bench import Bench
 from harness.device import library, rotation
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError
+from harness.instantiations import instantiations
 from harness.launch import bind, own_memory, plan
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
@@ -238,7 +238,7 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
         identity=lambda: {"l2_bytes": "52428800"}, timed=lambda *_: program, accepts=lambda ours, demanded: True
     )
     expected = SimpleNamespace(inputs={}, fields={"o": None}, values={"o": output})
-    monkeypatch.setattr(harness.bench, "expect", lambda *_: expected)
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: expected)
 
     bench = Bench(device, clock, 4000.0)
     times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times
@@ -253,7 +253,7 @@ def test_without_the_library_there_is_no_ratio_and_a_reason(clock, monkeypatch):
     def fail(case, clock, l2_bytes):
         raise LaunchError("cuBLAS cannot be loaded")
 
-    monkeypatch.setattr(harness.bench, "product", fail)
+    monkeypatch.setattr(harness.bench.bench, "product", fail)
     baseline = Bench(SimpleNamespace(identity=lambda: {"l2_bytes": "1"}), clock, 4000.0)._baseline(
         find_case("gemm/default/64x64x64/normal/eager")
     )
@@ -275,4 +275,4 @@ def test_a_graph_of_products_is_of_as_many_operands_as_it_takes_to_come_from_mem
 
 def test_other_recipes_keep_their_baseline():
     case = suite_of("per_token").cases("bench")[0]
-    assert harness.baseline.baseline_id(case).startswith("per_tensor/rht=true,rounding=sr/")
+    assert harness.bench.baseline.baseline_id(case).startswith("per_tensor/rht=true,rounding=sr/")

@@ -7,31 +7,31 @@ from collections import Counter
 import pandas as pd
 import pytest
 
-from harness import opcodes
 from harness.compile import ptx_of
 from harness.emulator.catalogue import mnemonics
 from harness.errors import UsageError
 from harness.files import ROOT
 from harness.instantiations import Job, instantiations
-from harness.opcodes.recorder import covers
+from harness.studies.opcodes import instructions
+from harness.studies.opcodes.recorder import covers
 
 COMMITTED = ROOT / "results" / "opcodes.csv"
 
 
 def test_every_opcode_of_the_catalogue_and_of_the_committed_table_is_executed_by_a_test() -> None:
-    tests = opcodes.executed()
-    assert opcodes.without_test(mnemonics(), tests) == []
+    tests = instructions.executed()
+    assert instructions.without_test(mnemonics(), tests) == []
     assert sorted(set(pd.read_csv(COMMITTED)["opcode"]) - set(tests)) == []
 
 
-@pytest.mark.parametrize("arch", opcodes.ARCHES)
+@pytest.mark.parametrize("arch", instructions.ARCHES)
 def test_no_kernel_has_an_opcode_that_is_not_in_the_committed_table(arch: str) -> None:
     """An instantiation of each kernel here; `harness opcodes` takes them all, and counts them anew."""
     known = set(pd.read_csv(COMMITTED)["opcode"])
     first: dict[str, Job] = {}
     for job in instantiations(["smoke"], [ptx_of(arch)]):
         first.setdefault(job.signature.name, job)
-    unknown = {name: sorted(opcodes.of_ptx(job.compile()) - known) for name, job in first.items()}
+    unknown = {name: sorted(instructions.of_ptx(job.compile()) - known) for name, job in first.items()}
     assert {name: found for name, found in unknown.items() if found} == {}
     assert len(first) > 30
 
@@ -51,15 +51,15 @@ def test_no_kernel_has_an_opcode_that_is_not_in_the_committed_table(arch: str) -
     ],
 )
 def test_a_name_says_all_that_can_change_a_value_and_nothing_else(mnemonic: str, name: str) -> None:
-    assert opcodes.plain(mnemonic) == name
+    assert instructions.plain(mnemonic) == name
 
 
 def test_a_name_of_the_catalogue_stands_for_spaces_and_types_and_needs_one() -> None:
     names = ["ld.global", "ld", "atom.add.u32", "max.f32/3", "fence.sc.gpu"]
-    assert opcodes.without_test(names, []) == sorted(names)
+    assert instructions.without_test(names, []) == sorted(names)
     shown = ["ld.global.v2.u32", "ld.u32", "atom.shared.add.u32", "max.f32", "fence.sc.gpu"]
-    assert opcodes.without_test(names, shown) == []
-    assert opcodes.without_test(["ld.shared"], ["ld.volatile.shared.u32"]) == ["ld.shared"]
+    assert instructions.without_test(names, shown) == []
+    assert instructions.without_test(["ld.shared"], ["ld.volatile.shared.u32"]) == ["ld.shared"]
 
 
 def test_a_marker_is_about_a_beginning_or_a_whole_name() -> None:
@@ -109,13 +109,13 @@ def test_that_covers_nothing():
 def folder(tmp_path, monkeypatch):
     """A folder of tests that stands for the emulator's."""
     (tmp_path / "test_recorded.py").write_text(RECORDED)
-    (tmp_path / "ptx_snippets.py").write_text((opcodes.TESTS / "ptx_snippets.py").read_text())
-    monkeypatch.setattr(opcodes, "TESTS", tmp_path)
+    (tmp_path / "ptx_snippets.py").write_text((instructions.TESTS / "ptx_snippets.py").read_text())
+    monkeypatch.setattr(instructions, "TESTS", tmp_path)
     return tmp_path
 
 
 def test_what_a_test_covers_and_executes_is_recorded_with_the_most_specific_test(folder) -> None:
-    assert opcodes.executed() == {
+    assert instructions.executed() == {
         "add.u32": "test_recorded.py::test_of_one",
         "mul.lo.u32": "test_recorded.py::test_of_two",
         "trap": "test_recorded.py::test_a_trap",
@@ -125,19 +125,19 @@ def test_what_a_test_covers_and_executes_is_recorded_with_the_most_specific_test
 def test_tests_that_fail_or_are_not_there_are_a_sentence(folder) -> None:
     (folder / "test_recorded.py").write_text("import pytest\n@pytest.mark.covers('x')\ndef test(): assert 0\n")
     with pytest.raises(UsageError, match="tests fail, so that none shows anything: 1 failed"):
-        opcodes.executed()
+        instructions.executed()
     (folder / "test_recorded.py").unlink()
     (folder / "ptx_snippets.py").unlink()
     folder.rmdir()
     with pytest.raises(UsageError, match="come with the repository"):
-        opcodes.executed()
+        instructions.executed()
 
 
 def test_the_table_has_what_is_used_or_tested_and_the_page_what_is_used() -> None:
-    used = opcodes.usage([("sm_90a", {"a.x", "b.y"}), ("sm_100a", {"a.x"}), ("sm_90a", {"a.x"})])
-    found = opcodes.opcodes(used, {"a.x": "t.py::one", "c.z": "t.py::two"})
+    used = instructions.usage([("sm_90a", {"a.x", "b.y"}), ("sm_100a", {"a.x"}), ("sm_90a", {"a.x"})])
+    found = instructions.opcodes(used, {"a.x": "t.py::one", "c.z": "t.py::two"})
     assert [(each.name, each.test) for each in found] == [("a.x", "t.py::one"), ("b.y", ""), ("c.z", "t.py::two")]
-    page = opcodes.page("harness opcodes", Counter(sm_90a=2, sm_100a=1), found)
+    page = instructions.page("harness opcodes", Counter(sm_90a=2, sm_100a=1), found)
     assert "| a.x | 2 | 1 | t.py::one |" in page
     assert "(2 for sm_90a and 1 for sm_100a)" in page
     assert "1 more are executed" in page

@@ -10,10 +10,10 @@ import pytest
 from browser import Browser, find_browser
 from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run
 
-from harness import report
 from harness.files import ROOT
-from harness.gate import judge, outcome
-from harness.gate_report import of_lines, of_run, write_gate, write_pages
+from harness.gate.against_baseline import exit_code, judge
+from harness.gate.report import from_lines, from_run, write_gate, write_pages
+from harness.report import tables
 
 PROGRAM = find_browser()
 # The merge gate may run where there is no browser, but a job that has one can demand it: HARNESS_BROWSER=1.
@@ -43,10 +43,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     run, held = gate_run(folder)
     judgements = judge(run, HEADER, held)
-    written = [*report.write_verify(folder, run.records), *report.write_bench(folder, HEADER, run.records)]
-    written += write_gate(folder, of_run(run, HEADER, held, judgements), outcome(run.records, judgements))
-    gated = of_lines(DUEL_HEADER, duel_lines())
-    written += write_pages(folder, "duel", gated, outcome(gated.records, gated.judgements))
+    written = [*tables.write_verify(folder, run.records), *tables.write_bench(folder, HEADER, run.records)]
+    written += write_gate(folder, from_run(run, HEADER, held, judgements), exit_code(run.records, judgements))
+    gated = from_lines(DUEL_HEADER, duel_lines())
+    written += write_pages(folder, "duel", gated, exit_code(gated.records, gated.judgements))
     return {path.stem: path for path in (*written, EXAMPLE) if path.suffix == ".html"}
 
 

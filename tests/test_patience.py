@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from harness.patience import OutOfTimeError, at_most
+from harness.studies.mutants.hunt import OutOfTimeError, at_most
 
 
 def test_what_lasts_longer_is_ended():

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from harness.commands import peers as command
-from harness.duel.judging import Samples
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
 from harness.expectation import expect, high_precision
-from harness.peers import arena, contests, ground, tables
-from harness.peers.arena import OURS, Arena
-from harness.peers.contests import COMPILED, QUANTIZERS, Contest
-from harness.peers.sides import Theirs
+from harness.gate.decision import Samples
+from harness.studies.peers import arena, contests, ground, tables
+from harness.studies.peers.arena import OURS, Arena
+from harness.studies.peers.contests import COMPILED, QUANTIZERS, Contest
+from harness.studies.peers.sides import Theirs
 from harness.subjects import conventions
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
@@ -228,7 +228,7 @@ def meet(monkeypatch):
         monkeypatch.setattr(arena.subjects, "load", lambda name: subject)
         monkeypatch.setattr(arena, "bytes_moved", lambda *given: 42_000_000)
         monkeypatch.setattr(
-            arena.sampling, "take",
+            arena.interleave, "take",
             lambda clock, sides, rounds, order: {n: Samples([s.us / 2] * rounds, [1980.0]) for n, s in sides.items()},
         )  # fmt: skip
         grounds = SimpleNamespace(prepare=lambda case: held_on)
@@ -349,7 +349,7 @@ def test_without_a_gpu_nothing_is_written(tmp_path, monkeypatch):
     def absent():
         raise DeviceUnavailable("no GPU")
 
-    monkeypatch.setattr("harness.device.cuda.CudaDevice", absent)
+    monkeypatch.setattr(command, "CudaDevice", absent)
     found = run("--out", str(tmp_path / "new"))
     assert isinstance(found.exception, DeviceUnavailable) and not (tmp_path / "new").exists()
 
@@ -358,10 +358,10 @@ def test_without_a_gpu_nothing_is_written(tmp_path, monkeypatch):
 def gpu(meet, monkeypatch):
     """A command that finds a GPU on which every contest ends as `outcome` says."""
     device = SimpleNamespace(identity=lambda: HEADER["machine"], release=lambda: None)
-    monkeypatch.setattr("harness.device.cuda.CudaDevice", lambda: device)
-    monkeypatch.setattr("harness.clock.clock_of", lambda device: FakeClock())
-    monkeypatch.setattr("harness.roofline.copy_gbps", lambda clock: 4200.0)
-    monkeypatch.setattr(ground, "Grounds", lambda *given: None)
+    monkeypatch.setattr(command, "CudaDevice", lambda: device)
+    monkeypatch.setattr(command, "clock_of", lambda device: FakeClock())
+    monkeypatch.setattr("harness.bench.roofline.copy_gbps", lambda clock: 4200.0)
+    monkeypatch.setattr(command, "Grounds", lambda *given: None)
 
     def ends(outcome):
         monkeypatch.setattr(arena.Arena, "meet", lambda self, contest: outcome(contest))

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
-from harness.commands.compile import instantiations
+from harness.bench.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
+from harness.bench.roofline import bytes_moved
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.expectation import expect, high_precision, make_inputs, oracle_of
-from harness.inputs import make
+from harness.inputs.draw import make
+from harness.instantiations import instantiations
 from harness.launch import bind, own_memory, plan
-from harness.mutants.catalogue import find
-from harness.roofline import bytes_moved
+from harness.studies.mutants.catalogue import find
 from harness.suite.stages import is_pipeline, stages, terms
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict

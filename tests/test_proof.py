@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.duel import proof
-from harness.duel.proof import Proof
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
+from harness.gate import self_test
+from harness.gate.self_test import GateRuns
 from harness.suite.suite import find_case
 
 
@@ -19,12 +19,12 @@ def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
     target = tmp_path / "harness/kernels/reduce/tensor_amax.cuh"
     target.parent.mkdir(parents=True)
     target.write_text((ROOT / "harness/kernels/reduce/tensor_amax.cuh").read_text())
-    proof._plant(tmp_path, 3)
+    self_test._plant(tmp_path, 3)
     assert "again < total + total * 3 / 100" in target.read_text()
     with pytest.raises(UsageError, match="has no line"):
-        proof._plant(tmp_path, 3)
-    assert [find_case(case).flags.stage for case in proof.PLANTED] == ["amax"]
-    assert all(find_case(case).id == case for case in proof.AGAINST_ITSELF)
+        self_test._plant(tmp_path, 3)
+    assert [find_case(case).flags.stage for case in self_test.PLANTED] == ["amax"]
+    assert all(find_case(case).id == case for case in self_test.AGAINST_ITSELF)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_line_to_slow_down_is_there_and_the_cases_run_it(tmp_path):
     ],
 )
 def test_what_a_proof_must_show(percent, verdicts, right):
-    assert Proof(percent, [Counter([verdict]) for verdict in verdicts], []).right is right
+    assert GateRuns(percent, [Counter([verdict]) for verdict in verdicts], []).right is right
 
 
 def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
@@ -53,9 +53,9 @@ def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
         (into / "gate.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
         return into / "gate.jsonl"
 
-    monkeypatch.setattr(proof, "_run", lambda *command: None)
-    monkeypatch.setattr(proof, "_plant", lambda checkout, percent: None)
-    monkeypatch.setattr(proof, "_gate", gate)
+    monkeypatch.setattr(self_test, "_run", lambda *command: None)
+    monkeypatch.setattr(self_test, "_plant", lambda checkout, percent: None)
+    monkeypatch.setattr(self_test, "_gate", gate)
     with pytest.raises(SystemExit) as stop:
         main(["prove", "--into", str(tmp_path), "--times", "3", "--percent", "0", "--percent", "10"])
     assert stop.value.code == Exit.BYTES_DIFFER

@@ -10,7 +10,7 @@ import pytest
 
 from harness.device.emulator import EmulatorDevice
 from harness.files import ROOT
-from harness.mutants.catalogue import find
+from harness.studies.mutants.catalogue import find
 from harness.suite.suite import find_case, load_suites
 from harness.verify import verify
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness import report
 from harness.cli import main
 from harness.errors import Exit
+from harness.report import tables
 from harness.runner.run_files import read_bench, read_run
 from harness.verdict import Result, Verdict
 
@@ -66,12 +66,12 @@ TIMED = [
 
 @pytest.fixture
 def verified(tmp_path: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in report.write_verify(tmp_path, VERIFIED)}
+    return {path.name: path.read_text() for path in tables.write_verify(tmp_path, VERIFIED)}
 
 
 @pytest.fixture
 def benched(tmp_path: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in report.write_bench(tmp_path, HEADER, TIMED)}
+    return {path.name: path.read_text() for path in tables.write_bench(tmp_path, HEADER, TIMED)}
 
 
 def test_verification_is_written_in_four_forms(verified: dict[str, str]):
@@ -113,7 +113,7 @@ def test_markdown_has_the_story_and_no_cell_breaks_its_table(verified: dict[str,
 
 
 def test_the_star_of_a_groups_shape_is_no_emphasis():
-    table = report.markdown(pd.DataFrame([["8*128x64 *"]], columns=["shape"]))
+    table = tables.markdown(pd.DataFrame([["8*128x64 *"]], columns=["shape"]))
     assert table.splitlines()[-1] == "| 8\\*128x64 \\* |"
 
 
@@ -125,7 +125,7 @@ def test_csv_holds_every_case(verified: dict[str, str]):
 
 
 def test_a_run_without_a_case_still_has_a_page(tmp_path: Path):
-    pages = [path.read_text() for path in report.write_verify(tmp_path, [])]
+    pages = [path.read_text() for path in tables.write_verify(tmp_path, [])]
     assert "<b>0</b>bytes compared" in pages[2]
 
 
@@ -172,12 +172,12 @@ def test_bench_csv_and_jsonl_hold_every_time(benched: dict[str, str], tmp_path: 
 
 
 def test_a_bench_in_which_nothing_was_timed_still_has_a_page(tmp_path: Path):
-    paths = report.write_bench(tmp_path, HEADER | {"roofline": [], "floors_us": {}}, TIMED[3:])
+    paths = tables.write_bench(tmp_path, HEADER | {"roofline": [], "floors_us": {}}, TIMED[3:])
     assert "not measured" in next(path for path in paths if path.suffix == ".md").read_text()
 
 
 def test_the_terminal_gets_the_same_table():
-    text = report.bench_text(HEADER, TIMED[:3], 80)
+    text = tables.bench_text(HEADER, TIMED[:3], 80)
     assert re.search(r"toy/rht=true/16x16/normal +5.25 +- +- +80.0 +- +- +-", text)
 
 
@@ -214,9 +214,9 @@ def test_a_folder_without_a_readable_run_is_one_sentence(
 
 def test_launches_are_a_column_where_they_were_counted():
     timed = [one for one in TIMED if one["times"]]
-    assert "launches" not in report.pair_table(timed).columns
+    assert "launches" not in tables.pair_table(timed).columns
     counted = [one | {"times": one["times"] | {"launches": 5}} for one in timed[:1]]
-    pairs = report.spelled(report.pair_table([*counted, *timed[1:]]))
+    pairs = tables.as_text(tables.pair_table([*counted, *timed[1:]]))
     assert list(pairs.columns[3:6]) == ["input", "launches", "MB"]
     assert pairs["launches"][0] == "5"
-    assert "launches" in report.bench_text(HEADER, counted, 140)
+    assert "launches" in tables.bench_text(HEADER, counted, 140)

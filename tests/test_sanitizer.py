@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import sanitizer
 from harness.cli import main
 from harness.compile import ARCHES, compile_kernel, ptx_of
 from harness.device import memory
@@ -18,8 +17,9 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import DeviceUnavailable, Exit
 from harness.launch import Step, plan
-from harness.sanitizer import TOOLS, left_out, planted, plugin, read_log
-from harness.sanitizer.run import Checked, outcome, page, see_planted
+from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin
+from harness.studies.sanitizer.compute_sanitizer import TOOLS, read_log
+from harness.studies.sanitizer.run import Checked, outcome, page, see_planted
 from harness.suite.suite import find_case, load_suites
 
 # Takes pairs of options, then the command to run. It answers for a GPU by giving the emulator's run another header.
@@ -34,7 +34,7 @@ while words[0].startswith("--"):
     words = words[2:]
 tool, log = options["--tool"][0], pathlib.Path(options["--log-file"][0])
 errors = {errors}
-if "harness.sanitizer.planted" in words:
+if "harness.studies.sanitizer.planted" in words:
     errors = int(tool != "{blind}")
 else:
     assert "kns=_Z7swizzle" in options["--kernel-name"]
@@ -173,18 +173,18 @@ def test_a_machine_on_which_no_tool_sees_anything_is_refused_in_a_sentence(sanit
 
 def test_a_missing_tool_is_a_sentence(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sanitizer, "PLACES", (str(tmp_path / "bin"),))
+    monkeypatch.setattr(compute_sanitizer, "PLACES", (str(tmp_path / "bin"),))
     with pytest.raises(DeviceUnavailable, match="compute-sanitizer is missing: it is neither on the PATH nor in"):
-        sanitizer.executable()
+        compute_sanitizer.executable()
     with pytest.raises(DeviceUnavailable, match="nowhere cannot be run"):
-        sanitizer.executable(Path("nowhere"))
+        compute_sanitizer.executable(Path("nowhere"))
 
 
 def test_only_our_kernels_are_patched_and_ports_do_not_meet() -> None:
-    one, other = (sanitizer.wrapped("s", "memcheck", Path("log"), n, ["per_tensor_amax"]) for n in (0, 1))
+    one, other = (compute_sanitizer.wrapped("s", "memcheck", Path("log"), n, ["per_tensor_amax"]) for n in (0, 1))
     assert "kns=_Z15per_tensor_amax" in one
-    assert int(other[other.index("--port") + 1]) - int(one[one.index("--port") + 1]) == sanitizer.PORTS
-    assert {"swizzle", "gemm", "per_token_encode"} <= set(sanitizer.kernel_names())
+    assert int(other[other.index("--port") + 1]) - int(one[one.index("--port") + 1]) == compute_sanitizer.PORTS
+    assert {"swizzle", "gemm", "per_token_encode"} <= set(compute_sanitizer.kernel_names())
 
 
 def test_a_log_that_breaks_off_has_no_summary(tmp_path) -> None:

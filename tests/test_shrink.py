@@ -19,13 +19,13 @@ from harness.commands import shrink as command
 from harness.device.emulator import EmulatorDevice
 from harness.errors import InputError, SuiteError, UsageError
 from harness.files import KERNELS, ROOT
-from harness.mutants.catalogue import find
 from harness.oracles import nvfp4
 from harness.shrink import reproducer
 from harness.shrink.failure import Failure
 from harness.shrink.problem import COLS, ROWS, N, Problem
 from harness.shrink.search import Budget, smallest
 from harness.shrink.shrinker import Shrunk, shrink
+from harness.studies.mutants.catalogue import find
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from harness import stats
+from harness.bench import statistics
 
 
 def times(rng: np.random.Generator, middle: float = 100.0, noise: float = 0.01, count: int = 30) -> list[float]:
@@ -17,34 +17,34 @@ def times(rng: np.random.Generator, middle: float = 100.0, noise: float = 0.01, 
 
 
 def test_summary_of_known_samples():
-    assert stats.summarize([4.0, 1.0, 3.0, 2.0, 5.0]) == stats.Summary(3.0, 2.0, 4.0, 1.0)
+    assert statistics.summarize([4.0, 1.0, 3.0, 2.0, 5.0]) == statistics.Summary(3.0, 2.0, 4.0, 1.0)
 
 
 def test_there_is_no_summary_of_nothing():
     with pytest.raises(ValueError, match="no samples"):
-        stats.summarize([])
+        statistics.summarize([])
 
 
 def test_relative_error_is_that_of_the_median():
     rng = np.random.default_rng(1)
     medians = [np.median(rng.normal(100, 2, 40)) for _ in range(2000)]
-    estimates = [stats.relative_error(rng.normal(100, 2, 40)) for _ in range(200)]
+    estimates = [statistics.relative_error(rng.normal(100, 2, 40)) for _ in range(200)]
     assert np.median(estimates) == pytest.approx(np.std(medians) / 100, rel=0.1)
 
 
 def test_one_outlier_leaves_the_relative_error_alone():
     samples = np.random.default_rng(2).normal(100, 1, 40).tolist()
-    assert stats.relative_error([*samples, 1e6]) == pytest.approx(stats.relative_error(samples), rel=0.2)
+    assert statistics.relative_error([*samples, 1e6]) == pytest.approx(statistics.relative_error(samples), rel=0.2)
 
 
 def test_rounds_needed_reach_the_precision():
     rng = np.random.default_rng(3)
-    needed = stats.rounds_needed(rng.normal(100, 3, 500).tolist(), 0.005)
-    assert stats.relative_error(rng.normal(100, 3, needed).tolist()) == pytest.approx(0.005, rel=0.35)
+    needed = statistics.rounds_needed(rng.normal(100, 3, 500).tolist(), 0.005)
+    assert statistics.relative_error(rng.normal(100, 3, needed).tolist()) == pytest.approx(0.005, rel=0.35)
 
 
 def test_samples_without_spread_need_no_more_rounds():
-    assert stats.rounds_needed([7.0] * 10, 0.005) == 0
+    assert statistics.rounds_needed([7.0] * 10, 0.005) == 0
 
 
 @pytest.mark.parametrize("shift", [1.0, 1.003, 1.006, 1.01])
@@ -52,43 +52,43 @@ def test_the_interval_is_the_mann_whitney_test(shift: float):
     rng = np.random.default_rng(4)
     for _ in range(100):
         ours, theirs = times(rng, 100 * shift), times(rng, count=25)
-        found = stats.change(ours, theirs)
+        found = statistics.change(ours, theirs)
         p = mannwhitneyu(ours, theirs, use_continuity=False, method="asymptotic").pvalue
-        assert (found.low > 1 or found.high < 1) == (p < stats.ALPHA)
+        assert (found.low > 1 or found.high < 1) == (p < statistics.ALPHA)
 
 
 def test_false_alarms_are_as_rare_as_promised():
     rng = np.random.default_rng(5)
-    found = [stats.change(times(rng), times(rng)) for _ in range(3000)]
+    found = [statistics.change(times(rng), times(rng)) for _ in range(3000)]
     alarms = sum(change.low > 1 or change.high < 1 for change in found)
     assert alarms <= 15  # 6 are expected at ALPHA; 15 or more has probability 0.002
 
 
 def test_a_small_change_is_found_when_the_noise_is_smaller():
     rng = np.random.default_rng(6)
-    found = [stats.change(times(rng, 102.0), times(rng, 100.0)) for _ in range(300)]
+    found = [statistics.change(times(rng, 102.0), times(rng, 100.0)) for _ in range(300)]
     assert sum(change.low > 1 for change in found) >= 297
 
 
 def test_the_interval_holds_the_true_ratio():
     rng = np.random.default_rng(7)
-    found = [stats.change(times(rng, 150.0), times(rng, 100.0)) for _ in range(500)]
+    found = [statistics.change(times(rng, 150.0), times(rng, 100.0)) for _ in range(500)]
     assert sum(change.low <= 1.5 <= change.high for change in found) >= 496
 
 
 def test_few_samples_admit_anything():
-    assert stats.change([2.0, 2.1, 2.2], [1.0, 1.1, 1.2]).low == 0.0
-    assert stats.change([2.0, 2.1, 2.2], [1.0, 1.1, 1.2]).high == math.inf
+    assert statistics.change([2.0, 2.1, 2.2], [1.0, 1.1, 1.2]).low == 0.0
+    assert statistics.change([2.0, 2.1, 2.2], [1.0, 1.1, 1.2]).high == math.inf
 
 
 def test_swapping_the_sides_inverts_the_change():
     rng = np.random.default_rng(8)
     a, b = times(rng, 100), times(rng, 110)
-    forth, back = stats.change(a, b), stats.change(b, a)
+    forth, back = statistics.change(a, b), statistics.change(b, a)
     assert (1 / back.ratio, 1 / back.high, 1 / back.low) == pytest.approx((forth.ratio, forth.low, forth.high))
 
 
 @pytest.mark.parametrize("sides", [([], [1.0]), ([1.0], []), ([0.0, 1.0], [1.0])])
 def test_times_must_be_there_and_positive(sides: tuple[list[float], list[float]]):
     with pytest.raises(ValueError, match="positive times"):
-        stats.change(*sides)
+        statistics.change(*sides)

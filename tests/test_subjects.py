@@ -14,9 +14,9 @@ import stand_in_gpu
 from fake_clock import in_turns
 from timed_runs import HEADER, record
 
-import harness.report
-from harness import gate, subjects
-from harness.bench import Baseline
+import harness.report.tables
+from harness import subjects
+from harness.bench.bench import Baseline
 from harness.compile import compile_kernel
 from harness.device import foreign
 from harness.device.emulator import EmulatorDevice
@@ -24,6 +24,7 @@ from harness.device.subject import with_subject
 from harness.errors import Exit, UsageError
 from harness.expectation import expect_on, make_inputs
 from harness.files import ROOT
+from harness.gate import against_baseline
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
 from harness.subjects import Subject, load, tensor
@@ -418,17 +419,17 @@ CASES = "per_tensor/default/1024x2048/normal/eager"
 @pytest.mark.parametrize("ours, theirs", [("mine (1)", "mine (2)"), ("mine (1)", ""), ("", "mine (1)")])
 def test_times_of_different_subjects_are_not_compared(ours: str, theirs: str):
     headers = [of_subject(name) if name else HEADER for name in (ours, theirs)]
-    assert "subject" in gate.incomparable(*headers)
-    assert gate.incomparable(headers[0], headers[0]) == ""
+    assert "subject" in against_baseline.incomparable(*headers)
+    assert against_baseline.incomparable(headers[0], headers[0]) == ""
 
 
 def test_no_subject_becomes_the_baseline_of_our_kernels(tmp_path: Path):
     with pytest.raises(UsageError, match=r"this run is of the subject mine \(1\)"):
-        gate.save(RunFiles(tmp_path, [record(CASES)], of_subject("mine (1)")), tmp_path / "bench.jsonl", [])
+        against_baseline.save(RunFiles(tmp_path, [record(CASES)], of_subject("mine (1)")), tmp_path / "bench.jsonl", [])
 
 
 def test_the_page_of_times_says_whose_they_are():
-    facts = harness.report.facts_of(of_subject("mine (1)"))
+    facts = harness.report.tables.facts_of(of_subject("mine (1)"))
     assert facts["subject, in place of our kernels"] == "mine (1)"
     assert "our kernel on the same case" in facts["columns"]
-    assert not any("subject" in name for name in harness.report.facts_of(HEADER))
+    assert not any("subject" in name for name in harness.report.tables.facts_of(HEADER))

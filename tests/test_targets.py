@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 from timed_runs import HEADER, record
 
+from harness.bench.targets import Line, Targets, load, reached
 from harness.commands import roofline
 from harness.errors import Exit, SuiteError, UsageError
 from harness.files import ROOT
-from harness.report import write_jsonl
+from harness.report.tables import write_jsonl
 from harness.suite.suite import find_case
-from harness.targets.lines import Line, Targets, load, reached
 
 AMAX = "per_tensor/stage=amax/32768x8192/normal/graph"
 SMALL = "per_tensor/default/1024x2048/normal/graph"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import harness.device
-import harness.report
+import harness.report.tables
 import harness.verify
 from harness.files import ROOT
 
@@ -15,7 +15,7 @@ from harness.files import ROOT
 CONFTEST = """
 import errno, json, os, time
 from pathlib import Path
-import harness.device, harness.report, harness.verify
+import harness.device, harness.report.tables, harness.verify
 from harness.errors import DeviceUnavailable, InputError, StorageError
 from harness.verdict import Result, Verdict
 
@@ -76,7 +76,7 @@ def write_verify(run_dir, records):
     path.write_text(str(len(records)))
     return [path]
 
-harness.device.select, harness.verify.verify, harness.report.write_verify = select, verify, write_verify
+harness.device.select, harness.verify.verify, harness.report.tables.write_verify = select, verify, write_verify
 """
 
 SMOKE = 8  # cases in the smoke set of the toy suite
@@ -110,7 +110,11 @@ class Runs:
 def toy_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
     """Runs in the folder of `pytester`."""
     # Set to themselves, so that what CONFTEST puts in their place in this process is undone.
-    for module, name in ((harness.device, "select"), (harness.verify, "verify"), (harness.report, "write_verify")):
+    for module, name in (
+        (harness.device, "select"),
+        (harness.verify, "verify"),
+        (harness.report.tables, "write_verify"),
+    ):
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(CONFTEST)

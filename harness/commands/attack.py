@@ -8,7 +8,7 @@ import click
 
 from harness import device
 from harness.errors import Exit
-from harness.tables import show
+from harness.report.console import show
 
 
 @click.command()

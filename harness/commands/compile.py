@@ -12,7 +12,7 @@ from harness.compile import ARCHES, Compiled
 from harness.errors import Exit
 from harness.files import write_text
 from harness.instantiations import compile_or_say, instantiations, side_by_side
-from harness.tables import show
+from harness.report.console import show
 
 
 @click.command()

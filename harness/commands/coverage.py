@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from harness import coverage
+from harness.report.console import show
+from harness.studies import coverage
 from harness.suite.suite import load_suites, suite_of
-from harness.tables import show
 
 
 @click.command()

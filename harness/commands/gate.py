@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from harness import gate
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
-from harness.gate import Judgement
-from harness.gate_report import Gated, of_lines, of_run, write_gate
-from harness.runner.run_files import Record, latest_bench, read_bench, read_run, shown
-from harness.verdict import Performance, Verdict
+from harness.gate import against_baseline, decision, revision_run
+from harness.gate.report import GateResult, from_lines, from_run, write_gate
+from harness.runner.records import Record
+from harness.runner.run_files import latest_bench, read_bench, read_run, shown
+from harness.verdict import Judgement, Performance, failures_of
 
 LOG_WIDTH = 200
 
@@ -58,48 +58,46 @@ def command(
     if base is not None:
         if baseline or save:
             raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")
-        return _duel(base, recipes, ids, effect, again, run_dir)
+        return _against_revision(base, recipes, ids, effect, again, run_dir)
     if ids or again:
         raise UsageError("--case and --all go with --base")
-    run = read_run(run_dir or latest_bench(ROOT / "results" / "runs"))
-    path = baseline or gate.baseline_path(run.header)
-    header, held = read_bench(path) if path.exists() else ({}, [])
+    newest = read_run(run_dir or latest_bench(ROOT / "results" / "runs"))
+    path = baseline or against_baseline.baseline_path(newest.header)
+    header, stored = read_bench(path) if path.exists() else ({}, [])
     if save:
-        for written in gate.save(run, path, held):
+        for written in against_baseline.save(newest, path, stored):
             click.echo(written)
         return Exit.CLEAN
-    judgements = gate.judge(run, header, held, effect or gate.EFFECT, recipes)
-    code = gate.outcome(run.records, judgements)
+    judgements = against_baseline.judge(newest, header, stored, effect or against_baseline.EFFECT, recipes)
+    code = against_baseline.exit_code(newest.records, judgements)
     if not path.exists():
         click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
-    _report(run.path, of_run(run, header, held, judgements), code)
-    _show(run.records, judgements, code)
+    _report(newest.path, from_run(newest, header, stored, judgements), code)
+    _show(newest.records, judgements, code)
     return code
 
 
-def _duel(
+def _against_revision(
     base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
 ) -> int:
-    from harness.duel import judging, run
-
     command = shlex.join(["harness", *sys.argv[1:]])
-    chosen = run.cases(recipes, ids)
+    chosen = revision_run.cases(recipes, ids)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("cases", total=len(chosen))
-        path, done = run.run(
-            base, chosen, command, effect or judging.EFFECT, again, folder, lambda match: progress.advance(task)
+        path, done = revision_run.run(
+            base, chosen, command, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)
         )
-    judgements = [run.judgement(match) for match in done]
-    records = [match.verified.to_record() for match in done]
-    code = gate.outcome(records, judgements)
-    _report(path.parent, of_lines(*read_bench(path), records), code)
-    _show(run.wrong(done), judgements, code)
+    judgements = [revision_run.judgement(comparison) for comparison in done]
+    records = [comparison.verified.to_record() for comparison in done]
+    code = against_baseline.exit_code(records, judgements)
+    _report(path.parent, from_lines(*read_bench(path), records), code)
+    _show(records, judgements, code)
     click.echo(shown(path))
     return code
 
 
-def _report(folder: Path, gated: Gated, code: Exit) -> None:
-    # On the other stream, so that what is judged stands alone and the outcome is its last line.
+def _report(folder: Path, gated: GateResult, code: Exit) -> None:
+    # On stderr, so that stdout holds the table alone and the exit code is its last line.
     for written in write_gate(folder, gated, code):
         click.echo(shown(written), err=True)
 
@@ -107,17 +105,17 @@ def _report(folder: Path, gated: Gated, code: Exit) -> None:
 def _show(records: Sequence[Record], judgements: Sequence[Judgement], code: Exit) -> None:
     # A log has no width, and a case id that is cut off is no case id.
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
-    wrong = [record for record in records if Verdict(record["verdict"]).exit_code is not Exit.CLEAN]
+    wrong = failures_of(records)
     table = Table("verdict", Column("case", overflow="fold"), "base us", "now us", "because")
     for record in wrong:
         table.add_row(record["verdict"], record["case_id"], "", "", record["reason"])
     for judgement in judgements:
         if judgement.verdict is not Performance.SAME:
-            times = (f"{value:,.2f}" if value else "" for value in (judgement.theirs_us, judgement.ours_us))
+            times = (f"{value:,.2f}" if value else "" for value in (judgement.base_us, judgement.now_us))
             table.add_row(judgement.verdict, judgement.case_id, *times, judgement.reason)
     if table.row_count:
         console.print(table)
     counts = Counter(judgement.verdict for judgement in judgements)
-    told = [f"{counts[verdict]} {verdict}" for verdict in Performance if counts[verdict]] or ["nothing was measured"]
-    told += [f"{len(wrong)} wrong"] if wrong else []
-    console.print(f"{', '.join(told)}: exit {int(code)} ({code.name.lower().replace('_', ' ')})")
+    summary = [f"{counts[verdict]} {verdict}" for verdict in Performance if counts[verdict]] or ["nothing was measured"]
+    summary += [f"{len(wrong)} wrong"] if wrong else []
+    console.print(f"{', '.join(summary)}: exit {int(code)} ({code.name.lower().replace('_', ' ')})")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from harness import report
 from harness.errors import Exit, UsageError
-from harness.runner.journal import Journal, Record
+from harness.report import tables
+from harness.runner.journal import Journal
+from harness.runner.records import Record
 from harness.runner.run_files import RunFiles, read_run
 from harness.verdict import Result
 
@@ -38,7 +39,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
     for record in records:
         journal.append(record)
     journal.close()
-    for line in (*conflicts, *report.write_verify(into, records)):
+    for line in (*conflicts, *tables.write_verify(into, records)):
         click.echo(line)
     click.echo(f"{len(records)} cases of {len(runs)} runs, {len(conflicts)} conflicts")
     verdicts = {Result.from_record(record).verdict for record in records}

@@ -12,13 +12,13 @@ import click
 
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
-from harness.mutants import reach, table
-from harness.mutants.catalogue import Mutant, load
-from harness.mutants.hunt import SMOKE, Catch, hunt
-from harness.mutants.journal import Journal
+from harness.studies.mutants import reach, table
+from harness.studies.mutants.catalogue import Mutant, load
+from harness.studies.mutants.hunt import SMOKE, Catch, hunt
+from harness.studies.mutants.journal import Journal
 from harness.suite.suite import suite_of
 
-NEEDED = ("torch", "cuda.bindings.nvrtc", "harness.diagnosis.mismatch")
+NEEDED = ("torch", "cuda.bindings.nvrtc")
 JOURNAL = ROOT / "results" / "runs" / "mutants.jsonl"
 TABLE = ROOT / "results" / "mutants"
 

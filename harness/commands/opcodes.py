@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from harness import opcodes
 from harness.emulator.catalogue import mnemonics
 from harness.errors import Exit
 from harness.files import write_text
 from harness.instantiations import Job, instantiations, side_by_side
 from harness.runner.run_files import shown
+from harness.studies.opcodes import instructions
 
 
 @click.command()
@@ -27,18 +27,18 @@ def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
 
     Exits with 1 if one has no test.
     """
-    tests = opcodes.executed()
-    work = instantiations(sets, opcodes.ARCHES)
-    used = opcodes.usage(side_by_side(_of, work, jobs))
-    found = opcodes.opcodes(used, tests)
+    tests = instructions.executed()
+    work = instantiations(sets, instructions.ARCHES)
+    used = instructions.usage(side_by_side(_of, work, jobs))
+    found = instructions.opcodes(used, tests)
     if out:
         made_by = shlex.join(["harness", *sys.argv[1:]])
         counts = Counter(job.arch for job in work)
-        write_text(out / "opcodes.md", opcodes.page(made_by, counts, found))
-        write_text(out / "opcodes.csv", opcodes.frame(found).to_csv(index=False))
+        write_text(out / "opcodes.md", instructions.page(made_by, counts, found))
+        write_text(out / "opcodes.csv", instructions.frame(found).to_csv(index=False))
         for name in ("opcodes.md", "opcodes.csv"):
             click.echo(shown(out / name))
-    missing = sorted({each.name for each in found if not each.test} | {*opcodes.without_test(mnemonics(), tests)})
+    missing = sorted({each.name for each in found if not each.test} | {*instructions.without_test(mnemonics(), tests)})
     for name in missing:
         click.echo(f"no test executes {name}, which {'the kernels use' if name in used else 'the emulator knows'}")
     click.echo(
@@ -48,4 +48,4 @@ def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
 
 
 def _of(job: Job) -> tuple[str, set[str]]:
-    return job.arch, opcodes.of_ptx(job.compile())
+    return job.arch, instructions.of_ptx(job.compile())

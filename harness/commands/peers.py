@@ -10,19 +10,22 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from harness import subjects
+from harness.bench import roofline
+from harness.clock import clock_of
+from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
 from harness.files import ROOT
-from harness.peers import contests
-from harness.peers.contests import Contest
-from harness.runner.run_files import Record, new_header, now, shown
+from harness.runner.records import Record
+from harness.runner.run_files import new_header, now, shown
+from harness.studies.peers import arena, contests, tables
+from harness.studies.peers.contests import Contest
+from harness.studies.peers.ground import Grounds
 from harness.verdict import Verdict
-
-if TYPE_CHECKING:
-    from harness.device.cuda import CudaDevice
 
 SECONDS = 200.0
 
@@ -43,8 +46,6 @@ def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Pa
         for contest in chosen:
             click.echo(f"{contest.case.id}  {', '.join(contest.peers)}")
         return Exit.CLEAN
-    from harness.device.cuda import CudaDevice
-
     device = CudaDevice()
     path = _path(out)
     found = _held(device, chosen, seconds, path)
@@ -56,8 +57,6 @@ def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Pa
 
 
 def _path(out: Path | None) -> Path:
-    from harness.peers import tables
-
     folder = out or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     if (folder / tables.FILE).exists():
         raise UsageError(f"{folder / tables.FILE} is there already; nothing is overwritten, so name another folder")
@@ -67,11 +66,6 @@ def _path(out: Path | None) -> Path:
 
 def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: Path) -> list[Record]:
     """The records of all contests; each is in the file the moment it is known."""
-    from harness import roofline, subjects
-    from harness.clock import clock_of
-    from harness.peers import arena, tables
-    from harness.peers.ground import Grounds
-
     began = time.monotonic()
     clock = clock_of(device)
     header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), arena.METHOD, clock.words)
@@ -108,8 +102,6 @@ def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: P
 
 
 def _records(held: Any, contest: Contest, gbps: float) -> list[Record]:
-    from harness.peers import tables
-
     try:
         return tables.records(held.meet(contest), gbps)
     except CaseError as error:

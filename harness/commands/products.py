@@ -13,7 +13,7 @@ import click
 from harness.errors import UsageError
 from harness.files import ROOT
 from harness.quality import measure, products, tensors
-from harness.tables import show
+from harness.report.console import show
 
 
 @click.command()

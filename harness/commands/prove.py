@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from harness.duel import proof
 from harness.errors import Exit
+from harness.gate import self_test
 
 
 @click.command()
@@ -21,7 +21,7 @@ def command(into: Path, times: int, percents: Sequence[int]) -> int:
     Exits with 1 if it was not so. Needs a GPU; takes some ten seconds a gate.
     """
     right = True
-    for found in proof.prove(percents or (0, 3, 10), times, into):
+    for found in self_test.prove(percents or (0, 3, 10), times, into):
         total = sum(found.verdicts, start=type(found.verdicts[0])())
         what = f"{found.percent} % planted" if found.percent else "against itself"
         counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(total.items()))

@@ -13,9 +13,9 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from harness.dtypes import DTYPES
 from harness.errors import UsageError
 from harness.files import ROOT
+from harness.inputs.dtypes import DTYPES
 from harness.quality import measure, pictures, tables, tensors, variants
 from harness.quality.compare import Comparison
 from harness.quality.scope import SCOPES

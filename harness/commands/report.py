@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from harness import report
-from harness.gate import outcome
-from harness.gate_report import of_lines, write_pages
+from harness.gate.against_baseline import exit_code
+from harness.gate.report import from_lines, write_pages
+from harness.report import tables
 from harness.runner.run_files import read_bench, read_run
 
 
@@ -23,14 +23,14 @@ def command(run: Path) -> None:
     if run.suffix == ".jsonl":
         header, lines = read_bench(run)
         if "base" in header:
-            gated = of_lines(header, lines)
-            paths = write_pages(run.parent, run.stem, gated, outcome(gated.records, gated.judgements))
+            gated = from_lines(header, lines)
+            paths = write_pages(run.parent, run.stem, gated, exit_code(gated.records, gated.judgements))
         else:
-            paths = report.write_times(run.parent, run.stem, header, lines)
+            paths = tables.write_times(run.parent, run.stem, header, lines)
     else:
         found = read_run(run)
-        paths = report.write_verify(run, found.records)
+        paths = tables.write_verify(run, found.records)
         if found.header:
-            paths += report.write_bench(run, found.header, found.records)
+            paths += tables.write_bench(run, found.header, found.records)
     for path in paths:
         click.echo(path)

@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 import pandas as pd
 
+from harness.bench.targets import Reached, Targets, load, reached
 from harness.errors import Exit, UsageError
 from harness.files import ROOT, write_text
-from harness.report import facts_of, failures_of, markdown
+from harness.report.console import show
+from harness.report.tables import facts_of, markdown
 from harness.runner.run_files import Header, read_bench, read_run, shown
-from harness.tables import show
-from harness.targets.lines import Reached, Targets, load, reached
+from harness.verdict import failures_of
 
 RUNS = ROOT / "results" / "runs"
 FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit")
@@ -28,7 +29,7 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
     """Time every kernel that has a figure to reach, and hold it against that figure.
 
-    The figures stand in harness/targets/lines.yaml. Bytes are verified first, as in every bench. Exits with 2 if a
+    The figures stand in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Exits with 2 if a
     figure is missed, with 1 if bytes differ, with 3 if a kernel has no time.
     """
     targets = load()
@@ -87,6 +88,6 @@ def _markdown(header: Header, found: list[Reached]) -> str:
     held = sum(one.holds for one in found)
     return (
         f"# Figures to reach\n\n`make roofline` made this table: {held} of {len(found)} cases reach theirs. They "
-        f"stand in `harness/targets/lines.yaml`; percent are of the copy in the same run.\n\n{facts}\n\n"
+        f"stand in `harness/bench/targets.yaml`; percent are of the copy in the same run.\n\n{facts}\n\n"
         f"{markdown(_frame(found))}\n"
     )

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import click
 
-from harness import sanitizer
 from harness.errors import Exit
 from harness.files import ROOT, write_text
+from harness.report.console import show
 from harness.runner.run_files import gpu_folder, new_header, shown
-from harness.sanitizer.run import check, header_of, outcome, page, see_planted, table
+from harness.studies.sanitizer.compute_sanitizer import TOOLS, executable
+from harness.studies.sanitizer.run import check, header_of, outcome, page, see_planted, table
 from harness.suite.suite import load_suites
-from harness.tables import show
 
 
 @click.command()
 @click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
-@click.option("--tool", "tools", multiple=True, type=click.Choice(sanitizer.TOOLS), help="only this tool (all four)")
+@click.option("--tool", "tools", multiple=True, type=click.Choice(TOOLS), help="only this tool (all four)")
 @click.option("--set", "set_name", default="smoke", show_default=True, metavar="NAME", help="set of cases")
 @click.option("-k", "expression", metavar="EXPRESSION", help="only cases whose names match, as in pytest")
 @click.option("--jobs", default=max(1, (os.cpu_count() or 2) - 1), show_default="processors - 1", help="side by side")
@@ -39,8 +39,8 @@ def command(
 
     Exits with 1 for an error or a failed case, 3 if a tool did not get through, 4 where it cannot run at all.
     """
-    program = sanitizer.executable(named)
-    tools = tools or sanitizer.TOOLS
+    program = executable(named)
+    tools = tools or TOOLS
     suites = [f"suites/{name}.yaml" for name in recipes or sorted(suite.recipe for suite in load_suites())]
     words = ["--set", set_name, *(("-k", expression) if expression else ())]
     folder = Path(tempfile.mkdtemp(prefix="sanitize-"))

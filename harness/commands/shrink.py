@@ -10,6 +10,10 @@ import click
 from harness import device
 from harness.errors import Exit, UsageError
 from harness.files import KERNELS, ROOT
+from harness.shrink.failure import told
+from harness.shrink.reproducer import write
+from harness.shrink.search import Budget
+from harness.shrink.shrinker import shrink
 from harness.suite.suite import find_case
 
 TRIES, SECONDS = 600, 120
@@ -42,11 +46,6 @@ def command(
     Flags go to their defaults, tensors of a group, rows and columns are left out, and values become zero, as long as
     the verdict is the same, and the field, or the line of a wrong access. Exits with 1.
     """
-    from harness.shrink.failure import told
-    from harness.shrink.reproducer import write
-    from harness.shrink.search import Budget
-    from harness.shrink.shrinker import shrink
-
     case = find_case(case_id)
     chosen = device.select(device_name, kernels=kernels or KERNELS)
     folder = into or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ") / "shrunk"

@@ -15,7 +15,7 @@ from harness.case import Case
 from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
 from harness.diagnosis.difference import unswizzled
 from harness.diagnosis.steps import WINDOW, Steps
-from harness.dtypes import DTYPES
+from harness.inputs.dtypes import DTYPES
 
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 

@@ -22,7 +22,7 @@ from harness.expectation import oracle_of
 from harness.files import write_text
 from harness.interval import Demand, Interval
 from harness.quality import tensors
-from harness.report import csv, markdown
+from harness.report.tables import csv, markdown
 from harness.suite.stages import Stage, stages
 from harness.suite.suite import Suite, load_suites
 from harness.torch_calls import ask_torch, fastest_device

@@ -14,7 +14,7 @@ from rich.table import Table
 from harness.files import write_text
 from harness.quality.measure import Quality
 from harness.quality.scope import Total
-from harness.report import csv, markdown, plain
+from harness.report.tables import csv, markdown, plain
 
 NOTES = """\
 SNR: signal over error of the whole tensor. Block SNR: the same of the median 16-element block that is not zero; a

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from harness import inputs
-from harness.dtypes import rounded
 from harness.errors import InputError
 from harness.files import ROOT, is_file, is_folder
+from harness.inputs import draw
+from harness.inputs.dtypes import rounded
+from harness.inputs.tensor_file import open_npy, shortened
 from harness.suite.schema import nearest
-from harness.tensor_file import open_npy, shortened
 
 SAMPLE = ROOT / "suites" / "data" / "minilm_sample.safetensors"
 DISTRIBUTIONS = ("normal", "heavy_tail", "outliers_cols", "outliers_rows", "row_scales", "spike_1e6")
@@ -35,9 +35,9 @@ class Tensor:
 
 
 def named(name: str, rows: int, cols: int, dtype: str) -> Tensor:
-    """A distribution of `harness.inputs`; the same name, shape and dtype give the same bytes."""
+    """A distribution of `harness.inputs.draw`; the same name, shape and dtype give the same bytes."""
     seed = int.from_bytes(hashlib.sha256(f"{name}/{rows}x{cols}".encode()).digest()[:8], "little")
-    return Tensor(name, inputs.make(name, rows, cols, dtype, seed))
+    return Tensor(name, draw.make(name, rows, cols, dtype, seed))
 
 
 def stored(path: Path, patterns: Sequence[str], dtype: str) -> tuple[list[Tensor], list[str]]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness import roofline
-from harness.baseline import baseline_first
-from harness.bench import METHOD, Bench
+from harness.bench import roofline
+from harness.bench.baseline import baseline_first
+from harness.bench.bench import METHOD, Bench
 from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
@@ -104,14 +104,14 @@ class BenchRun:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The table of times, and where the files are."""
-        from harness import report
+        from harness.report import tables
 
         run = read_run(self.run_dir)
         if not run.timed:
             return
         terminalreporter.section("times")
-        terminalreporter.write_line(report.bench_text(run.header, run.timed, terminalreporter._tw.fullwidth))
-        for path in report.write_bench(self.run_dir, run.header, run.records):
+        terminalreporter.write_line(tables.bench_text(run.header, run.timed, terminalreporter._tw.fullwidth))
+        for path in tables.write_bench(self.run_dir, run.header, run.records):
             terminalreporter.write_line(shown(path))
 
     def _header(self, config: pytest.Config) -> Header:

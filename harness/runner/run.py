@@ -169,9 +169,9 @@ class Run:
         terminalreporter.section("verdicts")
         terminalreporter.write_line(summary.render(self.results, self.selection.excluded, seconds, width))
         if self.journal.records:
-            from harness import report
+            from harness.report import tables
 
-            for path in report.write_verify(self.journal.path.parent, self.journal.records):
+            for path in tables.write_verify(self.journal.path.parent, self.journal.records):
                 terminalreporter.write_line(shown(path))
         terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:

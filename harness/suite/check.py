@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness import inputs, tensor_file
 from harness.case import FlagValue, spell
 from harness.errors import SuiteError
 from harness.files import is_file, is_folder
+from harness.inputs import tensor_file
 from harness.library_calls import SIGNATURES
 from harness.suite import flag_values, pipelines, shapes
 from harness.suite.schema import Block, Launch, SuiteFile, nearest
@@ -105,8 +105,11 @@ def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> 
 
 def input_problem(name: str, root: Path) -> str | None:
     """Unless the input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
+    # Imported here because it loads NumPy, which `harness --help` does without.
+    from harness.inputs import draw
+
     if not name.startswith(tensor_file.PREFIX):
-        known = [known for known, _ in inputs.names()]
+        known = [known for known, _ in draw.names()]
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
     if not name.isprintable():
         return f"the input {ascii(name)} has a character that no case id may have"

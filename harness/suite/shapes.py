@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from harness import tensor_file
 from harness.case import FlagValue
 from harness.errors import ContractError, InputError, UsageError
 from harness.grouped import GroupedShape, ShapeRepresentation
+from harness.inputs import tensor_file
 from harness.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.suite.schema import LARGEST_EXTENT, Shape, SuiteFile
 from harness.suite.written import file_of

@@ -13,7 +13,7 @@ from harness.device import Device
 from harness.device.subject import SubjectDevice, with_subject
 from harness.errors import Exit
 from harness.files import write_text
-from harness.report import markdown
+from harness.report.tables import markdown
 from harness.subjects import load
 from harness.suite.suite import find_case
 from harness.trial import cheats

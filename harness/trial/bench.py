@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from harness.bench import Baseline, Bench, Recorder, Timing, WrongBytesError, spoiled
+from harness.bench.bench import Baseline, Bench, Recorder, Timing, WrongBytesError, spoiled
 from harness.case import Case
 from harness.clock import Clock
 from harness.device.subject import SubjectDevice

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from harness.patience import at_most
+from harness.studies.mutants.hunt import at_most
 
 FACTOR = int(os.environ.get("HARNESS_FUZZ", "1"))
 PATIENCE = 20  # seconds, on a machine that does other things as well; what hangs, hangs for minutes

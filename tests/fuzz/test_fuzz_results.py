@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, wrong
 
-from harness import cli, gate, report
+from harness import cli
 from harness.errors import Exit, UsageError
+from harness.gate import against_baseline
+from harness.report import tables
 from harness.runner.journal import Journal
 from harness.runner.records import Finished
 from harness.runner.run_files import read_bench, read_run
@@ -186,7 +188,7 @@ def test_no_text_of_a_record_becomes_code_or_a_path(folder: Path, begins: str):
     bad["case_id"] = "swizzle/default/16x16/file:" + HOSTILE.replace("\t", "") + "/eager"
     inner = lay_out(folder, **{"plain/journal.jsonl": lines(ABOUT, *PLAIN[:1], bad)})
     before = set(inner.rglob("*"))
-    report.write_verify(inner / "plain", read_run(inner / "plain").records)
+    tables.write_verify(inner / "plain", read_run(inner / "plain").records)
     assert {path.parent for path in set(inner.rglob("*")) - before} == {inner / "plain"}
     assert list(folder.iterdir()) == [inner]
     page, table = ((inner / "plain" / f"verify.{kind}").read_text() for kind in ("html", "csv"))
@@ -199,7 +201,7 @@ def test_no_text_of_a_record_becomes_code_or_a_path(folder: Path, begins: str):
 
 @pytest.mark.parametrize("gpu", ["../../../etc", "..", "", "/", "<b>"])
 def test_a_gpu_has_a_baseline_in_the_folder_of_baselines(gpu: str):
-    path = gate.baseline_path({"machine": {"gpu": gpu}})
+    path = against_baseline.baseline_path({"machine": {"gpu": gpu}})
     assert path.parents[1].name == "baselines" and ".." not in path.parts
 
 

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
-from harness import cli, tensor_file
+from harness import cli
 from harness.errors import Exit, InputError
 from harness.files import ROOT
+from harness.inputs import tensor_file
 from harness.quality import tensors
 
 DTYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))

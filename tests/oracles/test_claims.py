@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from harness import inputs
+from harness.inputs import draw
 from harness.oracles import dequantize, four_over_six, local_1x64, nvfp4, per_tensor, row_scaled
 
 F32 = np.float32
@@ -33,12 +33,12 @@ def rmse(error, axis=None):
 class TestLocal1x64:
     @pytest.mark.parametrize("seed", range(5))
     def test_is_as_good_as_per_tensor_on_gaussian_data(self, error, seed):
-        x = inputs.make("normal", ROWS, COLS, "bf16", seed)
+        x = draw.make("normal", ROWS, COLS, "bf16", seed)
         assert rmse(error(x, "window")) <= 1.05 * rmse(error(x))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_is_better_with_outliers_of_1e6(self, error, seed):
-        x = inputs.make("spike_1e6", ROWS, COLS, "bf16", seed)
+        x = draw.make("spike_1e6", ROWS, COLS, "bf16", seed)
         ordinary = np.abs(x.astype(F32)) < 1e5
         window, tensor = error(x, "window"), error(x)
         assert rmse(window) < rmse(tensor)
@@ -47,7 +47,7 @@ class TestLocal1x64:
     @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
     @pytest.mark.parametrize("name", ["normal", "heavy_tail", "specials_inf", "specials_nan", "zeros"])
     def test_the_largest_window_amax_is_the_amax_of_the_tensor(self, make_case, name, dtype):
-        x = inputs.make(name, 128, 192, dtype, 3)
+        x = draw.make(name, 128, 192, dtype, 3)
         windows = local_1x64.numpy_oracle(make_case("local_1x64", 128, 192, dtype=dtype), {"input": x})
         whole = per_tensor.numpy_oracle(make_case("per_tensor", 128, 192, dtype=dtype, stage="amax"), {"input": x})
         for name, amax in whole.items():
@@ -59,7 +59,7 @@ class TestRowScaled:
 
     @pytest.fixture
     def rows(self):
-        base = inputs.make("normal", ROWS, COLS, "bf16", 1)
+        base = draw.make("normal", ROWS, COLS, "bf16", 1)
         exponents = np.random.default_rng(2).permutation(np.linspace(-20, 20, ROWS).astype(int))[:, None]
         return base, np.ldexp(base.astype(F32), exponents).astype(base.dtype), exponents
 
@@ -94,7 +94,7 @@ class TestFourOverSix:
         """In its own measure, taken of the bytes: those it wrote, and those of a quantizer that maps to 6 only."""
         flags = {"error": error, "e4m3_max": e4m3_max, "error_math": error_math, "block": block}
         case = make_case("four_over_six", 128, 192, outputs="rowwise", **flags)
-        x = inputs.make(name, 128, 192, "bf16", 5)
+        x = draw.make(name, 128, 192, "bf16", 5)
         given = four_over_six.numpy_oracle(case, {"input": x})
         v, amax = x.astype(F32), given["rowwise_amax"]
         s_enc = F32(6 * e4m3_max) / amax

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from quantized import assert_refused, assert_same, codes
 
-from harness import inputs
 from harness.errors import ContractError
+from harness.inputs import draw
 from harness.oracles import four_over_six, layout, nvfp4
 from harness.oracles.layout import ROWWISE, Slab
 
@@ -271,7 +271,7 @@ def test_directions_choose_independently(make_case, dtype, error):
     case = make_case("four_over_six", 256, 256, dtype=dtype, block="block_16x16", error=error)
     differing = 0
     for seed in range(6):
-        given = run(case, inputs.make("four_over_six_ties", 256, 256, dtype, seed))
+        given = run(case, draw.make("four_over_six_ties", 256, 256, dtype, seed))
         rowwise, columnwise = (given[f"{d}_scale_inv"][::16] for d in ("rowwise", "columnwise"))
         differing += np.count_nonzero(rowwise != columnwise.T)
     assert 0 < differing < 0.1 * 6 * 256

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness import inputs
 from harness.case import Flags
 from harness.errors import ContractError
 from harness.expectation import high_precision
+from harness.inputs import draw
 from harness.oracles import grouped, nvfp4, per_tensor, per_token
 from harness.problem import Dense, Grouped
 from harness.torch_calls import from_torch, to_torch
@@ -114,7 +114,7 @@ def assert_same_bytes(given, expected):
 def test_sr_draws_every_tensor_from_its_own_offset(make_group):
     """Three equal tensors: other bytes in each, those of a dense tensor with the seed of the group and offset g."""
     case = make_group("3*128x128", shape_representation="same_both_dims", rounding="sr")
-    x = np.tile(inputs.make("normal", 128, 128, "bf16", 1).ravel(), 3)
+    x = np.tile(draw.make("normal", 128, 128, "bf16", 1).ravel(), 3)
     parts = agree(case, {"x": x})["rowwise_data"].reshape(3, -1)
     assert all((parts[a] != parts[b]).any() for a, b in itertools.combinations(range(3), 2))
     later = agree(replace(case, philox_offset=1, seed_of=case.data_id), {"x": x})["rowwise_data"].reshape(3, -1)
@@ -140,7 +140,7 @@ def test_fields_are_flat_with_dense_parts(make_group, recipe):
 
 
 @pytest.mark.parametrize("recipe, dtype", [("per_tensor", "bf16"), ("per_tensor", "fp16"), ("per_tensor", "fp32")])
-@pytest.mark.parametrize("name", [name for name, _ in inputs.names()])
+@pytest.mark.parametrize("name", [name for name, _ in draw.names()])
 def test_the_oracles_agree_on_every_distribution(make_group, name, recipe, dtype):
     activations = ["none", "dgelu", "dsilu", "drelu", "dqgelu", "dsrelu"]
     for number, activation in enumerate(activations):

@@ -10,8 +10,8 @@ import pytest
 import torch
 from quantized import assert_refused, assert_same, codes
 
-from harness import inputs
 from harness.errors import ContractError
+from harness.inputs import draw
 from harness.oracles import layout, nvfp4, per_tensor, per_token, torch_per_token
 from harness.torch_calls import to_torch
 
@@ -282,7 +282,7 @@ class TestWeight2d:
     @pytest.mark.parametrize("rounding", ["rne", "sr"])
     @pytest.mark.parametrize("name", ["normal", "tiny_amax", "specials_inf", "zeros", "outlier_spike", "subnormal"])
     def test_is_per_tensor_16x16_under_its_amax(self, make_case, name, rounding):
-        x = inputs.make(name, 256, 384, "bf16", 3)
+        x = draw.make(name, 256, 384, "bf16", 3)
         case = make_case("per_token", 256, 384, weight_2d=True, rounding=rounding)
         reference = make_case("per_tensor", 256, 384, block="block_16x16", rounding=rounding)
         object.__setattr__(reference, "seed", case.seed)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from harness import inputs
+from harness.inputs import draw
 from harness.oracles import nvfp4, per_token
 from harness.torch_calls import to_torch
 
@@ -43,10 +43,10 @@ def test_the_oracles_agree_on_every_flag(make_case):
     for flags in all_flags():
         for name in ("normal", "specials_nan", "row_scales"):
             case = make_case("per_token", 128, 256, name, **flags)
-            agree(case, inputs.make(name, 128, 256, "bf16", 1))
+            agree(case, draw.make(name, 128, 256, "bf16", 1))
 
 
-@pytest.mark.parametrize("name", [name for name, _ in inputs.names()])
+@pytest.mark.parametrize("name", [name for name, _ in draw.names()])
 def test_the_oracles_agree_on_every_distribution(make_case, name):
     for flags in ({}, {"rht": True}, {"rounding": "sr"}, {"rht": True, "rounding": "sr"}, {"weight_2d": True}):
-        agree(make_case("per_token", 256, 256, name, **flags), inputs.make(name, 256, 256, "bf16", 2))
+        agree(make_case("per_token", 256, 256, name, **flags), draw.make(name, 256, 256, "bf16", 2))

@@ -1,0 +1,79 @@
+"""What every ratio is taken against: timed in the same run, launched alike.
+
+A quantizer is held against the production training recipe on the same shape and input, a GEMM against cuBLAS on bf16
+operands of the same shape, with a bf16 output, and a pipeline against itself with that production recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from harness.case import Case
+from harness.clock import Clock
+from harness.device import library, rotation
+from harness.problem import Dense, Gemm
+from harness.suite.stages import is_pipeline, terms
+from harness.suite.suite import suite_of
+
+
+def baseline_of(case: Case) -> Case:
+    """The production recipe on the case's shape and input; of a GEMM see `product`.
+
+    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike, and
+    a pipeline with its default flags by the same route.
+    """
+    if is_pipeline(case):
+        return replace(case, flags=case.defaults.replace(route=case.flags.route))
+    rows, cols = case.problem.group.matrix if case.is_group else (case.rows, case.cols)
+    defaults = suite_of("per_tensor").defaults
+    flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
+    return Case("per_tensor", flags, Dense(rows, cols), case.input, case.mode, defaults, case.where)
+
+
+def baseline_id(case: Case) -> str:
+    """The case id of what a case is held against; of a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
+
+    A grouped GEMM is held against one with the rows of all groups and a single B, which has as many terms.
+    """
+    if not against_library(case):
+        return baseline_of(case).id
+    return f"cublas/bf16/{case.rows}x{case.cols}x{case.problem.n}/normal/{case.mode}"
+
+
+def against_library(case: Case) -> bool:
+    """Whether what the case is held against is `product`, and no case."""
+    return case.is_gemm and not is_pipeline(case)
+
+
+def baseline_first(case: Case) -> tuple[int, int, int, str, bool]:
+    """Sort key that puts the cases of a baseline together, by shape, and it before them."""
+    shape = case if case.is_gemm else baseline_of(case)
+    problem = baseline_id(case).rpartition("/")[0]
+    return shape.elements, shape.rows, shape.cols, problem, case.id != baseline_id(case)
+
+
+def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None], int]:
+    """What a GEMM is held against, queued on the clock's stream, and how many products one call of it makes.
+
+    Eager, a product a call; as a graph, products of copies of all operands in turn, as the case itself is timed.
+    """
+    extents = case.rows, case.cols, case.problem.n
+    if case.mode == "eager":
+        return library.bf16_product(*extents), 1
+    copies = rotation.copies_for(product_bytes(case), l2_bytes)
+    products = [library.bf16_product(*extents) for _ in range(copies)]
+    with clock.stream:
+        products[0]()  # which loads its machine code, and must not do so during a capture
+    graph, calls = rotation.rotate(clock, products)
+    return lambda: graph.launch(clock.stream), calls
+
+
+def product_bytes(case: Case) -> int:
+    """What one product reads and writes."""
+    return 2 * Gemm(case.rows, case.cols, case.problem.n).elements
+
+
+def tflops(case: Case, microseconds: float) -> float:
+    """10^12 multiplications and additions a second, of a GEMM, or of all in a pipeline."""
+    return 2e-6 * terms(case) / microseconds

@@ -1,0 +1,83 @@
+"""What samples say: their middle and spread, how many are enough, and whether two sets of them differ.
+
+Times of a GPU are skewed and sometimes have two modes, so everything here is by rank: medians, quartiles, and the
+interval that belongs to the Mann-Whitney test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from harness.verdict import Change
+
+ALPHA = 0.002  # chance that the interval of two alike sets of samples leaves out 1
+THROTTLED = 0.9  # of the clock that one round in ten exceeds: what is timed below it tells of the clock
+FEWEST_SAMPLES = 10  # below this the interval cannot be narrow enough to say anything at ALPHA
+
+# Of a normal distribution: standard error of a median over that of a mean; interquartile range over standard deviation.
+_MEDIAN_ERROR = math.sqrt(math.pi / 2)
+_IQR = 2 * NormalDist().inv_cdf(0.75)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Middle and spread of samples, in their unit."""
+
+    median: float
+    q1: float
+    q3: float
+    smallest: float
+
+
+def summarize(samples: Sequence[float]) -> Summary:
+    """Median, quartiles and minimum. Raises ValueError without samples."""
+    if not len(samples):
+        raise ValueError("there are no samples to summarize")
+    q1, middle, q3 = np.quantile(samples, (0.25, 0.5, 0.75))
+    return Summary(float(middle), float(q1), float(q3), float(min(samples)))
+
+
+def relative_error(samples: Sequence[float]) -> float:
+    """Standard error of the median over the median; from the quartiles, so that one outlier does not count."""
+    return _spread(samples) / math.sqrt(len(samples))
+
+
+def rounds_needed(pilot: Sequence[float], precision: float) -> int:
+    """How many samples like these bring `relative_error` down to `precision`."""
+    return math.ceil((_spread(pilot) / precision) ** 2)
+
+
+def steady(mhz: Sequence[float]) -> list[int]:
+    """Which rounds held their clock, given the lowest of each: none of them is below THROTTLED of the best."""
+    if not len(mhz):
+        return []
+    least = THROTTLED * sorted(mhz)[9 * len(mhz) // 10]
+    return [number for number, clock in enumerate(mhz) if clock >= least]
+
+
+def change(ours: Sequence[float], theirs: Sequence[float]) -> Change:
+    """How our times relate to theirs, with the Hodges-Lehmann interval of the ratio.
+
+    The interval leaves out 1 exactly if the Mann-Whitney test (normal approximation) rejects "no change" at ALPHA. Two
+    small sets have the interval (0, inf). Raises ValueError if a set is empty or holds a time that is not positive.
+    """
+    if not len(ours) or not len(theirs) or min(*ours, *theirs) <= 0:
+        raise ValueError("two sets of positive times are needed")
+    logs = np.sort(np.subtract.outer(np.log(ours), np.log(theirs)), axis=None)
+    n, m = len(ours), len(theirs)
+    z = NormalDist().inv_cdf(1 - ALPHA / 2)
+    rank = math.floor(n * m / 2 - z * math.sqrt(n * m * (n + m + 1) / 12))
+    ratio = float(np.median(ours) / np.median(theirs))
+    if rank < 0:
+        return Change(ratio, 0.0, math.inf)
+    return Change(ratio, float(np.exp(logs[rank])), float(np.exp(logs[-1 - rank])))
+
+
+def _spread(samples: Sequence[float]) -> float:
+    found = summarize(samples)
+    return _MEDIAN_ERROR * (found.q3 - found.q1) / _IQR / found.median

@@ -1,0 +1,133 @@
+"""The lines of `targets.yaml`, and what a run's times say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.bench.roofline import TWO_KERNELS
+from harness.errors import SuiteError, UsageError
+from harness.runner.records import Record
+from harness.runner.run_files import Header
+from harness.suite.yaml_lines import read
+
+PATH = Path(__file__).parent / "targets.yaml"
+INPUT_AND_MODE = "normal/graph"
+
+
+class Line(BaseModel):
+    """What some cases must reach.
+
+    cases: recipe, flags and shape of each; `*` is the shape of the table
+    percent: of the copy, at least; launches: times two empty kernels, at most. One of both is given
+    limit: what is used up where it falls short
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kernel: str = Field(min_length=1)
+    cases: tuple[str, ...] = Field(min_length=1)
+    percent: float | None = Field(None, gt=0)
+    launches: float | None = Field(None, gt=0)
+    limit: str = ""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Line:
+        if (self.percent is None) == (self.launches is None):
+            raise ValueError("give one of percent and launches")
+        return self
+
+
+class Targets(BaseModel):
+    """All of `targets.yaml`. gpu: that the figures are meant for; shape: where a case has `*`"""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gpu: str
+    shape: str
+    lines: tuple[Line, ...] = Field(min_length=1)
+
+    def case_ids(self, line: Line) -> list[str]:
+        """The cases of a line, as CUDA graphs."""
+        return [f"{case.replace('/*', f'/{self.shape}')}/{INPUT_AND_MODE}" for case in line.cases]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a case reached. measured: in the unit of its line; None if it has no time, because of `why_not`."""
+
+    line: Line
+    case_id: str
+    measured: float | None
+    microseconds: float | None = None
+    why_not: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the line is reached."""
+        if self.measured is None:
+            return False
+        if self.line.percent is not None:
+            return self.measured >= self.line.percent
+        return self.measured <= (self.line.launches or 0)
+
+    @property
+    def demanded(self) -> str:
+        """What the line asks for."""
+        percent = self.line.percent
+        return f"{self.line.launches:g} x two kernels" if percent is None else f"{percent:g} %"
+
+    @property
+    def found(self) -> str:
+        """The figure, or why there is none."""
+        if self.measured is None:
+            return f"no time: {self.why_not}"
+        return f"{self.measured:.2f} x two kernels" if self.line.percent is None else f"{self.measured:.1f} %"
+
+    @property
+    def verdict(self) -> str:
+        """`holds`, or by how much it falls short."""
+        if self.holds:
+            return "holds"
+        if self.measured is None:
+            return "not measured"
+        short = abs(self.measured - (self.line.percent or self.line.launches or 0))
+        by = f"short by {short:.1f} points" if self.line.percent is not None else f"over by {short:.2f}"
+        return f"{by}: {self.line.limit}" if self.line.limit else by
+
+
+def load(path: Path = PATH) -> Targets:
+    """The table. Raises SuiteError with the line of the file for what is wrong in it."""
+    document = read(path, path.name)
+    try:
+        return Targets.model_validate(document.data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        route = tuple(first["loc"])
+        raise SuiteError(document.where(*route), f"{'.'.join(map(str, route))}: {first['msg'].lower()}") from None
+
+
+def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iterator[Reached]:
+    """What every case of every line reached in a run. Raises UsageError for a run of before there was a floor."""
+    by_id = {record["case_id"]: record for record in records}
+    floor = header["floors_us"].get(TWO_KERNELS)
+    if not floor and any(line.launches for line in targets.lines):
+        raise UsageError(f"the run has no floor of {TWO_KERNELS!r}; make its times again with `make roofline`")
+    for line in targets.lines:
+        for case_id in targets.case_ids(line):
+            yield _of(line, case_id, by_id.get(case_id), floor)
+
+
+def _of(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: float) -> Reached:
+    if record is None:
+        return Reached(line, case_id, None, why_not="it was not run")
+    times = record.get("times")
+    if not times:
+        return Reached(line, case_id, None, why_not=f"{record['verdict']} {record['reason']}")
+    median = times["median_us"]
+    measured = times["roofline_percent"] if line.percent is not None else median / floor
+    return Reached(line, case_id, measured, median)

@@ -1,0 +1,171 @@
+"""Is this run slower than the committed baseline? A verdict with its reason for each case, and one exit code.
+
+Two times are the same, or not, only if two views agree: the time itself, and the time in units of the copy roofline
+of its own run. A machine whose memory is slower today moves the one and not the other, and then the answer is
+AMBIGUOUS. In each view SLOWER and FASTER need a rank test that rejects "no change" and medians at least `effect`
+apart; SAME needs the whole interval of the ratio within `effect`; anything between is AMBIGUOUS.
+
+Where machine code and grids are the baseline's, the kernel cannot have changed: the case is SAME, or AMBIGUOUS if its
+times changed all the same. No verdict but SAME and FASTER is green.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from harness.bench import statistics
+from harness.errors import SEVERITY, Exit, UsageError
+from harness.files import ROOT, write_text
+from harness.report.tables import write_bench, write_jsonl
+from harness.runner.records import Record
+from harness.runner.run_files import BENCH, Header, RunFiles, gpu_folder
+from harness.verdict import Change, Judgement, Performance, Verdict, failures_of
+
+EFFECT = 0.03  # smallest change of a time that counts
+EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
+DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
+EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
+
+_MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
+_HEADER_KEYS = ("compile_flags", "clock", "method")
+
+
+def judge(
+    run: RunFiles, header: Header, baseline: Sequence[Record], effect: float = EFFECT, recipes: Sequence[str] = ()
+) -> list[Judgement]:
+    """Judge every case of the run or of the baseline. header: the baseline's; recipes: only these, if any."""
+    new = _by_id(run.records, recipes)
+    stored = _by_id(baseline, recipes)
+    refused = incomparable(run.header, header) if stored and run.timed else ""
+    return [
+        _judge(case_id, new.get(case_id), stored.get(case_id), refused, effect)
+        for case_id in dict.fromkeys([*stored, *new])
+    ]
+
+
+def incomparable(new: Header, stored: Header) -> str:
+    """The reason why times of two runs must not be compared, or an empty string."""
+    differing = [
+        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
+        for key in _MACHINE_KEYS
+        if new["machine"].get(key) != stored["machine"].get(key)
+    ]
+    differing += [f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]]
+    if differing:
+        return f"not comparable with the baseline: {', '.join(differing)}"
+    for name, header in (("this run", new), ("the baseline", stored)):
+        problem = unsteady(header)
+        if problem:
+            return f"{name} {problem}"
+    now, then = roofline(new), roofline(stored)
+    if abs(now / then - 1) > DRIFT:
+        return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
+    return ""
+
+
+def unsteady(header: Header) -> str:
+    """The reason why the times of one run are not comparable among themselves, or an empty string."""
+    entries = header["roofline"]
+    if not entries or entries[-1]["point"] != "end":
+        return "did not come to its end, so nothing shows that the machine held its copy roofline"
+    rates = [entry["gbps"] for entry in entries]
+    if max(rates) / min(rates) - 1 > DRIFT:
+        return f"saw its own copy roofline move from {min(rates):,.0f} to {max(rates):,.0f} GB/s"
+    return ""
+
+
+def roofline(header: Header) -> float:
+    """The copy roofline of a run, GB/s, over all its measurements."""
+    return median(entry["gbps"] for entry in header["roofline"])
+
+
+def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
+    """The exit code of the most serious state; without a judgement NOISY. records: what was verified"""
+    codes = {Verdict(record["verdict"]).exit_code for record in records}
+    codes |= {judgement.verdict.exit_code for judgement in judgements}
+    if not judgements:
+        codes.add(Exit.NOISY)
+    return next(code for code in SEVERITY if code in codes)
+
+
+def baseline_path(header: Header) -> Path:
+    """Where the baseline of this GPU is committed."""
+    return ROOT / "results" / "baselines" / gpu_folder(header.get("machine", {})) / BENCH
+
+
+def save(run: RunFiles, path: Path, replaced: Sequence[Record]) -> list[Path]:
+    """Make the run the baseline at `path`, which has held the records `replaced`; return the files written.
+
+    Raises UsageError for a run that could not be trusted as one, or that lacks a case the baseline has.
+    """
+    wrong = failures_of(run.records)
+    if wrong:
+        raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
+    subject = run.header.get("machine", {}).get("subject")
+    if subject:
+        raise UsageError(f"not saved: this run is of the subject {subject}; a baseline holds times of our kernels")
+    if not run.timed:
+        raise UsageError(f"not saved: {run.path} has no times; make some with `make bench`")
+    problem = unsteady(run.header)
+    if problem:
+        raise UsageError(f"not saved: this run {problem}")
+    lost = _by_id(replaced).keys() - _by_id(run.timed).keys()
+    if lost:
+        raise UsageError(
+            f"not saved: {path} has times of {len(lost)} cases that this run has not, {min(lost)} for one; "
+            "time them too, or delete that file first"
+        )
+    write_jsonl(path, run.header, run.timed)
+    tables = write_bench(run.path, run.header, run.records)
+    summary = path.with_suffix(".md")
+    write_text(summary, next(table for table in tables if table.suffix == ".md").read_text())
+    return [path, summary]
+
+
+def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, Record]:
+    return {record["case_id"]: record for record in records if not recipes or record["recipe"] in recipes}
+
+
+def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str, effect: float) -> Judgement:
+    if new is None:
+        return Judgement(case_id, Performance.NOT_MEASURED, "the baseline has it and this run has not")
+    if not new.get("times"):
+        why = "verified and not timed" if Verdict(new["verdict"]).right else f"{new['verdict']}: {new['reason']}"
+        return Judgement(case_id, Performance.NOT_MEASURED, why)
+    now = new["times"]
+    if stored is None:
+        return Judgement(case_id, Performance.NO_BASELINE, "the baseline has no such case", now["median_us"])
+    then = stored["times"]
+    medians = now["median_us"], then["median_us"]
+    why = refused or _unusable(now, then)
+    if why:
+        return Judgement(case_id, Performance.INVALID, why, *medians)
+    if min(len(now["samples_us"]), len(then["samples_us"])) < statistics.FEWEST_SAMPLES:
+        return Judgement(case_id, Performance.AMBIGUOUS, f"fewer than {statistics.FEWEST_SAMPLES} samples", *medians)
+    change = statistics.change(now["samples_us"], then["samples_us"])
+    verdict, reason = _compare(change, now, then, effect)
+    return Judgement(case_id, verdict, reason, *medians, change)
+
+
+def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
+    relative = change.scaled(now["roofline_gbps"] / then["roofline_gbps"])
+    least = max(effect, EFFECT_US / then["median_us"])
+    in_time, in_copies = (view.verdict(least) for view in (change, relative))
+    summary = f"time {change}; in units of the copy roofline {relative}"
+    if now["code"] == then["code"]:
+        proven = {in_time, in_copies} & {Performance.SLOWER, Performance.FASTER}
+        but = "changed, yet " if proven else ""
+        verdict = Performance.AMBIGUOUS if proven else Performance.SAME
+        return verdict, f"{but}machine code and grids are the baseline's: {summary}"
+    if in_time is not in_copies:
+        return Performance.AMBIGUOUS, f"{in_time} by time but {in_copies} by roofline: {summary}"
+    return in_time, summary
+
+
+def _unusable(now: Mapping, then: Mapping) -> str:
+    for name, times in (("this run", now), ("the baseline", then)):
+        if times["exposed"] > EXPOSED * times["rounds"]:
+            return f"in {name} the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
+    return ""

@@ -1,0 +1,92 @@
+"""The verdict on samples of head and base, against the noise of the head timed twice.
+
+Head and base are timed in random order on the same buffers, and the head a second time, whose difference from the
+first is noise alone. SLOWER and FASTER need a rank test that rejects "no change" and medians
+that differ by more than EFFECT and by more than FLOORS times that noise, in time and in cycles of the multiprocessors:
+a change of the clock is no change of the code. SAME needs the whole interval within EFFECT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.bench import statistics
+from harness.verdict import Change, Performance
+
+EFFECT = 0.01  # least change of a median that counts
+FLOORS = 3.0  # and the least in units of the noise between two timings of the head
+MOST_DROPPED = 0.5  # share of the samples
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Microseconds of each call, and the multiprocessors' MHz at that time."""
+
+    us: Sequence[float]
+    mhz: Sequence[float]
+
+    @property
+    def cycles(self) -> list[float]:
+        """Thousands of cycles of each call."""
+        return [us * mhz / 1e3 for us, mhz in zip(self.us, self.mhz, strict=True)]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict on one case, with what it rests on.
+
+    head_us, base_us: medians; time, cycles: head over base; floor: head over itself
+    dropped: rounds thrown away because the clock was low
+    """
+
+    verdict: Performance
+    reason: str
+    head_us: float | None = None
+    base_us: float | None = None
+    time: Change | None = None
+    cycles: Change | None = None
+    floor: Change | None = None
+    dropped: int = 0
+
+
+def unthrottled(samples: Sequence[Samples]) -> tuple[list[Samples], int]:
+    """The samples without the rounds in which any clock was low, and how many rounds that were.
+
+    Sample i of each was taken in round i.
+    """
+    clocks = [min(clocks) for clocks in zip(*(each.mhz for each in samples), strict=True)]
+    kept = statistics.steady(clocks)
+    left = [Samples([each.us[i] for i in kept], [each.mhz[i] for i in kept]) for each in samples]
+    return left, len(clocks) - len(kept)
+
+
+def decide(head: Samples, again: Samples, base: Samples, effect: float = EFFECT) -> Decision:
+    """Decide from samples of the same rounds.
+
+    again: the head a second time; effect: least relative change that counts
+    """
+    (head, again, base), dropped = unthrottled((head, again, base))
+    rounds = len(head.us)
+    if dropped > MOST_DROPPED * (rounds + dropped):
+        return Decision(
+            Performance.INVALID,
+            f"the clock was below {statistics.THROTTLED:.0%} of its best in {dropped} of {rounds + dropped} rounds",
+            dropped=dropped,
+        )
+    if rounds < statistics.FEWEST_SAMPLES:
+        return Decision(
+            Performance.AMBIGUOUS, f"{rounds} rounds; {statistics.FEWEST_SAMPLES} are the fewest that show anything"
+        )
+    time, cycles = statistics.change(head.us, base.us), statistics.change(head.cycles, base.cycles)
+    floor = statistics.change(head.us, again.us)
+    noise = FLOORS * abs(floor.ratio - 1)
+    in_time, in_cycles = (change.verdict(effect, noise) for change in (time, cycles))
+    reason = f"time {time}, cycles {cycles}; noise {floor}; {rounds} rounds"
+    if dropped:
+        reason += f", {dropped} dropped for a low clock"
+    verdict = in_time
+    if in_time is not in_cycles:
+        verdict, reason = Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles: {reason}"
+    medians = (statistics.summarize(each.us).median for each in (head, base))
+    return Decision(verdict, reason, *medians, time, cycles, floor, dropped)

@@ -1,0 +1,197 @@
+"""The report of a gate: page, summary and table for people, JUnit, metrics and code quality for a merge request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.errors import Exit
+from harness.report.code_quality import write_code_quality
+from harness.report.junit import write_junit
+from harness.report.metrics import write_metrics
+from harness.report.pages import rows
+from harness.report.plots.heat import heat_maps
+from harness.report.plots.samples import Distribution, distribution
+from harness.report.tables import markdown, pictures_of, write_files
+from harness.runner.records import Record
+from harness.runner.run_files import Header, RunFiles
+from harness.verdict import Change, Judgement, Performance, Result, Verdict, failures_of
+
+_COLUMNS = (
+    "verdict", "case_id", "base_us", "now_us", "change_percent", "low_percent", "high_percent", "reason",
+)  # fmt: skip
+
+_ORDER = (
+    Performance.SLOWER, Performance.NO_BASELINE, Performance.AMBIGUOUS, Performance.INVALID, Performance.NOT_MEASURED,
+    Performance.FASTER, Performance.SAME,
+)  # fmt: skip
+_UNCHANGED = (Performance.SAME, Performance.AMBIGUOUS)
+_CHANGED = (Performance.FASTER, Performance.SLOWER, Performance.NO_BASELINE)
+_SERIES = {"base": "base", "now": "head", "now again": "again"}  # the name in a picture: the graph of `revision_bench`
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """The result of a gate, of either kind.
+
+    records: what was verified; samples: series → case id → us, series in the order they are drawn
+    facts: what was compared with what; rerun: the command that judges one case again, `{case}` for its id
+    ratios: case id → times as fast as what it is compared with, changed only by a proven change
+    pictures: `roofline`, `maps` and `groups` as the templates take them; than: what `maps` are relative to
+    """
+
+    records: Sequence[Record]
+    judgements: Sequence[Judgement]
+    samples: Mapping[str, Mapping[str, Sequence[float]]]
+    facts: Mapping[str, str]
+    ratios: Mapping[str, float]
+    rerun: str
+    than: str
+    pictures: Mapping[str, Any]
+
+
+def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements: Sequence[Judgement]) -> GateResult:
+    """The result of a run against stored times; header: theirs, empty if there are none.
+
+    While a case is SAME or AMBIGUOUS, its ratio to the baseline recipe is the stored one.
+    """
+    now, then = (
+        {record["case_id"]: record.get("times") or {} for record in series} for series in (run.records, stored)
+    )
+    ratios = {}
+    for judgement in judgements:
+        series = then if judgement.verdict in _UNCHANGED else now if judgement.verdict in _CHANGED else {}
+        ratios[judgement.case_id] = series.get(judgement.case_id, {}).get("baseline_ratio")
+    return GateResult(
+        run.records, judgements,
+        {name: {case_id: times.get("samples_us", ()) for case_id, times in series.items()}
+         for name, series in (("base", then), ("now", now))},
+        {"this run": describe(run.header), "compared with": describe(header)},
+        {case_id: ratio for case_id, ratio in ratios.items() if ratio},
+        "make bench CASE='{case}' && make gate", "the baseline recipe", pictures_of(run.header, run.timed),
+    )  # fmt: skip
+
+
+def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequence[Record] = ()) -> GateResult:
+    """The result that `harness gate --base` wrote. records: what was verified, made from the lines if there are none.
+
+    While a case is SAME or AMBIGUOUS, it is as fast as the base.
+    """
+    found = [line for line in lines if "case_id" in line]
+    judgements = [
+        Judgement(
+            line["case_id"], Performance(line["verdict"]), line["reason"], line["head_us"], line["base_us"],
+            Change(*line["time"]) if line["time"] else None,
+        )
+        for line in found
+    ]  # fmt: skip
+    changed = {one.case_id: one.base_us / one.now_us for one in judgements if one.now_us and one.base_us}
+    verdicts = {one.case_id: one.verdict for one in judgements}
+    ratios = dict.fromkeys((name for name, verdict in verdicts.items() if verdict in _UNCHANGED), 1.0)
+    ratios |= {name: ratio for name, ratio in changed.items() if verdicts[name] in _CHANGED}
+    samples = {
+        name: {line["case_id"]: line["samples_us"].get(key, ()) for line in found} for name, key in _SERIES.items()
+    }
+    maps = heat_maps([{"case_id": name, "times": {"baseline_ratio": ratio}} for name, ratio in changed.items()], 1.2)
+    base = header.get("base", "?")
+    facts = {
+        "now": describe(header),
+        "base": f"{base}, commit {header.get('base_commit', '?')}",
+        "method": header.get("method", "?"),
+        "least change that counts": f"{header.get('effect', 0):.1%}",
+    }
+    rerun = f"harness gate --base {base} --case '{{case}}'"
+    pictures = {"roofline": None, "maps": maps, "groups": {}}
+    return GateResult(
+        records or [_verified(line) for line in found], judgements, samples, facts, ratios, rerun, "the base", pictures
+    )
+
+
+def write_gate(folder: Path, gated: GateResult, code: Exit) -> list[Path]:
+    """Write gate.md, gate.csv, gate.html, gate.xml (JUnit), metrics.txt and codequality.json; their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        *write_pages(folder, "gate", gated, code),
+        write_junit(folder / "gate.xml", gated.records, gated.judgements, gated.rerun),
+        write_metrics(folder, gated.records, gated.judgements, gated.ratios),
+        write_code_quality(folder, gated.records, gated.judgements),
+    ]
+
+
+def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[Path]:
+    """Write `stem`.md, .csv and .html; their paths."""
+    table = gate_table(gated.judgements)
+    wrong = failures_of(gated.records)
+    counts = {str(verdict): count for verdict, count in Counter(table["verdict"]).most_common()}
+    outcome = f"exit {int(code)}, {code.name.lower().replace('_', ' ')}"
+    content = {
+        "outcome": outcome, "facts": gated.facts, "counts": counts, "wrong": wrong, "table": rows(table),
+        "drawn": _pictures(gated), "than": gated.than, **gated.pictures,
+    }  # fmt: skip
+    text = [
+        f"# Gate: {outcome}",
+        markdown(pd.DataFrame(gated.facts.items(), columns=["", "this gate"])),
+        markdown(pd.DataFrame(counts.items(), columns=["verdict", "cases"])),
+    ]
+    if wrong:
+        text += ["## Wrong bytes", markdown(pd.DataFrame(wrong, columns=["verdict", "case_id", "reason"]))]
+    notable = table[table["verdict"] != Performance.SAME]
+    if len(notable):
+        text += ["## Every verdict but SAME", markdown(_as_text(notable))]
+    return write_files(folder, stem, table, text, "gate.html.j2", content)
+
+
+def gate_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
+    """One row a judgement, the worst first; changes in percent of the base's time."""
+    return pd.DataFrame([_row(judgement) for judgement in _worst_first(judgements)], columns=list(_COLUMNS))
+
+
+def describe(header: Mapping[str, Any]) -> str:
+    """Commit, date, GPU and command of a run, in a line; "nothing" for an empty header."""
+    if not header:
+        return "nothing"
+    machine = header.get("machine", {})
+    edited = ", with uncommitted edits" if header.get("edited") else ""
+    return (
+        f"commit {header.get('commit', '?')}{edited}; {header.get('date', '?')}; "
+        f"{machine.get('gpu', '?')}, driver {machine.get('driver', '?')}; {header.get('command', '?')}"
+    )
+
+
+def _worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
+    return sorted(judgements, key=lambda judgement: _ORDER.index(judgement.verdict))
+
+
+def _row(judgement: Judgement) -> dict[str, Any]:
+    row = {"verdict": str(judgement.verdict), "case_id": judgement.case_id, "reason": judgement.reason}
+    row |= {"base_us": judgement.base_us, "now_us": judgement.now_us}
+    if judgement.change:
+        ends = {"change": judgement.change.ratio, "low": judgement.change.low, "high": judgement.change.high}
+        row |= {f"{name}_percent": 100 * (value - 1) for name, value in ends.items()}
+    return row
+
+
+def _as_text(table: pd.DataFrame) -> pd.DataFrame:
+    text = table[["verdict", "case_id", "base_us", "now_us", "reason"]].astype(object)
+    for column in ("base_us", "now_us"):
+        text[column] = [f"{value:,.2f}" if pd.notna(value) else "-" for value in table[column]]
+    return text
+
+
+def _pictures(gated: GateResult) -> list[tuple[Judgement, Distribution]]:
+    found = []
+    for judgement in _worst_first(gated.judgements):
+        if judgement.verdict is not Performance.SAME:
+            picture = distribution({name: series.get(judgement.case_id, ()) for name, series in gated.samples.items()})
+            found += [(judgement, picture)] if picture else []
+    return found
+
+
+def _verified(line: Mapping[str, Any]) -> Record:
+    reason = "" if line["verified"] == Verdict.PASS else line["reason"]
+    return Result(line["case_id"], line["recipe"], Verdict(line["verified"]), reason).to_record()

@@ -1,0 +1,136 @@
+"""One case of the head against the same case of the base: bytes first, then times, then a verdict."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from harness.bench.bench import POISON, digest
+from harness.case import Case
+from harness.clock import GpuClock
+from harness.device.cuda import CudaDevice
+from harness.device.memory import Memory
+from harness.device.rotation import COLD, Rotation, memories, rotate
+from harness.errors import CaseError, LaunchError, NotCapable, UsageError
+from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
+from harness.gate import interleave
+from harness.gate.decision import EFFECT, Decision, Samples, decide
+from harness.gate.interleave import BLOCK, TimedGraph
+from harness.verdict import Performance, Result, Verdict
+from harness.verify import verify
+
+FEWEST, MOST = 30, 240  # rounds; only what is AMBIGUOUS gets more than the fewest
+
+METHOD = (
+    f"graphs of calls on copies of all memory in turn, at least {COLD}x L2; head, head again and base in random order, "
+    f"{FEWEST} rounds, and up to {MOST} while AMBIGUOUS; MHz of the multiprocessors every {BLOCK} rounds"
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One case of head and base, compared.
+
+    samples: by name of the graph, none if nothing was timed
+    copies, calls: of the case's memory, and in a graph; memory: bytes of one copy
+    cold: whether the memory was cold, and how that is known, in words
+    """
+
+    case: Case
+    decision: Decision
+    verified: Result
+    samples: dict[str, Samples]
+    copies: int = 0
+    calls: int = 0
+    memory: int = 0
+    cold: str = ""
+
+
+class RevisionBench:
+    """Compares two revisions on one GPU, case by case.
+
+    again: time also what has the same machine code in both
+    """
+
+    def __init__(
+        self, head: CudaDevice, base: CudaDevice, clock: GpuClock, effect: float = EFFECT, again: bool = False
+    ):
+        self.head, self.base = head, base
+        self.clock = clock
+        self.effect, self.again = effect, again
+        self.order = random.Random(0)
+
+    def compare(self, case: Case) -> Comparison:
+        """Verify the head, then time it against the base. Never raises for what kernels do wrong.
+
+        case: in the mode `graph`
+        """
+        verified = verify(case, self.head, NUMPY_LARGEST_TIMED)
+        if verified.verdict is not Verdict.PASS:
+            return Comparison(case, _not_measured(f"{verified.verdict}: {verified.reason}"), verified, {})
+        try:
+            expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
+            memory = Memory.upload(expected.inputs, expected.fields)
+            shared = memories(memory, int(self.head.identity()["l2_bytes"]))
+            head = Rotation(self.head, case, shared)
+        except (CaseError, NotCapable) as error:
+            return Comparison(case, _not_measured(str(error)), verified, {})
+        try:
+            base = Rotation(self.base, case, shared)
+        except (CaseError, UsageError) as error:
+            decision = Decision(Performance.NO_BASELINE, f"the base cannot run this case: {str(error).splitlines()[0]}")
+            return Comparison(case, decision, verified, {})
+        if digest(head.programs[0]) == digest(base.programs[0]) and not self.again:
+            decision = Decision(Performance.SAME, "machine code, grids and libraries are the base's; not timed")
+            return Comparison(case, decision, verified, {})
+        try:
+            return self._time(case, expected, verified, head, base)
+        except LaunchError as error:
+            return Comparison(case, Decision(Performance.INVALID, f"while timing: {error}"), verified, {})
+
+    def _time(self, case: Case, expected: Expectation, verified: Result, head: Rotation, base: Rotation) -> Comparison:
+        graphs = {
+            name: TimedGraph(*rotate(self.clock, rotation.launches))
+            for name, rotation in (("head", head), ("again", head), ("base", base))
+        }
+        for name, rotation in (("base", base), ("head", head)):
+            wrong = self._wrong(graphs[name], rotation, expected)
+            if wrong:
+                return Comparison(
+                    case, Decision(Performance.INVALID, f"the timed graph of the {name} {wrong}"), verified, {}
+                )
+        samples = interleave.take(self.clock, graphs, FEWEST, self.order)
+        decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
+        while decision.verdict is Performance.AMBIGUOUS and len(samples["head"].us) < MOST:
+            more = interleave.take(self.clock, graphs, FEWEST, self.order)
+            samples = interleave.joined(samples, more)
+            decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
+        wrong = self._wrong(graphs["head"], head, expected)
+        if wrong:
+            decision = Decision(Performance.INVALID, f"after timing, the graph of the head {wrong}")
+        calls = graphs["head"].calls
+        cold = head.coldness(self.clock, calls, decision.head_us or 0.0)
+        return Comparison(
+            case, decision, verified, samples, len(head.programs), calls, head.programs[0].memory.nbytes, cold
+        )
+
+    def _wrong(self, timed: TimedGraph, rotation: Rotation, expected: Expectation) -> str:
+        """The first error of a graph on poisoned copies, of which the first, the last and one between are compared."""
+        with self.clock.stream as stream:
+            rotation.poison(POISON)
+            timed.graph.launch(stream)
+            stream.synchronize()
+        for which, outcome in rotation.outcomes(POISON, self.order):
+            if outcome.trespass:
+                return f"does wrong on {which}: {outcome.trespass}"
+            for name in expected.fields:
+                written = outcome.outputs[name]
+                if written.size and bool((written == POISON).all()):
+                    return f"wrote nothing to {name} of {which}"
+                if not self.head.accepts(written, expected.values[name]):
+                    return f"wrote other bytes to {name} of {which}"
+        return ""
+
+
+def _not_measured(reason: str) -> Decision:
+    return Decision(Performance.NOT_MEASURED, reason)

@@ -1,0 +1,126 @@
+"""A gate against a base revision: fetch it, compare every case, write each line as soon as it is known."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.bench import roofline
+from harness.case import Case
+from harness.clock import GpuClock, clock_of
+from harness.device.cuda import CudaDevice
+from harness.errors import UsageError
+from harness.files import ROOT
+from harness.gate import checkout, revision_bench
+from harness.gate.revision_bench import Comparison, RevisionBench
+from harness.runner.records import Record
+from harness.runner.run_files import new_header, now
+from harness.suite.suite import find_case, load_suites, suite_of
+from harness.verdict import Judgement
+
+FILE = "gate.jsonl"
+
+
+def cases(recipes: Sequence[str], ids: Sequence[str]) -> list[Case]:
+    """Choose the cases to time: the given ids, or the bench sets of these recipes, or of all; each once, as a graph.
+
+    Raises UsageError for a recipe or a case that there is not.
+    """
+    if ids:
+        found: Iterable[Case] = map(find_case, ids)
+    else:
+        suites = [suite_of(name) for name in recipes] or load_suites()
+        found = (case for suite in suites for case in suite.cases("bench"))
+    return list(dict.fromkeys(replace(case, mode="graph") for case in found))
+
+
+def run(
+    base: str,
+    chosen: Sequence[Case],
+    command: str,
+    effect: float,
+    again: bool = False,
+    folder: Path | None = None,
+    done_with: Callable[[Comparison], None] = lambda comparison: None,
+) -> tuple[Path, list[Comparison]]:
+    """Time the cases against the revision `base`; return the file that was written and every comparison.
+
+    folder: for the file; a new one under `results/runs` if none is named. done_with: called after each case
+    Raises UsageError for a bad revision, DeviceUnavailable without a GPU.
+    """
+    with tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside:
+        revision = checkout.fetch(base, Path(beside))
+        head = CudaDevice()
+        bench = RevisionBench(
+            head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, again
+        )
+        header = new_header(command, head.identity(), revision_bench.METHOD, bench.clock.words) | {
+            "base": base, "base_commit": revision.commit, "effect": effect,
+        }  # fmt: skip
+        header["roofline"].append(_roofline(bench.clock, "start"))
+        path = (folder or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")) / FILE
+        if path.exists():
+            raise UsageError(f"{path} is there already; nothing is overwritten, so name another folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        done = []
+        with path.open("w", encoding="utf-8") as file:
+            _write(file, header)
+            for case in chosen:
+                done.append(bench.compare(case))
+                _write(file, record(done[-1]))
+                done_with(done[-1])
+                head.release()
+            _write(file, {"end": _roofline(bench.clock, "end")})
+        return path, done
+
+
+def record(found: Comparison) -> Record:
+    """A comparison as a line of the file."""
+    decision = found.decision
+    changes = {name: getattr(decision, name) for name in ("time", "cycles", "floor")}
+    return {
+        "case_id": found.case.id,
+        "recipe": found.case.recipe,
+        "verified": str(found.verified.verdict),
+        "verdict": str(decision.verdict),
+        "reason": decision.reason,
+        "head_us": _rounded(decision.head_us),
+        "base_us": _rounded(decision.base_us),
+        **{
+            name: change and [round(x, 5) for x in (change.ratio, change.low, change.high)]
+            for name, change in changes.items()
+        },
+        "dropped": decision.dropped,
+        "copies": found.copies,
+        "calls": found.calls,
+        "bytes": found.memory,
+        "memory": found.cold,
+        "samples_us": {name: [round(us, 4) for us in samples.us] for name, samples in found.samples.items()},
+        "mhz": [round(mhz, 1) for mhz in found.samples["head"].mhz] if found.samples else [],
+    }
+
+
+def judgement(found: Comparison) -> Judgement:
+    """A comparison as the report takes it."""
+    decision = found.decision
+    return Judgement(
+        found.case.id, decision.verdict, decision.reason, decision.head_us, decision.base_us, decision.time
+    )
+
+
+def _roofline(clock: GpuClock, point: str) -> Record:
+    return {"point": point, "date": now(), "gbps": round(roofline.copy_gbps(clock), 1)}
+
+
+def _rounded(us: float | None) -> float | None:
+    return us and round(us, 4)
+
+
+def _write(file: Any, line: Record) -> None:
+    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    file.flush()

@@ -1,0 +1,111 @@
+"""Gates of a checkout against its own commit, some with a planted slowdown: which does the gate find?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.files import ROOT
+from harness.gate.revision_run import FILE
+
+AGAINST_ITSELF = (
+    "per_tensor/stage=amax/8192x8192/normal/graph",
+    "per_tensor/default/1024x2048/normal/graph",
+    "per_token/default/2048x2048/normal/graph",
+    "swizzle/default/8192x8192/normal/graph",
+)
+PLANTED = ("per_tensor/stage=amax/8192x8192/normal/graph",)
+
+# Planted: the amax of a tensor reads some of it again.
+_FILE = "harness/kernels/reduce/tensor_amax.cuh"
+_LINE = (
+    "for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; "
+    "first += i64(gridDim.x) * TensorAmax::kStep) {"
+)
+_SLOWED = (
+    "for (i64 again = i64(blockIdx.x) * TensorAmax::kStep; again < total + total * {percent} / 100; "
+    "again += i64(gridDim.x) * TensorAmax::kStep) {{\n    const i64 first = again < total ? again : again - total;"
+)
+
+
+@dataclass(frozen=True)
+class GateRuns:
+    """Gates of one kind. percent: of the planted slowdown, 0 for none; verdicts: of each gate's cases"""
+
+    percent: int
+    verdicts: list[Counter[str]]
+    files: list[Path]
+
+    @property
+    def found(self) -> int:
+        """How many gates called every case SLOWER."""
+        return sum(set(verdicts) == {"SLOWER"} for verdicts in self.verdicts)
+
+    @property
+    def flagged(self) -> int:
+        """How many gates called any case SLOWER or FASTER."""
+        return sum(bool({"SLOWER", "FASTER"} & set(verdicts)) for verdicts in self.verdicts)
+
+    @property
+    def right(self) -> bool:
+        """Nothing is flagged without a slowdown; with 10 % all gates find it, with less all but one of twenty."""
+        if not self.percent:
+            return self.flagged == 0
+        allowed = 0 if self.percent >= 10 else len(self.verdicts) // 20
+        return self.found >= len(self.verdicts) - allowed
+
+
+def prove(percents: Sequence[int], times: int, into: Path) -> Iterator[GateRuns]:
+    """Run gates of a clean checkout of HEAD, each in its own process, with a slowdown planted unless `percent` is 0.
+
+    into: the folder for their files
+    Raises UsageError if git or the line to change is not there.
+    """
+    with tempfile.TemporaryDirectory(prefix="nvfp4-proof-") as folder:
+        checkout = Path(folder) / "checkout"
+        _run("git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(checkout))
+        for percent in percents:
+            _run("git", "-C", str(checkout), "checkout", "--quiet", ".")
+            if percent:
+                _plant(checkout, percent)
+            files = [_gate(checkout, percent, into / f"planted-{percent}-{number + 1}") for number in range(times)]
+            yield GateRuns(percent, [_verdicts(file) for file in files], files)
+
+
+def _plant(checkout: Path, percent: int) -> None:
+    path = checkout / _FILE
+    text = path.read_text()
+    if text.count(_LINE) != 1:
+        raise UsageError(f"{_FILE} has no line `{_LINE}` to plant a slowdown in")
+    path.write_text(text.replace(_LINE, _SLOWED.format(percent=percent)))
+
+
+def _gate(checkout: Path, percent: int, into: Path) -> Path:
+    words = [word for case in (PLANTED if percent else AGAINST_ITSELF) for word in ("--case", case)]
+    command = [sys.executable, "-m", "harness", "gate", str(into.resolve()), "--base", "HEAD", "--all", *words]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    file = into / FILE
+    if not file.exists():
+        said = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
+        raise UsageError(f"a gate ended with {done.returncode} and wrote no {file}; it said: {said[-1]}")
+    return file
+
+
+def _verdicts(file: Path) -> Counter[str]:
+    lines = map(json.loads, file.read_text().splitlines())
+    return Counter(line["verdict"] for line in lines if "case_id" in line)
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise UsageError(f"`{' '.join(command[:3])}` failed: {said.strip().splitlines()[-1]}") from None

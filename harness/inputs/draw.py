@@ -1,0 +1,63 @@
+"""The input of a case: a named distribution or a tensor of a file, in the dtype and shape that are asked for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from harness.errors import InputError
+from harness.inputs import tensor_file
+from harness.inputs.distributions.ordinary import normal
+from harness.inputs.distributions.registry import DISTRIBUTIONS
+from harness.inputs.dtypes import DTYPES, rounded
+
+SLAB = 1 << 22  # elements drawn at once
+MOST_THREADS = 16
+
+
+def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
+    """The (rows, cols) tensor called `name` in `bf16`, `fp16` or `fp32`, C-contiguous; the same seed, the same bytes.
+
+    A name `file:<path>#<tensor>` is the top-left corner of a tensor of a .safetensors or .npy file. Raises InputError
+    for a name or dtype that does not exist and for a file that cannot give this shape.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"there is no input dtype {dtype!r}; it is one of {', '.join(DTYPES)}")
+    if rows < 1 or cols < 1:
+        raise InputError(f"an input has at least one row and one column, not {rows}x{cols}")
+    if name.startswith(tensor_file.PREFIX):
+        return rounded(tensor_file.load(name, rows, cols), dtype)
+    if name not in DISTRIBUTIONS:
+        near = difflib.get_close_matches(name, DISTRIBUTIONS, n=1, cutoff=0)[0]
+        raise InputError(
+            f"there is no input {name!r}; the nearest is {near!r}, and a tensor file is 'file:<path>#<tensor>'"
+        )
+    draw = DISTRIBUTIONS[name]
+    if draw is normal and rows * cols > SLAB:
+        return _in_slabs(rows, cols, dtype, seed)
+    return rounded(draw(np.random.default_rng(seed), rows, cols, dtype), dtype)
+
+
+def _in_slabs(rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
+    """`normal`, a slab of rows a thread, each by a generator of its own: one of them would take seconds.
+
+    The float32 values of the whole would not fit beside others' either.
+    """
+    x = np.empty((rows, cols), DTYPES[dtype])
+    at_once = max(1, SLAB // cols)
+
+    def fill(first: int) -> None:
+        rng = np.random.default_rng([seed, first])
+        x[first : first + at_once] = rounded(normal(rng, min(at_once, rows - first), cols, dtype), dtype)
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
+        list(pool.map(fill, range(0, rows, at_once)))
+    return x
+
+
+def names() -> list[tuple[str, str]]:
+    """(name, one line about it) of every distribution."""
+    return [(name, (draw.__doc__ or "").partition("\n")[0]) for name, draw in DISTRIBUTIONS.items()]

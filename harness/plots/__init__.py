@@ -1,1 +1,0 @@
-"""What the pages draw: geometry as plain numbers here, shapes in `templates/plots.html.j2`."""

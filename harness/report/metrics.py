@@ -1,0 +1,72 @@
+"""A gate as OpenMetrics text, for a merge request that compares two such files line by line, as strings.
+
+So noise may move nothing in it. A verdict is an integer, a ratio has two significant digits, and the ratios that
+`harness.gate.report` gives change only with a proven change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from harness.errors import Exit
+from harness.files import write_text
+from harness.runner.records import Record
+from harness.verdict import Judgement, Performance, failures_of
+
+FILE = "metrics.txt"
+FASTER = -1
+
+
+def write_metrics(
+    folder: Path, records: Iterable[Record], judgements: Sequence[Judgement], ratios: Mapping[str, float]
+) -> Path:
+    """Write `metrics.txt`; its path."""
+    path = folder / FILE
+    write_text(path, metrics(records, judgements, ratios))
+    return path
+
+
+def metrics(records: Iterable[Record], judgements: Sequence[Judgement], ratios: Mapping[str, float]) -> str:
+    """The text: cases by verdict, then the verdict of each case, then its ratio, sorted by case id.
+
+    ratios: case id → times as fast as what the case is compared with
+    """
+    wrong = {record["case_id"] for record in failures_of(records)}
+    verdicts = {judgement.case_id: code_of(judgement.verdict) for judgement in judgements}
+    verdicts |= dict.fromkeys(wrong, int(Exit.BYTES_DIFFER))
+    counts = Counter(str(judgement.verdict) for judgement in judgements)
+    lines = [
+        *_head("nvfp4_wrong", "Cases with a wrong byte."),
+        f"nvfp4_wrong {len(wrong)}",
+        *_head("nvfp4_cases", "Judged cases of each verdict."),
+        *(f'nvfp4_cases{{verdict="{verdict}"}} {counts[verdict]}' for verdict in Performance),
+        *_head("nvfp4_verdict", "-1 faster, 0 same, 1 wrong bytes, 2 slower, 3 not told, 5 no baseline."),
+        *(f"nvfp4_verdict{_case(name)} {verdicts[name]}" for name in sorted(verdicts)),
+        *_head("nvfp4_ratio", "Times as fast as what it is held against, two digits."),
+        *(f"nvfp4_ratio{_case(name)} {two_digits(ratios[name])}" for name in sorted(ratios)),
+        "# EOF",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def code_of(verdict: Performance) -> int:
+    """The exit code of a verdict, but -1 for FASTER, whose exit code is that of SAME."""
+    return FASTER if verdict is Performance.FASTER else int(verdict.exit_code)
+
+
+def two_digits(value: float) -> str:
+    """Two significant digits, never with an exponent: 0.72, 1.3, 4.0, 12."""
+    rounded = float(f"{value:.1e}")
+    decimals = max(0, 1 - int(f"{rounded:e}".partition("e")[2]))
+    return f"{rounded:.{decimals}f}"
+
+
+def _head(name: str, help_text: str) -> list[str]:
+    return [f"# TYPE {name} gauge", f"# HELP {name} {help_text}"]
+
+
+def _case(case_id: str) -> str:
+    escaped = case_id.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{case="{escaped}"}}'

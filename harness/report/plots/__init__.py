@@ -1,0 +1,1 @@
+"""The pictures of the pages: geometry as plain numbers here, shapes in `templates/plots.html.j2`."""

@@ -1,0 +1,249 @@
+"""Tables and pages of a run: Markdown, CSV and HTML from its records. pandas makes the tables."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from harness.files import write_text
+from harness.report.code_quality import write_code_quality
+from harness.report.pages import LAUNCHES, number, page, rows
+from harness.report.plots.bars import bar_groups
+from harness.report.plots.heat import heat_maps
+from harness.report.plots.roofline import roofline_plot
+from harness.runner.records import Record
+from harness.runner.run_files import BENCH, Header
+from harness.verdict import Result, Verdict, failures_of
+
+_VERIFY_COLUMNS = (
+    "verdict", "recipe", "flags", "shape", "input", "mode", "bytes_compared", "seconds", "device", "reason", "case_id",
+)  # fmt: skip
+_TIME_COLUMNS = (
+    "median_us", "q1_us", "q3_us", "min_us", "rounds", "relative_error", "exposed", "launches", "bytes", "gbps",
+    "roofline_gbps", "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "tflops",
+    "measured",
+)  # fmt: skip
+_FORMULA = tuple("=+-@\t\r")
+_MODES = ("eager", "graph")
+_AGAINST_BASELINE = (
+    "per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of its size), input and mode in this "
+    "run, in turns with it; of a GEMM it is cuBLAS, bf16 in and out, on the same shape and in the same mode; of a "
+    "pipeline it is that pipeline with per_tensor throughout, rht and sr as in production, by the same route"
+)
+_AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
+_RATE = "TFLOP/s"
+
+
+def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
+    """Write verify.md, verify.csv, verify.html and codequality.json; their paths."""
+    table = verify_table(records)
+    verdicts = _counts(record["verdict"] for record in records)
+    excluded = _counts(record["reason"] for record in records if record["verdict"] == Verdict.EXCLUDED)
+    conventions = _counts(
+        Result.from_record(record).conventions for record in records if record["verdict"] == Verdict.CONVENTION
+    )
+    failures = failures_of(records)
+    subjects = list(dict.fromkeys(record.get("subject") for record in records if record.get("subject")))
+    content = {
+        "table": rows(table), "verdicts": verdicts, "excluded": excluded, "failures": failures,
+        "conventions": conventions, "subjects": subjects,
+    }  # fmt: skip
+    text = [
+        "# Verification",
+        *(f"Subject: {plain(subject)}, in place of our kernels." for subject in subjects),
+        markdown(pd.DataFrame(verdicts.items(), columns=["verdict", "cases"])),
+        f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
+    ]
+    for record in failures:
+        text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
+    if conventions:
+        table_of = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
+        text += ["## Other bytes by convention", markdown(table_of)]
+    if excluded:
+        text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
+    paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
+    return [*paths, write_code_quality(run_dir, records)]
+
+
+def write_bench(run_dir: Path, header: Header, records: Sequence[Record]) -> list[Path]:
+    """Write bench.jsonl (header, then the timed records), bench.md, bench.csv and bench.html; their paths."""
+    lines = run_dir / BENCH
+    write_jsonl(lines, header, [record for record in records if record.get("times")])
+    return [lines, *write_times(run_dir, lines.stem, header, records)]
+
+
+def write_times(folder: Path, stem: str, header: Header, records: Sequence[Record]) -> list[Path]:
+    """Write the times of the records as `stem`.md, .csv and .html; their paths."""
+    timed = [record for record in records if record.get("times")]
+    untimed = [record for record in records if not record.get("times")]
+    table, pairs = bench_table(timed), pair_table(timed)
+    facts = facts_of(header)
+    content = {
+        "facts": facts, "pairs": rows(pairs), "table": rows(table), "untimed": untimed, "modes": _MODES,
+        "widest": max([100.0, *table["roofline_percent"]]), "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
+        **pictures_of(header, timed),
+    }  # fmt: skip
+    text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
+    if untimed:
+        without = pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"])
+        text += ["## Without a time", markdown(without)]
+    return write_files(folder, stem, table, text, "bench.html.j2", content)
+
+
+def pictures_of(header: Header, timed: Sequence[Record]) -> dict[str, Any]:
+    """The pictures of a page of times, by the names that templates use."""
+    return {"roofline": roofline_plot(header, timed), "maps": heat_maps(timed), "groups": bar_groups(timed)}
+
+
+def write_files(
+    folder: Path, stem: str, table: pd.DataFrame, text: Sequence[str], template: str, content: dict[str, Any]
+) -> list[Path]:
+    """Write `stem`.md of paragraphs, `stem`.csv of the table and `stem`.html of the template; their paths."""
+    paths = [folder / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
+    contents = ("\n\n".join(text) + "\n", csv(table), page(template, **content))
+    for path, written in zip(paths, contents, strict=True):
+        write_text(path, written)
+    return paths
+
+
+def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
+    """The header on the first line, a record on each other."""
+    lines = (json.dumps(line, ensure_ascii=False) for line in (header, *records))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def verify_table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row a case: what it is, its verdict, and how much was compared."""
+    return pd.DataFrame([_with_parts(record) for record in records], columns=list(_VERIFY_COLUMNS))
+
+
+def bench_table(timed: Sequence[Record]) -> pd.DataFrame:
+    """One row a timed case, everything but its samples."""
+    rows = [{**_with_parts(record), **record["times"]} for record in timed]
+    return pd.DataFrame(rows, columns=["recipe", "flags", "shape", "input", "mode", *_TIME_COLUMNS, "case_id"])
+
+
+def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
+    """One row for each problem, with a column of eager and of graph for time, % of copy and ratio.
+
+    Also for TFLOP/s, if there is a GEMM; and one for the launches of a round, if they were counted.
+    """
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for record in timed:
+        parts, times = _with_parts(record), record["times"]
+        problem = {key: parts[key] for key in ("recipe", "flags", "shape", "input")}
+        shared = {"MB": times["bytes"] / 1e6, LAUNCHES: times.get("launches")}
+        row = rows.setdefault(tuple(problem.values()), problem | shared)
+        mode = parts["mode"]
+        row[f"{mode} us"] = times["median_us"]
+        row[f"{mode} %"] = times["roofline_percent"]
+        row[f"{mode} x"] = times["baseline_ratio"]
+        row[f"{mode} base %"] = times.get("baseline_percent")
+        row[f"{mode} {_RATE}"] = times.get("tflops")
+    units = ["us", "%", "x", "base %"]
+    if any("tflops" in record["times"] for record in timed):
+        units.append(_RATE)
+    columns = [f"{mode} {unit}" for unit in units for mode in _MODES]
+    table = pd.DataFrame(rows.values(), columns=["recipe", "flags", "shape", "input", "MB", *columns])
+    table[columns] = table[columns].astype(float)
+    table.insert(7, "difference us", table["eager us"] - table["graph us"])
+    counted = [row[LAUNCHES] for row in rows.values()]
+    if any(counted):
+        table.insert(4, LAUNCHES, counted)
+    return table
+
+
+def as_text(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The pair table as text: times with two or one decimals, a dash for a missing value."""
+    table = pairs.astype(object)
+    for column in table.columns[4:]:
+        table[column] = [number(value, column) for value in pairs[column]]
+    return table
+
+
+def bench_text(header: Header, timed: Sequence[Record], width: int) -> str:
+    """The table of times for a terminal `width` columns wide, below the facts it was measured under."""
+    pairs = as_text(pair_table(timed))
+    problems = pairs[["recipe", "flags", "shape", "input"]].agg("/".join, axis=1)
+    table = Table("case", box=None, pad_edge=False)
+    table.columns[0].overflow = "fold"
+    shown = pairs.drop(columns=["recipe", "flags", "shape", "input", "MB"])
+    for column in shown.columns:
+        table.add_column(column, justify="right")
+    for problem, row in zip(problems, shown.itertuples(index=False), strict=True):
+        table.add_row(problem, *row)
+    console = Console(width=max(width, 140), highlight=False, color_system=None, markup=False)
+    with console.capture() as capture:
+        for name, value in facts_of(header).items():
+            console.print(f"{name}: {value}")
+        console.print(table)
+    return capture.get().rstrip()
+
+
+def facts_of(header: Header) -> dict[str, str]:
+    """The conditions that times were measured under, as name and value."""
+    machine = header["machine"]
+    roofline = ", ".join(f"{entry['gbps']:,.0f} GB/s at the {entry['point']}" for entry in header["roofline"])
+    floors = ", ".join(f"{name} {value:.2f} us" for name, value in header["floors_us"].items())
+    edited = ", with uncommitted edits" if header["edited"] else ""
+    subject = machine.get("subject", "")
+    against = _AGAINST_OURS if subject else _AGAINST_BASELINE
+    return ({"subject, in place of our kernels": subject} if subject else {}) | {
+        "GPU": f"{machine.get('gpu', '?')}, driver {machine.get('driver', '?')}, NVRTC {machine.get('nvrtc', '?')}",
+        "copy roofline (read + written)": roofline or "not measured",
+        "floor of this clock (nothing; 4-byte memset eager, graph), not subtracted": floors or "not measured",
+        "method": f"{header['clock']}; {header['method']}",
+        "compile flags": header["compile_flags"],
+        "date": header["date"],
+        "commit": f"{header['commit']}{edited}; sources {header['sources']}",
+        "command": header["command"],
+        "columns": "MB: read + written; us: median time; difference: eager - graph; %: of the copy roofline; x: times "
+        f"as fast as the baseline, {against}; base %: of the baseline; launches: of kernels and library calls in one "
+        "round",
+        "published, on another chip against another baseline, as times of this baseline's": (
+            "per_token 0.49-0.77, with rht 0.59-0.88 (Transformer Engine pull request 3045); grouped 0.41-0.77 and "
+            "0.50-0.94 (2743); 1 / x is what compares with them"
+        ),
+    }
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown; nothing in a cell can end it or become HTML."""
+    lines = [list(table.columns), ["---"] * len(table.columns), *table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(map(plain, line)) + " |" for line in lines)
+
+
+def _with_parts(record: Record) -> dict[str, Any]:
+    """The record with the parts of its case id."""
+    head, _, mode = record["case_id"].rpartition("/")
+    recipe, flags, shape, input_name = head.split("/", 3)
+    return {**record, "recipe": recipe, "flags": flags, "shape": shape, "input": input_name, "mode": mode}
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(words).most_common())
+
+
+def plain(value: object) -> str:
+    """Escape text for a line of Markdown, so that it cannot end a cell or become HTML."""
+    return (
+        " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
+    )
+
+
+def csv(table: pd.DataFrame) -> str:
+    """A table as CSV in which no text is a formula to a spreadsheet: one that begins like it gets an apostrophe."""
+    return table.map(lambda value: f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value).to_csv(
+        index=False
+    )
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,142 @@
+"""How many hardware conversions of the narrow floats each instantiation has: those of e4m3 from sm_89 on, of e2m1 on
+sm_100a, which older chips make of integer instructions.
+
+Counted where they are written, not where they run: a loop counts once. In PTX always; in the machine code, too, where
+there is a disassembler for it, and there each is one instruction.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from harness.compile import Compiled
+from harness.errors import UsageError
+from harness.report.tables import markdown
+
+KINDS = ("to e2m1", "from e2m1", "to e4m3", "from e4m3")
+NEWEST, OLDER = "sm_100a", "sm_90a"
+
+_PTX = re.compile(r"(?:^|[;{}])\s*(?:@!?%\w+\s+)?cvt\.[\w.]*?(e2m1|e4m3)(?:x\d)?(\.\w+)?\s", re.MULTILINE)
+_SASS = re.compile(r"\bF2FP\.[\w.]*\b(E2M1|E4M3)\b[\w.]*\.(PACK|UNPACK)")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One instantiation. ptx, sass: conversions by kind; sass is None where nothing was disassembled"""
+
+    expression: str
+    arch: str
+    ptx: Counter[str]
+    sass: Counter[str] | None
+
+    @property
+    def family(self) -> str:
+        """The kernel, with its rounding where that is a flag of it: `per_tensor_encode_tile sr`."""
+        rounding = re.search(r"Rounding::(\w+)", self.expression)
+        return " ".join([self.expression.partition("<")[0], *([rounding[1]] if rounding else [])])
+
+
+def count(compiled: Compiled, nvdisasm: str | None = None) -> Counted:
+    """Count an instantiation. nvdisasm: NVIDIA's disassembler, for the machine code of the newest architecture"""
+    sass = None
+    if nvdisasm and compiled.arch == NEWEST:
+        sass = in_sass(_disassembled(nvdisasm, Path(compiled.cubin_path)))
+    return Counted(compiled.expression, compiled.arch, in_ptx(compiled.ptx), sass)
+
+
+def in_ptx(text: str) -> Counter[str]:
+    """Conversions by kind: a narrow type that another follows is the result."""
+    return Counter(f"{'to' if source else 'from'} {narrow}" for narrow, source in _PTX.findall(text))
+
+
+def in_sass(text: str) -> Counter[str]:
+    """The same, of disassembled machine code."""
+    return Counter(f"{'to' if how == 'PACK' else 'from'} {narrow.lower()}" for narrow, how in _SASS.findall(text))
+
+
+def _disassembled(nvdisasm: str, cubin: Path) -> str:
+    done = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"{nvdisasm} cannot read {cubin.name}: {done.stderr.strip() or 'it says nothing'}")
+    return done.stdout
+
+
+def unlike(counted: Iterable[Counted]) -> list[Counted]:
+    """Those of which PTX and machine code have different numbers."""
+    return [each for each in counted if each.sass is not None and each.sass != each.ptx]
+
+
+def lacking(counted: Iterable[Counted]) -> list[Counted]:
+    """Those that narrow fewer or more values in machine code than in PTX; ptxas may drop a decoding nothing reads."""
+    return [
+        each for each in unlike(counted) if any(each.sass[kind] != each.ptx[kind] for kind in ("to e2m1", "to e4m3"))
+    ]
+
+
+def table(counted: Iterable[Counted]) -> pd.DataFrame:
+    """A row for each family that converts at all: fewest and most of an instantiation on the newest architecture."""
+    families: dict[str, list[Counted]] = {}
+    for each in counted:
+        families.setdefault(each.family, []).append(each)
+    rows = []
+    for family, members in sorted(families.items()):
+        new, old = ([each for each in members if each.arch == arch] for arch in (NEWEST, OLDER))
+        if not any(each.ptx for each in members) or not new:
+            continue
+        row: dict[str, object] = {"kernel": family, "instantiations": len(new)}
+        row |= {kind: _range([each.ptx[kind] for each in new]) for kind in KINDS}
+        row["e2m1 on sm_90a"] = sum(each.ptx["to e2m1"] + each.ptx["from e2m1"] for each in old)
+        disassembled = [each for each in new if each.sass is not None]
+        row["machine code"] = f"{len(disassembled) - len(unlike(new))}/{len(new)} as PTX" if disassembled else "-"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _range(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least}-{most}"
+
+
+def _names(counted: Iterable[Counted]) -> str:
+    return ", ".join(sorted({each.family for each in counted})) or "none"
+
+
+def every(counted: Iterable[Counted]) -> pd.DataFrame:
+    """A row for each instantiation of the newest architecture."""
+    return pd.DataFrame(
+        [
+            {"instantiation": each.expression, **{kind: each.ptx[kind] for kind in KINDS}}
+            for each in sorted(counted, key=lambda each: each.expression)
+            if each.arch == NEWEST
+        ]
+    )
+
+
+def page(command: str, nvrtc: str, counted: Sequence[Counted]) -> str:
+    """The table in Markdown, and what it says."""
+    new = [each for each in counted if each.arch == NEWEST]
+    none = sum(not each.ptx for each in new)
+    disassembled = sum(each.sass is not None for each in new)
+    text = [
+        "# Hardware conversions on sm_100a",
+        f"Made by `{command}` with NVRTC {nvrtc}: `cvt` instructions of e2m1x2 and e4m3x2 in each of "
+        f"{len(new)} instantiations, the fewest and the most of a kernel's; conversions.csv has every one. Each "
+        "converts two values, and a loop counts once.",
+        f"In machine code each is one `F2FP`: of {disassembled} instantiations that were disassembled, "
+        f"{disassembled - len(unlike(new))} have as many of each kind as their PTX; of the others "
+        f"({_names(unlike(new))}) the assembler dropped decodings whose results nothing reads."
+        if disassembled
+        else "No machine code was disassembled; `--nvdisasm PATH` counts there, too.",
+        markdown(table(counted)),
+        "Stochastic rounding (sr) takes its bits from Philox by element, so it rounds with integers; the hardware's "
+        "`cvt.rs` would take others. sm_90a has no e2m1. "
+        f"{none} instantiations convert nothing: amaxes, sums, swizzles, and what makes values of bits itself.",
+    ]
+    return "\n\n".join(text) + "\n"

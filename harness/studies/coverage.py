@@ -1,0 +1,168 @@
+"""What the suites sweep: which values of two kinds met in a case, of all that could.
+
+Kinds are the flags of a recipe, and of its cases the class of the shape, the input, and the class of the group. Two
+values of flags can meet if some case with both is legal; any other two that the recipe's sets have can. Tensors of 2^31
+elements are left out: they take a minute each, so that nobody wants them with everything.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from harness.case import Case, FlagValue, spell
+from harness.files import write_text
+from harness.report.tables import csv, markdown
+from harness.suite import cover
+from harness.suite.suite import Suite
+
+SHAPE, INPUT, GROUP = "shape", "input", "group"
+TILE = 128
+FEW_ROWS = 64
+HUGE = 1 << 31  # elements
+MANY = 64  # tensors
+
+Value = tuple[str, FlagValue]  # a kind and one of its values
+Pair = tuple[Value, Value]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """One set of one suite. met: pairs that some case holds; possible: pairs that one could"""
+
+    recipe: str
+    set_name: str
+    cases: int
+    met: frozenset[Pair]
+    possible: frozenset[Pair]
+
+    def counts(self, kinds: str) -> str:
+        """`met/possible` of the pairs of two kinds, as in `flag, input`; a dash if there can be none."""
+        of_kind = [pair for pair in self.possible if _kinds(pair) == kinds]
+        return f"{sum(pair in self.met for pair in of_kind)}/{len(of_kind)}" if of_kind else "-"
+
+    @property
+    def missing(self) -> list[Pair]:
+        """Possible pairs that no case holds."""
+        return sorted(self.possible - self.met, key=repr)
+
+
+COLUMNS = ("flag, flag", "flag, shape", "flag, input", "flag, group", "shape, input", "group, input")
+
+
+def shape_class(case: Case) -> str:
+    """What is special about the extents: `huge` from 2^31 elements on, `few rows` of a GEMM, whole tiles or not."""
+    if case.elements >= HUGE:
+        return "huge"
+    if case.is_gemm and not case.is_group and case.rows <= FEW_ROWS:
+        return "few rows"
+    whole = all(extent % TILE == 0 for part in case.parts for extent in part.problem.numbers.values())
+    return "whole tiles" if whole else "ragged"
+
+
+def group_class(case: Case) -> str:
+    """What is special about the tensors of a group: none with elements, some without, MANY, one, or how they differ."""
+    tensors = case.problem.tensors
+    sizes = [rows * cols for rows, cols in tensors]
+    if not any(sizes):
+        return "all empty"
+    if not all(sizes):
+        return "some empty"
+    if len(tensors) >= MANY:
+        return "many"
+    if len(tensors) == 1:
+        return "one"
+    return "alike" if len(set(tensors)) == 1 else "varied"
+
+
+def values(case: Case) -> list[Value]:
+    """A case as one value of each kind."""
+    found: list[Value] = [*case.flags.items(), (SHAPE, shape_class(case)), (INPUT, case.input.partition("#")[0])]
+    return [*found, (GROUP, group_class(case))] if case.is_group else found
+
+
+def coverage(suite: Suite) -> Iterator[Coverage]:
+    """Every set of a suite."""
+    everywhere = [case for name in suite.sets for case in suite.cases(name)]
+    possible = frozenset(_possible(suite, everywhere))
+    for name in suite.sets:
+        cases = suite.cases(name)
+        met = frozenset(pair for case in cases for pair in itertools.combinations(values(case), 2))
+        yield Coverage(suite.recipe, name, len(cases), met, possible)
+
+
+def table(found: Iterable[Coverage]) -> pd.DataFrame:
+    """One row a set: how many pairs of each two kinds met, of how many."""
+    rows = [[each.recipe, each.set_name, each.cases, *(each.counts(kinds) for kinds in COLUMNS)] for each in found]
+    return pd.DataFrame(rows, columns=["recipe", "set", "cases", *COLUMNS])
+
+
+def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
+    """Write coverage.md, with what the full sets leave out, and coverage.csv; their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    notes = (
+        "Pairs of values that met in some case of a set, of all that could: two values of flags if some case with both "
+        "is legal, and otherwise any two that the recipe's sets have, so that an input for a few shapes alone counts "
+        f"as missing elsewhere. shape: few rows (a GEMM's M up to {FEW_ROWS}), whole tiles (all extents multiples of "
+        f"{TILE}), ragged; tensors of 2^31 elements are left out. group: all empty, some empty, many ({MANY} tensors "
+        "or more), one, alike, varied."
+    )
+    text = ["# What the suites sweep", f"`{command}`", notes, markdown(table(found))]
+    text.append("## What the full sets leave out")
+    for each in found:
+        if each.set_name == "full" and each.missing:
+            text.append(f"**{each.recipe}**, {len(each.missing)}: {_told(each.missing)}")
+    paths = [folder / "coverage.md", folder / "coverage.csv"]
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], csv(table(found)))
+    return paths
+
+
+def _possible(suite: Suite, cases: Iterable[Case]) -> Iterator[Pair]:
+    flags = list(suite.file.axes)
+    choices = [suite.file.axes[flag] for flag in flags]
+    sizes = [len(values) for values in choices]
+
+    def refused(row: cover.Partial) -> bool:
+        chosen = {flag: choices[axis][row[axis]] for axis, flag in enumerate(flags) if row[axis] is not None}
+        return suite.refusal(chosen) is not None
+
+    def value(axis: int, index: int) -> Value:
+        return flags[axis], choices[axis][index]
+
+    for pair in cover.pairs(sizes):
+        if cover.legal(cover.partial(pair, len(sizes)), sizes, refused):
+            yield value(*pair[0]), value(*pair[1])
+    others: dict[str, dict[Value, None]] = {SHAPE: {}, INPUT: {}, GROUP: {}}
+    for case in cases:
+        for kind, found in values(case):
+            if kind in others and found != "huge":
+                others[kind][kind, found] = None
+    usable = [
+        value(axis, index)
+        for axis, size in enumerate(sizes)
+        for index in range(size)
+        if cover.legal(tuple(index if other == axis else None for other in range(len(sizes))), sizes, refused)
+    ]
+    yield from itertools.product(usable, itertools.chain(*others.values()))
+    for one, other in itertools.combinations(others.values(), 2):
+        yield from itertools.product(one, other)
+
+
+def _told(missing: Iterable[Pair]) -> str:
+    """`rht=true with input exhaustive, ties; ...`: each value once, with all that it did not meet of a kind."""
+    apart: dict[tuple[Value, str], list[str]] = {}
+    for one, (kind, value) in missing:
+        apart.setdefault((one, kind), []).append(spell(value))
+    return "; ".join(
+        f"{name}={spell(value)} with {kind} {', '.join(others)}" for ((name, value), kind), others in apart.items()
+    )
+
+
+def _kinds(pair: Pair) -> str:
+    kinds = [kind if kind in (SHAPE, INPUT, GROUP) else "flag" for kind, _ in pair]
+    return ", ".join(sorted(kinds, key=("flag", GROUP, SHAPE, INPUT).index))

@@ -1,0 +1,90 @@
+"""What hunts have found out: a line for each mutant, on disk at once, so that a run goes on where the last one was.
+
+A line counts as long as nothing has changed that decides it. That is the mutant, whatever makes verdicts and, if the
+diagnosis named the cause, the diagnosis, too. A new case changes no verdict of the others, so that sets may grow; but
+what the smoke sets have not caught is asked again when they have other cases, and what nobody has caught each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from harness.files import ROOT
+from harness.studies.mutants.catalogue import Mutant
+from harness.studies.mutants.hunt import SMOKE, Catch
+from harness.studies.mutants.reach import recipes_of
+from harness.suite.suite import suite_of
+
+_VERDICTS = (
+    "kernels", "oracles", "emulator", "inputs", "case.py", "compile.py", "device/emulator.py", "expectation.py",
+    "grouped.py", "interval.py", "launch.py", "operands.py", "signature.py", "tensor.py", "verify.py",
+)  # fmt: skip
+_DIAGNOSIS = ("diagnosis",)
+
+
+class Journal:
+    """The records of a file that still count, by mutant, and what is added to them."""
+
+    def __init__(self, path: Path, mutants: Sequence[Mutant], anew: bool = False):
+        """anew: forget what is known of these mutants"""
+        self.path = path
+        self._keys = {mutant.name: _key(mutant) for mutant in mutants}
+        self._smoke = {mutant.name: _smoke_ids(mutant) for mutant in mutants}
+        self.known: dict[str, Catch] = {}
+        for record in _records(path):
+            key, diagnosis, smoke = record.pop("key"), record.pop("diagnosis"), record.pop("smoke")
+            catch = Catch(**record)
+            same = key == self._keys.get(catch.mutant) and diagnosis in ("", _digest(_DIAGNOSIS))
+            if not anew and same and (_in_smoke(catch) or (catch.by and smoke == self._smoke[catch.mutant])):
+                self.known[catch.mutant] = catch
+
+    def add(self, catch: Catch) -> None:
+        """One more; it is on disk when this returns."""
+        self.known[catch.mutant] = catch
+        diagnosis = _digest(_DIAGNOSIS) if catch.diagnosed else ""
+        decided_by = {"key": self._keys[catch.mutant], "diagnosis": diagnosis, "smoke": self._smoke[catch.mutant]}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**decided_by, **catch.record()}, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _records(path: Path) -> Iterable[dict]:
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    if lines and not lines[-1].endswith(b"\n"):  # the process died in the middle of this line
+        os.truncate(path, path.stat().st_size - len(lines.pop()))
+    return map(json.loads, lines)
+
+
+def _in_smoke(catch: Catch) -> bool:
+    return catch.of_set == SMOKE and any(
+        case.id == catch.by for case in suite_of(catch.by.partition("/")[0]).cases(SMOKE)
+    )
+
+
+def _smoke_ids(mutant: Mutant) -> str:
+    ids = [case.id for recipe in recipes_of(mutant.file) for case in suite_of(recipe).cases(SMOKE)]
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def _key(mutant: Mutant) -> str:
+    suites = [suite_of(recipe).file.model_dump_json(exclude={"sets"}) for recipe in recipes_of(mutant.file)]
+    change = mutant.model_dump_json(include={"file", "right", "wrong"})
+    return hashlib.sha256("\0".join((_digest(_VERDICTS), change, *suites)).encode()).hexdigest()
+
+
+@cache
+def _digest(parts: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        top = ROOT / "harness" / part
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if path.suffix in {".py", ".cu", ".cuh"}:
+                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()

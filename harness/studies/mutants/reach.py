@@ -1,0 +1,76 @@
+"""Which cases a wrong line can be seen by: those of the recipes whose sources include the file it is in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+
+from harness.case import Case
+from harness.compile import include_closure
+from harness.files import KERNELS as CUDA
+from harness.files import ROOT
+from harness.studies.mutants.catalogue import KERNELS, Mutant
+from harness.suite.suite import suite_of
+
+ORACLES = ROOT / "harness" / "oracles"
+
+
+@cache
+def recipes_of(file: str) -> tuple[str, ...]:
+    """Stems whose kernel includes, or whose oracle imports, `kernels/PATH` or `oracles/NAME`, directly or not."""
+    tree, _, name = file.partition("/")
+    closure = _included if tree == KERNELS else _imported
+    recipes = (path.stem for path in sorted(CUDA.glob("*.cu")))
+    return tuple(recipe for recipe in recipes if name in closure(recipe))
+
+
+def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
+    """Those of a set, in the order they are asked: the mutant's own, then the cheapest of every recipe in turn.
+
+    Recipes of the mutant's own cases come before the others.
+    """
+    reached = recipes_of(mutant.file)
+    own = [case_id.partition("/")[0] for case_id in mutant.cases]
+    of_set = {recipe: suite_of(recipe).cases(set_name) for recipe in reached}
+    by_id = {case.id: case for found in of_set.values() for case in found}
+    first = [by_id[case_id] for case_id in mutant.cases if case_id in by_id]
+    yield from first
+    for recipes in ([r for r in reached if r in own], [r for r in reached if r not in own]):
+        cheapest_first = (sorted(set(of_set[recipe]) - set(first), key=_cost) for recipe in recipes)
+        # In turns, so that a file that all recipes have is not asked of one of them for long.
+        yield from (case for turn in zip_longest(*cheapest_first) for case in turn if case is not None)
+
+
+def _cost(case: Case) -> tuple[int, str]:
+    return case.work, case.id
+
+
+@cache
+def _included(recipe: str) -> frozenset[str]:
+    return frozenset(include_closure(CUDA / f"{recipe}.cu"))
+
+
+@cache
+def _imported(recipe: str) -> frozenset[str]:
+    found: set[str] = set()
+    waiting: list[str] = [f"{recipe}.py"]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and (ORACLES / name).is_file():
+            found.add(name)
+            waiting += _siblings(ORACLES / name)
+    return frozenset(found)
+
+
+def _siblings(path: Path) -> Sequence[str]:
+    """Names that a module takes from `harness.oracles`, as files; some are none."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "harness.oracles":
+            names += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("harness.oracles."):
+            names.append(node.module.rpartition(".")[2])
+    return [f"{name}.py" for name in names]

@@ -1,0 +1,118 @@
+"""The table of a hunt, `results/mutants.md` and `.csv`: who was caught, by which case, and what it was called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from harness.files import write_text
+from harness.report.tables import csv, markdown
+from harness.studies.mutants.catalogue import Mutant
+from harness.studies.mutants.hunt import FULL, SMOKE, Catch
+
+_LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.80
+
+
+class Counts(NamedTuple):
+    """Of all mutants: caught by the smoke sets, caught at all, and called what they are."""
+
+    mutants: int
+    by_smoke: int
+    caught: int
+    named: int
+
+    @classmethod
+    def of(cls, hunted: Sequence[tuple[Mutant, Catch]]) -> Counts:
+        """Count what became of some mutants."""
+        return cls(
+            len(hunted),
+            sum(catch.of_set == SMOKE for _, catch in hunted),
+            sum(bool(catch.by) for _, catch in hunted),
+            sum(is_named(mutant, catch) for mutant, catch in hunted),
+        )
+
+    @property
+    def enough(self) -> bool:
+        """Whether all were caught, nearly all of them by the smoke sets, and most were called what they are."""
+        return (
+            self.caught == self.mutants
+            and self.by_smoke >= _LEAST_BY_SMOKE * self.mutants
+            and self.named >= _LEAST_NAMED * self.mutants
+        )
+
+    def __str__(self) -> str:
+        share = f"{100 * self.by_smoke / self.mutants:.1f} %", f"{100 * self.named / self.mutants:.1f} %"
+        return (
+            f"{self.caught} of {self.mutants} mutants are caught, {self.by_smoke} ({share[0]}) by the smoke sets; "
+            f"the cause that is named is the right one for {self.named} ({share[1]})"
+        )
+
+
+def is_named(mutant: Mutant, catch: Catch) -> bool:
+    """Whether what the diagnosis says is what the catalogue says."""
+    return bool(catch.by) and catch.cause == mutant.cause
+
+
+def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> list[Path]:
+    """Write `<stem>.md` and `<stem>.csv`; their paths."""
+    table = pd.DataFrame([_row(mutant, catch) for mutant, catch in hunted])
+    beyond = [(mutant, catch) for mutant, catch in hunted if catch.of_set != SMOKE]
+    misnamed = [(mutant, catch) for mutant, catch in hunted if not is_named(mutant, catch)]
+    text = [
+        "# Mutants",
+        "One line of a kernel or of an oracle is made wrong at a time "
+        "([harness/studies/mutants](../harness/studies/mutants)), and the suites run on the emulator until a case is "
+        "not green: the smoke sets, then what fits it of the full sets. "
+        f"`{command}` makes this table. {Counts.of(hunted)}.",
+        _by_file(hunted),
+    ]
+    if beyond:
+        text += ["## Not caught by the smoke sets", markdown(pd.DataFrame([_survivor(*one) for one in beyond]))]
+    if misnamed:
+        text += ["## Called something else", markdown(pd.DataFrame([_misnamed(*one) for one in misnamed]))]
+    text += ["## All", markdown(table.drop(columns=["reason", "set"]))]
+    paths = [stem.with_suffix(suffix) for suffix in (".md", ".csv")]
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], csv(table))
+    return paths
+
+
+def _by_file(hunted: Sequence[tuple[Mutant, Catch]]) -> str:
+    groups: dict[str, list[tuple[Mutant, Catch]]] = {}
+    for mutant, catch in hunted:
+        groups.setdefault(mutant.theme, []).append((mutant, catch))
+    rows = [{"about": theme, **Counts.of(found)._asdict()} for theme, found in groups.items()]
+    return markdown(pd.DataFrame(rows).rename(columns={"by_smoke": "caught by smoke", "named": "cause named"}))
+
+
+def _row(mutant: Mutant, catch: Catch) -> dict[str, object]:
+    return {
+        "mutant": mutant.name,
+        "story": mutant.story + (f" (NUMERICS {mutant.numerics})" if mutant.numerics else ""),
+        "file": mutant.file,
+        "caught by": catch.by or "nobody",
+        "set": catch.of_set or "-",
+        "verdict": catch.verdict or "-",
+        "wrong bytes": catch.wrong_bytes or "-",
+        "seconds": catch.seconds,
+        "cause": catch.cause or "-",
+        "named": "yes" if is_named(mutant, catch) else "no",
+        "reason": catch.reason,
+    }
+
+
+def _survivor(mutant: Mutant, catch: Catch) -> dict[str, object]:
+    by = f"{catch.by}, of the {FULL} set" if catch.by else f"nobody, of {catch.cases} cases"
+    return {"mutant": mutant.name, "file": mutant.file, "caught by": by, "verdict": catch.verdict or "-"}
+
+
+def _misnamed(mutant: Mutant, catch: Catch) -> dict[str, object]:
+    return {
+        "mutant": mutant.name,
+        "is": mutant.cause,
+        "was called": catch.cause or "-",
+        "verdict": catch.verdict or "-",
+    }

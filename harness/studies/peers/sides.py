@@ -1,0 +1,151 @@
+"""The sides of a contest on a GPU: our launches and a peer's calls, on the same inputs, eagerly and as graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.case import Case
+from harness.clock import GpuClock, graph_us
+from harness.device import foreign
+from harness.device.cuda import CudaDevice, cuda_errors
+from harness.device.memory import Memory
+from harness.device.rotation import Rotation, calls_for, rotate
+from harness.gate import interleave
+from harness.subjects import Subject, handover, tensor
+
+
+class Side(Protocol):
+    """One who quantizes. Everything is queued on the current stream."""
+
+    def launch(self) -> None:
+        """Once, on the first copy of the memory."""
+
+    def graph(self) -> interleave.TimedGraph:
+        """Calls on all copies in turn, captured."""
+
+    def deliver(self) -> None:
+        """Have the results of the last launch, or of the graph's first call, in the outputs of the first copy."""
+
+    def poison(self, byte: int) -> None:
+        """Fill whatever results go to."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a contest is held. memories: copies of a case's memory, that the L2 cannot hold"""
+
+    device: CudaDevice
+    clock: GpuClock
+    case: Case
+    memories: Sequence[Memory]
+
+    @contextmanager
+    def stream(self) -> Iterator[Any]:
+        """The clock's stream as the current one of CuPy and torch; waited for at the end."""
+        with cuda_errors(self.case.id), foreign.current(self.clock.stream) as stream:
+            yield stream
+            stream.synchronize()
+
+
+class Ours:
+    """Our kernels."""
+
+    def __init__(self, place: Place):
+        self._clock = place.clock
+        self._rotation = Rotation(place.device, place.case, place.memories)
+        self.program = self._rotation.programs[0]
+        self.launch = self.program.launch
+
+    def graph(self) -> interleave.TimedGraph:
+        """As a bench captures it."""
+        return interleave.TimedGraph(*rotate(self._clock, self._rotation.launches))
+
+    def deliver(self) -> None:
+        """Kernels write to the outputs themselves."""
+
+    def poison(self, byte: int) -> None:
+        """Outputs and workspaces of every copy."""
+        self._rotation.poison(byte)
+
+
+class Theirs:
+    """A subject. One with a function `call` is timed by that alone; its results stay where it puts them.
+
+    What its function `prepare` makes of the inputs, before anything is timed, is what `call` is given.
+    """
+
+    def __init__(self, place: Place, subject: Subject, layouts: Mapping[str, tuple[str, tuple[int, ...]]]):
+        self._clock, self._case, self._memories = place.clock, place.case, place.memories
+        self._outputs = [_outputs(memory) for memory in place.memories]
+        inputs = [
+            {name: view(array, *layouts[name]) for name, array in memory.inputs.items()} for memory in place.memories
+        ]
+        module = sys.modules.get(subject.quantize.__module__)
+        call, prepare = getattr(module, "call", None), getattr(module, "prepare", None)
+        self._found: list[Mapping[str, Any]] = []  # what each call returned
+        self._launches: list[Callable[[], None]]
+        if call:
+            given = [{name: tensor(array) for name, array in each.items()} for each in inputs]
+            if prepare:
+                with place.stream():
+                    given = [prepare(place.case, each) for each in given]
+            self._launches = [partial(self._kept, call, each) for each in given]
+        else:
+            self._launches = [
+                partial(subject.quantize, place.case, *both) for both in zip(inputs, self._outputs, strict=True)
+            ]
+
+    def launch(self) -> None:
+        """Once; results of earlier calls are let go of."""
+        self._found.clear()
+        self._launches[0]()
+
+    def graph(self) -> interleave.TimedGraph:
+        """A graph in which every call has results of its own, so that they, too, come from memory that is cold."""
+        count = len(self._launches)
+        graph = self._captured(count)
+        calls = calls_for(count, graph_us(self._clock, graph) / count)
+        return interleave.TimedGraph(graph if calls == count else self._captured(calls), calls)
+
+    def deliver(self) -> None:
+        """From where the first of the calls put them."""
+        if self._found:
+            handover.deliver(self._case, self._found[0], self._outputs[0])
+
+    def poison(self, byte: int) -> None:
+        """The outputs of every copy, and all that was returned."""
+        import torch
+
+        for memory in self._memories:
+            for guarded in memory.outputs.values():
+                guarded.poison(byte)
+        for found in self._found:
+            for name, value in found.items():
+                if not name.endswith("_amax"):  # which may be what the case is given
+                    value.view(torch.uint8).fill_(byte)
+
+    def _kept(self, call: handover.Call, given: Mapping[str, Any]) -> None:
+        self._found.append(call(self._case, given))
+
+    def _captured(self, calls: int) -> foreign.Graph:
+        self._found.clear()
+        return foreign.Graph(self._clock.stream, [self._launches[n % len(self._launches)] for n in range(calls)])
+
+
+def view(array: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Bytes of CuPy as an array of that shape; bf16, which CuPy has not, as uint16."""
+    return array.view(np.dtype("uint16" if dtype == "bfloat16" else dtype)).reshape(shape)
+
+
+def _outputs(memory: Memory) -> dict[str, Any]:
+    return {
+        name: view(guarded.payload, guarded.field.dtype, guarded.field.shape)
+        for name, guarded in memory.outputs.items()
+    }

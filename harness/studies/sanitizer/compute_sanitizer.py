@@ -1,0 +1,83 @@
+"""compute-sanitizer on the command line: where it is, how a command is wrapped in it, and what its log says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from harness.errors import DeviceUnavailable
+from harness.files import KERNELS
+from harness.signature import read_signatures
+
+TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
+PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
+PORTS = 64  # for each process, so that those side by side do not meet
+
+_OPTIONS = {
+    "memcheck": ("--padding", "256", "--report-api-errors", "no"),
+    "initcheck": ("--check-api-memory-access", "no"),  # of what kernels wrote that are not patched
+}
+_SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) errors?|RACECHECK SUMMARY: (\d+) hazards? displayed)")
+_PREFIX = "========= "
+_NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY")
+
+
+@dataclass(frozen=True)
+class Log:
+    """What one process' tool wrote.
+
+    errors: None if it never summed up; findings: the head of each report and where it happened, in a race each place
+    """
+
+    errors: int | None
+    findings: Counter[str]
+
+
+def executable(named: Path | None = None) -> str:
+    """compute-sanitizer, as named, on the PATH or in CUDA's folders. Raises DeviceUnavailable if it is not there."""
+    if named is None:
+        found = shutil.which("compute-sanitizer")
+        found = found or next((f for place in PLACES if (f := shutil.which("compute-sanitizer", path=place))), None)
+    else:
+        found = shutil.which(str(named))
+    if found is None:
+        where = f"{named} cannot be run" if named else f"it is neither on the PATH nor in {' or '.join(PLACES)}"
+        raise DeviceUnavailable(
+            f"compute-sanitizer is missing: {where}; CUDA's toolkit brings it, name it with --sanitizer"
+        )
+    return found
+
+
+def wrapped(sanitizer: str, tool: str, log: Path, number: int, kernels: Iterable[str]) -> list[str]:
+    """The words before a command that have `tool` check it. number: of the process, no two side by side alike"""
+    words = [sanitizer, "--tool", tool, "--log-file", str(log), "--target-processes", "application-only"]
+    words += ["--port", str(49152 + PORTS * number), "--max-connections", str(PORTS), "--launch-timeout", "300"]
+    words += ["--require-cuda-init", "no", "--print-limit", "1000", "--show-backtrace", "device"]
+    for name in kernels:
+        words += ["--kernel-name", f"kns=_Z{len(name)}{name}"]
+    return [*words, *_OPTIONS.get(tool, ())]
+
+
+def kernel_names() -> list[str]:
+    """Every kernel of the recipes, by the name its mangled one begins with."""
+    return sorted(name for path in KERNELS.glob("*.cu") for name in read_signatures(path.stem))
+
+
+def read_log(path: Path) -> Log:
+    """What a tool found. A log that is missing or breaks off has no summary."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    summaries = [int(found) for pair in _SUMMARY.findall(text) for found in pair if found]
+    lines = [line.removeprefix(_PREFIX) for line in text.splitlines() if line.startswith(_PREFIX)]
+    findings: Counter[str] = Counter()
+    for number, line in enumerate(lines):
+        if line and not line.startswith((" ", *_NO_FINDING)):
+            below = [text.strip() for text in takewhile(lambda text: text.startswith(" "), lines[number + 1 :])]
+            # A race has one line for each of the other accesses.
+            where = below[:1] + [text for text in below[1:] if text.startswith("and ")]
+            findings[" ".join([line, *where])] += 1
+    return Log(sum(summaries) if summaries else None, findings)

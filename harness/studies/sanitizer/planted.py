@@ -1,0 +1,35 @@
+"""`python -m harness.studies.sanitizer.planted TOOL`: launch the kernel with the error that the tool is to see."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from harness.compile import Compiled, compile_kernel
+from harness.device.cuda import load, native_target
+from harness.signature import read_signatures
+from harness.studies.sanitizer.compute_sanitizer import TOOLS
+
+
+def compiled(tool: str, target: str) -> Compiled:
+    """The kernel with the error of this tool."""
+    signature = read_signatures("planted", Path(__file__).parent)[f"planted_{tool}"]
+    return compile_kernel(signature, {}, target)
+
+
+def main(tool: str) -> None:
+    """Launch it on memory of its own. An error that CUDA reports is what was asked for, so it is not raised."""
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    kernel = compiled(tool, native_target(properties["major"], properties["minor"]))
+    words = cupy.empty(kernel.launch.threads, cupy.uint32)
+    load(kernel)((1,), (kernel.launch.threads,), (words,))
+    cupy.cuda.get_current_stream().synchronize()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in TOOLS:
+        sys.exit(f"usage: python -m harness.studies.sanitizer.planted {'|'.join(TOOLS)}")
+    main(sys.argv[1])

@@ -1,0 +1,224 @@
+"""Each tool over a set of cases: processes side by side, what they found, and the page that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from harness.errors import DeviceUnavailable, Exit
+from harness.files import ROOT
+from harness.report.tables import markdown
+from harness.runner.journal import FILE as JOURNAL
+from harness.runner.run_files import Header, read_run
+from harness.studies.sanitizer.compute_sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
+from harness.studies.sanitizer.left_out import reasons
+from harness.studies.sanitizer.plugin import FILE as NOTE
+from harness.verdict import Verdict
+
+GRACE = 60  # seconds for a process to finish its case and sum up
+PLANTED_SECONDS = 90
+
+
+@dataclass
+class Checked:
+    """What a tool said of the cases.
+
+    cases: all of them; left_out: id to reason of those that it was not shown, empty if there is none
+    done: those that ran; failed: those of which a byte was wrong, or worse
+    planted: whether it saw the error that was planted; silent: processes that never summed up
+    """
+
+    tool: str
+    planted: bool
+    cases: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)
+    done: int = 0
+    failed: list[str] = field(default_factory=list)
+    errors: int = 0
+    silent: int = 0
+    seconds: float = 0.0
+    findings: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def missing(self) -> int:
+        """Cases that neither ran nor were left out."""
+        return self.cases - len(self.left_out) - self.done
+
+    @property
+    def complete(self) -> bool:
+        """Whether it looked at every case that it was not spared for a reason, and would have seen an error."""
+        explained = all(self.left_out.values())
+        return self.planted and not self.silent and explained and self.done > 0 and self.missing == 0
+
+
+def see_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str, bool]:
+    """Whether each tool sees its planted error. Raises DeviceUnavailable if none sees any."""
+    folder.mkdir(parents=True, exist_ok=True)
+    commands = {
+        tool: [
+            *wrapped(sanitizer, tool, folder / f"{tool}.log", number, [f"planted_{tool}"]),
+            *(sys.executable, "-m", "harness.studies.sanitizer.planted", tool),
+        ]
+        for number, tool in enumerate(tools)
+    }
+    _together(commands, folder, PLANTED_SECONDS)
+    logs = {tool: read_log(folder / f"{tool}.log") for tool in tools}
+    seen = {tool: bool(log.errors) for tool, log in logs.items()}
+    if not any(seen.values()):
+        said = [line for log in logs.values() for line in log.findings] or _last_words(folder)
+        raise DeviceUnavailable(
+            "compute-sanitizer sees none of the errors planted for it, so it cannot work on this machine; "
+            f"it says: {said[0] if said else 'nothing'}"
+        )
+    return seen
+
+
+def check(
+    sanitizer: str, tool: str, planted: bool, suites: Sequence[str], words: Sequence[str], jobs: int, seconds: float,
+    folder: Path,
+) -> Checked:  # fmt: skip
+    """Run the cases under one tool. words: more for pytest; seconds: after which no case begins"""
+    began = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    commands = {}
+    for number in range(jobs):
+        name = f"shard{number + 1}"
+        commands[name] = [
+            *wrapped(sanitizer, tool, folder / f"{name}.log", number, kernel_names()),
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                *suites,
+                "--device",
+                "cuda",
+                "-n",
+                "0",
+                "-p",
+                "harness.studies.sanitizer.plugin",
+            ),
+            *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name)),
+            *("--tool", tool, "--stop-at", str(time.time() + seconds), "-q", *words),
+        ]
+    _together(commands, folder, seconds + GRACE)
+    found = Checked(tool, planted)
+    for name in commands:
+        _add(found, folder / name, read_log(folder / f"{name}.log"))
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _add(found: Checked, run: Path, log: Log) -> None:
+    note = json.loads((run / NOTE).read_text()) if (run / NOTE).exists() else {}
+    left_out = reasons(found.tool, note.get("left_out", ()))
+    found.left_out |= left_out
+    found.cases += note.get("cases", 0) + len(left_out)
+    found.silent += log.errors is None and note.get("cases") != 0
+    found.errors += log.errors or 0
+    found.findings += log.findings
+    for record in read_run(run).records if (run / JOURNAL).exists() else ():
+        found.done += 1
+        if record["verdict"] not in (Verdict.PASS, Verdict.EXCLUDED):
+            found.failed.append(f"{record['verdict']} {record['case_id']}: {record['reason']}")
+
+
+def _together(commands: dict[str, list[str]], folder: Path, seconds: float) -> None:
+    """Run commands side by side, what each prints in `NAME.txt`; end those that last longer."""
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    running = []
+    for name, command in commands.items():
+        with (folder / f"{name}.txt").open("w") as out:
+            running.append(
+                subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **threads})
+            )
+    end = time.monotonic() + seconds
+    for process in running:
+        try:
+            process.wait(max(0.1, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _last_words(folder: Path) -> list[str]:
+    texts = (path.read_text(errors="replace").strip() for path in sorted(folder.glob("*.txt")))
+    return [text.splitlines()[-1] for text in texts if text]
+
+
+def header_of(folder: Path) -> Header:
+    """The header of any of the runs below. Raises DeviceUnavailable if no process came so far as to begin one."""
+    for path in sorted(folder.rglob(JOURNAL)):
+        return read_run(path.parent).about
+    said = [line for tool in sorted(folder.iterdir()) for line in _last_words(tool)]
+    raise DeviceUnavailable(f"no case was begun under compute-sanitizer; pytest says: {(said or ['nothing'])[-1]}")
+
+
+def outcome(found: Iterable[Checked]) -> Exit:
+    """Errors are as wrong bytes; a tool that saw less than everything leaves it open."""
+    found = list(found)
+    if any(each.errors or each.failed for each in found):
+        return Exit.BYTES_DIFFER
+    return Exit.CLEAN if found and all(each.complete for each in found) else Exit.NOISY
+
+
+def table(found: Iterable[Checked]) -> pd.DataFrame:
+    """A row for each tool."""
+    rows = [
+        {
+            "tool": each.tool,
+            "cases": f"{each.done} of {each.cases}",
+            "left out": len(each.left_out),
+            "errors": each.errors,
+            "failed cases": len(each.failed),
+            "sees a planted error": "yes" if each.planted else "no",
+            "processes without a summary": each.silent,
+            "seconds": round(each.seconds),
+        }
+        for each in found
+    ]
+    return pd.DataFrame(rows)
+
+
+def page(command: str, version: str, header: Header, commit: str, found: Sequence[Checked]) -> str:
+    """What the tools said, in Markdown. header: of one of the runs"""
+    device = header["device"]
+    text = [
+        "# compute-sanitizer",
+        f"Made by `{command}` at commit {commit} on one {device['gpu']} (driver {device['driver']}, NVRTC "
+        f"{device['nvrtc']}), with {version}.",
+        "Every array is an allocation of its exact size, without guard bands or a pool, with 256 bytes of padding "
+        "behind it under memcheck. Only our kernels are patched, so that to initcheck the poison in outputs and "
+        "workspaces is no value. Each case runs three times. An error planted for each tool shows that it sees.",
+        markdown(table(found)),
+    ]
+    left = [tool for tool in TOOLS if tool not in {each.tool for each in found}]
+    if left:
+        text.append(f"Not run: {', '.join(left)}.")
+    if any(each.missing for each in found):
+        text.append("Cases that are missing were not begun before the tool's time was over.")
+    text += [_told(each.tool, why, ids) for each in found for why, ids in _by_reason(each.left_out).items()]
+    for each in found:
+        lines = [f"{count} x {line}" for line, count in each.findings.most_common(20)] + each.failed[:20]
+        if lines:
+            text += [f"## {each.tool}", "\n".join(f"    {line}" for line in lines)]
+    return "\n\n".join(text) + "\n"
+
+
+def _by_reason(left_out: dict[str, str]) -> dict[str, list[str]]:
+    return {why: [case for case in left_out if left_out[case] == why] for why in dict.fromkeys(left_out.values())}
+
+
+def _told(tool: str, why: str, left_out: Sequence[str]) -> str:
+    count = f"{len(left_out)} case{'s' * (len(left_out) != 1)}"
+    if not why:
+        return f"{tool} left out {count} without a reason: {', '.join(left_out)}."
+    return f"{tool} leaves out {count}, because {why}."
