@@ -17,10 +17,10 @@ from harness.commands import peers as command
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
 from harness.expectation import expect, high_precision
 from harness.gate.decision import Samples
-from harness.studies.peers import arena, contests, ground, tables
-from harness.studies.peers.arena import OURS, Arena
+from harness.studies.peers import contests, peer_bench, prepared, tables
 from harness.studies.peers.contests import COMPILED, QUANTIZERS, Contest
-from harness.studies.peers.sides import Theirs
+from harness.studies.peers.implementations import Peer
+from harness.studies.peers.peer_bench import OURS, PeerBench
 from harness.subjects import conventions
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
@@ -35,50 +35,50 @@ CASE = find_case("per_tensor/outputs=rowwise,stage=encode/48x80/normal/graph")
 )
 def test_a_case_is_given_on_the_gpu_what_its_oracle_gives_on_the_host(case_id):
     expected = expect(find_case(case_id))
-    found = ground.given(find_case(case_id), ground.to_torch(expected.inputs["input"]))
+    found = prepared.given(find_case(case_id), prepared.to_torch(expected.inputs["input"]))
     assert found.keys() == expected.inputs.keys()
     for name, value in expected.inputs.items():
-        np.testing.assert_array_equal(ground.from_torch(found[name]).view(np.uint8), value.view(np.uint8))
+        np.testing.assert_array_equal(prepared.from_torch(found[name]).view(np.uint8), value.view(np.uint8))
 
 
 @pytest.mark.parametrize("shape", ["1x64x48", "16x128x32", "80x144x64"])
 def test_a_product_is_given_on_the_gpu_what_its_oracle_gives_on_the_host(shape):
     case = find_case(f"gemm/default/{shape}/normal/graph")
     operands = high_precision(case)
-    found = ground.given(case, ground.to_torch(np.concatenate([operands["a"], operands["b"]])))
+    found = prepared.given(case, prepared.to_torch(np.concatenate([operands["a"], operands["b"]])))
     expected = expect(case).inputs
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(ground.from_torch(found[name]), value, err_msg=name)
+        np.testing.assert_array_equal(prepared.from_torch(found[name]), value, err_msg=name)
 
 
-# Products, of which values are demanded to lie within bounds
+# Products, of which values are expected to lie within bounds
 
 PRODUCT = find_case("gemm/default/16x64x32/normal/graph")
 
 
 @pytest.fixture
 def product(monkeypatch):
-    """The ground of PRODUCT in host memory, and its output, in bf16, as the oracle's lowest values."""
-    monkeypatch.setattr(ground, "_bytes_of_cupy", lambda value: ground.from_torch(value).reshape(-1).view(np.uint8))
+    """PRODUCT prepared in host memory, and its output, in bf16, as the oracle's lowest values."""
+    monkeypatch.setattr(prepared, "_bytes_of_cupy", lambda value: prepared.from_torch(value).reshape(-1).view(np.uint8))
     expected = expect(PRODUCT)
     output = expected.values["output"].low.copy()
     guarded = SimpleNamespace(payload=output.reshape(-1).view(np.uint8))
     memory = SimpleNamespace(outputs={"output": guarded}, trespass=lambda poison: "")
-    demanded = {"output": expected.values["output"].map(ground.to_torch)}
-    place = SimpleNamespace(case=PRODUCT, memories=[memory])
-    return ground.Ground(place, expected.fields, expected.inputs, demanded), output
+    wanted = {"output": expected.values["output"].map(prepared.to_torch)}
+    setup = SimpleNamespace(case=PRODUCT, memories=[memory])
+    return prepared.PreparedCase(setup, expected.fields, expected.inputs, wanted), output
 
 
 def test_a_product_passes_within_its_bounds_and_is_told_how_far_it_is_beyond(product):
-    held_on, output = product
-    assert held_on.bounded
-    assert arena.judge(held_on, frozenset()).verdict == Verdict.PASS
-    low, high = held_on.demanded["output"].low, held_on.demanded["output"].high
-    output[...] = ground.from_torch(high)
-    assert arena.judge(held_on, frozenset()).verdict == Verdict.PASS
+    prepared_case, output = product
+    assert prepared_case.bounded
+    assert peer_bench.check_outputs(prepared_case, frozenset()).verdict == Verdict.PASS
+    low, high = prepared_case.expected["output"].low, prepared_case.expected["output"].high
+    output[...] = prepared.from_torch(high)
+    assert peer_bench.check_outputs(prepared_case, frozenset()).verdict == Verdict.PASS
     output[3, 5] = output[3, 5] * 4 + 1
-    found = arena.judge(held_on, frozenset())
+    found = peer_bench.check_outputs(prepared_case, frozenset())
     assert (found.verdict, found.wrong) == (Verdict.MISMATCH, {"output": 1})
     error = abs(float(output[3, 5]) - float((low[3, 5] + high[3, 5]) / 2))
     relative = error / float(((low.double() + high.double()) / 2).norm())
@@ -88,16 +88,16 @@ def test_a_product_passes_within_its_bounds_and_is_told_how_far_it_is_beyond(pro
 
 
 def test_a_graph_may_add_in_another_order_within_the_bounds_but_not_beyond(product):
-    held_on, output = product
-    held_on.place.stream = lambda: nullcontext(None)
-    before = arena.Judged(Verdict.MISMATCH, ("as before",), {"output": 7})
+    prepared_case, output = product
+    prepared_case.setup.stream = lambda: nullcontext(None)
+    before = peer_bench.Check(Verdict.MISMATCH, ("as before",), {"output": 7})
     side = SimpleNamespace(poison=lambda byte: output.view(np.uint8).fill(byte), deliver=lambda: None)
 
     def again(launch):
         graph = SimpleNamespace(graph=SimpleNamespace(launch=launch))
-        return Arena(None, None)._judged_again(held_on, side, graph, before).verdict
+        return PeerBench(None, None)._check_graph(prepared_case, side, graph, before).verdict
 
-    low = ground.from_torch(held_on.demanded["output"].low)
+    low = prepared.from_torch(prepared_case.expected["output"].low)
     assert again(lambda stream: np.copyto(output, low)) == Verdict.PASS
     assert again(lambda stream: output.fill(1)) == Verdict.MISMATCH
     assert again(lambda stream: None) == Verdict.UNWRITTEN
@@ -130,16 +130,16 @@ def test_what_a_peer_prepares_is_made_once_for_every_copy_and_outside_of_what_is
     outputs = {"output": SimpleNamespace(payload=np.zeros(16 * 32 * 2, np.uint8), field=expected.fields["output"])}
     inputs = {name: value.reshape(-1).view(np.uint8) for name, value in expected.inputs.items()}
     memories = [SimpleNamespace(inputs=inputs, outputs=outputs) for _ in range(3)]
-    place = SimpleNamespace(clock=None, case=PRODUCT, memories=memories, stream=stream)
+    setup = SimpleNamespace(clock=None, case=PRODUCT, memories=memories, stream=stream)
     layouts = {name: (value.dtype.name, value.shape) for name, value in expected.inputs.items()}
-    side = Theirs(place, subject, layouts)
+    side = Peer(setup, subject, layouts)
     assert len(made) == 3 and queued == ["begun", "waited for"]
     side.launch()
     side.launch()
     side.deliver()
     assert len(made) == 3
     written = outputs["output"].payload.view(np.uint16)
-    assert (written == ground.to_torch(2 * expected.inputs["a_amax"]).bfloat16().view(torch.int16).numpy()).all()
+    assert (written == prepared.to_torch(2 * expected.inputs["a_amax"]).bfloat16().view(torch.int16).numpy()).all()
 
 
 # Judged and timed
@@ -150,33 +150,33 @@ class Ground:
 
     def __init__(self):
         expected = expect(CASE)
-        self.fields, self.inputs, self.demanded = expected.fields, expected.inputs, expected.values
-        self.outputs = {name: np.zeros(value.shape, value.dtype) for name, value in self.demanded.items()}
+        self.fields, self.inputs, self.expected = expected.fields, expected.inputs, expected.values
+        self.outputs = {name: np.zeros(value.shape, value.dtype) for name, value in self.expected.items()}
         stream = SimpleNamespace()
-        self.place = SimpleNamespace(
+        self.setup = SimpleNamespace(
             case=CASE, stream=lambda: nullcontext(stream), memories=[SimpleNamespace(inputs=self.inputs)]
         )
         self.layouts, self.strayed, self.bounded = {}, "", False
 
     def wrong(self, name):
-        return int((self.outputs[name] != self.demanded[name]).sum())
+        return int((self.outputs[name] != self.expected[name]).sum())
 
-    def untouched(self, name, poison):
+    def unwritten(self, name, poison):
         return bool((self.outputs[name] == poison).all())
 
-    def words(self, name, wrong):
+    def describe(self, name, wrong):
         return f"{name}: {wrong} bytes"
 
     def trespass(self, poison):
         return self.strayed
 
     def on_host(self):
-        return self.inputs, self.demanded, self.outputs
+        return self.inputs, self.expected, self.outputs
 
 
 @dataclass
 class Side:
-    """Takes `us` and writes the demanded bytes, changed by `change`; in a graph by `later`."""
+    """Takes `us` and writes the expected bytes, changed by `change`; in a graph by `later`."""
 
     ground: Ground
     clock: FakeClock
@@ -188,7 +188,7 @@ class Side:
 
     def launch(self, stream=None, change=None):
         self.clock.now += self.us * 1e-6
-        for name, value in self.ground.demanded.items():
+        for name, value in self.ground.expected.items():
             made = (self.change if change is None else change).get(name, lambda value: value)(value.copy())
             if made is not None:
                 self.ground.outputs[name][...] = made
@@ -212,8 +212,8 @@ def meet(monkeypatch):
     """Hold a contest of ours against one peer; what either does is given."""
 
     def held(ours=None, theirs=None, declared=(), absent="", raises=None, strayed=""):
-        clock, held_on = FakeClock(), Ground()
-        held_on.strayed = strayed
+        clock, prepared_case = FakeClock(), Ground()
+        prepared_case.strayed = strayed
         subject = SimpleNamespace(
             label="peer (1.0)", absent=lambda: absent, refuses=lambda case: "", conventions=frozenset(declared)
         )
@@ -221,19 +221,19 @@ def meet(monkeypatch):
         def their_side(*given):
             if raises:
                 raise raises
-            return Side(held_on, clock, **{"us": 400.0, **(theirs or {})})
+            return Side(prepared_case, clock, **{"us": 400.0, **(theirs or {})})
 
-        monkeypatch.setattr(arena, "Ours", lambda place: Side(held_on, clock, **(ours or {})))
-        monkeypatch.setattr(arena, "Theirs", their_side)
-        monkeypatch.setattr(arena.subjects, "load", lambda name: subject)
-        monkeypatch.setattr(arena, "bytes_moved", lambda *given: 42_000_000)
+        monkeypatch.setattr(peer_bench, "OurKernels", lambda setup: Side(prepared_case, clock, **(ours or {})))
+        monkeypatch.setattr(peer_bench, "Peer", their_side)
+        monkeypatch.setattr(peer_bench.subjects, "load", lambda name: subject)
+        monkeypatch.setattr(peer_bench, "bytes_moved", lambda *given: 42_000_000)
         monkeypatch.setattr(
-            arena.interleave, "take",
+            peer_bench.interleave, "take",
             lambda clock, sides, rounds, order: {n: Samples([s.us / 2] * rounds, [1980.0]) for n, s in sides.items()},
         )  # fmt: skip
-        grounds = SimpleNamespace(prepare=lambda case: held_on)
-        met = Arena(grounds, clock).meet(Contest(CASE, ("peer",)))
-        return {outcome.side: outcome for outcome in met.outcomes}, met
+        preparer = SimpleNamespace(prepare=lambda case: prepared_case)
+        met = PeerBench(preparer, clock).run(Contest(CASE, ("peer",)))
+        return {outcome.side: outcome for outcome in met.results}, met
 
     return held
 
@@ -243,7 +243,7 @@ def test_both_sides_are_judged_and_timed_eagerly_and_as_graphs(meet):
     assert [outcome.verdict for outcome in found.values()] == [Verdict.PASS, Verdict.PASS]
     assert found[OURS].us == {"eager": pytest.approx(100), "graph": 50}
     assert found["peer"].us == {"eager": pytest.approx(400), "graph": 200}
-    assert len(found["peer"].samples["eager"]) == arena.ROUNDS
+    assert len(found["peer"].samples["eager"]) == peer_bench.ROUNDS
 
 
 def flipped(value):
@@ -361,10 +361,10 @@ def gpu(meet, monkeypatch):
     monkeypatch.setattr(command, "CudaDevice", lambda: device)
     monkeypatch.setattr(command, "clock_of", lambda device: FakeClock())
     monkeypatch.setattr("harness.bench.roofline.copy_gbps", lambda clock: 4200.0)
-    monkeypatch.setattr(command, "Grounds", lambda *given: None)
+    monkeypatch.setattr(command, "CasePreparer", lambda *given: None)
 
     def ends(outcome):
-        monkeypatch.setattr(arena.Arena, "meet", lambda self, contest: outcome(contest))
+        monkeypatch.setattr(peer_bench.PeerBench, "run", lambda self, contest: outcome(contest))
 
     return ends
 

@@ -93,7 +93,7 @@ def test_a_product_is_cut_along_all_of_its_extents():
     np.testing.assert_array_equal(a, whole.parts[0]["a"][5:6, 16:])
     np.testing.assert_array_equal(b, whole.parts[0]["b"][16:, 32:])
     np.testing.assert_array_equal(c, whole.parts[0]["c"][5:6, 32:])
-    plain = left.respelled(layout="tn", beta=0)
+    plain = left.converted(layout="tn", beta=0)
     assert set(plain.parts[0]) == {"a", "b"}
     np.testing.assert_array_equal(plain.parts[0]["b"], b.T)
 
@@ -111,7 +111,7 @@ def test_tensors_of_a_group_are_left_out_and_cut_alone():
 def test_what_is_no_case_is_none():
     whole = Problem.of(find_case("per_tensor/rht=true/48x80/normal/eager"))
     assert whole.with_items(ROWS, []) is None
-    assert whole.respelled(block="block_16x16") is None
+    assert whole.converted(block="block_16x16") is None
 
 
 # Mutants
@@ -161,7 +161,7 @@ def shrunk(expected: Expected, kernels: Path) -> Shrunk:
 def test_a_case_shrinks_to_as_little_as_it_should(expected, shrunk):
     assert str(shrunk.failure).startswith(expected.failure)
     assert (shrunk.case.id.rsplit("/", 2)[0], shrunk.left) == (expected.left, expected.values)
-    assert shrunk.cause.partition(":")[0] == (find(expected.mutant).cause if "field" in shrunk.told.story else "")
+    assert shrunk.cause.partition(":")[0] == (find(expected.mutant).cause if "field" in shrunk.before.story else "")
     assert shrunk.stopped == "nothing smaller that was tried fails like this"
 
 

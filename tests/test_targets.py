@@ -44,14 +44,14 @@ def test_a_line_holds_from_its_figure_on(percent: float, us: float, holds: bool)
 def test_what_falls_short_says_by_how_much_and_of_what():
     records = [record(AMAX, roofline_percent=90.5), record(SMALL, 8.0, noise=0.0)]
     amax, small = reached(targets(), HEADER | FLOORS, records)
-    assert (amax.demanded, amax.found, amax.verdict) == ("95 %", "90.5 %", "short by 4.5 points: bytes")
-    assert (small.demanded, small.found, small.verdict) == ("1.5 x two kernels", "2.00 x two kernels", "over by 0.50")
+    assert (amax.required, amax.reached, amax.verdict) == ("95 %", "90.5 %", "short by 4.5 points: bytes")
+    assert (small.required, small.reached, small.verdict) == ("1.5 x two kernels", "2.00 x two kernels", "over by 0.50")
 
 
 def test_a_case_without_a_time_never_holds():
     amax, small = reached(targets(), HEADER | FLOORS, [{**record(AMAX), "times": None, "reason": "no memory"}])
-    assert not amax.holds and amax.found == "no time: PASS no memory"
-    assert not small.holds and small.found == "no time: it was not run"
+    assert not amax.holds and amax.reached == "no time: PASS no memory"
+    assert not small.holds and small.reached == "no time: it was not run"
 
 
 def test_a_run_without_that_floor_is_refused():

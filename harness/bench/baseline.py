@@ -1,6 +1,6 @@
-"""What every ratio is taken against: timed in the same run, launched alike.
+"""The baseline of every ratio, timed in the same run and launched alike.
 
-A quantizer is held against the production training recipe on the same shape and input, a GEMM against cuBLAS on bf16
+A quantizer is compared with the production training recipe on the same shape and input, a GEMM against cuBLAS on bf16
 operands of the same shape, with a bf16 output, and a pipeline against itself with that production recipe.
 """
 
@@ -32,9 +32,9 @@ def baseline_of(case: Case) -> Case:
 
 
 def baseline_id(case: Case) -> str:
-    """The case id of what a case is held against; of a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
+    """The case id of the baseline; of a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
 
-    A grouped GEMM is held against one with the rows of all groups and a single B, which has as many terms.
+    A grouped GEMM is compared with one with the rows of all groups and a single B, which has as many terms.
     """
     if not against_library(case):
         return baseline_of(case).id
@@ -42,7 +42,7 @@ def baseline_id(case: Case) -> str:
 
 
 def against_library(case: Case) -> bool:
-    """Whether what the case is held against is `product`, and no case."""
+    """Whether the baseline is `product`, and not a case."""
     return case.is_gemm and not is_pipeline(case)
 
 
@@ -54,7 +54,7 @@ def baseline_first(case: Case) -> tuple[int, int, int, str, bool]:
 
 
 def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None], int]:
-    """What a GEMM is held against, queued on the clock's stream, and how many products one call of it makes.
+    """The baseline of a GEMM, queued on the clock's stream, and how many products one call of it makes.
 
     Eager, a product a call; as a graph, products of copies of all operands in turn, as the case itself is timed.
     """
@@ -70,10 +70,10 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
 
 
 def product_bytes(case: Case) -> int:
-    """What one product reads and writes."""
+    """Bytes that one product reads and writes."""
     return 2 * Gemm(case.rows, case.cols, case.problem.n).elements
 
 
 def tflops(case: Case, microseconds: float) -> float:
-    """10^12 multiplications and additions a second, of a GEMM, or of all in a pipeline."""
+    """TFLOP/s of a GEMM, or of all GEMMs of a pipeline."""
     return 2e-6 * terms(case) / microseconds

@@ -1,4 +1,4 @@
-"""What a time is held against: the bytes a case must move, and the rate at which this GPU copies in the same run."""
+"""The copy roofline: the bytes a case must move, and the rate at which this GPU copies in the same run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class _Own:
-    """Scratch or a workspace of a kernel's own, which is no traffic a case must make."""
+    """Scratch or workspace of a kernel, which does not count as traffic of the case."""
 
     nbytes: int = 0
 

@@ -1,4 +1,4 @@
-"""What samples say: their middle and spread, how many are enough, and whether two sets of them differ.
+"""Statistics of samples: median and spread, how many are enough, and whether two sets differ.
 
 Times of a GPU are skewed and sometimes have two modes, so everything here is by rank: medians, quartiles, and the
 interval that belongs to the Mann-Whitney test.
@@ -16,17 +16,17 @@ import numpy as np
 from harness.verdict import Change
 
 ALPHA = 0.002  # chance that the interval of two alike sets of samples leaves out 1
-THROTTLED = 0.9  # of the clock that one round in ten exceeds: what is timed below it tells of the clock
+THROTTLED = 0.9  # of the clock that one round in ten exceeds: a time below it measures the clock, not the kernel
 FEWEST_SAMPLES = 10  # below this the interval cannot be narrow enough to say anything at ALPHA
 
-# Of a normal distribution: standard error of a median over that of a mean; interquartile range over standard deviation.
+# For a normal distribution: standard error of median over that of mean; interquartile range over standard deviation.
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _IQR = 2 * NormalDist().inv_cdf(0.75)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Middle and spread of samples, in their unit."""
+    """Median and spread of samples, in their unit."""
 
     median: float
     q1: float
@@ -48,7 +48,7 @@ def relative_error(samples: Sequence[float]) -> float:
 
 
 def rounds_needed(pilot: Sequence[float], precision: float) -> int:
-    """How many samples like these bring `relative_error` down to `precision`."""
+    """The number of samples like these that brings `relative_error` down to `precision`."""
     return math.ceil((_spread(pilot) / precision) ** 2)
 
 
@@ -60,19 +60,19 @@ def steady(mhz: Sequence[float]) -> list[int]:
     return [number for number, clock in enumerate(mhz) if clock >= least]
 
 
-def change(ours: Sequence[float], theirs: Sequence[float]) -> Change:
-    """How our times relate to theirs, with the Hodges-Lehmann interval of the ratio.
+def change(now: Sequence[float], base: Sequence[float]) -> Change:
+    """The ratio of the times of now to those of the base, with its Hodges-Lehmann interval.
 
     The interval leaves out 1 exactly if the Mann-Whitney test (normal approximation) rejects "no change" at ALPHA. Two
     small sets have the interval (0, inf). Raises ValueError if a set is empty or holds a time that is not positive.
     """
-    if not len(ours) or not len(theirs) or min(*ours, *theirs) <= 0:
+    if not len(now) or not len(base) or min(*now, *base) <= 0:
         raise ValueError("two sets of positive times are needed")
-    logs = np.sort(np.subtract.outer(np.log(ours), np.log(theirs)), axis=None)
-    n, m = len(ours), len(theirs)
+    logs = np.sort(np.subtract.outer(np.log(now), np.log(base)), axis=None)
+    n, m = len(now), len(base)
     z = NormalDist().inv_cdf(1 - ALPHA / 2)
     rank = math.floor(n * m / 2 - z * math.sqrt(n * m * (n + m + 1) / 12))
-    ratio = float(np.median(ours) / np.median(theirs))
+    ratio = float(np.median(now) / np.median(base))
     if rank < 0:
         return Change(ratio, 0.0, math.inf)
     return Change(ratio, float(np.exp(logs[rank])), float(np.exp(logs[-1 - rank])))

@@ -1,4 +1,4 @@
-"""The lines of `targets.yaml`, and what a run's times say of them."""
+"""The figures of `targets.yaml`, and which of them a run reaches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INPUT_AND_MODE = "normal/graph"
 
 
 class Line(BaseModel):
-    """What some cases must reach.
+    """A figure that some cases must reach.
 
     cases: recipe, flags and shape of each; `*` is the shape of the table
     percent: of the copy, at least; launches: times two empty kernels, at most. One of both is given
@@ -57,8 +57,8 @@ class Targets(BaseModel):
 
 
 @dataclass(frozen=True)
-class Reached:
-    """What a case reached. measured: in the unit of its line; None if it has no time, because of `why_not`."""
+class TargetResult:
+    """One case and its figure. measured: in the unit of its line; None without a time, because of `why_not`."""
 
     line: Line
     case_id: str
@@ -68,7 +68,7 @@ class Reached:
 
     @property
     def holds(self) -> bool:
-        """Whether the line is reached."""
+        """Whether the case reaches the figure."""
         if self.measured is None:
             return False
         if self.line.percent is not None:
@@ -76,14 +76,14 @@ class Reached:
         return self.measured <= (self.line.launches or 0)
 
     @property
-    def demanded(self) -> str:
-        """What the line asks for."""
+    def required(self) -> str:
+        """The figure, as text."""
         percent = self.line.percent
         return f"{self.line.launches:g} x two kernels" if percent is None else f"{percent:g} %"
 
     @property
-    def found(self) -> str:
-        """The figure, or why there is none."""
+    def reached(self) -> str:
+        """The measured value as text, or why there is none."""
         if self.measured is None:
             return f"no time: {self.why_not}"
         return f"{self.measured:.2f} x two kernels" if self.line.percent is None else f"{self.measured:.1f} %"
@@ -111,23 +111,23 @@ def load(path: Path = PATH) -> Targets:
         raise SuiteError(document.where(*route), f"{'.'.join(map(str, route))}: {first['msg'].lower()}") from None
 
 
-def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iterator[Reached]:
-    """What every case of every line reached in a run. Raises UsageError for a run of before there was a floor."""
+def reached(targets: Targets, header: Header, records: Sequence[Record]) -> Iterator[TargetResult]:
+    """Every case of every line in a run. Raises UsageError for a run without the floor of two kernels."""
     by_id = {record["case_id"]: record for record in records}
     floor = header["floors_us"].get(TWO_KERNELS)
     if not floor and any(line.launches for line in targets.lines):
         raise UsageError(f"the run has no floor of {TWO_KERNELS!r}; make its times again with `make roofline`")
     for line in targets.lines:
         for case_id in targets.case_ids(line):
-            yield _of(line, case_id, by_id.get(case_id), floor)
+            yield _result(line, case_id, by_id.get(case_id), floor)
 
 
-def _of(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: float) -> Reached:
+def _result(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: float) -> TargetResult:
     if record is None:
-        return Reached(line, case_id, None, why_not="it was not run")
+        return TargetResult(line, case_id, None, why_not="it was not run")
     times = record.get("times")
     if not times:
-        return Reached(line, case_id, None, why_not=f"{record['verdict']} {record['reason']}")
+        return TargetResult(line, case_id, None, why_not=f"{record['verdict']} {record['reason']}")
     median = times["median_us"]
     measured = times["roofline_percent"] if line.percent is not None else median / floor
-    return Reached(line, case_id, measured, median)
+    return TargetResult(line, case_id, measured, median)

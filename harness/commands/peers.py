@@ -22,9 +22,9 @@ from harness.errors import CaseError, Exit, UsageError
 from harness.files import ROOT
 from harness.runner.records import Record
 from harness.runner.run_files import new_header, now, shown
-from harness.studies.peers import arena, contests, tables
+from harness.studies.peers import contests, peer_bench, tables
 from harness.studies.peers.contests import Contest
-from harness.studies.peers.ground import Grounds
+from harness.studies.peers.prepared import CasePreparer
 from harness.verdict import Verdict
 
 SECONDS = 200.0
@@ -35,7 +35,7 @@ SECONDS = 200.0
 @click.option("--peer", "-p", "names", multiple=True, metavar="NAME", help="only this peer")
 @click.option("--seconds", default=SECONDS, show_default=True, help="begin nothing after that long")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="(results/runs/<UTC>)")
-@click.option("--list", "listed", is_flag=True, help="show what would be held against whom, without a GPU")
+@click.option("--list", "listed", is_flag=True, help="show what would be bench against whom, without a GPU")
 def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Path | None, listed: bool) -> int:
     """Time our kernels in turns with public implementations, on the same inputs and in one process.
 
@@ -48,7 +48,7 @@ def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Pa
         return Exit.CLEAN
     device = CudaDevice()
     path = _path(out)
-    found = _held(device, chosen, seconds, path)
+    found = _run_all(device, chosen, seconds, path)
     click.echo(shown(path.with_suffix(".md")))
     ours = {record["verdict"] for record in found if record["side"] == "ours"} - {"NOT_MEASURED"}
     if not ours:
@@ -64,11 +64,11 @@ def _path(out: Path | None) -> Path:
     return folder / tables.FILE
 
 
-def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: Path) -> list[Record]:
-    """The records of all contests; each is in the file the moment it is known."""
+def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: Path) -> list[Record]:
+    """Run all contests; each record is in the file as soon as it is known."""
     began = time.monotonic()
     clock = clock_of(device)
-    header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), arena.METHOD, clock.words)
+    header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), peer_bench.METHOD, clock.words)
     peers = dict.fromkeys(name for contest in chosen for name in contest.peers)
     header["peers"] = [subjects.load(name).label for name in peers]
 
@@ -78,7 +78,7 @@ def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: P
         return gbps
 
     gbps = measure("start")
-    held = arena.Arena(Grounds(device, clock, [contest.case for contest in chosen]), clock)
+    bench = peer_bench.PeerBench(CasePreparer(device, clock, [contest.case for contest in chosen]), clock)
     found: list[Record] = []
     with path.open("w", encoding="utf-8") as file:
         _write(file, header)
@@ -86,14 +86,14 @@ def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: P
             if time.monotonic() - began > seconds:
                 new = tables.failed(contest.case.id, contest.peers, f"not begun within {seconds:g} s")
             else:
-                new = _records(held, contest, gbps)
+                new = _records(bench, contest, gbps)
                 click.echo(contest.case.id)
                 for record in new:
                     click.echo(tables.line(record))
             found += new
             for record in new:
                 _write(file, record)
-            gc.collect()  # a side and its calls know each other, and their graphs hold gigabytes
+            gc.collect()  # an implementation and its calls refer to each other, and their graphs hold gigabytes
             device.release()
         measure("end")
         _write(file, {"end": header["roofline"][-1]})
@@ -101,9 +101,9 @@ def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: P
     return found
 
 
-def _records(held: Any, contest: Contest, gbps: float) -> list[Record]:
+def _records(bench: Any, contest: Contest, gbps: float) -> list[Record]:
     try:
-        return tables.records(held.meet(contest), gbps)
+        return tables.records(bench.run(contest), gbps)
     except CaseError as error:
         return tables.failed(contest.case.id, contest.peers, str(error).splitlines()[0])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from harness.bench.targets import Reached, Targets, load, reached
+from harness.bench.targets import TargetResult, Targets, load, reached
 from harness.errors import Exit, UsageError
 from harness.files import ROOT, write_text
 from harness.report.console import show
@@ -69,20 +69,20 @@ def _time(targets: Targets, folder: Path) -> int:
     return subprocess.run(command, cwd=ROOT).returncode
 
 
-def _frame(found: list[Reached]) -> pd.DataFrame:
+def _frame(found: list[TargetResult]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "kernel": [one.line.kernel for one in found],
             "case": [one.case_id for one in found],
             "us": ["" if one.microseconds is None else f"{one.microseconds:,.1f}" for one in found],
-            "must": [one.demanded for one in found],
-            "is": [one.found for one in found],
+            "must": [one.required for one in found],
+            "is": [one.reached for one in found],
             "": [one.verdict for one in found],
         }
     )
 
 
-def _markdown(header: Header, found: list[Reached]) -> str:
+def _markdown(header: Header, found: list[TargetResult]) -> str:
     told = {name: value for name, value in facts_of(header).items() if name in FACTS}
     facts = "\n".join(f"- {name}: {value}" for name, value in told.items())
     held = sum(one.holds for one in found)

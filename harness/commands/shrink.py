@@ -10,7 +10,7 @@ import click
 from harness import device
 from harness.errors import Exit, UsageError
 from harness.files import KERNELS, ROOT
-from harness.shrink.failure import told
+from harness.shrink.failure import describe
 from harness.shrink.reproducer import write
 from harness.shrink.search import Budget
 from harness.shrink.shrinker import shrink
@@ -58,6 +58,6 @@ def command(
         f"left      {shrunk.case.shape}, {shrunk.case.variant}: {shrunk.left} of {shrunk.of} values are not zero"
     )
     click.echo(f"search    {shrunk.tries} tries in {shrunk.seconds} s; {shrunk.stopped}\n")
-    click.echo(told(shrunk.result, shrunk.cause))
+    click.echo(describe(shrunk.result, shrunk.cause))
     click.echo(f"\nreproduce cd {test.parent} && python -m pytest {test.name}")
     context.exit(Exit.BYTES_DIFFER)

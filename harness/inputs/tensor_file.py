@@ -66,13 +66,13 @@ def _from_npy(name: str, path: Path, tensor: str, rows: int, cols: int) -> np.nd
     return np.array(whole[:rows, :cols])
 
 
-def open_npy(path: Path, told: str) -> np.ndarray:
-    """The array of a .npy file, mapped. told: how the sentence about one that cannot be read begins."""
+def open_npy(path: Path, beginning: str) -> np.ndarray:
+    """The array of a .npy file, memory-mapped. beginning: of the error text if it cannot be read."""
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:
         # NumPy parses the header as Python, and whatever Python's tokenizer raises comes through.
-        raise InputError(f"{told} not a readable .npy file: {shortened(error)}") from None
+        raise InputError(f"{beginning} not a readable .npy file: {shortened(error)}") from None
 
 
 def shortened(error: Exception) -> str:

@@ -1,1 +1,4 @@
-"""From a case that fails to the smallest part of it that still does, and a reproducer of that part."""
+"""Reduce a failing case to the smallest part that still fails, and write a reproducer of it.
+
+May import `contract/`, `suite/`, `inputs/`, `oracles/` and `verify/`; only its command imports it.
+"""

@@ -1,4 +1,4 @@
-"""What must stay the same while a case shrinks: the verdict, and where it came from."""
+"""The identity of a failure while its case shrinks: the verdict, and where it occurs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _COMMANDS = re.compile(r"^ *(?:trace|reproduce):? .*\n?", re.MULTILINE)
 
 
 class Failure(NamedTuple):
-    """where: the field that is wrong first; of a wrong access what it is and its line; empty if it has neither."""
+    """where: the first wrong field, or the kind and line of a wrong access; empty if there is neither."""
 
     verdict: Verdict
     where: str
 
     @classmethod
     def of(cls, result: Result) -> Failure:
-        """What a result says."""
+        """The failure of a result."""
         field = _FIELD.search(result.story)
         disagreed = _DISAGREED.search(result.reason)
         access = _ACCESS.search(result.reason)
@@ -37,15 +37,15 @@ class Failure(NamedTuple):
 
 
 def cause_of(result: Result) -> str:
-    """What the diagnosis calls it, with its explanation; empty if it was not asked."""
+    """The diagnosed cause with its explanation; empty without a diagnosis."""
     found = _CAUSE.search(result.story)
     return found[1].strip() if found else ""
 
 
-def told(result: Result, cause: str = "") -> str:
-    """The story without the commands that would draw the input of the case anew; the reason where there is none.
+def describe(result: Result, cause: str = "") -> str:
+    """The story without the commands that would draw the input of the case again; the reason where there is none.
 
-    cause: what to call it
+    cause: takes the place of the story's own
     """
     story = _COMMANDS.sub("", result.story).rstrip() or f"{result.verdict}  {result.case_id}\n  {result.reason}"
     return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story

@@ -1,4 +1,4 @@
-"""A case and the tensors it is given before they are quantized, which can be cut along rows, columns and groups."""
+"""A case and its tensors before they are quantized, which can be cut along rows, columns and groups."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Problem:
 
     @classmethod
     def of(cls, case: Case) -> Problem:
-        """The problem with what the case draws."""
+        """The problem with the tensors that the case draws."""
         return cls(case, _split(case, high_precision(case)))
 
     def inputs(self) -> dict[str, np.ndarray]:
-        """What the kernels read. Raises ContractError where the oracle refuses such tensors."""
+        """The kernel inputs. Raises ContractError where the oracle refuses such tensors."""
         return oracle_of(self.case.recipe).inputs(self.case, **self._joined())
 
     @property
@@ -46,15 +46,14 @@ class Problem:
         return [array for part in self.parts for array in part.values()]
 
     def with_arrays(self, arrays: Sequence[np.ndarray]) -> Problem:
-        """The same case with other values."""
+        """Replace the values of all matrices."""
         left = iter(arrays)
         return replace(self, parts=tuple({role: next(left) for role in part} for part in self.parts))
 
-    def respelled(self, mode: str | None = None, input_name: str | None = None, **flags: object) -> Problem | None:
-        """The same tensors in a case of another mode, name of the input or flags; None if that is no case.
+    def converted(self, mode: str | None = None, input_name: str | None = None, **flags: object) -> Problem | None:
+        """Keep the tensors in a case of another mode, input name or flags; None if that is no case.
 
-        What another layout reads the other way round is transposed, another dtype rounds, and what no flag has asked
-        for before is drawn.
+        Another layout transposes them, another dtype rounds them, and tensors that only the new flags need are drawn.
         """
         case = _found(
             self.case,
@@ -71,12 +70,12 @@ class Problem:
         return Problem(case, tuple(map(_kept, drawn.parts, map(axes, after), self.parts, map(axes, before))))
 
     def with_tensors(self, numbers: Sequence[int]) -> Problem | None:
-        """Some tensors of the group alone; None if that is no case."""
+        """Keep only some tensors of the group; None if that is no case."""
         tensors = [self.case.problem.tensors[number] for number in numbers]
         return self._cut(tensors, _n(self.case), tuple(self.parts[number] for number in numbers))
 
     def items(self, axis: str) -> list[tuple[int, int]]:
-        """What an axis is cut into: pieces as small as the recipe allows, (tensor, number of the piece).
+        """Cut an axis into pieces as small as the recipe allows, (tensor, number of the piece).
 
         Where all tensors of a group must keep the same extent, a piece is that of all of them, and the tensor is -1.
         """
@@ -87,7 +86,7 @@ class Problem:
         return [(-1, i) for i in range(max(extents) // size)]
 
     def with_items(self, axis: str, items: Sequence[tuple[int, int]]) -> Problem | None:
-        """Some of the pieces of an axis; None if that is no case."""
+        """Keep only some pieces of an axis; None if that is no case."""
         size = self._piece(axis)
         parts, extents = [], []
         for number, (case, part) in enumerate(zip(_dense(self.case), self.parts, strict=True)):
@@ -124,7 +123,7 @@ class Problem:
 
 
 def axes(case: Case) -> dict[str, tuple[str, ...]]:
-    """Role → what its axes count, of a dense case."""
+    """Role → the meaning of its axes, in a dense case."""
     if is_pipeline(case):
         stages = suite_of(case.recipe).file.pipeline
         return {stage.stage: tuple(_LETTERS[letter] for letter in stage.extents) for stage in stages}
@@ -178,7 +177,7 @@ def _taken(array: np.ndarray, along: Sequence[str], axis: str, kept: np.ndarray)
 def _kept(
     drawn: Part, new: Mapping[str, Sequence[str]], part: Part, old: Mapping[str, Sequence[str]]
 ) -> dict[str, np.ndarray]:
-    """What was there before in the types and directions of what would be drawn."""
+    """The old tensors in the dtypes and directions of those that would be drawn."""
     made = dict(drawn)
     for role in drawn.keys() & part.keys():
         array = part[role] if new[role] == old[role] else part[role].T

@@ -1,4 +1,4 @@
-"""What is left of a case as files: a test for pytest, a piece of a suite, and what the kernels read."""
+"""A shrunk case as files: a test for pytest, a block of a suite, and the kernel inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.case import Case
 from harness.errors import InputError, SuiteError
 from harness.expectation import high_precision, oracle_of
 from harness.files import KERNELS, storage, write_text
-from harness.shrink.failure import told
+from harness.shrink.failure import describe
 from harness.shrink.shrinker import Shrunk
 from harness.suite.schema import Block
 from harness.suite.suite import suite_of
@@ -53,7 +53,7 @@ class Reproducer(BaseModel):
 
     case: a block of a set that makes one case; seed_of: the problem whose seed it has
     device: where it failed; kernels: the folder of the `.cu` files, if it is not the harness's own
-    found: what it said there, for a person
+    found: verdict and cause, for the reader
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,7 +72,7 @@ def write(shrunk: Shrunk, folder: Path, kernels: Path | None = None) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     save_file({name: np.ascontiguousarray(array) for name, array in shrunk.inputs.items()}, folder / TENSORS)
     write_text(folder / CASE, _yaml(shrunk, kernels))
-    write_text(folder / STORY, told(shrunk.result, shrunk.cause) + "\n")
+    write_text(folder / STORY, describe(shrunk.result, shrunk.cause) + "\n")
     digest = hashlib.sha256(f"{shrunk.original.id} {shrunk.case.id}".encode()).hexdigest()[:8]
     test = folder / f"test_{shrunk.case.recipe}_{digest}.py"  # pytest collects no two modules of one name
     values = {"values": shrunk.left, "of": shrunk.of, "shape": shrunk.case.shape}
@@ -81,12 +81,12 @@ def write(shrunk: Shrunk, folder: Path, kernels: Path | None = None) -> Path:
 
 
 def replay(folder: Path) -> Result:
-    """Verify what is left on the device it failed on. Raises InputError or SuiteError if the folder is damaged."""
+    """Verify a shrunk case on the device it failed on. Raises InputError or SuiteError if the folder is damaged."""
     written, case = _read(folder)
     chosen = device.select(written.device, kernels=Path(written.kernels) if written.kernels else KERNELS)
     result = verify(case, chosen, inputs=_tensors(folder / TENSORS, case))
     return Result.from_record(
-        {**result.to_record(), "story": told(result, written.found.get("cause", "")) if result.story else ""}
+        {**result.to_record(), "story": describe(result, written.found.get("cause", "")) if result.story else ""}
     )
 
 
@@ -130,7 +130,7 @@ def _read(folder: Path) -> tuple[Reproducer, Case]:
 
 
 def _tensors(path: Path, case: Case) -> dict[str, np.ndarray]:
-    """What the kernels read. Raises InputError unless it has the names, types and shapes that the case's do."""
+    """The kernel inputs. Raises InputError unless names, dtypes and shapes are those of the case."""
     try:
         found = load_file(path)
     except (SafetensorError, OSError) as error:

@@ -1,4 +1,4 @@
-"""How the smallest part is found: the ends are cut off, then pieces are left out, ever smaller (delta debugging)."""
+"""Delta debugging: cut off the ends, then leave out pieces, ever smaller, while the rest still fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Items = TypeVar("Items", bound=Sequence)
 
 @dataclass
 class Budget:
-    """How often, and for how long, something smaller is tried."""
+    """The limit of tries and seconds."""
 
     tries: int = 600
     seconds: float = 120
@@ -26,11 +26,11 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more may be tried."""
+        """Whether the limit is reached."""
         return self.spent >= self.tries or self.elapsed >= self.seconds
 
     def __str__(self) -> str:
-        """Why the search has ended."""
+        """The reason why the search has ended."""
         if self.spent >= self.tries:
             return f"all {self.tries} tries are used up, so that something smaller may fail, too"
         if self.elapsed >= self.seconds:

@@ -19,23 +19,23 @@ from harness.verdict import Result, Verdict
 from harness.verify import verify
 
 GREEN = (Verdict.PASS, Verdict.EXCLUDED)
-PLAIN = "normal"  # the name of an input whose values are of no kind: what is left has values of its own
+PLAIN = "normal"  # an input name that promises nothing: what is left has values of its own
 _PIECES = 16  # of an axis: beyond, its extent itself makes the case fail, and values can become zero all the same
-_AGAIN = 3  # how often something is tried that may fail just sometimes
+_AGAIN = 3  # runs of what may fail only sometimes
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """What is left of a case.
+    """A case, shrunk.
 
-    original: the case; told: what it says; failure: what both have in common
-    cause: what the whole is called, whose many wrong bytes tell more than the few that are left; empty if nobody asked
-    case, inputs: the smallest that was found, and what its kernels read; result: what it says
-    left, of: values that are not zero, and all values; tries, seconds: what it took; stopped: why it ended
+    original: the case; before: its result; failure: what both results have in common
+    cause: as diagnosed of the original, whose many wrong bytes show more than the few that are left; may be empty
+    case, inputs: the smallest that was found, and what its kernels read; result: its result
+    left, of: values that are not zero, and all values; tries, seconds: the search; stopped: why it ended
     """
 
     original: Case
-    told: Result
+    before: Result
     failure: Failure
     cause: str
     case: Case
@@ -50,23 +50,23 @@ class Shrunk:
 
 def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
     """Find the smallest part of a failing case. Raises UsageError if it does not fail, or not by what it reads."""
-    told = verify(case, device)
-    _require_shrinkable(told, device)
-    search = _Search(device, told, budget)
+    before = verify(case, device)
+    _require_shrinkable(before, device)
+    search = _Search(device, before, budget)
     problem = Problem.of(replace(case, seed_of=case.seed_of or case.data_id))
     search.target = next((only for only in _alone(device) if search.fails(problem)), device)
     problem = search.smaller(problem)
     inputs = problem.inputs()
-    arrays = [problem.arrays, list(inputs.values())][not _plays_a_part(problem)]
-    if not _plays_a_part(problem):
+    arrays = [problem.arrays, list(inputs.values())][not _depends_on_tensors(problem)]
+    if not _depends_on_tensors(problem):
         inputs = search.with_fewer_bytes(problem.case, inputs)
         arrays = [inputs[name] for name in _values(inputs)]
     result = verify(problem.case, device, inputs=inputs)
     return Shrunk(
         original=case,
-        told=told,
+        before=before,
         failure=search.failure,
-        cause=cause_of(told),
+        cause=cause_of(before),
         case=problem.case,
         inputs=inputs,
         result=result,
@@ -79,12 +79,12 @@ def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
 
 
 class _Search:
-    def __init__(self, device: Device, told: Result, budget: Budget):
-        self.target, self.failure, self.budget = device, Failure.of(told), budget
-        self.attempts = _AGAIN if told.verdict is Verdict.NONDETERMINISTIC and device.name == "cuda" else 1
+    def __init__(self, device: Device, before: Result, budget: Budget):
+        self.target, self.failure, self.budget = device, Failure.of(before), budget
+        self.attempts = _AGAIN if before.verdict is Verdict.NONDETERMINISTIC and device.name == "cuda" else 1
 
     def fails(self, problem: Problem | None) -> bool:
-        """Whether there is such a case and it fails like the first one."""
+        """Whether the problem is a case and fails like the original."""
         if problem is None or self.budget.over:
             return False
         try:
@@ -94,7 +94,7 @@ class _Search:
         return self.fails_on(problem.case, inputs)
 
     def fails_on(self, case: Case, inputs: dict[str, np.ndarray]) -> bool:
-        """The same of what the kernels read."""
+        """Whether the case fails like the original on these kernel inputs."""
         self.budget.spent += 1
         try:
             return any(
@@ -104,7 +104,7 @@ class _Search:
             return False
 
     def smaller(self, problem: Problem) -> Problem:
-        """Every way to make it smaller in turn, until none does."""
+        """Try every way to make it smaller in turn, until none does."""
         before = None
         while before is not problem and not self.budget.over:
             before = problem
@@ -117,36 +117,36 @@ class _Search:
         return problem
 
     def simpler(self, problem: Problem) -> Problem:
-        """Launched eagerly, of a plain input, with flags at their defaults: all of them, or as many as can be."""
+        """Launch eagerly, of a plain input, with flags at their defaults: all of them, or as many as still fail."""
         defaults = suite_of(problem.case.recipe).defaults
         changes: list[dict[str, object]] = [{"mode": "eager"}, {"input_name": PLAIN}, dict(defaults)]
         changes += [{flag: value} for flag, value in defaults.items()]
         for change in changes:
-            made = problem.respelled(**change)
+            made = problem.converted(**change)
             if made is not None and made.case.id != problem.case.id and self.fails(made):
                 problem = made
         return problem
 
     def fewer_tensors(self, problem: Problem) -> Problem:
-        """The group without the tensors that play no part."""
+        """Leave out tensors of the group that the failure does not need."""
         numbers = list(range(len(problem.parts)))
         kept = smallest(numbers, lambda some: self.fails(problem.with_tensors(some)), self.budget)
-        return problem if kept == numbers else _made(problem.with_tensors(kept))
+        return problem if kept == numbers else _existing(problem.with_tensors(kept))
 
     def shorter(self, problem: Problem, axis: str) -> Problem:
-        """Without the rows, columns or columns of the product that play no part."""
+        """Leave out pieces of an axis that the failure does not need."""
         items = problem.items(axis)
         kept = smallest(items, lambda some: self.fails(problem.with_items(axis, some)), self.budget, _PIECES)
-        return problem if kept == items else _made(problem.with_items(axis, kept))
+        return problem if kept == items else _existing(problem.with_items(axis, kept))
 
     def with_fewer_values(self, problem: Problem) -> Problem:
-        """With zeros in place of all values that play no part."""
+        """Set values to zero that the failure does not need."""
         arrays = problem.arrays
         kept = self._nonzero(arrays, lambda some: self.fails(problem.with_arrays(_only(arrays, some))))
         return problem if kept is None else problem.with_arrays(_only(arrays, kept))
 
     def with_fewer_bytes(self, case: Case, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The same of operands that are drawn as bytes."""
+        """Set values to zero in operands that are drawn as bytes."""
         names = _values(inputs)
         arrays = [inputs[name] for name in names]
 
@@ -157,7 +157,7 @@ class _Search:
         return inputs if kept is None else with_only(kept)
 
     def _nonzero(self, arrays, fails) -> np.ndarray | None:
-        """Numbers of the elements that must stay, counted through all arrays; None if that is all of them."""
+        """Indices of the elements that must stay, counted through all arrays; None if that is all of them."""
         there = np.flatnonzero(np.concatenate([_bits(array).any(axis=-1) for array in arrays]))
         none = there[:0]
         if not len(there):
@@ -167,7 +167,7 @@ class _Search:
 
 
 def _alone(device: Device) -> Sequence[Device]:
-    """The device for each of its targets."""
+    """Copies of the device, each with one of its targets."""
     made = []
     for target in device.targets:
         made.append(copy.copy(device))
@@ -175,20 +175,20 @@ def _alone(device: Device) -> Sequence[Device]:
     return made
 
 
-def _require_shrinkable(told: Result, device: Device) -> None:
-    if told.verdict in GREEN:
-        raise UsageError(f"{told.case_id} is {told.verdict} on {device.name}, so there is nothing to shrink")
-    if told.verdict is Verdict.COMPILE_ERROR:
-        raise UsageError(f"{told.case_id} does not compile, whatever its tensors are: {told.reason}")
-    if device.name == "cuda" and told.verdict is Verdict.LAUNCH_ERROR:
+def _require_shrinkable(before: Result, device: Device) -> None:
+    if before.verdict in GREEN:
+        raise UsageError(f"{before.case_id} is {before.verdict} on {device.name}, so there is nothing to shrink")
+    if before.verdict is Verdict.COMPILE_ERROR:
+        raise UsageError(f"{before.case_id} does not compile, whatever its tensors are: {before.reason}")
+    if device.name == "cuda" and before.verdict is Verdict.LAUNCH_ERROR:
         raise UsageError(
-            f"{told.case_id} is a {told.verdict}, after which a GPU cannot be asked again; "
+            f"{before.case_id} is a {before.verdict}, after which a GPU cannot be asked again; "
             "shrink it with --device emulator, which also has the line of the access"
         )
 
 
-def _plays_a_part(problem: Problem) -> bool:
-    """Whether what the kernels read depends on the tensors, and not on the case alone."""
+def _depends_on_tensors(problem: Problem) -> bool:
+    """Whether kernel inputs depend on the tensors, and not on the case alone."""
     read, blank = problem.inputs(), problem.with_arrays([np.zeros_like(array) for array in problem.arrays]).inputs()
     return any(read[name].tobytes() != blank[name].tobytes() for name in read)
 
@@ -214,7 +214,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.dtype.itemsize)
 
 
-def _made(problem: Problem | None) -> Problem:
+def _existing(problem: Problem | None) -> Problem:
     if problem is None:
         raise ContractError("a problem that has failed is no case any more")
     return problem

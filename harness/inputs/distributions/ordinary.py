@@ -1,4 +1,4 @@
-"""What layers look like: normal values, outliers, and ranges of magnitudes."""
+"""Tensors as layers have them: normal values, outliers, and ranges of magnitudes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ BLOCK = 16
 
 
 def tile_grid(rows: int, cols: int) -> tuple[int, int]:
-    """How many 16x16 tiles cover (rows, cols)."""
+    """Rows and columns of the 16x16 tiles that cover (rows, cols)."""
     return round_up(rows, BLOCK) // BLOCK, round_up(cols, BLOCK) // BLOCK
 
 
@@ -26,7 +26,7 @@ def diagonals(shift: np.ndarray) -> np.ndarray:
 
 
 def random_diagonals(rng: np.random.Generator, tile_rows: int, tile_cols: int) -> np.ndarray:
-    """The same, each at random."""
+    """Cyclic diagonals with a random shift for each tile."""
     return diagonals(rng.integers(0, BLOCK, (tile_rows, tile_cols)))
 
 

@@ -1,4 +1,4 @@
-"""What is held against whom, and on which shapes."""
+"""The contests: which case is compared with which peers, on which shapes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WEIGHT = "8192x8192"  # K by N
 
 @dataclass(frozen=True)
 class Contest:
-    """One case of ours, in the mode `graph`, and the names of the subjects that it is held against."""
+    """One case of ours, in the mode `graph`, and the names of the subjects that it is compared with."""
 
     case: Case
     peers: tuple[str, ...]
@@ -79,14 +79,14 @@ def products() -> list[str]:
 
 def _contests(shapes: Sequence[str], peers: Collection[str]) -> Iterator[Contest]:
     for shape in shapes:
-        for spelled, able in _held_on(shape):
+        for spelled, able in _pairs_on(shape):
             chosen = tuple(name for name in able if name in peers and (name != COMPILED or shape in COMPILED_ON))
             if chosen:
                 case = find_case(f"{spelled}/{shape}/normal/graph")
                 yield Contest(replace(case, seed_of="peers"), chosen)
 
 
-def _held_on(shape: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _pairs_on(shape: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if shape in products():
         return tuple((spelled, W4A16) for spelled in PRODUCTS)
     return (*SWEPT, *(LARGE if shape == LARGEST else ()))

@@ -1,4 +1,4 @@
-"""What contests found, as records and as a table."""
+"""The results of contests, as records and as a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.report import tables
 from harness.report.pages import number
 from harness.runner.records import Record
 from harness.runner.run_files import Header
-from harness.studies.peers.arena import OURS, Met
+from harness.studies.peers.peer_bench import OURS, ContestResult
 
 FILE = "peers.jsonl"
 MODES = ("eager", "graph")
@@ -29,30 +29,30 @@ NOT_RUN = {
 }
 
 
-def records(met: Met, roofline_gbps: float) -> list[Record]:
-    """One for each side of a contest."""
-    ours = next(outcome for outcome in met.outcomes if outcome.side == OURS)
+def records(result: ContestResult, roofline_gbps: float) -> list[Record]:
+    """One record for each implementation."""
+    ours = next(one for one in result.results if one.side == OURS)
     return [
         {
-            "case_id": met.contest.case.id.rpartition("/")[0],
-            "shape": met.contest.case.shape,
-            "side": outcome.side,
-            "verdict": outcome.verdict,
-            "says": list(outcome.says),
-            "us": outcome.us,
-            "times_as_long": {mode: round(us / ours.us[mode], 3) for mode, us in outcome.us.items() if mode in ours.us},
-            "percent": {mode: round(met.moved / us / 10 / roofline_gbps, 2) for mode, us in outcome.us.items()},
-            "bytes": met.moved,
-            "exposed": outcome.exposed,
-            "no_graph": outcome.no_graph,
-            "samples_us": {mode: [round(us, 3) for us in values] for mode, values in outcome.samples.items()},
+            "case_id": result.contest.case.id.rpartition("/")[0],
+            "shape": result.contest.case.shape,
+            "side": one.side,
+            "verdict": one.verdict,
+            "says": list(one.says),
+            "us": one.us,
+            "times_as_long": {mode: round(us / ours.us[mode], 3) for mode, us in one.us.items() if mode in ours.us},
+            "percent": {mode: round(result.moved / us / 10 / roofline_gbps, 2) for mode, us in one.us.items()},
+            "bytes": result.moved,
+            "exposed": one.exposed,
+            "no_graph": one.no_graph,
+            "samples_us": {mode: [round(us, 3) for us in values] for mode, values in one.samples.items()},
         }
-        for outcome in met.outcomes
+        for one in result.results
     ]
 
 
 def failed(case_id: str, peers: Iterable[str], why: str) -> list[Record]:
-    """Of a contest that was not held."""
+    """The records of a contest that was not run."""
     blank: dict[str, Any] = {"us": {}, "times_as_long": {}, "percent": {}, "bytes": 0, "exposed": 0.0, "no_graph": ""}
     case, shape = case_id.rpartition("/")[0], case_id.split("/")[2]
     blank |= {"case_id": case, "shape": shape, "verdict": "NOT_MEASURED", "says": [why], "samples_us": {}}
@@ -82,20 +82,20 @@ def frame(found: Sequence[Record]) -> pd.DataFrame:
 
 
 def page(header: Header, found: Sequence[Record]) -> str:
-    """The table in Markdown, with what its times mean nothing without."""
+    """The table in Markdown, below the conditions of the run."""
     kept = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit", "command")
     facts = {name: value for name, value in tables.facts_of(header | {"floors_us": {}}).items() if name in kept} | {
         "peers": "; ".join(header["peers"]),
         "columns": "us: median of a call; %: of the copy roofline, by the bytes that the case must move, the same for "
-        "both; x: how many times as long the peer takes; theirs: PASS if every byte is the demanded one, CONVENTION "
+        "both; x: how many times as long the peer takes; theirs: PASS if every byte is the expected one, CONVENTION "
         "with how many differ by which, MISMATCH if some are explained by nothing that the peer declares; of a "
         "product, PASS if every entry lies within the bound of a sum in fp32 in any order, and MISMATCH with how many "
         "do not and by how much the whole is off; (waited): in some eager rounds the GPU waited for the host",
     }
-    told = tables.markdown(pd.DataFrame({" ": list(facts), "this run": list(facts.values())}))
+    describe = tables.markdown(pd.DataFrame({" ": list(facts), "this run": list(facts.values())}))
     others = "\n".join(f"- {name}: {why}." for name, why in NOT_RUN.items())
     return "\n\n".join(
-        ["# Our kernels beside public ones", told, tables.markdown(frame(found)), "## Not run", others, ""]
+        ["# Our kernels beside public ones", describe, tables.markdown(frame(found)), "## Not run", others, ""]
     )
 
 

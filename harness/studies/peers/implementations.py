@@ -1,4 +1,4 @@
-"""The sides of a contest on a GPU: our launches and a peer's calls, on the same inputs, eagerly and as graphs."""
+"""The implementations in a contest: our launches and a peer's calls, on the same inputs, eagerly and as graphs."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from harness.gate import interleave
 from harness.subjects import Subject, handover, tensor
 
 
-class Side(Protocol):
-    """One who quantizes. Everything is queued on the current stream."""
+class Implementation(Protocol):
+    """Ours or a peer's. Everything is queued on the current stream."""
 
     def launch(self) -> None:
-        """Once, on the first copy of the memory."""
+        """Run once, on the first copy of the memory."""
 
     def graph(self) -> interleave.TimedGraph:
-        """Calls on all copies in turn, captured."""
+        """Capture calls on all copies in turn."""
 
     def deliver(self) -> None:
-        """Have the results of the last launch, or of the graph's first call, in the outputs of the first copy."""
+        """Put the results of the last launch, or of the graph's first call, into the outputs of the first copy."""
 
     def poison(self, byte: int) -> None:
-        """Fill whatever results go to."""
+        """Fill all memory that results go to."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a contest is held. memories: copies of a case's memory, that the L2 cannot hold"""
+class Setup:
+    """Device, clock and memory of a contest. memories: copies of a case's memory, together larger than the L2"""
 
     device: CudaDevice
     clock: GpuClock
@@ -54,38 +54,38 @@ class Place:
             stream.synchronize()
 
 
-class Ours:
+class OurKernels:
     """Our kernels."""
 
-    def __init__(self, place: Place):
-        self._clock = place.clock
-        self._rotation = Rotation(place.device, place.case, place.memories)
+    def __init__(self, setup: Setup):
+        self._clock = setup.clock
+        self._rotation = Rotation(setup.device, setup.case, setup.memories)
         self.program = self._rotation.programs[0]
         self.launch = self.program.launch
 
     def graph(self) -> interleave.TimedGraph:
-        """As a bench captures it."""
+        """Capture it as a bench does."""
         return interleave.TimedGraph(*rotate(self._clock, self._rotation.launches))
 
     def deliver(self) -> None:
-        """Kernels write to the outputs themselves."""
+        """Nothing to do: kernels write to the outputs themselves."""
 
     def poison(self, byte: int) -> None:
-        """Outputs and workspaces of every copy."""
+        """Fill outputs and workspaces of every copy."""
         self._rotation.poison(byte)
 
 
-class Theirs:
+class Peer:
     """A subject. One with a function `call` is timed by that alone; its results stay where it puts them.
 
-    What its function `prepare` makes of the inputs, before anything is timed, is what `call` is given.
+    `call` is given what its function `prepare` makes of the inputs before anything is timed.
     """
 
-    def __init__(self, place: Place, subject: Subject, layouts: Mapping[str, tuple[str, tuple[int, ...]]]):
-        self._clock, self._case, self._memories = place.clock, place.case, place.memories
-        self._outputs = [_outputs(memory) for memory in place.memories]
+    def __init__(self, setup: Setup, subject: Subject, layouts: Mapping[str, tuple[str, tuple[int, ...]]]):
+        self._clock, self._case, self._memories = setup.clock, setup.case, setup.memories
+        self._outputs = [_outputs(memory) for memory in setup.memories]
         inputs = [
-            {name: view(array, *layouts[name]) for name, array in memory.inputs.items()} for memory in place.memories
+            {name: view(array, *layouts[name]) for name, array in memory.inputs.items()} for memory in setup.memories
         ]
         module = sys.modules.get(subject.quantize.__module__)
         call, prepare = getattr(module, "call", None), getattr(module, "prepare", None)
@@ -94,33 +94,33 @@ class Theirs:
         if call:
             given = [{name: tensor(array) for name, array in each.items()} for each in inputs]
             if prepare:
-                with place.stream():
-                    given = [prepare(place.case, each) for each in given]
+                with setup.stream():
+                    given = [prepare(setup.case, each) for each in given]
             self._launches = [partial(self._kept, call, each) for each in given]
         else:
             self._launches = [
-                partial(subject.quantize, place.case, *both) for both in zip(inputs, self._outputs, strict=True)
+                partial(subject.quantize, setup.case, *both) for both in zip(inputs, self._outputs, strict=True)
             ]
 
     def launch(self) -> None:
-        """Once; results of earlier calls are let go of."""
+        """Run once, and free the results of earlier calls."""
         self._found.clear()
         self._launches[0]()
 
     def graph(self) -> interleave.TimedGraph:
-        """A graph in which every call has results of its own, so that they, too, come from memory that is cold."""
+        """Capture calls that each have results of their own, so that results are written to cold memory, too."""
         count = len(self._launches)
         graph = self._captured(count)
         calls = calls_for(count, graph_us(self._clock, graph) / count)
         return interleave.TimedGraph(graph if calls == count else self._captured(calls), calls)
 
     def deliver(self) -> None:
-        """From where the first of the calls put them."""
+        """Copy them from where the first call put them."""
         if self._found:
             handover.deliver(self._case, self._found[0], self._outputs[0])
 
     def poison(self, byte: int) -> None:
-        """The outputs of every copy, and all that was returned."""
+        """Fill the outputs of every copy, and all that was returned."""
         import torch
 
         for memory in self._memories:
@@ -140,7 +140,7 @@ class Theirs:
 
 
 def view(array: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Bytes of CuPy as an array of that shape; bf16, which CuPy has not, as uint16."""
+    """Bytes of CuPy as an array of that shape; bf16, which CuPy lacks, as uint16."""
     return array.view(np.dtype("uint16" if dtype == "bfloat16" else dtype)).reshape(shape)
 
 

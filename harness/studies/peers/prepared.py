@@ -1,4 +1,4 @@
-"""What a contest needs on a GPU before anybody is timed: an input, what the oracle demands of it, and memory."""
+"""A case of a contest on a GPU, ready to be timed: its input, the expected outputs, and copies of its memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.expectation import oracle_of
 from harness.inputs.draw import make
 from harness.interval import Interval, inside
 from harness.oracles import gemm_operands, nvfp4, quantizer
-from harness.studies.peers.sides import Place
+from harness.studies.peers.implementations import Setup
 from harness.subjects import tensor
 from harness.suite.suite import find_case
 from harness.tensor import Field
@@ -25,16 +25,16 @@ from harness.torch_calls import from_torch, to_torch
 
 
 @dataclass(frozen=True)
-class Ground:
-    """One case, ready.
+class PreparedCase:
+    """One case, ready to run.
 
-    fields: what it writes; inputs, demanded: torch tensors on the GPU, by name; of a product, demanded are intervals
+    fields: what it writes; inputs, expected: torch tensors on the GPU, by name; the outputs of a product are intervals
     """
 
-    place: Place
+    setup: Setup
     fields: dict[str, Field]
     inputs: dict[str, Any]
-    demanded: dict[str, Any]
+    expected: dict[str, Any]
 
     @property
     def layouts(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -45,49 +45,49 @@ class Ground:
 
     @property
     def bounded(self) -> bool:
-        """Whether values are demanded to lie between others, and not bytes."""
-        return any(isinstance(value, Interval) for value in self.demanded.values())
+        """Whether outputs are expected within bounds, and not byte for byte."""
+        return any(isinstance(value, Interval) for value in self.expected.values())
 
     def wrong(self, name: str) -> int:
-        """How many bytes of an output of the first copy are not the demanded ones, or entries not within bounds."""
-        demanded = self.demanded[name]
-        if not isinstance(demanded, Interval):
-            return int((self._written(name) != _bytes(demanded)).sum())
-        ends = (_bytes_of_cupy(end) for end in (demanded.low, demanded.high))
-        return int((~inside(self._memory.outputs[name].payload, *ends, demanded.low.itemsize)).sum())
+        """Count the wrong bytes of an output of the first copy, or its entries out of bounds."""
+        expected = self.expected[name]
+        if not isinstance(expected, Interval):
+            return int((self._written(name) != _bytes(expected)).sum())
+        ends = (_bytes_of_cupy(end) for end in (expected.low, expected.high))
+        return int((~inside(self._memory.outputs[name].payload, *ends, expected.low.itemsize)).sum())
 
-    def words(self, name: str, wrong: int) -> str:
-        """What a table says of an output of which so much is wrong."""
-        demanded = self.demanded[name]
-        if not isinstance(demanded, Interval):
+    def describe(self, name: str, wrong: int) -> str:
+        """The words of a table for an output with so many errors."""
+        expected = self.expected[name]
+        if not isinstance(expected, Interval):
             return f"{name}: {wrong:,} bytes"
-        right = (demanded.low.double() + demanded.high.double()) / 2
-        error = self._written(name).view(demanded.low.dtype).view(right.shape) - right
+        right = (expected.low.double() + expected.high.double()) / 2
+        error = self._written(name).view(expected.low.dtype).view(right.shape) - right
         relative = float(error.norm() / right.norm())
         return f"{name}: {wrong:,} of {right.numel():,} entries beyond the bound of fp32 sums, L2 error {relative:.1e}"
 
-    def untouched(self, name: str, poison: int) -> bool:
-        """Whether all of an output is what it was filled with."""
+    def unwritten(self, name: str, poison: int) -> bool:
+        """Whether all of an output is still poison."""
         return bool((self._written(name) == poison).all())
 
     def on_host(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Inputs, demanded and written arrays of NumPy."""
+        """Inputs, expected and written outputs as NumPy arrays."""
         written = {
             name: self._memory.outputs[name].payload.get().view(field.dtype).reshape(field.shape)
             for name, field in self.fields.items()
         }
-        inputs, demanded = (
-            {name: from_torch(value) for name, value in each.items()} for each in (self.inputs, self.demanded)
+        inputs, expected = (
+            {name: from_torch(value) for name, value in each.items()} for each in (self.inputs, self.expected)
         )
-        return inputs, demanded, written
+        return inputs, expected, written
 
     def trespass(self, poison: int) -> str:
-        """What was written beside the outputs or into inputs."""
+        """The first write beside the outputs or into inputs, in words; empty if there is none."""
         return self._memory.trespass(poison)
 
     @property
     def _memory(self) -> Memory:
-        return self.place.memories[0]
+        return self.setup.memories[0]
 
     def _written(self, name: str) -> Any:
         return tensor(self._memory.outputs[name].payload)
@@ -98,7 +98,7 @@ def _lines(case: Case) -> int:
     return case.rows + case.problem.n if case.is_gemm else case.rows
 
 
-class Grounds:
+class CasePreparer:
     """Prepares cases one after the other on corners of one input, that of the largest of `cases`."""
 
     def __init__(self, device: CudaDevice, clock: GpuClock, cases: Sequence[Case]):
@@ -107,13 +107,13 @@ class Grounds:
         first = cases[0]
         self._x = to_torch(make(first.input, rows, cols, str(first.flags.dtype), first.seed)).to("cuda")
 
-    def prepare(self, case: Case) -> Ground:
+    def prepare(self, case: Case) -> PreparedCase:
         """The case on as many copies of its memory as the L2 cannot hold."""
         import torch
 
         inputs = given(case, self._x[: _lines(case), : case.cols].contiguous())
         oracle = oracle_of(case.recipe)
-        demanded = {
+        expected = {
             name: value.bounds if isinstance(value, Interval) else value.contiguous()
             for name, value in oracle.torch_oracle(case, inputs).items()
         }
@@ -122,11 +122,11 @@ class Grounds:
         first = Memory({name: _bytes_of_cupy(value) for name, value in inputs.items()}, fields)
         copies = memories(first, int(self._device.identity()["l2_bytes"]))
         torch.cuda.synchronize()
-        return Ground(Place(self._device, self._clock, case, copies), fields, inputs, demanded)
+        return PreparedCase(Setup(self._device, self._clock, case, copies), fields, inputs, expected)
 
 
 def given(case: Case, x: Any) -> dict[str, Any]:
-    """What a case reads, as its oracle's `inputs` has it for a tensor of torch; not of a rotated column's amax.
+    """The inputs of a case as torch tensors, as its oracle's `inputs` makes them; without the amax of a rotated column.
 
     x: (rows, cols); of a GEMM, its A with its B below, of which both are read rowwise and have one amax
     """
