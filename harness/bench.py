@@ -17,7 +17,7 @@ from harness import stats
 from harness.baseline import against_library, baseline_id, baseline_of, product, product_bytes, tflops
 from harness.case import Case
 from harness.clock import Clock, pilot, sample
-from harness.device import Device, Outcome
+from harness.device.device import Device, Outcome
 from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
 from harness.roofline import bytes_moved

@@ -10,7 +10,7 @@ import pytest
 
 from harness import digest as digests_of
 from harness.cli import main
-from harness.device import Outcome
+from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.digest import digest
 from harness.errors import Exit

@@ -18,14 +18,13 @@ import pytest
 from fake_clock import FakeClock, in_turns
 
 import harness.bench
-import harness.device
+import harness.plugin
 import harness.report
 import harness.roofline
 import harness.runner.bench_plugin
-import harness.verify
 from harness.baseline import baseline_first, baseline_of
 from harness.bench import FEWEST, MOST, Bench
-from harness.device import Outcome
+from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
 from harness.oracles import per_tensor
@@ -73,7 +72,7 @@ class FakeProgram:
 class FakeGpu:
     """A device named `cuda`. lazy: its kernels write nothing; failure: what its launches raise."""
 
-    name, targets, modes, subject = "cuda", ("sm_90a",), frozenset({"eager", "graph"}), None
+    name, targets, modes, subject_label = "cuda", ("sm_90a",), frozenset({"eager", "graph"}), ""
 
     def __init__(self, clock: FakeClock):
         self.clock = clock
@@ -118,8 +117,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         return target
 
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which pytest-benchmark would disable inner runs
-    monkeypatch.setattr(harness.device, "select", lambda name, index: fake)
-    monkeypatch.setattr(harness.verify, "verify", fake.verify)
+    monkeypatch.setattr(harness.plugin, "select_device", lambda name, index: fake)
+    monkeypatch.setattr(harness.plugin, "verify", fake.verify)
     monkeypatch.setattr(harness.bench, "verify", fake.verify)
     monkeypatch.setattr(harness.bench, "expect", lambda case, where, numpy_largest: expected)
     monkeypatch.setattr(harness.bench, "bytes_moved", lambda *_: MOVED)

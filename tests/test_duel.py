@@ -14,7 +14,8 @@ import pytest
 import harness.duel.match
 import harness.duel.run
 from harness.bench import POISON
-from harness.device import Outcome, rotation
+from harness.device import rotation
+from harness.device.device import Outcome
 from harness.device.rotation import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
 from harness.duel import revision, sampling
 from harness.duel.judging import Samples

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import harness.verify
-from harness.device import Outcome
+from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.trace import trace
 from harness.expectation import Expectation, expect
@@ -96,7 +96,7 @@ def test_the_nearest_permitted_value(dtype):
 class FakeDevice:
     """Writes what it is given, a run at a time; `eager` is what an eager launch of a graph case writes."""
 
-    name, targets, modes, subject = "fake", ("sm_90a",), frozenset({"eager", "graph"}), None
+    name, targets, modes, subject_label = "fake", ("sm_90a",), frozenset({"eager", "graph"}), ""
     accepts, to_host, turn = EmulatorDevice.accepts, EmulatorDevice.to_host, EmulatorDevice.turn
 
     def __init__(self, *runs, eager=None):

@@ -20,8 +20,8 @@ from xml.etree import ElementTree
 import pytest
 from toy_runs import SMOKE, Runs, toy_runs
 
-from harness.device import Device
 from harness.device.cuda import CudaDevice
+from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.device.host import HostDevice
 from harness.device.subject import SubjectDevice

@@ -6,23 +6,22 @@ import json
 
 import pytest
 
-import harness.device
+import harness.plugin
 import harness.report
-import harness.verify
 from harness.suite import ROOT
 
 # Imported by every process of a run, pytest-xdist workers included. A verdict is chosen by a part of the case id.
 CONFTEST = """
 import errno, json, os, time
 from pathlib import Path
-import harness.device, harness.report, harness.verify
+import harness.plugin, harness.report
 from harness.errors import DeviceUnavailable, InputError, StorageError
 from harness.verdict import Result, Verdict
 
 HERE = Path(__file__).parent
 
 class FakeDevice:
-    name, targets, modes, subject = "emulator", ("sm_90a",), frozenset({"eager"}), None
+    name, targets, modes, subject_label = "emulator", ("sm_90a",), frozenset({"eager"}), ""
     def identity(self):
         return {"device": "fake"}
     broken = ""
@@ -76,7 +75,7 @@ def write_verify(run_dir, records):
     path.write_text(str(len(records)))
     return [path]
 
-harness.device.select, harness.verify.verify, harness.report.write_verify = select, verify, write_verify
+harness.plugin.select_device, harness.plugin.verify, harness.report.write_verify = select, verify, write_verify
 """
 
 SMOKE = 8  # cases in the smoke set of the toy suite
@@ -110,7 +109,9 @@ class Runs:
 def toy_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
     """Runs in the folder of `pytester`."""
     # Set to themselves, so that what CONFTEST puts in their place in this process is undone.
-    for module, name in ((harness.device, "select"), (harness.verify, "verify"), (harness.report, "write_verify")):
+    for module, name in (
+        (harness.plugin, "select_device"), (harness.plugin, "verify"), (harness.report, "write_verify"),
+    ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(CONFTEST)

@@ -7,7 +7,8 @@ import time
 import click
 from rich.progress import Progress
 
-from harness import device, exhaustive
+from harness import exhaustive
+from harness.device.select import select
 from harness.errors import Exit
 
 
@@ -15,7 +16,7 @@ from harness.errors import Exit
 @click.pass_context
 def command(context: click.Context) -> None:
     """Prove both scalar casts over all 2^32 float32 patterns, on a GPU."""
-    gpu = device.select("cuda")
+    gpu = select("cuda")
     started = time.perf_counter()
     with Progress() as bar:
         task = bar.add_task("float32 patterns", total=exhaustive.PATTERNS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness import device
+from harness.device.select import select
 from harness.errors import Exit, UsageError
 from harness.signature import KERNELS
 from harness.suite import ROOT, find_case
@@ -48,7 +48,7 @@ def command(
     from harness.shrink.shrinker import shrink
 
     case = find_case(case_id)
-    chosen = device.select(device_name, kernels=kernels or KERNELS)
+    chosen = select(device_name, kernels=kernels or KERNELS)
     folder = into or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ") / "shrunk"
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty; name a folder that is, or is not there")

@@ -15,7 +15,8 @@ from filelock import FileLock
 
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
-from harness.device import Outcome, library
+from harness.device import library
+from harness.device.device import Outcome
 from harness.device.memory import Guarded, Memory, upload
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
@@ -47,7 +48,7 @@ class CudaDevice:
 
     name = "cuda"
     modes = frozenset({"eager", "graph"})
-    subject = None
+    subject_label = ""
     in_passes = False  # whether a timed graph holds one call on each copy of memory, as that of a subject does
 
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):

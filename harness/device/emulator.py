@@ -14,7 +14,7 @@ import numpy as np
 from harness import emulator
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
-from harness.device import Outcome
+from harness.device.device import Outcome
 from harness.errors import AccessError, NotCapable
 from harness.interval import Demand, Interval, inside
 from harness.launch import Grid, Step, bind, own_memory, plan
@@ -34,7 +34,7 @@ class EmulatorDevice:
     name = "emulator"
     targets = ("sm_90a", "sm_100a")
     modes = frozenset({"eager"})
-    subject = None
+    subject_label = ""
 
     def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4):
         self.kernels = kernels

@@ -9,8 +9,8 @@ from typing import Any
 
 from harness.case import Case
 from harness.clock import GpuClock, graph_us
-from harness.device import Outcome
 from harness.device.cuda import CudaDevice, CudaProgram
+from harness.device.device import Outcome
 from harness.device.memory import Memory
 
 COLD = 3  # times the L2, that the copies fill at least

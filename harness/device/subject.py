@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.case import Case
 from harness.compile import Compiled
-from harness.device import Device, Outcome
+from harness.device.device import Device, Outcome
 from harness.device.host import HostDevice
 from harness.device.memory import Memory, flat
 from harness.errors import HarnessError, LaunchError, NotCapable
@@ -45,6 +45,7 @@ class SubjectDevice:
 
     def __init__(self, inner: Any, subject: Subject, program: type[SubjectProgram]):
         self.inner, self.subject, self._program = inner, subject, program
+        self.subject_label = subject.label
         self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
 
     def identity(self) -> dict[str, str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.device import Outcome, foreign, rotation
+from harness.device import foreign, rotation
+from harness.device.device import Outcome
 from harness.device.memory import Memory, upload
 from harness.device.subject import GRACE, SubjectProgram
 from harness.tensor import Field

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.case import Case
-from harness.device import Device
+from harness.device.device import Device
 from harness.errors import ContractError, UsageError
 from harness.shrink.failure import Failure, cause_of
 from harness.shrink.problem import COLS, ROWS, N, Problem

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.clock import Clock
-from harness.device import Device
+from harness.device.device import Device
 from harness.device.subject import SubjectDevice, with_subject
 from harness.errors import Exit
 from harness.files import write_text
@@ -19,8 +19,8 @@ from harness.suite import find_case
 from harness.trial import cheats
 from harness.trial.bench import SubjectBench
 from harness.trial.cheats import CHEATS, Cheat
+from harness.trial.verify import audit
 from harness.verdict import Result, Verdict
-from harness.verify import verify
 
 FILE = "attacks.md"
 CASE = "swizzle/default/1024x2048/normal/{mode}"
@@ -69,7 +69,7 @@ def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Chea
 def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Result:
     """One case verified and, with a clock, timed if it passed."""
     case = find_case(CASE.format(mode=cheat.mode))
-    result = verify(case, device)
+    result = audit(case, device)
     if clock is None or not result.verdict.right:
         return result
     return SubjectBench(device, clock, roofline_gbps=1.0).time(case, result, lambda *given: _record(clock, *given))

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from harness.clock import Clock
-from harness.device import Outcome
+from harness.device.device import Outcome
 from harness.device.subject import SubjectProgram
 from harness.trial.looks import same
 from harness.trial.offence import Caught, Offence
