@@ -7,11 +7,11 @@ import stand_in_gpu
 from click.testing import CliRunner
 from stand_in_gpu import StandInGpu
 
-from harness.bench import Baseline
 from harness.cli import cli
 from harness.device.emulator import EmulatorDevice
 from harness.device.subject import with_subject
 from harness.errors import Exit
+from harness.rounds import Baseline
 from harness.subjects import load
 from harness.trial import attack, cheats
 from harness.trial.bench import SubjectBench

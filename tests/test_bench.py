@@ -23,26 +23,29 @@ import harness.report
 import harness.roofline
 import harness.runner.bench_plugin
 from harness.baseline import baseline_first, baseline_of
-from harness.bench import FEWEST, MOST, Bench
+from harness.bench import Bench
 from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
 from harness.oracles import per_tensor
 from harness.roofline import COPY_BYTES, bytes_moved
+from harness.rounds import FEWEST, MOST
 from harness.suite import suite_of
+from harness.timed import POISON, Timed, require_right
 from harness.verdict import Result, Verdict
 
 CASE_US, BASELINE_US, MOVED = 100.0, 250.0, 200_000_000
+EXPECTED = SimpleNamespace(fields={"rowwise_data": None}, values={"rowwise_data": np.full(4, 7, np.uint8)})
 COPY_SECONDS = 2 * COPY_BYTES / 4e12  # 4,000 GB/s
 
 
-class FakeProgram:
+class FakeProgram(Timed):
     """Takes the time its case is given, with a spread of `noise`, and writes what the fake expectation demands."""
 
     kernels = (SimpleNamespace(code_digest="abc", expression="toy<bf16>"),)
     grids = ((1, 1, 1),)
     libraries = ()
-    steps = ()
+    launches, moved = 0, MOVED
 
     def __init__(self, gpu: FakeGpu, case_id: str):
         self.gpu = gpu
@@ -50,8 +53,11 @@ class FakeProgram:
         self.case_id = case_id
         self.data = np.full(4, 7, np.uint8)  # the right bytes, as memory that was just freed may hold them
 
-    def poison(self, byte: int) -> None:
-        self.data[:] = byte
+    def current(self):
+        return self.gpu.clock.stream
+
+    def begin(self) -> None:
+        self.data[:] = POISON
 
     def enqueue(self) -> None:
         if self.gpu.failure:
@@ -62,8 +68,8 @@ class FakeProgram:
         if not self.gpu.lazy:
             self.data[:] = 7
 
-    def outcomes(self, poison: int) -> list[tuple[str, Outcome]]:
-        return [("copy 1 of 1", Outcome({"rowwise_data": self.data.copy()}))]
+    def check(self) -> None:
+        require_right(self.gpu, [("copy 1 of 1", Outcome({"rowwise_data": self.data.copy()}))], EXPECTED)
 
     def words(self, us: float) -> str:
         return self.gpu.clock.words
@@ -90,9 +96,6 @@ class FakeGpu:
     def lost(self) -> str:
         return ""
 
-    def timed(self, case, inputs, fields, clock) -> FakeProgram:
-        return FakeProgram(self, case.id)
-
     def accepts(self, ours: np.ndarray, demanded: np.ndarray) -> bool:
         return ours.tobytes() == demanded.tobytes()
 
@@ -106,9 +109,6 @@ class FakeGpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     clock = FakeClock()
     fake = FakeGpu(clock)
-    expected = SimpleNamespace(
-        inputs={}, fields={"rowwise_data": None}, values={"rowwise_data": np.full(4, 7, np.uint8)}
-    )
 
     def pass_time(seconds: float) -> Callable[[], None]:
         def target() -> None:
@@ -120,8 +120,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.setattr(harness.plugin, "select_device", lambda name, index: fake)
     monkeypatch.setattr(harness.plugin, "verify", fake.verify)
     monkeypatch.setattr(harness.bench, "verify", fake.verify)
-    monkeypatch.setattr(harness.bench, "expect", lambda case, where, numpy_largest: expected)
-    monkeypatch.setattr(harness.bench, "bytes_moved", lambda *_: MOVED)
+    monkeypatch.setattr(harness.bench, "expect", lambda case, where, numpy_largest: EXPECTED)
+    monkeypatch.setattr(harness.bench, "TimedKernels", lambda gpu, case, *_: FakeProgram(gpu, case.id))
     monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
     monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))

@@ -13,7 +13,6 @@ import pytest
 
 import harness.duel.match
 import harness.duel.run
-from harness.bench import POISON
 from harness.device import rotation
 from harness.device.device import Outcome
 from harness.device.rotation import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
@@ -22,6 +21,7 @@ from harness.duel.judging import Samples
 from harness.duel.match import Arena
 from harness.errors import CompileError, Exit, LaunchError, UsageError
 from harness.suite import find_case
+from harness.timed import POISON
 from harness.verdict import Performance, Result, Verdict
 
 CASE = find_case("swizzle/default/256x256/normal/graph")

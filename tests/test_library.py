@@ -23,6 +23,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError
 from harness.launch import bind, own_memory, plan
 from harness.suite import find_case, suite_of
+from harness.timed import Timed
 from harness.verdict import Result, Verdict
 from harness.verify import verify
 
@@ -227,18 +228,23 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(("mode", "microseconds"), [("eager", 60), ("graph", 50)])
 def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mode, microseconds):
     case = find_case(f"gemm/default/1024x1024x1024/normal/{mode}")
-    output = np.zeros(4, np.uint8)
-    program = SimpleNamespace(
-        kernels=(), grids=(), libraries=(), steps=(), poison=lambda byte: None, calls=1, words=lambda us: "",
-        enqueue=lambda: clock.pass_time(100e-6),
-        outcomes=lambda poison: [("", SimpleNamespace(trespass="", outputs={"o": output}))],
-    )  # fmt: skip
-    program.program = program
-    device = SimpleNamespace(
-        identity=lambda: {"l2_bytes": "52428800"}, timed=lambda *_: program, accepts=lambda ours, demanded: True
-    )
-    expected = SimpleNamespace(inputs={}, fields={"o": None}, values={"o": output})
-    monkeypatch.setattr(harness.bench, "expect", lambda *_: expected)
+
+    class TimedCase(Timed):
+        program = SimpleNamespace(kernels=(), grids=(), libraries=())
+        calls, launches, moved = 1, 0, 0
+
+        def current(self):
+            return nullcontext()
+
+        def enqueue(self):
+            clock.pass_time(100e-6)
+
+        def words(self, us):
+            return ""
+
+    device = SimpleNamespace(identity=lambda: {"l2_bytes": "52428800"})
+    monkeypatch.setattr(harness.bench, "expect", lambda *_: None)
+    monkeypatch.setattr(harness.bench, "TimedKernels", lambda *_: TimedCase())
 
     bench = Bench(device, clock, 4000.0)
     times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times

@@ -15,13 +15,13 @@ from timed_runs import HEADER, record
 
 import harness.report
 from harness import gate, subjects
-from harness.bench import Baseline
 from harness.compile import compile_kernel
 from harness.device import foreign
 from harness.device.emulator import EmulatorDevice
 from harness.device.subject import with_subject
 from harness.errors import Exit, UsageError
 from harness.expectation import expect_on, make_inputs
+from harness.rounds import Baseline
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
 from harness.subjects import Subject, load, tensor

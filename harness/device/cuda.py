@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock
@@ -24,10 +23,6 @@ from harness.interval import Demand, Interval, inside
 from harness.launch import Grid, Step, bind, own_memory, plan
 from harness.signature import KERNELS
 from harness.tensor import Field
-
-if TYPE_CHECKING:
-    from harness.clock import GpuClock
-    from harness.device.rotation import Timed
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
@@ -49,7 +44,6 @@ class CudaDevice:
     name = "cuda"
     modes = frozenset({"eager", "graph"})
     subject_label = ""
-    in_passes = False  # whether a timed graph holds one call on each copy of memory, as that of a subject does
 
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):
         self.kernels, self.suites = kernels, suites
@@ -141,14 +135,6 @@ class CudaDevice:
     ) -> CudaProgram:
         """Compile the case's kernels to cubins, load them and upload the inputs."""
         return CudaProgram(self, case, target, Memory.upload(inputs, fields))
-
-    def timed(
-        self, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field], clock: GpuClock
-    ) -> Timed:
-        """The same, ready for a bench: eager as it is, a graph on as many copies as it takes to come from memory."""
-        from harness.device.rotation import Timed
-
-        return Timed(self, case, Memory.upload(inputs, fields), clock)
 
     def accepts(self, ours, demanded: Demand) -> bool:
         """Whether an output on the GPU holds exactly the demanded bytes, or nothing outside the interval."""

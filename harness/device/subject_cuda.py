@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from harness.device import foreign, rotation
+from harness.device import foreign
 from harness.device.device import Outcome
 from harness.device.memory import Memory, upload
-from harness.device.subject import GRACE, SubjectProgram
+from harness.device.subject_program import GRACE, SubjectProgram
 from harness.tensor import Field
 from harness.trial.watch import watch
-
-if TYPE_CHECKING:
-    from harness.clock import GpuClock
 
 
 class CudaSubjectProgram(SubjectProgram):
@@ -38,15 +34,6 @@ class CudaSubjectProgram(SubjectProgram):
         import cupy
 
         return cupy.cuda.Stream(non_blocking=True)
-
-    @property
-    def copies(self) -> int:
-        """So many that none is left in the L2 when its turn comes again."""
-        return rotation.copies_for(self.memory.nbytes, self._l2_bytes)
-
-    @property
-    def _l2_bytes(self) -> int:
-        return int(self.device.inner.properties["l2CacheSize"])
 
     @staticmethod
     def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
@@ -68,19 +55,6 @@ class CudaSubjectProgram(SubjectProgram):
         import cupy
 
         cupy.cuda.get_current_stream().synchronize()
-
-    def current(self, stream: Any) -> AbstractContextManager[Any]:
-        """Has work queued on a stream, by whatever library."""
-        return foreign.current(stream)
-
-    def passes(self, calls: Sequence[Callable[[], None]], clock: GpuClock) -> rotation.Passes:
-        """A graph of these calls, one on each copy of the memory."""
-        with foreign.errors(self.case.id):
-            found = rotation.Passes(clock, foreign.Graph(clock.stream, calls), len(calls))
-        filled = self.memory.nbytes * len(calls) / self._l2_bytes
-        cold = "cold by construction" if filled >= rotation.COLD else "warm"
-        found.words = f"graphs of {found.calls} calls, {cold}: {len(calls)} copies fill {filled:.1f}x L2"
-        return found
 
     def run(self, poison: int, turn: int) -> Outcome:
         """On the default stream on even turns, on a non-blocking one on odd turns."""
@@ -118,7 +92,7 @@ class CudaSubjectProgram(SubjectProgram):
             warnings.simplefilter("ignore")
             with foreign.current(stream):
                 if held:
-                    foreign.hold(stream, self.device.targets[0])
+                    foreign.hold(stream, self.target)
                 self.poison(poison)
                 call()
                 outputs = self._copies()  # queued, so that it holds what the stream's own work wrote and no more

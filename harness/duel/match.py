@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from harness.bench import POISON, digest
 from harness.case import Case
 from harness.clock import GpuClock
 from harness.device.cuda import CudaDevice
@@ -16,6 +15,7 @@ from harness.duel.judging import EFFECT, Finding, Samples
 from harness.duel.sampling import BLOCK, Side
 from harness.errors import CaseError, LaunchError, NotCapable, UsageError
 from harness.expectation import NUMPY_LARGEST_TIMED, Expectation, expect
+from harness.timed import POISON, digest
 from harness.verdict import Performance, Result, Verdict
 from harness.verify import verify
 

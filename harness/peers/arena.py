@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from harness import subjects
-from harness.bench import POISON
 from harness.clock import Clock, sample
 from harness.duel import sampling
 from harness.errors import CaseError
@@ -17,6 +16,7 @@ from harness.peers.ground import Ground, Grounds
 from harness.peers.sides import Ours, Side, Theirs
 from harness.roofline import bytes_moved
 from harness.subjects import conventions
+from harness.timed import POISON
 from harness.verdict import Verdict
 
 WARM_UP, ROUNDS = 3, 20  # eager rounds

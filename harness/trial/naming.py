@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.device.subject import SubjectProgram
+from harness.device.subject_program import SubjectProgram
 from harness.trial.looks import Look, same, settle
 from harness.trial.offence import Caught, Offence
 

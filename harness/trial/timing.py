@@ -11,34 +11,50 @@ from __future__ import annotations
 import operator
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any
 
-import numpy as np
-
-from harness.clock import Clock
+from harness.case import Case
+from harness.clock import GpuClock
+from harness.device import foreign
 from harness.device.device import Outcome
-from harness.device.subject import SubjectProgram
+from harness.device.rotation import COLD, Passes, copies_for
+from harness.device.subject import SubjectDevice
+from harness.device.subject_program import SubjectProgram
+from harness.expectation import NUMPY_LARGEST_TIMED, expect_on, fields_of
+from harness.timed import Timed, WrongBytesError
+from harness.trial.data import moved_along
 from harness.trial.looks import same
-from harness.trial.offence import Caught, Offence
+from harness.trial.offence import Caught, Offence, OffenceError
+from harness.trial.verify import explain
+from harness.verdict import Verdict
 
 
-class TimedSubject:
-    """What a bench needs to know of a subject on a case.
+class TimedSubject(Timed):
+    """A subject on one set of data and then another; a graph on as many copies as one of our kernels.
 
     programs: one on each copy of the case's memory
     data: the inputs it is timed on; judged: which of them, and what it wrote for them
-    calls: that a round holds; poison_byte: what outputs hold before each
+    poison_byte: what outputs hold before each round
     """
 
-    def __init__(self, programs: Sequence[SubjectProgram], data: Sequence[Mapping[str, np.ndarray]], clock: Clock):
-        self.programs, self.clock, self.data = programs, clock, data
-        self.program, self.calls = programs[0], 1
+    launches = 0
+
+    def __init__(self, device: SubjectDevice, case: Case, clock: GpuClock):
+        self._device, self._case, self._clock = device, case, clock
+        self.data = [moved_along(case, distance) for distance in fresh_distances()]
+        fields = fields_of(case)
+        self.moved = sum(array.nbytes for array in self.data[0].values()) + sum(f.nbytes for f in fields.values())
+        self.program, self.calls = device.prepare(case, device.targets[0], self.data[0], fields), 1
+        self._l2_bytes = int(device.identity()["l2_bytes"])
+        copies = copies_for(self.program.memory.nbytes, self._l2_bytes) if case.mode == "graph" else 1
+        self.programs = [self.program, *(self.program.twin() for _ in range(copies - 1))]
         self.poison_byte = secrets.randbelow(255) + 1
-        self._uploaded = [{name: self.program.uploaded(array) for name, array in each.items()} for each in data]
+        self._uploaded = [{name: self.program.uploaded(array) for name, array in each.items()} for each in self.data]
         self._random = random.SystemRandom()
-        self._graph: Any = None
+        self._graph: Passes | None = None
         self._chosen: list[int] = []
         self._wrong: list[list[Any]] = []  # of each round: whether each copy was
         self._references: list[Outcome] = []
@@ -46,12 +62,17 @@ class TimedSubject:
         self.judged: list[tuple[int, Outcome]] = []
         self.program.synchronize()
 
+    def current(self) -> AbstractContextManager[Any]:
+        return foreign.current(self._clock.stream)
+
     def begin(self) -> None:
-        """Warm up, capture if the case is a graph, and keep what the subject writes. On the clock's stream."""
+        """Warm up, capture if the case is a graph, and keep what the subject writes."""
         self._fill([0] * len(self.programs))
         self.program.call()
-        if self.program.case.mode == "graph":
-            self._graph = self.program.passes([program.call for program in self.programs], self.clock)
+        if self._case.mode == "graph":
+            with foreign.errors(self._case.id):
+                graph = foreign.Graph(self._clock.stream, [program.call for program in self.programs])
+                self._graph = Passes(self._clock, graph, len(self.programs))
             self.calls = self._graph.calls
         for number in range(len(self.data)):
             first, again = (self._reference(number) for _ in range(2))
@@ -62,38 +83,43 @@ class TimedSubject:
         self._steady |= not self.program.subject.conventions
 
     def enqueue(self) -> None:
-        """One round; nothing here waits."""
         if self._graph is None:
             self.program.call()
         else:
-            self._graph.launch(self.clock.stream)
+            self._graph.launch(self._clock.stream)
 
     def _reference(self, number: int) -> Outcome:
         self._fill([number] * len(self.programs))
         self.enqueue()
         return self.program.outcome(self.poison_byte)
 
-    def arm(self) -> None:
-        """Before a round: compare the last, draw which data each copy gets, and poison."""
-        self.compare()
+    def before_round(self) -> None:
+        """Compare the last round, draw which data each copy gets, and poison."""
+        self._compare()
         self._chosen = [self._random.randrange(len(self.data)) for _ in self.programs]
         self._fill(self._chosen)
 
-    def compare(self) -> None:
-        """After a round: note which copies are not what the subject wrote for these data before."""
+    def _compare(self) -> None:
+        """Note which copies are not what the subject wrote for these data before."""
         if self._chosen:
             self._wrong.append([self._differs(*pair) for pair in zip(self.programs, self._chosen, strict=True)])
 
     def end(self) -> None:
         """Compare the last round, and wait."""
-        self.compare()
+        self._compare()
         if not self._steady:
             for copy in {0, self._random.randrange(len(self.programs)), len(self.programs) - 1}:
                 self.judged.append((self._chosen[copy], self.programs[copy].outcome(self.poison_byte)))
         self.program.synchronize()
 
-    def caught(self) -> Caught | None:
-        """What the subject did in the timed rounds, as far as it can be told without an oracle. After `compare`."""
+    def check(self) -> None:
+        """Raise OffenceError if the subject did wrong in the timed rounds, or on the data that it was timed on."""
+        caught = self._wrong_rounds() or self._wrong_bytes()
+        if caught:
+            raise OffenceError(caught.offence, caught.sentence)
+
+    def _wrong_rounds(self) -> Caught | None:
+        """What it did, as far as it can be told without an oracle."""
         for number, program in enumerate(self.programs):
             sentence = program.memory.trespass(self.poison_byte)
             if sentence:
@@ -116,22 +142,39 @@ class TimedSubject:
             f"in {wrong} of {len(rounds)} timed rounds its outputs were not what it wrote for the same data before",
         )
 
-    def stale(self) -> bool:
-        """Whether it wrote the same for both sets of data."""
-        one, another = (outcome.outputs for outcome in self._references)
-        return same(one, another)
+    def _wrong_bytes(self) -> Caught | None:
+        """What is wrong with what it wrote for the data it was timed on, which the oracles are asked only now."""
+        for number, inputs in enumerate(self.data):
+            where = "cuda" if self._device.name == "cuda" else "cpu"
+            expected = expect_on(self._case, inputs, where, NUMPY_LARGEST_TIMED)
+            if expected.disagreement:
+                raise WrongBytesError(Verdict.MISMATCH, expected.disagreement)
+            for outputs in (outcome.outputs for which, outcome in self.judged if which == number):
+                wrong = [n for n, value in expected.values.items() if not self._device.accepts(outputs[n], value)]
+                if wrong and not explain(self._device, self._case, expected, outputs):
+                    return self._named(outputs[wrong[0]], wrong)
+        return None
 
-    @property
-    def words(self) -> str:
-        """How it was timed."""
-        how = self._graph.words if self._graph else self.clock.words
+    def _named(self, first: Any, wrong: list[str]) -> Caught:
+        """What to call it. first: bytes of the first field that is wrong"""
+        if bool((first == self.poison_byte).all()):
+            if self._graph is not None:
+                return Caught(Offence.NOT_CAPTURED, f"the graph that was to be timed writes nothing to {wrong[0]}")
+            sentence = f"right in verification, and timed it writes nothing to {wrong[0]}"
+            return Caught(Offence.NOT_IN_TIMING, sentence)
+        if same(*(outcome.outputs for outcome in self._references)):
+            return Caught(Offence.CACHES_BY_POINTER, f"timed, it writes the same {wrong[0]} whatever data lie there")
+        sentence = f"right in verification, and wrong in {', '.join(wrong)} on the data timed"
+        return Caught(Offence.NOT_IN_TIMING, sentence)
+
+    def words(self, us: float) -> str:
+        how = self._clock.words
+        if self._graph is not None:
+            filled = self.program.memory.nbytes * len(self.programs) / self._l2_bytes
+            cold = "cold by construction" if filled >= COLD else "warm"
+            how = f"graphs of {self.calls} calls, {cold}: {len(self.programs)} copies fill {filled:.1f}x L2"
         compared = "compared" if self._steady else "looked at for having been written, because no two are alike"
         return f"{how}; every round on data and poison drawn for it, and {compared}"
-
-    @property
-    def captured(self) -> bool:
-        """Whether a graph is timed."""
-        return self._graph is not None
 
     def _fill(self, chosen: Sequence[int]) -> None:
         for program, number in zip(self.programs, chosen, strict=True):

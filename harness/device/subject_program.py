@@ -1,0 +1,148 @@
+"""A subject on the memory of one case, here on the CPU, called once for each run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import numpy as np
+
+from harness.case import Case
+from harness.compile import Compiled
+from harness.device.device import Outcome
+from harness.device.memory import Memory, flat
+from harness.errors import HarnessError, LaunchError
+from harness.launch import Grid
+from harness.subjects import Subject
+from harness.tensor import Field
+from harness.trial.offence import Offence, OffenceError
+from harness.trial.watch import watch
+
+GRACE = 0.02  # seconds after which nothing may arrive any more
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an array of a case looks to a subject. dtype: NumPy name; shape"""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class SubjectProgram:
+    """A subject on one case's memory, here on the CPU.
+
+    inputs, outputs: what it is given, views of `memory` in shape and dtype
+    """
+
+    kernels: tuple[Compiled, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    bf16 = "bfloat16"  # the dtype of a bf16 array
+    has_streams = False
+
+    def __init__(self, subject: Subject, target: str, case: Case, memory: Memory, layouts: Mapping[str, Layout]):
+        self.subject, self.target, self.case = subject, target, case
+        self.memory, self.layouts = memory, layouts
+        self.libraries = (self.subject.label,)
+        self.inputs = {name: self._view(array, layouts[name]) for name, array in memory.inputs.items()}
+        self.outputs = {
+            name: self._view(guarded.payload, Layout(guarded.field.dtype, guarded.field.shape))
+            for name, guarded in memory.outputs.items()
+        }
+
+    @classmethod
+    def upload(
+        cls,
+        subject: Subject,
+        target: str,
+        case: Case,
+        inputs: Mapping[str, np.ndarray],
+        fields: Mapping[str, Field],
+    ) -> SubjectProgram:
+        """With memory of its own."""
+        layouts = {name: Layout(array.dtype.name, array.shape) for name, array in inputs.items()}
+        return cls(subject, target, case, cls.memory_of(inputs, fields), layouts)
+
+    @staticmethod
+    def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
+        """Guard-banded memory with these inputs."""
+        return Memory({name: flat(array).copy() for name, array in inputs.items()}, fields, np)
+
+    @staticmethod
+    def uploaded(array: np.ndarray) -> Any:
+        """The bytes of an array where `put` takes them from."""
+        return flat(array)
+
+    def poison(self, byte: int) -> None:
+        """Fill the outputs and their guards."""
+        for guarded in self.memory.outputs.values():
+            guarded.poison(byte)
+
+    def twin(self) -> SubjectProgram:
+        """The same on other memory."""
+        return type(self)(self.subject, self.target, self.case, self.memory.twin(), self.layouts)
+
+    def put(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Other data at the same addresses."""
+        self.memory.put({name: self.uploaded(array) for name, array in inputs.items()})
+
+    def call(self) -> None:
+        """The subject, once. Raises OffenceError with the line for whatever it raises."""
+        try:
+            self.subject.quantize(self.case, self.inputs, self.outputs)
+        except (HarnessError, OffenceError):
+            raise
+        except (Exception, SystemExit) as error:  # of whatever kind its author chose
+            raise OffenceError(Offence.RAISES, f"{self.subject.name} {told(error)}") from None
+
+    def run(self, poison: int, turn: int) -> Outcome:
+        """Poison, call, and take what is there when it returns."""
+        return self._run(poison, self.call)
+
+    def run_behind_work(self, poison: int) -> Outcome | None:
+        """The same behind work that keeps the stream busy; None where there are no streams."""
+        return None
+
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+
+    def outcome(self, poison: int) -> Outcome:
+        """What the outputs hold, given what they were filled with before."""
+        return Outcome(self._copies(), self.memory.trespass(poison))
+
+    def capture(self) -> None:
+        """Have `replay` replay what one call queues; there are no graphs here."""
+        raise LaunchError(f"{self.case.id}: a graph needs a GPU")
+
+    def replay(self, poison: int) -> Outcome:
+        """Poison and launch the graph."""
+        raise LaunchError(f"{self.case.id}: a graph needs a GPU")
+
+    def later(self, seconds: float = GRACE) -> dict[str, Any]:
+        """What the outputs hold some time after everything was waited for."""
+        time.sleep(seconds)
+        return self._copies()
+
+    def _run(self, poison: int, call: Callable[[], None]) -> Outcome:
+        self.poison(poison)
+        with watch(self.subject):
+            call()
+        return self.outcome(poison)
+
+    def _copies(self) -> dict[str, Any]:
+        return {name: guarded.payload.copy() for name, guarded in self.memory.outputs.items()}
+
+    def _view(self, array: Any, layout: Layout) -> Any:
+        dtype = self.bf16 if layout.dtype == "bfloat16" else layout.dtype
+        return array.view(np.dtype(dtype)).reshape(layout.shape)
+
+
+def told(error: BaseException) -> str:
+    """`raised ValueError at mine.py:12: the sentence`"""
+    frames = extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"raised {type(error).__name__}{where}: {' '.join(str(error).split())}"
