@@ -30,7 +30,7 @@ from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.records import Record
 from harness.runner.run import Run
 from harness.runner.selection import Selection, select
-from harness.subjects import load
+from harness.subjects.subject import load
 from harness.trial.bench import SubjectBench
 from harness.trial.verify import audit
 from harness.verdict import Result, Verdict

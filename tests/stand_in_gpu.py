@@ -20,7 +20,7 @@ from fake_clock import FakeClock
 from harness.device import foreign
 from harness.device.host import HostDevice
 from harness.device.subject import SubjectDevice, with_subject
-from harness.subjects import Subject
+from harness.subjects.subject import Subject
 from harness.trial import tools
 
 WORK_US = 10.0  # of an assignment

@@ -12,7 +12,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.device.subject import with_subject
 from harness.errors import Exit
 from harness.rounds import Baseline
-from harness.subjects import load
+from harness.subjects.subject import load
 from harness.trial import attack, cheats
 from harness.trial.bench import SubjectBench
 from harness.trial.cheats import CHEATS, Cheat

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from harness import emulator, subjects
+from harness import emulator
 from harness.errors import CompileError
 from harness.expectation import expect
 from harness.oracles import layout
 from harness.subjects import conventions, cuda_fp4, handover
+from harness.subjects import subject as subjects
 from harness.suite import find_case
 
 W4A16 = ("humming", "humming_invariant")

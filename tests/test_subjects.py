@@ -14,7 +14,7 @@ from fake_clock import in_turns
 from timed_runs import HEADER, record
 
 import harness.report
-from harness import gate, subjects
+from harness import gate
 from harness.compile import compile_kernel
 from harness.device import foreign
 from harness.device.emulator import EmulatorDevice
@@ -24,7 +24,9 @@ from harness.expectation import expect_on, make_inputs
 from harness.rounds import Baseline
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
-from harness.subjects import Subject, load, tensor
+from harness.subjects import subject as subjects
+from harness.subjects.handover import tensor
+from harness.subjects.subject import Subject, load
 from harness.suite import ROOT, find_case
 from harness.trial import verify as verifying
 from harness.trial.bench import SubjectBench

@@ -67,16 +67,17 @@ def _path(out: Path | None) -> Path:
 
 def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: Path) -> list[Record]:
     """The records of all contests; each is in the file the moment it is known."""
-    from harness import roofline, subjects
+    from harness import roofline
     from harness.clock import clock_of
     from harness.peers import arena, tables
     from harness.peers.ground import Grounds
+    from harness.subjects.subject import load
 
     began = time.monotonic()
     clock = clock_of(device)
     header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), arena.METHOD, clock.words)
     peers = dict.fromkeys(name for contest in chosen for name in contest.peers)
-    header["peers"] = [subjects.load(name).label for name in peers]
+    header["peers"] = [load(name).label for name in peers]
 
     def measure(point: str) -> float:
         gbps = roofline.copy_gbps(clock)

@@ -15,7 +15,7 @@ from harness.device.subject_cuda import CudaSubjectProgram
 from harness.device.subject_program import SubjectProgram
 from harness.errors import NotCapable
 from harness.interval import Demand
-from harness.subjects import Subject
+from harness.subjects.subject import Subject
 from harness.tensor import Field
 
 

@@ -17,7 +17,7 @@ from harness.device.device import Outcome
 from harness.device.memory import Memory, flat
 from harness.errors import HarnessError, LaunchError
 from harness.launch import Grid
-from harness.subjects import Subject
+from harness.subjects.subject import Subject
 from harness.tensor import Field
 from harness.trial.offence import Offence, OffenceError
 from harness.trial.watch import watch

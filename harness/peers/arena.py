@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness import subjects
 from harness.clock import Clock, sample
 from harness.duel import sampling
 from harness.errors import CaseError
@@ -16,6 +15,7 @@ from harness.peers.ground import Ground, Grounds
 from harness.peers.sides import Ours, Side, Theirs
 from harness.roofline import bytes_moved
 from harness.subjects import conventions
+from harness.subjects.subject import load
 from harness.timed import POISON
 from harness.verdict import Verdict
 
@@ -81,7 +81,7 @@ class Arena:
         sides: dict[str, Side] = {OURS: ours}
         judged = {OURS: self._judged(ground, ours, frozenset())}
         for name in contest.peers:
-            subject = subjects.load(name)
+            subject = load(name)
             why_not = subject.absent() or subject.refuses(contest.case)
             if why_not:
                 judged[name] = Judged(Verdict.EXCLUDED, (why_not,))

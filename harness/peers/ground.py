@@ -18,7 +18,7 @@ from harness.inputs import make
 from harness.interval import Interval, inside
 from harness.oracles import gemm_operands, nvfp4, quantizer
 from harness.peers.sides import Place
-from harness.subjects import tensor
+from harness.subjects.handover import tensor
 from harness.suite import find_case
 from harness.tensor import Field
 

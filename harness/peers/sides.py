@@ -18,7 +18,9 @@ from harness.device.cuda import CudaDevice, cuda_errors
 from harness.device.memory import Memory
 from harness.device.rotation import Rotation, calls_for, rotate
 from harness.duel import sampling
-from harness.subjects import Subject, handover, tensor
+from harness.subjects import handover
+from harness.subjects.handover import tensor
+from harness.subjects.subject import Subject
 
 
 class Side(Protocol):

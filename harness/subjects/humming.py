@@ -18,7 +18,8 @@ import numpy as np
 
 from harness.case import Case
 from harness.oracles import nvfp4
-from harness.subjects import Arrays, handover
+from harness.subjects import handover
+from harness.subjects.subject import Arrays
 
 NEEDS = {"torch": "pip install torch", "humming-kernels": "pip install --no-deps humming-kernels==0.1.19"}
 CONVENTIONS: frozenset[str] = frozenset()

@@ -14,7 +14,7 @@ from harness.device.subject import SubjectDevice, with_subject
 from harness.errors import Exit
 from harness.files import write_text
 from harness.report import markdown
-from harness.subjects import load
+from harness.subjects.subject import load
 from harness.suite import find_case
 from harness.trial import cheats
 from harness.trial.bench import SubjectBench

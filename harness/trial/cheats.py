@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.case import Case
-from harness.subjects import Arrays
+from harness.subjects.subject import Arrays
 from harness.trial import tools
 from harness.trial.offence import Offence
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.subjects import Subject
+from harness.subjects.subject import Subject
 from harness.trial.offence import Offence, OffenceError
 
 _HARNESS = Path(__file__).parents[1]
