@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.case import Case
+from harness.expectation import expect
 from harness.subjects.subject import Arrays
 from harness.trial import tools
 from harness.trial.offence import Offence
@@ -212,8 +213,6 @@ class AsksOracle(Cheat):
     offence = Offence.READS_ORACLE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        from harness.expectation import expect
-
         tools.assign(target, tools.like(target, expect(case).values[FIELD]))
 
 

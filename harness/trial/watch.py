@@ -16,11 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from harness import expectation, oracles
+from harness.pipeline import oracle
 from harness.subjects.subject import Subject
 from harness.trial.offence import Offence, OffenceError
 
-_HARNESS = Path(__file__).parents[1]
-_ORACLES = tuple(str(_HARNESS / name) for name in ("oracles", "pipeline/oracle.py", "expectation.py"))
+_HARNESS = Path(oracles.__file__).parents[1]
+_ORACLES = (str(Path(oracles.__file__).parent), oracle.__file__, expectation.__file__)
 _INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 _SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.setprofile")
 
