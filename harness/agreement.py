@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from harness.digest import BOUNDED, EXACT
 from harness.report import markdown
 from harness.runner.run_files import Header, Record
 from harness.verdict import Verdict
+from harness.verify.digest import BOUNDED, EXACT
 
 Compared = tuple[str, str, str]  # a case, an emulated target, and the kind of its fields
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from harness.bench.gpu_timer import Clock
 from harness.case import Case
-from harness.clock import Clock
 from harness.pipeline import is_pipeline, terms
 from harness.suite import suite_of
 
@@ -56,16 +56,17 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
 
     Eager, a product a call; as a graph, products of copies of all operands in turn, as the case itself is timed.
     """
-    from harness.device import library, rotation
+    from harness.bench import cold_copies
+    from harness.device import cublas
 
     extents = case.rows, case.cols, case.n
     if case.mode == "eager":
-        return library.bf16_product(*extents), 1
-    copies = rotation.copies_for(product_bytes(case), l2_bytes)
-    products = [library.bf16_product(*extents) for _ in range(copies)]
+        return cublas.bf16_product(*extents), 1
+    copies = cold_copies.copies_for(product_bytes(case), l2_bytes)
+    products = [cublas.bf16_product(*extents) for _ in range(copies)]
     with clock.stream:
         products[0]()  # which loads its machine code, and must not do so during a capture
-    graph, calls = rotation.rotate(clock, products)
+    graph, calls = cold_copies.rotate(clock, products)
     return lambda: graph.launch(clock.stream), calls
 
 

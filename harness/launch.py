@@ -135,7 +135,7 @@ def plan(
 
 
 def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Path | None) -> Iterator[Step]:
-    from harness.device.library import SIGNATURES
+    from harness.device.cublas import SIGNATURES
     from harness.suite import suite_of
 
     case = stage.case

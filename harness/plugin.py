@@ -17,11 +17,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-from harness.bench import Bench
+from harness.bench.bench import Bench
 from harness.case import Case
 from harness.device.device import Device
 from harness.device.select import select as select_device
-from harness.device.subject import with_subject
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
 from harness.expectation import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.files import refused_storage, storage_error
@@ -30,11 +29,12 @@ from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.records import Record
 from harness.runner.run import Run
 from harness.runner.selection import Selection, select
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import with_subject
 from harness.subjects.subject import load
-from harness.trial.bench import SubjectBench
-from harness.trial.verify import audit
 from harness.verdict import Result, Verdict
-from harness.verify import Verifier, verify
+from harness.verify.verify import Verifier, verify
 
 SELECTION = pytest.StashKey[Selection]()
 RUN = pytest.StashKey[Run]()

@@ -17,21 +17,21 @@ import numpy as np
 import pytest
 from fake_clock import FakeClock, in_turns
 
-import harness.bench
+import harness.bench.bench
 import harness.plugin
 import harness.report
 import harness.roofline
 import harness.runner.bench_plugin
 from harness.baseline import baseline_first, baseline_of
-from harness.bench import Bench
+from harness.bench.bench import Bench
+from harness.bench.rounds import FEWEST, MOST
+from harness.bench.timed import POISON, Timed, require_right
 from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
 from harness.oracles import per_tensor
 from harness.roofline import COPY_BYTES, bytes_moved
-from harness.rounds import FEWEST, MOST
 from harness.suite import suite_of
-from harness.timed import POISON, Timed, require_right
 from harness.verdict import Result, Verdict
 
 CASE_US, BASELINE_US, MOVED = 100.0, 250.0, 200_000_000
@@ -119,9 +119,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which pytest-benchmark would disable inner runs
     monkeypatch.setattr(harness.plugin, "select_device", lambda name, index: fake)
     monkeypatch.setattr(harness.plugin, "verify", fake.verify)
-    monkeypatch.setattr(harness.bench, "verify", fake.verify)
-    monkeypatch.setattr(harness.bench, "expect", lambda case, where, numpy_largest: EXPECTED)
-    monkeypatch.setattr(harness.bench, "TimedKernels", lambda gpu, case, *_: FakeProgram(gpu, case.id))
+    monkeypatch.setattr(harness.bench.bench, "verify", fake.verify)
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda case, where, numpy_largest: EXPECTED)
+    monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda gpu, case, *_: FakeProgram(gpu, case.id))
     monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
     monkeypatch.setattr(harness.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))

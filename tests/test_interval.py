@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import harness.verify
+import harness.verify.verify
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.trace import trace
@@ -18,7 +18,7 @@ from harness.interval import Interval, inside, order
 from harness.suite import find_case
 from harness.tensor import Field
 from harness.verdict import Verdict
-from harness.verify import POISONS, verify
+from harness.verify.verify import POISONS, verify
 
 F32, BF16 = np.float32, np.dtype(ml_dtypes.bfloat16)
 CASE = find_case("gemm/dtype=fp32/16x32x16/normal/eager")
@@ -120,7 +120,7 @@ def demanded(monkeypatch):
     interval = Interval(low, low + F32(0.25))
     inputs = expect(CASE).inputs
     expected = Expectation(inputs, {"output": Field(SHAPE, "float32")}, {"output": interval}, ("numpy", "torch"))
-    monkeypatch.setattr(harness.verify, "expect", lambda *_: expected)
+    monkeypatch.setattr(harness.verify.verify, "expect", lambda *_: expected)
     return interval
 
 

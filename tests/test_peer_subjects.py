@@ -14,8 +14,9 @@ from harness import emulator
 from harness.errors import CompileError
 from harness.expectation import expect
 from harness.oracles import layout
-from harness.subjects import conventions, cuda_fp4, handover
+from harness.subjects import cuda_fp4, handover
 from harness.subjects import subject as subjects
+from harness.subjects.audit import conventions
 from harness.suite import find_case
 
 W4A16 = ("humming", "humming_invariant")

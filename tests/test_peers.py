@@ -21,7 +21,7 @@ from harness.peers import arena, contests, ground, tables
 from harness.peers.arena import OURS, Arena
 from harness.peers.contests import COMPILED, QUANTIZERS, Contest
 from harness.peers.sides import Theirs
-from harness.subjects import conventions
+from harness.subjects.audit import conventions
 from harness.suite import find_case
 from harness.verdict import Verdict
 from tests.fake_clock import FakeClock
@@ -225,7 +225,7 @@ def meet(monkeypatch):
 
         monkeypatch.setattr(arena, "Ours", lambda place: Side(held_on, clock, **(ours or {})))
         monkeypatch.setattr(arena, "Theirs", their_side)
-        monkeypatch.setattr(arena.subjects, "load", lambda name: subject)
+        monkeypatch.setattr(arena, "load", lambda name: subject)
         monkeypatch.setattr(arena, "bytes_moved", lambda *given: 42_000_000)
         monkeypatch.setattr(
             arena.sampling, "take",
@@ -359,7 +359,7 @@ def gpu(meet, monkeypatch):
     """A command that finds a GPU on which every contest ends as `outcome` says."""
     device = SimpleNamespace(identity=lambda: HEADER["machine"], release=lambda: None)
     monkeypatch.setattr("harness.device.cuda.CudaDevice", lambda: device)
-    monkeypatch.setattr("harness.clock.clock_of", lambda device: FakeClock())
+    monkeypatch.setattr("harness.bench.gpu_timer.clock_of", lambda device: FakeClock())
     monkeypatch.setattr("harness.roofline.copy_gbps", lambda clock: 4200.0)
     monkeypatch.setattr(ground, "Grounds", lambda *given: None)
 

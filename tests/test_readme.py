@@ -11,7 +11,7 @@ import pytest
 from harness.device.emulator import EmulatorDevice
 from harness.mutants.catalogue import find
 from harness.suite import ROOT, find_case, load_suites
-from harness.verify import verify
+from harness.verify.verify import verify
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(sh|sh gpu|text)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)

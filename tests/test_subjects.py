@@ -15,24 +15,24 @@ from timed_runs import HEADER, record
 
 import harness.report
 from harness import gate
+from harness.bench.rounds import Baseline
 from harness.compile import compile_kernel
-from harness.device import foreign
 from harness.device.emulator import EmulatorDevice
-from harness.device.subject import with_subject
 from harness.errors import Exit, UsageError
 from harness.expectation import expect_on, make_inputs
-from harness.rounds import Baseline
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
+from harness.subjects import streams
 from harness.subjects import subject as subjects
+from harness.subjects.audit import verify as verifying
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.fresh_data import moved_along
+from harness.subjects.audit.tools import work
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import with_subject
 from harness.subjects.handover import tensor
 from harness.subjects.subject import Subject, load
 from harness.suite import ROOT, find_case
-from harness.trial import verify as verifying
-from harness.trial.bench import SubjectBench
-from harness.trial.data import moved_along
-from harness.trial.tools import work
-from harness.trial.verify import audit
 from harness.verdict import Result, Verdict
 
 CASE = "swizzle/default/256x256/normal/eager"
@@ -349,7 +349,7 @@ def test_other_data_are_of_the_kind_of_the_case_s_own(case_id: str):
 
 
 def test_the_kernel_that_keeps_a_stream_busy_compiles():
-    signature = read_signatures("hold", Path(foreign.__file__).parent)["hold"]
+    signature = read_signatures("hold", Path(streams.__file__).parent)["hold"]
     assert compile_kernel(signature, {}, "sm_90a").cubin_path
 
 

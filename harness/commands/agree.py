@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from harness.agreement import agree, page, table
-from harness.digest import EXACT
 from harness.errors import Exit, UsageError
 from harness.files import write_text
 from harness.runner.run_files import RunFiles, gpu_folder, read_run, shown
 from harness.tables import show
+from harness.verify.digest import EXACT
 
 
 @click.command()

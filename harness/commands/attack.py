@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from harness.clock import clock_of
+from harness.bench.gpu_timer import clock_of
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import NAMES, select
 from harness.errors import Exit
+from harness.subjects.audit import self_test
 from harness.tables import show
-from harness.trial import attack
 
 
 @click.command()
@@ -23,10 +23,10 @@ def command(name: str, into: Path | None) -> Exit:
     Exits with 1 if any of them is not caught by its name.
     """
     chosen = select(name)
-    found = list(attack.attacks(EmulatorDevice()))
+    found = list(self_test.attacks(EmulatorDevice()))
     if chosen.name == "cuda":
-        found += attack.attacks(chosen, clock_of(chosen))
-    show(attack.table(found), "attacks, and how each was met")
+        found += self_test.attacks(chosen, clock_of(chosen))
+    show(self_test.table(found), "attacks, and how each was met")
     if into:
-        click.echo(attack.write(f"harness attack --device {name} --into {into}", found, into))
-    return attack.outcome(found)
+        click.echo(self_test.write(f"harness attack --device {name} --into {into}", found, into))
+    return self_test.outcome(found)

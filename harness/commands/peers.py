@@ -68,7 +68,7 @@ def _path(out: Path | None) -> Path:
 def _held(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: Path) -> list[Record]:
     """The records of all contests; each is in the file the moment it is known."""
     from harness import roofline
-    from harness.clock import clock_of
+    from harness.bench.gpu_timer import clock_of
     from harness.peers import arena, tables
     from harness.peers.ground import Grounds
     from harness.subjects.subject import load

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
-from harness.device import library
+from harness.device import cublas
 from harness.device.device import Outcome
 from harness.device.memory import Guarded, Memory, upload
 from harness.device.power import power_limit_w
@@ -192,7 +192,7 @@ class CudaProgram:
         self.kernels = tuple(map(compiled, own))
         choices = [k.launch.grids(step.case, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)]
         self.grids = tuple(grids[0] for grids in choices)
-        self.libraries = tuple(f"{s.signature.name} of {library.version()}" for s in self.steps if s.library)
+        self.libraries = tuple(f"{s.signature.name} of {cublas.version()}" for s in self.steps if s.library)
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
         self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
@@ -272,7 +272,7 @@ class CudaProgram:
             bound = list(bind(step, arrays))
             if step.library:
                 given = (value if isinstance(value, int) else value.data.ptr for _, value in bound)
-                yield partial(library.call_of(step.signature.name), *given)
+                yield partial(cublas.call_of(step.signature.name), *given)
                 continue
             kernel, grid = next(kernels)
             arguments = tuple(

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import roofline
+from harness.bench.gpu_timer import GpuClock, clock_of
 from harness.case import Case
-from harness.clock import GpuClock, clock_of
 from harness.duel import match, revision
 from harness.duel.match import Arena, Match
 from harness.errors import UsageError

@@ -25,7 +25,7 @@ from harness.mutants import reach
 from harness.mutants.catalogue import KERNELS, Mutant
 from harness.patience import OutOfTimeError, at_most
 from harness.verdict import Result, Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 SMOKE, FULL = "smoke", "full"
 LONGEST = 900  # seconds for a set: a mutant that nothing has caught by then is counted as one that survives it

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness.clock import Clock, sample
+from harness.bench.gpu_timer import Clock, sample
+from harness.bench.timed import POISON
 from harness.duel import sampling
 from harness.errors import CaseError
 from harness.peers.contests import Contest
 from harness.peers.ground import Ground, Grounds
 from harness.peers.sides import Ours, Side, Theirs
 from harness.roofline import bytes_moved
-from harness.subjects import conventions
+from harness.subjects.audit import conventions
 from harness.subjects.subject import load
-from harness.timed import POISON
 from harness.verdict import Verdict
 
 WARM_UP, ROUNDS = 3, 20  # eager rounds

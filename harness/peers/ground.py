@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from harness.bench.cold_copies import memories
+from harness.bench.gpu_timer import GpuClock
 from harness.case import Case
-from harness.clock import GpuClock
 from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
-from harness.device.rotation import memories
 from harness.expectation import from_torch, oracle_of, to_torch
 from harness.inputs import make
 from harness.interval import Interval, inside

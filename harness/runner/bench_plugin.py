@@ -13,12 +13,12 @@ import pytest
 
 from harness import roofline
 from harness.baseline import baseline_first
-from harness.bench import Bench
-from harness.clock import Clock, clock_of
+from harness.bench.bench import Bench
+from harness.bench.gpu_timer import Clock, clock_of
+from harness.bench.rounds import METHOD
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
-from harness.rounds import METHOD
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.verdict import Result
 

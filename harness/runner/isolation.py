@@ -25,7 +25,7 @@ from harness.files import write_text
 from harness.runner.records import Record, finished
 from harness.suite import ROOT
 from harness.verdict import Result, Verdict
-from harness.verify import blank, failed
+from harness.verify.verify import blank, failed
 
 CASE_TIMEOUT = 600  # seconds; the largest cases take a minute or two to draw and to ask the oracles about
 ENDED = 70  # exit code of a worker that gave up its case, which nobody sees but pytest-xdist

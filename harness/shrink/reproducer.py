@@ -23,7 +23,7 @@ from harness.suite import suite_of
 from harness.suite.schema import Block
 from harness.suite.yaml_lines import read
 from harness.verdict import Result
-from harness.verify import verify
+from harness.verify.verify import verify
 
 CASE, TENSORS, STORY = "case.yaml", "tensors.safetensors", "story.txt"
 

@@ -16,7 +16,7 @@ from harness.shrink.problem import COLS, ROWS, N, Problem
 from harness.shrink.search import Budget, smallest
 from harness.suite import suite_of
 from harness.verdict import Result, Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 PLAIN = "normal"  # the name of an input whose values are of no kind: what is left has values of its own

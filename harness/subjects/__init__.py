@@ -7,7 +7,7 @@ torch. It returns nothing and writes its results into `outputs`. A module here, 
 
   NEEDS        {distribution: the line that installs it}; where one is absent, every case is EXCLUDED with that line
   refuses      refuses(case) -> why the subject cannot run this case, or ""
-  CONVENTIONS  names of the differences from our bytes that are meant (`harness.subjects.conventions`)
+  CONVENTIONS  names of the differences from our bytes that are meant (`harness.subjects.audit.conventions`)
 
 and imports the packages it needs inside its functions, so that it can be loaded without them.
 """

@@ -80,7 +80,7 @@ def _memory_problems(file: SuiteFile, route: Route, launch: Launch) -> Iterator[
 
 
 def _library_problem(launch: Launch) -> str | None:
-    from harness.device.library import SIGNATURES
+    from harness.device.cublas import SIGNATURES
 
     if launch.library is None or launch.library in SIGNATURES:
         return None

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.device import foreign
 from harness.device.device import Outcome
 from harness.device.memory import Memory, upload
-from harness.device.subject_program import GRACE, SubjectProgram
+from harness.subjects import streams
+from harness.subjects.audit.oracle_guard import watch
+from harness.subjects.program import GRACE, SubjectProgram
 from harness.tensor import Field
-from harness.trial.watch import watch
 
 
 class CudaSubjectProgram(SubjectProgram):
@@ -25,7 +25,7 @@ class CudaSubjectProgram(SubjectProgram):
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self.graph: foreign.Graph | None = None
+        self.graph: streams.Graph | None = None
         self.synchronize()  # for which a non-blocking stream would not wait
 
     @cached_property
@@ -68,8 +68,8 @@ class CudaSubjectProgram(SubjectProgram):
 
     def capture(self) -> None:
         """A graph of one call. Code is loaded and memory is found by then, because runs went before."""
-        with foreign.errors(self.case.id):
-            self.graph = foreign.Graph(self.stream, [self._watched])
+        with streams.errors(self.case.id):
+            self.graph = streams.Graph(self.stream, [self._watched])
 
     def replay(self, poison: int) -> Outcome:
         """Poison and launch the graph on a stream."""
@@ -79,7 +79,7 @@ class CudaSubjectProgram(SubjectProgram):
         """After all streams of the GPU, too, were waited for."""
         import cupy
 
-        with foreign.errors(self.case.id):
+        with streams.errors(self.case.id):
             cupy.cuda.runtime.deviceSynchronize()
             return super().later(seconds)
 
@@ -88,11 +88,11 @@ class CudaSubjectProgram(SubjectProgram):
             self.call()
 
     def _queued(self, poison: int, call: Callable[[], None], stream: Any, held: bool = False) -> Outcome:
-        with foreign.errors(self.case.id), warnings.catch_warnings():
+        with streams.errors(self.case.id), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with foreign.current(stream):
+            with streams.current(stream):
                 if held:
-                    foreign.hold(stream, self.target)
+                    streams.hold(stream, self.target)
                 self.poison(poison)
                 call()
                 outputs = self._copies()  # queued, so that it holds what the stream's own work wrote and no more

@@ -7,8 +7,8 @@ from typing import Any
 
 from harness import stats
 from harness.baseline import tflops
+from harness.bench.rounds import Baseline, Round
 from harness.case import Case
-from harness.rounds import Baseline, Round
 
 
 @dataclass(frozen=True)

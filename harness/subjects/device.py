@@ -10,11 +10,11 @@ import numpy as np
 
 from harness.case import Case
 from harness.device.device import Device
-from harness.device.host import HostDevice
-from harness.device.subject_cuda import CudaSubjectProgram
-from harness.device.subject_program import SubjectProgram
 from harness.errors import NotCapable
 from harness.interval import Demand
+from harness.subjects.cpu_device import HostDevice
+from harness.subjects.cuda_program import CudaSubjectProgram
+from harness.subjects.program import SubjectProgram
 from harness.subjects.subject import Subject
 from harness.tensor import Field
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.case import Case
-from harness.device.subject import SubjectDevice
 from harness.diagnosis.mismatch import render
 from harness.expectation import NUMPY_LARGEST, Expectation, expect, expect_on, fields_of, forget, make_inputs
 from harness.interval import Interval
-from harness.subjects import conventions
-from harness.trial.data import moved_along
-from harness.trial.looks import Look, same, take
-from harness.trial.naming import name
-from harness.trial.offence import Caught, OffenceError
+from harness.subjects.audit import conventions
+from harness.subjects.audit.findings import name
+from harness.subjects.audit.fresh_data import moved_along
+from harness.subjects.audit.observations import Look, same, take
+from harness.subjects.audit.violations import Caught, OffenceError
+from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
-from harness.verify import POISONS, attempt, explained, failed, on_host
+from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness import stats
-from harness.clock import Clock, pilot, sample
-from harness.timed import Timed
+from harness.bench.gpu_timer import Clock, pilot, sample
+from harness.bench.timed import Timed
 
 WARM_UP = 3  # rounds that are thrown away
 PILOT = 10  # rounds that tell how many are needed

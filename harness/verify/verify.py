@@ -12,11 +12,11 @@ import numpy as np
 from harness.case import Case
 from harness.device.device import Device, Outcome, Program
 from harness.diagnosis.mismatch import render
-from harness.digest import digests
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST, Expectation, expect, expect_on, make_inputs
 from harness.interval import Interval
 from harness.verdict import Result, Verdict
+from harness.verify.digest import digests
 
 # Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
 # is. The third run repeats the first.
@@ -31,7 +31,7 @@ _ACCESS_VERDICTS = {
 
 
 class Verifier(Protocol):
-    """Finds the verdict on a case: `verify` for our kernels, `harness.trial.verify.audit` for a subject.
+    """Finds the verdict on a case: `verify` for our kernels, `harness.subjects.audit.verify.audit` for a subject.
 
     Never raises for what a kernel does wrong.
 

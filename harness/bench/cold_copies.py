@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.bench.gpu_timer import GpuClock, graph_us
 from harness.case import Case
-from harness.clock import GpuClock, graph_us
 from harness.device.cuda import CudaDevice, CudaProgram
 from harness.device.device import Outcome
 from harness.device.memory import Memory

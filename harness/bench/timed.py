@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from harness.bench.cold_copies import Passes, Rotation, capture, memories, rotate
+from harness.bench.gpu_timer import Clock
 from harness.case import Case
-from harness.clock import Clock
 from harness.compile import Compiled
 from harness.device.cuda import CudaDevice
 from harness.device.device import Device, Outcome
 from harness.device.memory import Memory
-from harness.device.rotation import Passes, Rotation, capture, memories, rotate
 from harness.expectation import Expectation
 from harness.launch import Grid
 from harness.roofline import bytes_moved

@@ -17,10 +17,10 @@ from harness.device.device import Outcome
 from harness.device.memory import Memory, flat
 from harness.errors import HarnessError, LaunchError
 from harness.launch import Grid
+from harness.subjects.audit.oracle_guard import watch
+from harness.subjects.audit.violations import Offence, OffenceError
 from harness.subjects.subject import Subject
 from harness.tensor import Field
-from harness.trial.offence import Offence, OffenceError
-from harness.trial.watch import watch
 
 GRACE = 0.02  # seconds after which nothing may arrive any more
 

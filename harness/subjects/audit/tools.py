@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.device import foreign
 from harness.device.cuda import native_target
+from harness.subjects import streams
 
 
 def work(source: Any, target: Any) -> None:
@@ -62,4 +62,4 @@ def delay(stream: Any) -> None:
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    foreign.hold(stream, native_target(properties["major"], properties["minor"]))
+    streams.hold(stream, native_target(properties["major"], properties["minor"]))

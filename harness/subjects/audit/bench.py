@@ -5,16 +5,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from harness.bench import Bench, spoiled
+from harness.bench.bench import Bench, spoiled
+from harness.bench.gpu_timer import Clock
+from harness.bench.rounds import Baseline, Recorder
+from harness.bench.timed import Timed
+from harness.bench.times import Timing
 from harness.case import Case
-from harness.clock import Clock
-from harness.device.subject import SubjectDevice
 from harness.expectation import forget
-from harness.rounds import Baseline, Recorder
-from harness.timed import Timed
-from harness.times import Timing
-from harness.trial.offence import OffenceError
-from harness.trial.timing import TimedSubject
+from harness.subjects.audit.timed_calls import TimedSubject
+from harness.subjects.audit.violations import OffenceError
+from harness.subjects.device import SubjectDevice
 from harness.verdict import Result
 
 

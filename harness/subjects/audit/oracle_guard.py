@@ -18,8 +18,8 @@ from typing import Any
 
 from harness import expectation, oracles
 from harness.pipeline import oracle
+from harness.subjects.audit.violations import Offence, OffenceError
 from harness.subjects.subject import Subject
-from harness.trial.offence import Offence, OffenceError
 
 _HARNESS = Path(oracles.__file__).parents[1]
 _ORACLES = (str(Path(oracles.__file__).parent), oracle.__file__, expectation.__file__)

@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.baseline import against_library, baseline_id, baseline_of, product, product_bytes
+from harness.bench.gpu_timer import Clock, pilot
+from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Turns, steady
+from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
+from harness.bench.times import Timing, times
 from harness.case import Case
-from harness.clock import Clock, pilot
 from harness.device.device import Device
 from harness.errors import CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST_TIMED, expect
-from harness.rounds import PILOT, WARM_UP, Baseline, Recorder, Turns, steady
 from harness.stats import summarize
-from harness.timed import Timed, TimedKernels, WrongBytesError, digest
-from harness.times import Timing, times
 from harness.verdict import Result, Verdict
-from harness.verify import reproduce, verify
+from harness.verify.verify import reproduce, verify
 
 
 class Bench:

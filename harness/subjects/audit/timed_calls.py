@@ -16,19 +16,19 @@ from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any
 
+from harness.bench.cold_copies import COLD, Passes, copies_for
+from harness.bench.gpu_timer import GpuClock
+from harness.bench.timed import Timed, WrongBytesError
 from harness.case import Case
-from harness.clock import GpuClock
-from harness.device import foreign
 from harness.device.device import Outcome
-from harness.device.rotation import COLD, Passes, copies_for
-from harness.device.subject import SubjectDevice
-from harness.device.subject_program import SubjectProgram
 from harness.expectation import NUMPY_LARGEST_TIMED, expect_on, fields_of
-from harness.timed import Timed, WrongBytesError
-from harness.trial.data import moved_along
-from harness.trial.looks import same
-from harness.trial.offence import Caught, Offence, OffenceError
-from harness.trial.verify import explain
+from harness.subjects import streams
+from harness.subjects.audit.fresh_data import moved_along
+from harness.subjects.audit.observations import same
+from harness.subjects.audit.verify import explain
+from harness.subjects.audit.violations import Caught, Offence, OffenceError
+from harness.subjects.device import SubjectDevice
+from harness.subjects.program import SubjectProgram
 from harness.verdict import Verdict
 
 
@@ -63,15 +63,15 @@ class TimedSubject(Timed):
         self.program.synchronize()
 
     def current(self) -> AbstractContextManager[Any]:
-        return foreign.current(self._clock.stream)
+        return streams.current(self._clock.stream)
 
     def begin(self) -> None:
         """Warm up, capture if the case is a graph, and keep what the subject writes."""
         self._fill([0] * len(self.programs))
         self.program.call()
         if self._case.mode == "graph":
-            with foreign.errors(self._case.id):
-                graph = foreign.Graph(self._clock.stream, [program.call for program in self.programs])
+            with streams.errors(self._case.id):
+                graph = streams.Graph(self._clock.stream, [program.call for program in self.programs])
                 self._graph = Passes(self._clock, graph, len(self.programs))
             self.calls = self._graph.calls
         for number in range(len(self.data)):

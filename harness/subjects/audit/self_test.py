@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.clock import Clock
+from harness.bench.gpu_timer import Clock
 from harness.device.device import Device
-from harness.device.subject import SubjectDevice, with_subject
 from harness.errors import Exit
 from harness.files import write_text
 from harness.report import markdown
+from harness.subjects.audit import cheats
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.cheats import CHEATS, Cheat
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import SubjectDevice, with_subject
 from harness.subjects.subject import load
 from harness.suite import find_case
-from harness.trial import cheats
-from harness.trial.bench import SubjectBench
-from harness.trial.cheats import CHEATS, Cheat
-from harness.trial.verify import audit
 from harness.verdict import Result, Verdict
 
 FILE = "attacks.md"
