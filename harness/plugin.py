@@ -13,27 +13,43 @@ import sys
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
+from harness.bench.bench import Bench
 from harness.case import Case
-from harness.device import Device
+from harness.device.device import Device
+from harness.device.select import select as select_device
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
+from harness.expectation import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.files import refused_storage, storage_error
 from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.records import Record
 from harness.runner.run import Run
 from harness.runner.selection import Selection, select
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import with_subject
+from harness.subjects.subject import load
 from harness.verdict import Result, Verdict
+from harness.verify.verify import Verifier, verify
 
 SELECTION = pytest.StashKey[Selection]()
 RUN = pytest.StashKey[Run]()
 BENCH = pytest.StashKey[BenchRun]()
-DEVICE = pytest.StashKey[Device]()
+UNDER_TEST = pytest.StashKey["UnderTest"]()
 WATCHDOG = pytest.StashKey[isolation.Watchdog]()
 DONE = pytest.StashKey[dict[str, Record]]()
+
+
+class UnderTest(NamedTuple):
+    """Our kernels or a subject on the device of this process, and what finds its verdicts and times."""
+
+    device: Device
+    verify: Verifier
+    bench: type[Bench]
 
 
 class Refusal(pytest.UsageError):
@@ -139,7 +155,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if not suite_files(config):
         return None
     try:
-        if open_device(config).name != "cuda":
+        if under_test(config).device.name != "cuda":
             return None
     except HarnessError:
         return 0  # pytest_configure meets the same error and says it
@@ -183,13 +199,10 @@ class CaseItem(pytest.Item):
 
     def _result(self) -> Result:
         """What verification and bench find; does not return if the process can run no other case."""
-        from harness import verify
-        from harness.expectation import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
-
-        device = open_device(self.config)
+        device, verifier, _ = under_test(self.config)
         timed = BENCH in self.config.stash
         try:
-            result = verify.verify(self.case, device, NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST)
+            result = verifier(self.case, device, NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST)
             if timed and result.verdict.right:
                 result = self.config.stash[BENCH].time(self, result)
         except HarnessError:
@@ -226,13 +239,13 @@ class CaseItem(pytest.Item):
 
 def _start(config: pytest.Config) -> dict[str, Record]:
     """Open the run; the records of the cases that it has already."""
-    device = open_device(config)
+    device, _, bench_class = under_test(config)
     if config.option.bench:
         check_bench(config, device)
     run = config.stash[RUN] = Run.start(config, config.stash[SELECTION], device.identity())
     config.pluginmanager.register(run, "harness-run")
     if config.option.bench:
-        bench = config.stash[BENCH] = BenchRun(config, run.journal.path.parent, device)
+        bench = config.stash[BENCH] = BenchRun(config, run.journal.path.parent, device, bench_class)
         config.pluginmanager.register(bench, "harness-bench")
     if hasattr(config.option, "maxworkerrestart") and config.option.maxworkerrestart is None:
         # Every case may cost a worker, and none may cost the run.
@@ -241,7 +254,7 @@ def _start(config: pytest.Config) -> dict[str, Record]:
 
 
 def _too_late(config: pytest.Config, case: Case, reason: str, detail: str) -> None:
-    _give_up(config, isolation.given_up(case, open_device(config), reason, detail))
+    _give_up(config, isolation.given_up(case, under_test(config).device, reason, detail))
 
 
 def _give_up(config: pytest.Config, record: Record) -> NoReturn:
@@ -276,20 +289,17 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def open_device(config: pytest.Config) -> Device:
-    """The device of this process, made once; each worker has the GPU that it was given."""
-    if DEVICE not in config.stash:
-        from harness import device
-
-        index = config.workerinput["harness_gpu"] if is_worker(config) else 0
-        found = device.select(config.option.device, index)
-        if config.option.subject:
-            from harness import subjects
-            from harness.device.subject import with_subject
-
-            found = with_subject(found, subjects.load(config.option.subject))
-        config.stash[DEVICE] = found
-    return config.stash[DEVICE]
+def under_test(config: pytest.Config) -> UnderTest:
+    """What this process runs, chosen once; each worker has the GPU that it was given."""
+    if UNDER_TEST not in config.stash:
+        device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
+        name = config.option.subject
+        config.stash[UNDER_TEST] = (
+            UnderTest(with_subject(device, load(name)), audit, SubjectBench)
+            if name
+            else UnderTest(device, verify, Bench)
+        )
+    return config.stash[UNDER_TEST]
 
 
 def gpu_count() -> int:

@@ -113,7 +113,7 @@ class Result:
     instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
     oracles: the witnesses that were asked, `numpy`, `torch`
     died: the process ended under the case, and nobody knows why; a resumed run does it again
-    digests: of the bytes that were written, by target, as `harness.digest` makes them, only for a PASS
+    digests: of the bytes that were written, by target, as `harness.verify.digest` makes them, only for a PASS
     times: filled by the bench, only for a PASS or a CONVENTION
     subject: name and version of the subject that ran in place of our kernels
     offence: what the subject was caught at, by name

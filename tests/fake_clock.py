@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-from harness.bench.bench import Recorder
+from harness.bench.rounds import Recorder
 
 
 class FakeClock:

@@ -17,11 +17,11 @@ import pytest
 import torch
 from fake_clock import FakeClock
 
-from harness.device import foreign
-from harness.device.host import HostDevice
-from harness.device.subject import SubjectDevice, with_subject
-from harness.subjects import Subject
-from harness.trial import tools
+from harness.subjects import streams
+from harness.subjects.audit import tools
+from harness.subjects.cpu_device import HostDevice
+from harness.subjects.device import SubjectDevice, with_subject
+from harness.subjects.subject import Subject
 
 WORK_US = 10.0  # of an assignment
 
@@ -170,7 +170,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
     monkeypatch.setattr(torch.cuda, "synchronize", drain)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(foreign, "hold", lambda stream, target: stream.hold())
+    monkeypatch.setattr(streams, "hold", lambda stream, target: stream.hold())
     monkeypatch.setattr(tools, "delay", lambda stream: stream.hold())
     monkeypatch.setattr(tools, "capturing", lambda: Stream.current.recorded is not None)
     tools._stream.cache_clear()

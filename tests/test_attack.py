@@ -7,15 +7,15 @@ import stand_in_gpu
 from click.testing import CliRunner
 from stand_in_gpu import StandInGpu
 
-from harness.bench.bench import Baseline
+from harness.bench.rounds import Baseline
 from harness.cli import cli
 from harness.device.emulator import EmulatorDevice
-from harness.device.subject import with_subject
 from harness.errors import Exit
-from harness.subjects import load
-from harness.trial import attack, cheats
-from harness.trial.bench import SubjectBench
-from harness.trial.cheats import CHEATS, Cheat
+from harness.subjects.audit import cheats, self_test
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.cheats import CHEATS, Cheat
+from harness.subjects.device import with_subject
+from harness.subjects.subject import load
 from harness.verdict import Verdict
 
 NAMES = {cheat.__name__: cheat for cheat in CHEATS}
@@ -29,14 +29,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
 
 
 def on_the_gpu(gpu: StandInGpu, cheat: type[Cheat]):
-    return attack.run(gpu.against(load(f"{cheats.__name__}:{cheat.__name__}")), cheat, gpu.clock)
+    return self_test.run(gpu.against(load(f"{cheats.__name__}:{cheat.__name__}")), cheat, gpu.clock)
 
 
 @pytest.mark.parametrize("name", [name for name, cheat in NAMES.items() if not cheat.gpu and not cheat.timed])
 def test_a_cheat_on_the_cpu(name: str):
     cheat = NAMES[name]
     device = with_subject(EmulatorDevice(), load(f"{cheats.__name__}:{name}"))
-    result = attack.run(device, cheat, None)
+    result = self_test.run(device, cheat, None)
     assert (result.offence, result.verdict) == (cheat.offence, cheat.offence.verdict)
     assert result.reason.startswith(f"{cheat.offence}: ")
     assert f"--subject {cheats.__name__}:{name}" in result.story
@@ -57,36 +57,36 @@ def test_an_honest_subject_is_timed(mode: str, gpu: StandInGpu, monkeypatch: pyt
     assert result.times["median_us"] == pytest.approx(10.0)
     assert result.times["baseline"] == f"ours {result.case_id}"
     assert "every round on data and poison drawn for it, and compared" in result.times["measured"]
-    assert result.subject.startswith("harness.trial.cheats:Cheat (source ")
+    assert result.subject.startswith("harness.subjects.audit.cheats:Cheat (source ")
 
 
 @pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.timed], ids=lambda cheat: cheat.__name__)
 def test_verification_alone_does_not_see_it(cheat: type[Cheat], gpu: StandInGpu):
     """Else the timing would prove nothing."""
     device = gpu.against(load(f"{cheats.__name__}:{cheat.__name__}"))
-    assert attack.run(device, cheat, None).verdict is Verdict.PASS
+    assert self_test.run(device, cheat, None).verdict is Verdict.PASS
 
 
 def test_the_table_has_every_cheat_and_where_it_ran():
-    found = list(attack.attacks(EmulatorDevice(), only=[cheats.SkipsWork, cheats.OtherStream]))
-    words = dict(attack.table(found).set_index("subject")["CPU"])
+    found = list(self_test.attacks(EmulatorDevice(), only=[cheats.SkipsWork, cheats.OtherStream]))
+    words = dict(self_test.table(found).set_index("subject")["CPU"])
     assert words == {
         "(an honest subject)": "PASS",
         "SkipsWork": "UNWRITTEN skips_work",
         "OtherStream": "needs a GPU",
     }
-    assert attack.outcome(found) is Exit.CLEAN
+    assert self_test.outcome(found) is Exit.CLEAN
 
 
 def test_a_cheat_that_gets_away_is_red(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cheats.SkipsWork, "quantize", Cheat.quantize)
-    found = list(attack.attacks(EmulatorDevice(), only=[cheats.SkipsWork]))
-    assert attack.table(found)["CPU"][1] == "PASS: NOT CAUGHT"
-    assert attack.outcome(found) is Exit.BYTES_DIFFER
+    found = list(self_test.attacks(EmulatorDevice(), only=[cheats.SkipsWork]))
+    assert self_test.table(found)["CPU"][1] == "PASS: NOT CAUGHT"
+    assert self_test.outcome(found) is Exit.BYTES_DIFFER
 
 
 def test_the_command_writes_the_table(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attack.attacks, "__defaults__", (None, (cheats.WritesOutside,)))
+    monkeypatch.setattr(self_test.attacks, "__defaults__", (None, (cheats.WritesOutside,)))
     done = CliRunner().invoke(cli, ["attack", "--device", "emulator", "--into", str(tmp_path)])
     assert done.exit_code == 0, done.output
     text = (tmp_path / "attacks.md").read_text()

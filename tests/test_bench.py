@@ -20,13 +20,17 @@ from fake_clock import FakeClock, in_turns
 import harness.bench.bench
 import harness.bench.roofline
 import harness.device
+import harness.plugin
+import harness.report
 import harness.report.tables
 import harness.runner.bench_plugin
 import harness.verify
 from harness.bench.baseline import baseline_first, baseline_of
-from harness.bench.bench import FEWEST, MOST, Bench
+from harness.bench.bench import Bench
 from harness.bench.roofline import COPY_BYTES, bytes_moved
-from harness.device import Outcome
+from harness.bench.rounds import FEWEST, MOST
+from harness.bench.timed import POISON, Timed, require_right
+from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.launch import plan
 from harness.oracles import per_tensor
@@ -35,16 +39,17 @@ from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 
 CASE_US, BASELINE_US, MOVED = 100.0, 250.0, 200_000_000
+EXPECTED = SimpleNamespace(fields={"rowwise_data": None}, values={"rowwise_data": np.full(4, 7, np.uint8)})
 COPY_SECONDS = 2 * COPY_BYTES / 4e12  # 4,000 GB/s
 
 
-class FakeProgram:
+class FakeProgram(Timed):
     """Takes the time its case is given, with a spread of `noise`, and writes what the fake expectation demands."""
 
     kernels = (SimpleNamespace(code_digest="abc", expression="toy<bf16>"),)
     grids = ((1, 1, 1),)
     libraries = ()
-    steps = ()
+    launches, moved = 0, MOVED
 
     def __init__(self, gpu: FakeGpu, case_id: str):
         self.gpu = gpu
@@ -52,8 +57,11 @@ class FakeProgram:
         self.case_id = case_id
         self.data = np.full(4, 7, np.uint8)  # the right bytes, as memory that was just freed may hold them
 
-    def poison(self, byte: int) -> None:
-        self.data[:] = byte
+    def current(self):
+        return self.gpu.clock.stream
+
+    def begin(self) -> None:
+        self.data[:] = POISON
 
     def enqueue(self) -> None:
         if self.gpu.failure:
@@ -64,8 +72,8 @@ class FakeProgram:
         if not self.gpu.lazy:
             self.data[:] = 7
 
-    def outcomes(self, poison: int) -> list[tuple[str, Outcome]]:
-        return [("copy 1 of 1", Outcome({"rowwise_data": self.data.copy()}))]
+    def check(self) -> None:
+        require_right(self.gpu, [("copy 1 of 1", Outcome({"rowwise_data": self.data.copy()}))], EXPECTED)
 
     def words(self, us: float) -> str:
         return self.gpu.clock.words
@@ -74,7 +82,7 @@ class FakeProgram:
 class FakeGpu:
     """A device named `cuda`. lazy: its kernels write nothing; failure: what its launches raise."""
 
-    name, targets, modes, subject = "cuda", ("sm_90a",), frozenset({"eager", "graph"}), None
+    name, targets, modes, subject_label = "cuda", ("sm_90a",), frozenset({"eager", "graph"}), ""
 
     def __init__(self, clock: FakeClock):
         self.clock = clock
@@ -92,9 +100,6 @@ class FakeGpu:
     def lost(self) -> str:
         return ""
 
-    def timed(self, case, inputs, fields, clock) -> FakeProgram:
-        return FakeProgram(self, case.id)
-
     def accepts(self, ours: np.ndarray, demanded: np.ndarray) -> bool:
         return ours.tobytes() == demanded.tobytes()
 
@@ -108,9 +113,6 @@ class FakeGpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     clock = FakeClock()
     fake = FakeGpu(clock)
-    expected = SimpleNamespace(
-        inputs={}, fields={"rowwise_data": None}, values={"rowwise_data": np.full(4, 7, np.uint8)}
-    )
 
     def pass_time(seconds: float) -> Callable[[], None]:
         def target() -> None:
@@ -119,11 +121,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         return target
 
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which pytest-benchmark would disable inner runs
-    monkeypatch.setattr(harness.device, "select", lambda name, index: fake)
-    monkeypatch.setattr(harness.verify, "verify", fake.verify)
+    monkeypatch.setattr(harness.plugin, "select_device", lambda name, index: fake)
+    monkeypatch.setattr(harness.plugin, "verify", fake.verify)
     monkeypatch.setattr(harness.bench.bench, "verify", fake.verify)
-    monkeypatch.setattr(harness.bench.bench, "expect", lambda case, where, numpy_largest: expected)
-    monkeypatch.setattr(harness.bench.bench, "bytes_moved", lambda *_: MOVED)
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda case, where, numpy_largest: EXPECTED)
+    monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda gpu, case, *_: FakeProgram(gpu, case.id))
     monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
     monkeypatch.setattr(harness.bench.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.bench.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))

@@ -130,7 +130,7 @@ def test_doctor_tells_what_can_run_and_what_keeps_the_rest(harness, monkeypatch:
     def nothing(name: str = "auto", index: int = 0):
         raise DeviceUnavailable(f"no {name} here")
 
-    monkeypatch.setattr("harness.device.select", nothing)
+    monkeypatch.setattr("harness.commands.doctor.select", nothing)
     ran = harness("doctor")
     assert ran.code == Exit.NO_DEVICE
     assert "no emulator here" in ran.out
@@ -148,7 +148,7 @@ def test_doctor_says_what_mends_a_missing_gpu(harness, monkeypatch: pytest.Monke
     def refuse(name: str = "auto", index: int = 0):
         raise DeviceUnavailable(reason)
 
-    monkeypatch.setattr("harness.device.select", refuse)
+    monkeypatch.setattr("harness.commands.doctor.select", refuse)
     row = next(line for line in _rows(harness("doctor").out) if line.startswith("device cuda"))
     assert mend in row
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.clock import FLUSH_SMALLEST, GpuClock, sample
+from harness.bench.gpu_timer import FLUSH_SMALLEST, GpuClock, sample
 from harness.errors import LaunchError
 
 MIB = 1 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness import subjects
 from harness.errors import UsageError
 from harness.studies.peers import contests
 from harness.studies.peers.contests import COMPILED, COMPILED_ON, LARGEST
+from harness.subjects import subject as subjects
 
 
 def test_every_shape_of_the_sweep_has_its_contests_and_the_largest_more():

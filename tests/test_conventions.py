@@ -11,8 +11,8 @@ import pytest
 from harness.diagnosis.steps import Steps
 from harness.expectation import expect
 from harness.oracles import layout, nvfp4
-from harness.subjects import differing
-from harness.subjects.conventions import Convention, explain
+from harness.subjects.audit import differing
+from harness.subjects.audit.conventions import Convention, explain
 from harness.suite.suite import find_case
 
 ALL = frozenset(Convention)

@@ -13,9 +13,10 @@ import pytest
 
 import harness.gate.revision_bench
 import harness.gate.revision_run
-from harness.bench.bench import POISON
-from harness.device import Outcome, rotation
-from harness.device.rotation import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
+from harness.bench import cold_copies
+from harness.bench.cold_copies import LEAST_US, MOST_COPIES, Rotation, calls_for, copies_for
+from harness.bench.timed import POISON
+from harness.device.device import Outcome
 from harness.errors import CompileError, Exit, LaunchError, UsageError
 from harness.gate import checkout, interleave
 from harness.gate.decision import Samples
@@ -254,8 +255,8 @@ def test_cold_is_shown_or_not_said(monkeypatch, nbytes, copies, alone_us, words)
     made.l2_bytes = 50 * MIB
     program = SimpleNamespace(memory=SimpleNamespace(nbytes=nbytes), launch=None, load_libraries=lambda: None)
     made.programs = [program] * copies
-    monkeypatch.setattr(rotation, "capture", lambda clock, launches, calls: calls if len(launches) == 1 else None)
-    monkeypatch.setattr(rotation, "graph_us", lambda clock, graph: graph * alone_us)
+    monkeypatch.setattr(cold_copies, "capture", lambda clock, launches, calls: calls if len(launches) == 1 else None)
+    monkeypatch.setattr(cold_copies, "graph_us", lambda clock, graph: graph * alone_us)
     assert made.coldness(None, 4, 100.0).startswith(words)
 
 

@@ -14,7 +14,7 @@ from harness.geometry import Launch
 from harness.oracles import gemm_grouped
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 TENSOR = "b_e4m3_max=256,alpha=-2/0+128+0+128+0x16x16"
 ROWS = "epilogue=row_scaled,layout=nn,b_scale_layout=swizzled,bias=true,accumulate=true/128+0+128x16x16"

@@ -24,7 +24,7 @@ from harness.problem import Dense
 from harness.runner.selection import FIXED_COST, cost
 from harness.tensor import Field
 from harness.verdict import Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 PERSISTENT = Launch(tile_rows=64, tile_cols=128, threads=64, blocks_per_sm=2, schedule=1)
 TILED = Launch(tile_rows=128, tile_cols=128, threads=64, blocks_per_sm=0, schedule=0)

@@ -7,7 +7,7 @@ import pytest
 from harness.device.emulator import EmulatorDevice
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 ROWS_VARY = "grouped/rht=true,rounding=sr/0+128+0+0+256x80/normal/eager"
 LINES = "grouped/recipe=per_token,rht=true,rounding=sr,resident=false/0+128+0+0+256x384/outliers_cols/eager"

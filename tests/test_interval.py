@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import harness.verify
-from harness.device import Outcome
+import harness.verify.verify
+from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.trace import trace
 from harness.expectation import Expectation, expect
@@ -18,7 +18,7 @@ from harness.interval import Interval, inside, order
 from harness.suite.suite import find_case
 from harness.tensor import Field
 from harness.verdict import Verdict
-from harness.verify import POISONS, verify
+from harness.verify.verify import POISONS, verify
 
 F32, BF16 = np.float32, np.dtype(ml_dtypes.bfloat16)
 CASE = find_case("gemm/dtype=fp32/16x32x16/normal/eager")
@@ -96,7 +96,7 @@ def test_the_nearest_permitted_value(dtype):
 class FakeDevice:
     """Writes what it is given, a run at a time; `eager` is what an eager launch of a graph case writes."""
 
-    name, targets, modes, subject = "fake", ("sm_90a",), frozenset({"eager", "graph"}), None
+    name, targets, modes, subject_label = "fake", ("sm_90a",), frozenset({"eager", "graph"}), ""
     accepts, to_host, turn = EmulatorDevice.accepts, EmulatorDevice.to_host, EmulatorDevice.turn
 
     def __init__(self, *runs, eager=None):
@@ -120,7 +120,7 @@ def demanded(monkeypatch):
     interval = Interval(low, low + F32(0.25))
     inputs = expect(CASE).inputs
     expected = Expectation(inputs, {"output": Field(SHAPE, "float32")}, {"output": interval}, ("numpy", "torch"))
-    monkeypatch.setattr(harness.verify, "expect", lambda *_: expected)
+    monkeypatch.setattr(harness.verify.verify, "expect", lambda *_: expected)
     return interval
 
 

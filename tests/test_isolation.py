@@ -20,13 +20,13 @@ from xml.etree import ElementTree
 import pytest
 from toy_runs import SMOKE, Runs, toy_runs
 
-from harness.device import Device
 from harness.device.cuda import CudaDevice
+from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
-from harness.device.host import HostDevice
-from harness.device.subject import SubjectDevice
 from harness.errors import DeviceUnavailable, Exit
 from harness.runner.run import Run
+from harness.subjects.cpu_device import HostDevice
+from harness.subjects.device import SubjectDevice
 
 IN_ONE_PROCESS, IN_WORKERS, IN_ONE_WORKER = (), ("-n", "2"), ("-n", "1")
 

@@ -15,16 +15,18 @@ from suite_files import assert_mistake, written
 
 import harness.bench.baseline
 import harness.bench.bench
+from harness.bench import cold_copies
 from harness.bench.baseline import product
 from harness.bench.bench import Bench
-from harness.device import library, rotation
+from harness.bench.timed import Timed
+from harness.device import cublas
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError
 from harness.instantiations import instantiations
 from harness.launch import bind, own_memory, plan
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 CASE = find_case("gemm/route=library,epilogue=per_token/128x128x256/normal/eager")
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -85,49 +87,49 @@ class FakeCublas:
 
 
 @pytest.fixture
-def cublas(monkeypatch):
+def stand_in(monkeypatch):
     fake = FakeCublas()
     memory = SimpleNamespace(data=SimpleNamespace(ptr=4096))
     cuda = SimpleNamespace(Device=lambda: SimpleNamespace(id=0), get_current_stream=lambda: SimpleNamespace(ptr=77))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, empty=lambda *_: memory, uint8=np.uint8))
-    monkeypatch.setattr(library, "_load", lambda: fake)
-    library._opened.cache_clear()
+    monkeypatch.setattr(cublas, "_load", lambda: fake)
+    cublas._opened.cache_clear()
     yield fake
-    library._opened.cache_clear()
+    cublas._opened.cache_clear()
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 16, 48), (5, 32, 16), (64, 16, 32)])
-def test_the_product_is_that_of_rows_by_rows(cublas, m, k, n):
+def test_the_product_is_that_of_rows_by_rows(stand_in, m, k, n):
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-8, 8, shape).astype(BF16) for shape in ((m, k), (n, k)))
     for kind, dtype in KINDS.items():
         out = np.full((m, n), np.nan, dtype)
-        library.gemm(a.ctypes.data, b.ctypes.data, out.ctypes.data, kind, m, k, n)
+        cublas.gemm(a.ctypes.data, b.ctypes.data, out.ctypes.data, kind, m, k, n)
         expected = a.astype(np.float32) @ b.astype(np.float32).T
         np.testing.assert_array_equal(out.astype(np.float32), expected.astype(dtype).astype(np.float32))
 
 
-def test_the_stream_comes_before_its_workspace_and_a_handle_is_made_once(cublas):
+def test_the_stream_comes_before_its_workspace_and_a_handle_is_made_once(stand_in):
     x = np.zeros((16, 16), np.float32)
     for _ in range(2):
-        library.gemm(x.ctypes.data, x.ctypes.data, x.ctypes.data, 0, 1, 16, 16)
+        cublas.gemm(x.ctypes.data, x.ctypes.data, x.ctypes.data, 0, 1, 16, 16)
     once = ["cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmEx"]
-    assert cublas.calls == ["cublasCreate_v2", *once, *once]
+    assert stand_in.calls == ["cublasCreate_v2", *once, *once]
 
 
-def test_a_status_is_a_launch_error(cublas):
-    cublas.status = 13
+def test_a_status_is_a_launch_error(stand_in):
+    stand_in.status = 13
     with pytest.raises(LaunchError, match="cublasCreate returned status 13"):
-        library.gemm(0, 0, 0, 0, 1, 16, 16)
+        cublas.gemm(0, 0, 0, 0, 1, 16, 16)
 
 
-def test_a_launch_binds_the_library_by_the_names_of_its_arguments(cublas):
+def test_a_launch_binds_the_library_by_the_names_of_its_arguments(stand_in):
     step = plan(CASE)[1]
     arrays = {name: f"<{name}>" for name in own_memory(plan(CASE))[1]}
     assert step.library
     assert [value for _, value in bind(step, arrays)] == ["<a_decoded>", "<b_decoded>", "<acc>", 128, 128, 256]
     a, b, acc = np.ones((128, 128), BF16), np.full((256, 128), 2, BF16), np.zeros((128, 256), np.float32)
-    library.call_of("cublas_gemm")(*(x.ctypes.data for x in (a, b, acc)), 128, 128, 256)
+    cublas.call_of("cublas_gemm")(*(x.ctypes.data for x in (a, b, acc)), 128, 128, 256)
     assert (acc == 256).all()
 
 
@@ -219,26 +221,31 @@ class CapturingClock(FakeClock):
 @pytest.fixture
 def clock(monkeypatch):
     fake = CapturingClock()
-    monkeypatch.setattr(library, "bf16_product", lambda m, k, n: lambda: fake.pass_time(60e-6))
-    monkeypatch.setattr(rotation, "graph_us", lambda clock, graph: 50.0 * graph.calls)
+    monkeypatch.setattr(cublas, "bf16_product", lambda m, k, n: lambda: fake.pass_time(60e-6))
+    monkeypatch.setattr(cold_copies, "graph_us", lambda clock, graph: 50.0 * graph.calls)
     return fake
 
 
 @pytest.mark.parametrize(("mode", "microseconds"), [("eager", 60), ("graph", 50)])
 def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mode, microseconds):
     case = find_case(f"gemm/default/1024x1024x1024/normal/{mode}")
-    output = np.zeros(4, np.uint8)
-    program = SimpleNamespace(
-        kernels=(), grids=(), libraries=(), steps=(), poison=lambda byte: None, calls=1, words=lambda us: "",
-        enqueue=lambda: clock.pass_time(100e-6),
-        outcomes=lambda poison: [("", SimpleNamespace(trespass="", outputs={"o": output}))],
-    )  # fmt: skip
-    program.program = program
-    device = SimpleNamespace(
-        identity=lambda: {"l2_bytes": "52428800"}, timed=lambda *_: program, accepts=lambda ours, demanded: True
-    )
-    expected = SimpleNamespace(inputs={}, fields={"o": None}, values={"o": output})
-    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: expected)
+
+    class TimedCase(Timed):
+        program = SimpleNamespace(kernels=(), grids=(), libraries=())
+        calls, launches, moved = 1, 0, 0
+
+        def current(self):
+            return nullcontext()
+
+        def enqueue(self):
+            clock.pass_time(100e-6)
+
+        def words(self, us):
+            return ""
+
+    device = SimpleNamespace(identity=lambda: {"l2_bytes": "52428800"})
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: None)
+    monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda *_: TimedCase())
 
     bench = Bench(device, clock, 4000.0)
     times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times
@@ -263,7 +270,7 @@ def test_without_the_library_there_is_no_ratio_and_a_reason(clock, monkeypatch):
 def test_a_graph_of_products_is_of_as_many_operands_as_it_takes_to_come_from_memory(clock, monkeypatch):
     made = []
     monkeypatch.setattr(
-        library, "bf16_product", lambda *extents: made.append(extents) or (lambda: clock.pass_time(1e-3))
+        cublas, "bf16_product", lambda *extents: made.append(extents) or (lambda: clock.pass_time(1e-3))
     )
     enqueue, calls = product(find_case("gemm/default/1024x1024x1024/normal/graph"), clock, l2_bytes=50 << 20)
     assert made == [(1024, 1024, 1024)] * 26  # of 6 MiB each, and one more than fill three times the L2

@@ -23,7 +23,7 @@ from harness.studies.mutants import hunt, reach, table
 from harness.studies.mutants.catalogue import KERNELS, Mutant, find, load
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 MUTANTS = load()
 OF_KERNELS = [mutant for mutant in MUTANTS if mutant.tree == KERNELS]

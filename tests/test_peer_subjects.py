@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from harness import subjects
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import CompileError
 from harness.expectation import expect
 from harness.oracles import layout
-from harness.subjects import conventions, cuda_fp4, handover
+from harness.subjects import cuda_fp4, handover
+from harness.subjects import subject as subjects
+from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
 
 W4A16 = ("humming", "humming_invariant")

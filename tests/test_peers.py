@@ -21,7 +21,7 @@ from harness.studies.peers import contests, peer_bench, prepared, tables
 from harness.studies.peers.contests import COMPILED, QUANTIZERS, Contest
 from harness.studies.peers.implementations import Peer
 from harness.studies.peers.peer_bench import OURS, PeerBench
-from harness.subjects import conventions
+from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from tests.fake_clock import FakeClock

@@ -7,7 +7,7 @@ import pytest
 from harness.device.emulator import EmulatorDevice
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 3])

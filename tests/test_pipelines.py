@@ -21,7 +21,7 @@ from harness.studies.mutants.catalogue import find
 from harness.suite.stages import is_pipeline, stages, terms
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 FORWARD = find_case("forward/default/128x256x384/normal/eager")
 BACKWARD = find_case("backward/default/128x256x384/normal/eager")

@@ -214,7 +214,7 @@ def test_workers_resume_too(run: Runs):
 
 def test_a_bench_times_what_passes_and_nothing_else(run: Runs, monkeypatch: pytest.MonkeyPatch):
     class Timer:
-        def __init__(self, config, run_dir, device):
+        def __init__(self, *_):
             pass
 
         def time(self, item, result):

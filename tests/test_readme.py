@@ -13,6 +13,7 @@ from harness.files import ROOT
 from harness.studies.mutants.catalogue import find
 from harness.suite.suite import find_case, load_suites
 from harness.verify import verify
+from harness.verify.verify import verify
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(sh|sh gpu|text)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)

@@ -6,7 +6,6 @@ import json
 import sys
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,26 +13,30 @@ import stand_in_gpu
 from fake_clock import in_turns
 from timed_runs import HEADER, record
 
+import harness.report
 import harness.report.tables
 from harness import subjects
-from harness.bench.bench import Baseline
+from harness.bench.rounds import Baseline
 from harness.compile import compile_kernel
-from harness.device import foreign
 from harness.device.emulator import EmulatorDevice
-from harness.device.subject import with_subject
 from harness.errors import Exit, UsageError
 from harness.expectation import expect_on, make_inputs
 from harness.files import ROOT
 from harness.gate import against_baseline
 from harness.runner.run_files import RunFiles
 from harness.signature import read_signatures
-from harness.subjects import Subject, load, tensor
+from harness.subjects import streams
+from harness.subjects import subject as subjects
+from harness.subjects.audit import verify as verifying
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.fresh_data import moved_along
+from harness.subjects.audit.tools import work
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import with_subject
+from harness.subjects.handover import tensor
+from harness.subjects.subject import Subject, load
 from harness.suite.suite import find_case
-from harness.trial.bench import SubjectBench
-from harness.trial.data import moved_along
-from harness.trial.tools import work
 from harness.verdict import Result, Verdict
-from harness.verify import verify
 
 CASE = "swizzle/default/256x256/normal/eager"
 MINE = """
@@ -62,7 +65,7 @@ def subject(quantize=honest, **changes) -> Subject:
 
 
 def judged(quantize=honest, case: str = CASE, **changes) -> Result:
-    return verify(find_case(case), with_subject(EmulatorDevice(), subject(quantize, **changes)))
+    return audit(find_case(case), with_subject(EmulatorDevice(), subject(quantize, **changes)))
 
 
 # Loading
@@ -236,9 +239,7 @@ def conventions(monkeypatch: pytest.MonkeyPatch):
             return None
         return ("the lowest bit is the other one",)
 
-    module = SimpleNamespace(explain=explain)
-    monkeypatch.setitem(sys.modules, "harness.subjects.conventions", module)
-    monkeypatch.setattr(subjects, "conventions", module, raising=False)
+    monkeypatch.setattr(verifying.conventions, "explain", explain)
 
 
 def test_a_difference_that_is_declared_and_explained_is_a_convention(conventions):
@@ -268,7 +269,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> stand_in_gpu.StandInGpu:
 def timed(gpu, quantize=honest, **changes) -> Result:
     device = with_subject(gpu, subject(quantize, **changes))
     case = find_case(CASE)
-    result = verify(case, device)
+    result = audit(case, device)
     assert result.verdict.right, result.story
     return SubjectBench(device, gpu.clock, 1.0).time(case, result, in_turns(gpu.clock))
 
@@ -297,7 +298,7 @@ def test_what_only_timing_shows_has_no_time(gpu, right_calls: int):
 
 @pytest.mark.parametrize("stops, verdict", [(0, "CONVENTION"), (20, "NONDETERMINISTIC")])
 def test_random_bits_of_its_own_are_timed_if_they_are_declared(gpu, conventions, monkeypatch, stops: int, verdict: str):
-    monkeypatch.setattr(sys.modules["harness.subjects.conventions"], "explain", lambda *_: ("random bits: 7 codes",))
+    monkeypatch.setattr(verifying.conventions, "explain", lambda *_: ("random bits: 7 codes",))
     calls = []
 
     def random_bits(case, inputs, outputs):
@@ -322,7 +323,7 @@ def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
         honest(case, inputs, outputs)
 
     device = with_subject(gpu, subject(keeps))
-    result = verify(find_case(CASE), device)
+    result = audit(find_case(CASE), device)
     verified = set(seen)
     seen.clear()
     SubjectBench(device, gpu.clock, 1.0).time(find_case(CASE), result, in_turns(gpu.clock))
@@ -351,7 +352,7 @@ def test_other_data_are_of_the_kind_of_the_case_s_own(case_id: str):
 
 
 def test_the_kernel_that_keeps_a_stream_busy_compiles():
-    signature = read_signatures("hold", Path(foreign.__file__).parent)["hold"]
+    signature = read_signatures("hold", Path(streams.__file__).parent)["hold"]
     assert compile_kernel(signature, {}, "sm_90a").cubin_path
 
 

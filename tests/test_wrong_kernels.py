@@ -6,7 +6,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.files import KERNELS
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 
 def test_a_line_that_does_not_compile(tmp_path):

@@ -7,6 +7,8 @@ import json
 import pytest
 
 import harness.device
+import harness.plugin
+import harness.report
 import harness.report.tables
 import harness.verify
 from harness.files import ROOT
@@ -16,13 +18,14 @@ CONFTEST = """
 import errno, json, os, time
 from pathlib import Path
 import harness.device, harness.report.tables, harness.verify
+import harness.plugin, harness.report
 from harness.errors import DeviceUnavailable, InputError, StorageError
 from harness.verdict import Result, Verdict
 
 HERE = Path(__file__).parent
 
 class FakeDevice:
-    name, targets, modes, subject = "emulator", ("sm_90a",), frozenset({"eager"}), None
+    name, targets, modes, subject_label = "emulator", ("sm_90a",), frozenset({"eager"}), ""
     def identity(self):
         return {"device": "fake"}
     broken = ""
@@ -76,7 +79,7 @@ def write_verify(run_dir, records):
     path.write_text(str(len(records)))
     return [path]
 
-harness.device.select, harness.verify.verify, harness.report.tables.write_verify = select, verify, write_verify
+harness.plugin.select_device, harness.plugin.verify, harness.report.tables.write_verify = select, verify, write_verify
 """
 
 SMOKE = 8  # cases in the smoke set of the toy suite
@@ -111,10 +114,8 @@ def toy_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_t
     """Runs in the folder of `pytester`."""
     # Set to themselves, so that what CONFTEST puts in their place in this process is undone.
     for module, name in (
-        (harness.device, "select"),
-        (harness.verify, "verify"),
-        (harness.report.tables, "write_verify"),
-    ):
+        (harness.plugin, "select_device"), (harness.plugin, "verify"), (harness.report.tables, "write_verify"),
+    ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(CONFTEST)

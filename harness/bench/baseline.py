@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from harness.bench import cold_copies
+from harness.bench.gpu_timer import Clock
 from harness.case import Case
-from harness.clock import Clock
-from harness.device import library, rotation
+from harness.device import cublas
 from harness.problem import Dense, Gemm
 from harness.suite.stages import is_pipeline, terms
 from harness.suite.suite import suite_of
@@ -60,12 +61,12 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
     """
     extents = case.rows, case.cols, case.problem.n
     if case.mode == "eager":
-        return library.bf16_product(*extents), 1
-    copies = rotation.copies_for(product_bytes(case), l2_bytes)
-    products = [library.bf16_product(*extents) for _ in range(copies)]
+        return cublas.bf16_product(*extents), 1
+    copies = cold_copies.copies_for(product_bytes(case), l2_bytes)
+    products = [cublas.bf16_product(*extents) for _ in range(copies)]
     with clock.stream:
         products[0]()  # which loads its machine code, and must not do so during a capture
-    graph, calls = rotation.rotate(clock, products)
+    graph, calls = cold_copies.rotate(clock, products)
     return lambda: graph.launch(clock.stream), calls
 
 

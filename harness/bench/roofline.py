@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from harness.clock import Clock, pilot, sample
+from harness.bench.gpu_timer import Clock, pilot, sample
 from harness.launch import Step, bind
 from harness.tensor import Field
 

@@ -14,8 +14,8 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from harness import device
 from harness.compile import cache_folder, nvrtc_version
+from harness.device.select import select
 from harness.errors import Exit, HarnessError
 from harness.files import ROOT
 from harness.suite.suite import load_suites
@@ -110,7 +110,7 @@ def _suites() -> Finding:
 
 def _device(name: str) -> list[Finding]:
     try:
-        found = device.select(name)
+        found = select(name)
     except HarnessError as error:
         return [Finding(f"device {name}", str(error), _mend_of_device(str(error)))]
     runs = f"runs {', '.join(found.targets)}; modes {', '.join(sorted(found.modes))}"

@@ -7,7 +7,7 @@ import time
 import click
 from rich.progress import Progress
 
-from harness import device
+from harness.device.select import select
 from harness.errors import Exit
 from harness.studies import exhaustive_casts
 
@@ -16,7 +16,7 @@ from harness.studies import exhaustive_casts
 @click.pass_context
 def command(context: click.Context) -> None:
     """Prove both scalar casts over all 2^32 float32 patterns, on a GPU."""
-    gpu = device.select("cuda")
+    gpu = select("cuda")
     started = time.perf_counter()
     with Progress() as bar:
         task = bar.add_task("float32 patterns", total=exhaustive_casts.PATTERNS)

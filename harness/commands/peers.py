@@ -14,9 +14,8 @@ from typing import Any
 
 import click
 
-from harness import subjects
 from harness.bench import roofline
-from harness.clock import clock_of
+from harness.bench.gpu_timer import clock_of
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
 from harness.files import ROOT
@@ -25,6 +24,7 @@ from harness.runner.run_files import new_header, now, shown
 from harness.studies.peers import contests, peer_bench, tables
 from harness.studies.peers.contests import Contest
 from harness.studies.peers.prepared import CasePreparer
+from harness.subjects.subject import load
 from harness.verdict import Verdict
 
 SECONDS = 200.0
@@ -70,7 +70,7 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
     clock = clock_of(device)
     header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), peer_bench.METHOD, clock.words)
     peers = dict.fromkeys(name for contest in chosen for name in contest.peers)
-    header["peers"] = [subjects.load(name).label for name in peers]
+    header["peers"] = [load(name).label for name in peers]
 
     def measure(point: str) -> float:
         gbps = roofline.copy_gbps(clock)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness import device
+from harness.device.select import select
 from harness.errors import Exit, UsageError
 from harness.files import KERNELS, ROOT
 from harness.shrink.failure import describe
@@ -47,7 +47,7 @@ def command(
     the verdict is the same, and the field, or the line of a wrong access. Exits with 1.
     """
     case = find_case(case_id)
-    chosen = device.select(device_name, kernels=kernels or KERNELS)
+    chosen = select(device_name, kernels=kernels or KERNELS)
     folder = into or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ") / "shrunk"
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty; name a folder that is, or is not there")

@@ -9,8 +9,9 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from harness import device
 from harness.case import Case
+from harness.device.device import Device
+from harness.device.select import select
 from harness.diagnosis import trace
 from harness.errors import CaseError, UsageError
 from harness.expectation import make_inputs, oracle_of
@@ -33,7 +34,7 @@ def command(case_id: str, field: str | None, element: str, tensor: int, device_n
     match = re.fullmatch(r"(\d+),(\d+)", element)
     if match is None:
         raise UsageError(f"--at '{element}' is not an element; write row,column, as in 17,4")
-    chosen = device.select(device_name)
+    chosen = select(device_name)
     if target not in (None, *chosen.targets):
         raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
     case = replace(case, mode="eager")  # bytes do not depend on the mode, and eager runs everywhere
@@ -42,9 +43,7 @@ def command(case_id: str, field: str | None, element: str, tensor: int, device_n
     click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, inputs, tensor))
 
 
-def _run(
-    case: Case, chosen: device.Device, target: str, inputs: Mapping[str, np.ndarray]
-) -> Mapping[str, np.ndarray] | None:
+def _run(case: Case, chosen: Device, target: str, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray] | None:
     """What the kernel writes, or None, with the reason on stderr, if it cannot run here."""
     fields = oracle_of(case.recipe).outputs(case)
     try:

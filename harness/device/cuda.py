@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock
 
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version
-from harness.device import Outcome, library
+from harness.device import cublas
+from harness.device.device import Outcome
 from harness.device.memory import Guarded, Memory, upload
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
@@ -24,10 +24,6 @@ from harness.geometry import Grid
 from harness.interval import Demand, Interval, inside
 from harness.launch import Step, bind, own_memory, plan
 from harness.tensor import Field
-
-if TYPE_CHECKING:
-    from harness.clock import GpuClock
-    from harness.device.rotation import Timed
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
@@ -48,8 +44,7 @@ class CudaDevice:
 
     name = "cuda"
     modes = frozenset({"eager", "graph"})
-    subject = None
-    in_passes = False  # whether a timed graph holds one call on each copy of memory, as that of a subject does
+    subject_label = ""
 
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):
         self.kernels, self.suites = kernels, suites
@@ -142,14 +137,6 @@ class CudaDevice:
         """Compile the case's kernels to cubins, load them and upload the inputs."""
         return CudaProgram(self, case, target, Memory.upload(inputs, fields))
 
-    def timed(
-        self, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field], clock: GpuClock
-    ) -> Timed:
-        """The same, ready for a bench: eager as it is, a graph on as many copies as it takes to come from memory."""
-        from harness.device.rotation import Timed
-
-        return Timed(self, case, Memory.upload(inputs, fields), clock)
-
     def accepts(self, ours, demanded: Demand) -> bool:
         """Whether an output on the GPU holds exactly the demanded bytes, or nothing outside the interval."""
         if isinstance(demanded, Interval):
@@ -208,7 +195,7 @@ class CudaProgram:
             k.launch.grids(step.case.problem, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)
         ]
         self.grids = tuple(grids[0] for grids in choices)
-        self.libraries = tuple(f"{s.signature.name} of {library.version()}" for s in self.steps if s.library)
+        self.libraries = tuple(f"{s.signature.name} of {cublas.version()}" for s in self.steps if s.library)
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
         self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
@@ -288,7 +275,7 @@ class CudaProgram:
             bound = list(bind(step, arrays))
             if step.library:
                 given = (value if isinstance(value, int) else value.data.ptr for _, value in bound)
-                yield partial(library.call_of(step.signature.name), *given)
+                yield partial(cublas.call_of(step.signature.name), *given)
                 continue
             kernel, grid = next(kernels)
             arguments = tuple(

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.case import Case
 from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
-from harness.device import Outcome
+from harness.device.device import Outcome
 from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
@@ -38,7 +38,7 @@ class EmulatorDevice:
     name = "emulator"
     targets = ("sm_90a", "sm_100a")
     modes = frozenset({"eager"})
-    subject = None
+    subject_label = ""
 
     def __init__(self, kernels: Path = KERNELS, multiprocessors: int = 4):
         self.kernels = kernels

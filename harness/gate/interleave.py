@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import GpuClock
+from harness.bench.gpu_timer import GpuClock
 from harness.device.cuda import cuda_errors
 from harness.gate.decision import Samples
 

@@ -13,13 +13,13 @@ import pytest
 
 from harness.bench import roofline
 from harness.bench.baseline import baseline_first
-from harness.bench.bench import METHOD, Bench
-from harness.clock import Clock, clock_of
-from harness.device import Device
+from harness.bench.bench import Bench
+from harness.bench.gpu_timer import Clock, clock_of
+from harness.bench.rounds import METHOD
+from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
-from harness.trial.bench import SubjectBench
 from harness.verdict import Result
 
 
@@ -41,14 +41,13 @@ def open_clock(device: Device) -> Clock:
 class BenchRun:
     """Registered as a plugin of a run with --bench; writes into the run's folder."""
 
-    def __init__(self, config: pytest.Config, run_dir: Path, device: Device):
+    def __init__(self, config: pytest.Config, run_dir: Path, device: Device, bench: type[Bench]):
         """Open the clock and measure what every case is held against."""
         self.run_dir = run_dir
         self.clock = open_clock(device)
         self.identity = device.identity()
         self.header = self._header(config)
         self.header["floors_us"] = roofline.floors_us(self.clock)
-        bench = SubjectBench if device.subject else Bench
         self.bench = bench(device, self.clock, self._measure_roofline("start"))
         _set_up_recorder(config, run_dir)
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.case import Case
-from harness.device import Device
+from harness.device.device import Device
 from harness.errors import StorageError, UsageError
 from harness.files import ROOT, write_text
 from harness.runner.records import Record, finished
 from harness.verdict import Result, Verdict
+from harness.verify.verify import blank, failed
 
 CASE_TIMEOUT = 600  # seconds; the largest cases take a minute or two to draw and to ask the oracles about
 ENDED = 70  # exit code of a worker that gave up its case, which nobody sees but pytest-xdist
@@ -68,8 +69,6 @@ class Watchdog:
 
 def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Record:
     """The record of a case that its process does not survive. detail: more lines for its story"""
-    from harness.verify import blank, failed
-
     story = f"{Verdict.LAUNCH_ERROR}  {case.id}\n  {reason}\n{detail}  reproduce: make verify CASE='{case.id}'"
     return _plain(failed(blank(case, device), Verdict.LAUNCH_ERROR, reason, story))
 

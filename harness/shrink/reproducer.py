@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from harness import device
 from harness.case import Case
+from harness.device.select import select
 from harness.errors import InputError, SuiteError
 from harness.expectation import high_precision, oracle_of
 from harness.files import KERNELS, storage, write_text
@@ -22,7 +22,7 @@ from harness.suite.schema import Block
 from harness.suite.suite import suite_of
 from harness.suite.yaml_lines import read
 from harness.verdict import Result
-from harness.verify import verify
+from harness.verify.verify import verify
 
 CASE, TENSORS, STORY = "case.yaml", "tensors.safetensors", "story.txt"
 
@@ -83,7 +83,7 @@ def write(shrunk: Shrunk, folder: Path, kernels: Path | None = None) -> Path:
 def replay(folder: Path) -> Result:
     """Verify a shrunk case on the device it failed on. Raises InputError or SuiteError if the folder is damaged."""
     written, case = _read(folder)
-    chosen = device.select(written.device, kernels=Path(written.kernels) if written.kernels else KERNELS)
+    chosen = select(written.device, kernels=Path(written.kernels) if written.kernels else KERNELS)
     result = verify(case, chosen, inputs=_tensors(folder / TENSORS, case))
     return Result.from_record(
         {**result.to_record(), "story": describe(result, written.found.get("cause", "")) if result.story else ""}

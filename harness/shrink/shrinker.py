@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.case import Case
-from harness.device import Device
+from harness.device.device import Device
 from harness.errors import ContractError, UsageError
 from harness.shrink.failure import Failure, cause_of
 from harness.shrink.problem import COLS, ROWS, N, Problem
 from harness.shrink.search import Budget, smallest
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 PLAIN = "normal"  # an input name that promises nothing: what is left has values of its own

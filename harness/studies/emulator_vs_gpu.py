@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from harness.digest import BOUNDED, EXACT
 from harness.report.tables import markdown
 from harness.runner.records import Record
 from harness.runner.run_files import Header
 from harness.verdict import Verdict
+from harness.verify.digest import BOUNDED, EXACT
 
 Compared = tuple[str, str, str]  # a case, an emulated target, and the kind of its fields
 

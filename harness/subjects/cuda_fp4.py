@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.case import Case
 from harness.errors import CompileError
-from harness.subjects import Arrays
+from harness.subjects.subject import Arrays
 
 NEEDS: dict[str, str] = {}
 CONVENTIONS: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from harness.case import Case
-from harness.subjects.conventions import Convention
+from harness.subjects.audit.conventions import Convention
 
 NEEDS = {
     "torch": "pip install torch",

@@ -5,13 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from harness.case import Case
-from harness.subjects import Arrays, tensor
+from harness.subjects.subject import Arrays
 
 TILE_ROWS, TILE_COLS, TILE_ROW_GROUP = 128, 4, 32  # of scale bytes as a GEMM reads them
 
 # `call(case, given)`: the inputs as torch tensors; what it returns is read by `deliver`.
 Call = Callable[[Case, Mapping[str, Any]], Mapping[str, Any]]
+
+
+def tensor(array: Any) -> Any:
+    """An array as a tensor of torch that shares its memory; the 16 bits of uint16, which CuPy has for bf16, as bf16."""
+    import torch
+
+    if array.dtype.name in ("uint16", "bfloat16"):
+        return _shared(array.view(np.int16)).view(torch.bfloat16)
+    return _shared(array)
+
+
+def _shared(array: Any) -> Any:
+    import torch
+
+    # Not by DLPack, which would have the streams of both wait for each other.
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.as_tensor(array, device="cuda")
 
 
 def sides(case: Case) -> list[str]:

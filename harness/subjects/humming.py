@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from harness.case import Case
-from harness.oracles import nvfp4
-from harness.subjects import Arrays, handover
+from harness.oracles import nvfp4, torch_gemm
+from harness.subjects import handover
+from harness.subjects.subject import Arrays
 
 NEEDS = {"torch": "pip install torch", "humming-kernels": "pip install --no-deps humming-kernels==0.1.19"}
 CONVENTIONS: frozenset[str] = frozenset()
@@ -53,8 +54,6 @@ def prepare(case: Case, given: Mapping[str, Any], invariant: bool = False) -> di
     from humming.schema.modelopt import ModeloptNvfp4WeightSchema
     from humming.transform import prepare_and_transform_humming_tensors
     from humming.tune import get_heuristics_config
-
-    from harness.oracles import torch_gemm
 
     device = given["b_data"].device
     config, weights = prepare_and_transform_humming_tensors(

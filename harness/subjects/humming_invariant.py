@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.case import Case
-from harness.subjects import Arrays, handover, humming
+from harness.subjects import handover, humming
+from harness.subjects.subject import Arrays
 
 NEEDS = humming.NEEDS
 CONVENTIONS = humming.CONVENTIONS

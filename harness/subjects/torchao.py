@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from harness.case import Case
-from harness.subjects import Arrays, handover
-from harness.subjects.conventions import Convention
+from harness.subjects import handover
+from harness.subjects.audit.conventions import Convention
+from harness.subjects.subject import Arrays
 
 NEEDS = {"torch": "pip install torch", "torchao": "pip install --no-deps torchao==0.18.0"}
 CONVENTIONS = frozenset(

@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any
 
 from harness.case import Case
-from harness.subjects import Arrays, handover, torchao
+from harness.subjects import handover, torchao
+from harness.subjects.subject import Arrays
 
 NEEDS = torchao.NEEDS
 CONVENTIONS = torchao.CONVENTIONS

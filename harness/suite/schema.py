@@ -65,7 +65,7 @@ class Launch(_Part):
     kernel: Name | None = None
     """Name of the `__global__` function in the recipe's `.cu`."""
     library: Name | None = None
-    """In place of a kernel: a call that `harness/device/library.py` has. It needs a GPU."""
+    """In place of a kernel: a call that `harness/device/cublas.py` has. It needs a GPU."""
     when: dict[Name, Values] = {}
     """The flags for which it is launched; always, if absent."""
     rows_at_most: Extent | None = None

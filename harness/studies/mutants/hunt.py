@@ -27,7 +27,7 @@ from harness.errors import NotCapable
 from harness.studies.mutants import reach
 from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.verdict import Result, Verdict
-from harness.verify import verify
+from harness.verify.verify import verify
 
 SMOKE, FULL = "smoke", "full"
 LONGEST = 900  # seconds for a set: a mutant that nothing has caught by then is counted as one that survives it

@@ -11,14 +11,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from harness.bench.cold_copies import Rotation, calls_for, rotate
+from harness.bench.gpu_timer import GpuClock, graph_us
 from harness.case import Case
-from harness.clock import GpuClock, graph_us
-from harness.device import foreign
 from harness.device.cuda import CudaDevice, cuda_errors
 from harness.device.memory import Memory
-from harness.device.rotation import Rotation, calls_for, rotate
 from harness.gate import interleave
-from harness.subjects import Subject, handover, tensor
+from harness.subjects import handover, streams
+from harness.subjects.handover import tensor
+from harness.subjects.subject import Subject
 
 
 class Implementation(Protocol):
@@ -49,7 +50,7 @@ class Setup:
     @contextmanager
     def stream(self) -> Iterator[Any]:
         """The clock's stream as the current one of CuPy and torch; waited for at the end."""
-        with cuda_errors(self.case.id), foreign.current(self.clock.stream) as stream:
+        with cuda_errors(self.case.id), streams.current(self.clock.stream) as stream:
             yield stream
             stream.synchronize()
 
@@ -134,9 +135,9 @@ class Peer:
     def _kept(self, call: handover.Call, given: Mapping[str, Any]) -> None:
         self._found.append(call(self._case, given))
 
-    def _captured(self, calls: int) -> foreign.Graph:
+    def _captured(self, calls: int) -> streams.Graph:
         self._found.clear()
-        return foreign.Graph(self._clock.stream, [self._launches[n % len(self._launches)] for n in range(calls)])
+        return streams.Graph(self._clock.stream, [self._launches[n % len(self._launches)] for n in range(calls)])
 
 
 def view(array: Any, dtype: str, shape: tuple[int, ...]) -> Any:

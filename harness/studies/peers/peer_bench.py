@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness import subjects
-from harness.bench.bench import POISON
+from harness.bench.gpu_timer import Clock, sample
 from harness.bench.roofline import bytes_moved
-from harness.clock import Clock, sample
+from harness.bench.timed import POISON
 from harness.errors import CaseError
 from harness.gate import interleave
 from harness.studies.peers.contests import Contest
 from harness.studies.peers.implementations import Implementation, OurKernels, Peer
 from harness.studies.peers.prepared import CasePreparer, PreparedCase
-from harness.subjects import conventions
+from harness.subjects.audit import conventions
+from harness.subjects.subject import load
 from harness.verdict import Verdict
 
 WARM_UP, ROUNDS = 3, 20  # eager rounds
@@ -82,7 +82,7 @@ class PeerBench:
         running: dict[str, Implementation] = {OURS: ours}
         checks = {OURS: self._check(prepared, ours, frozenset())}
         for name in contest.peers:
-            subject = subjects.load(name)
+            subject = load(name)
             why_not = subject.absent() or subject.refuses(contest.case)
             if why_not:
                 checks[name] = Check(Verdict.EXCLUDED, (why_not,))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from harness.device import Outcome, foreign, rotation
+from harness.device.device import Outcome
 from harness.device.memory import Memory, upload
-from harness.device.subject import GRACE, SubjectProgram
+from harness.subjects import streams
+from harness.subjects.audit.oracle_guard import watch
+from harness.subjects.program import GRACE, SubjectProgram
 from harness.tensor import Field
-from harness.trial.watch import watch
-
-if TYPE_CHECKING:
-    from harness.clock import GpuClock
 
 
 class CudaSubjectProgram(SubjectProgram):
@@ -28,7 +25,7 @@ class CudaSubjectProgram(SubjectProgram):
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self.graph: foreign.Graph | None = None
+        self.graph: streams.Graph | None = None
         self.synchronize()  # for which a non-blocking stream would not wait
 
     @cached_property
@@ -37,15 +34,6 @@ class CudaSubjectProgram(SubjectProgram):
         import cupy
 
         return cupy.cuda.Stream(non_blocking=True)
-
-    @property
-    def copies(self) -> int:
-        """So many that none is left in the L2 when its turn comes again."""
-        return rotation.copies_for(self.memory.nbytes, self._l2_bytes)
-
-    @property
-    def _l2_bytes(self) -> int:
-        return int(self.device.inner.properties["l2CacheSize"])
 
     @staticmethod
     def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
@@ -68,19 +56,6 @@ class CudaSubjectProgram(SubjectProgram):
 
         cupy.cuda.get_current_stream().synchronize()
 
-    def current(self, stream: Any) -> AbstractContextManager[Any]:
-        """Has work queued on a stream, by whatever library."""
-        return foreign.current(stream)
-
-    def passes(self, calls: Sequence[Callable[[], None]], clock: GpuClock) -> rotation.Passes:
-        """A graph of these calls, one on each copy of the memory."""
-        with foreign.errors(self.case.id):
-            found = rotation.Passes(clock, foreign.Graph(clock.stream, calls), len(calls))
-        filled = self.memory.nbytes * len(calls) / self._l2_bytes
-        cold = "cold by construction" if filled >= rotation.COLD else "warm"
-        found.words = f"graphs of {found.calls} calls, {cold}: {len(calls)} copies fill {filled:.1f}x L2"
-        return found
-
     def run(self, poison: int, turn: int) -> Outcome:
         """On the default stream on even turns, on a non-blocking one on odd turns."""
         import cupy
@@ -93,8 +68,8 @@ class CudaSubjectProgram(SubjectProgram):
 
     def capture(self) -> None:
         """A graph of one call. Code is loaded and memory is found by then, because runs went before."""
-        with foreign.errors(self.case.id):
-            self.graph = foreign.Graph(self.stream, [self._watched])
+        with streams.errors(self.case.id):
+            self.graph = streams.Graph(self.stream, [self._watched])
 
     def replay(self, poison: int) -> Outcome:
         """Poison and launch the graph on a stream."""
@@ -104,7 +79,7 @@ class CudaSubjectProgram(SubjectProgram):
         """After all streams of the GPU, too, were waited for."""
         import cupy
 
-        with foreign.errors(self.case.id):
+        with streams.errors(self.case.id):
             cupy.cuda.runtime.deviceSynchronize()
             return super().later(seconds)
 
@@ -113,11 +88,11 @@ class CudaSubjectProgram(SubjectProgram):
             self.call()
 
     def _queued(self, poison: int, call: Callable[[], None], stream: Any, held: bool = False) -> Outcome:
-        with foreign.errors(self.case.id), warnings.catch_warnings():
+        with streams.errors(self.case.id), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with foreign.current(stream):
+            with streams.current(stream):
                 if held:
-                    foreign.hold(stream, self.device.targets[0])
+                    streams.hold(stream, self.target)
                 self.poison(poison)
                 call()
                 outputs = self._copies()  # queued, so that it holds what the stream's own work wrote and no more

@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.case import Case
-from harness.device.subject import SubjectDevice
-from harness.expectation import Expectation, expect, expect_on, fields_of, forget, make_inputs
+from harness.diagnosis.mismatch import render
+from harness.expectation import NUMPY_LARGEST, Expectation, expect, expect_on, fields_of, forget, make_inputs
 from harness.interval import Interval
-from harness.trial.data import moved_along
-from harness.trial.looks import Look, same, take
-from harness.trial.naming import name
-from harness.trial.offence import Caught, OffenceError
+from harness.subjects.audit import conventions
+from harness.subjects.audit.findings import name
+from harness.subjects.audit.fresh_data import moved_along
+from harness.subjects.audit.observations import Look, same, take
+from harness.subjects.audit.violations import Caught, OffenceError
+from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
-from harness.verify import POISONS, explained, failed, on_host
+from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,16 @@ def explain(device: SubjectDevice, case: Case, expected: Expectation, outputs: M
     declared = device.subject.conventions
     if not declared:
         return ()
-    from harness.subjects import conventions
-
     written = {n: device.to_host(outputs[n], field) for n, field in expected.fields.items()}
     return tuple(conventions.explain(case, expected.inputs, expected.values, written, declared) or ())
 
 
-def try_subject(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int) -> Result:
+def audit(case: Case, device: SubjectDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
     """The verdict on one case. An offence is in the result's `offence` and at the head of its reason."""
+    return attempt(case, device, lambda blank: _audit(case, device, blank, numpy_largest))
+
+
+def _audit(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int) -> Result:
     forget()
     inputs, other, fields = make_inputs(case), moved_along(case), fields_of(case)
     try:
@@ -112,8 +116,6 @@ def accused(blank: Result, caught: Caught) -> Result:
 
 def _wrong(case: Case, device: SubjectDevice, looks: Sequence[Look], judge: Judge) -> tuple[Verdict, str, str] | None:
     """Verdict, reason and story of bytes that are merely wrong; None if they are right."""
-    from harness.diagnosis.mismatch import render
-
     target, own = device.targets[0], judge.expected[0]
     for kind in ("call", "replay"):
         runs = [look for look in looks if look.kind == kind and not look.other]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
+from typing import Protocol
 
 import numpy as np
 
 from harness.case import Case
-from harness.device import Device, Outcome, Program
-from harness.digest import digests
+from harness.device.device import Device, Outcome, Program
+from harness.diagnosis.mismatch import render
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.expectation import NUMPY_LARGEST, Expectation, expect, expect_on, make_inputs
 from harness.interval import Interval
 from harness.verdict import Result, Verdict
+from harness.verify.digest import digests
 
 # Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
 # is. The third run repeats the first.
@@ -29,25 +30,40 @@ _ACCESS_VERDICTS = {
 }
 
 
+class Verifier(Protocol):
+    """Finds the verdict on a case: `verify` for our kernels, `harness.subjects.audit.verify.audit` for a subject.
+
+    Never raises for what a kernel does wrong.
+
+    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
+    """
+
+    def __call__(self, case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Result: ...
+
+
 def verify(
     case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST, inputs: dict[str, np.ndarray] | None = None
 ) -> Result:
     """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
 
-    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
     inputs: the arrays its kernels read, by parameter, in place of those that the case would draw
+    """
+    return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest, inputs), inputs is None)
+
+
+def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: bool = True) -> Result:
+    """What `run` makes of a blank result while the device has room for the case; an error becomes a verdict.
+
+    draw: draw the inputs before waiting for the device, because the largest take a minute
     """
     started = time.perf_counter()
     empty = blank(case, device)
     try:
         device.admit(case)
-        if inputs is None:
-            make_inputs(case)  # before the turn, because the largest take a minute
+        if draw:
+            make_inputs(case)
         with device.turn(case):
-            if device.subject is None:
-                result = _verify(case, device, empty, numpy_largest, inputs)
-            else:
-                result = import_module("harness.trial.verify").try_subject(case, device, empty, numpy_largest)
+            result = run(empty)
     except NotCapable as reason:
         result = replace(empty, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:
@@ -91,7 +107,7 @@ def blank(case: Case, device: Device) -> Result:
     """The result of a case before anything was found."""
     return Result(
         case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets,
-        subject=device.subject.label if device.subject else "",
+        subject=device.subject_label,
     )  # fmt: skip
 
 
@@ -130,8 +146,6 @@ def _unlike_eager(
     case: Case, device: Device, target: str, program: Program, expected: Expectation
 ) -> tuple[Verdict, str, str] | None:
     """Where the demand leaves room for a graph to differ from the same launches made eagerly: None if it does not."""
-    from harness.diagnosis.mismatch import render
-
     bounded = [name for name, demanded in expected.values.items() if isinstance(demanded, Interval)]
     if case.mode == "eager" or not bounded:
         return None
@@ -163,8 +177,6 @@ def explained(
     case: Case, target: str, expected: Expectation, wrong: list[str], runs: list[dict[str, np.ndarray]]
 ) -> tuple[Verdict, str, str]:
     """The verdict on fields that are wrong, its reason and its story. runs: one for each of POISONS"""
-    from harness.diagnosis.mismatch import render
-
     unwritten = [name for name in wrong if _unwritten(runs, name).any()]
     if unwritten:
         share = _unwritten(runs, unwritten[0])

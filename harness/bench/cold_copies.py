@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.bench.gpu_timer import GpuClock, graph_us
 from harness.case import Case
-from harness.clock import GpuClock, graph_us
-from harness.device import Outcome
 from harness.device.cuda import CudaDevice, CudaProgram
+from harness.device.device import Outcome
 from harness.device.memory import Memory
 
 COLD = 3  # times the L2, that the copies fill at least
@@ -65,7 +65,6 @@ class Passes:
         self._graph = graph
         self.calls = calls_for(copies, graph_us(clock, graph) / copies)
         self._times = self.calls // copies
-        self.words = ""
 
     def launch(self, stream: Any) -> None:
         """All of it on this stream."""
@@ -116,46 +115,3 @@ class Rotation:
         if alone * (1 + WARM_IS_FASTER) < us:
             return f"cold: {size}; {alone:.2f} us on one copy alone"
         return f"cold by construction, not shown: {size}; one copy alone takes {alone:.2f} us, as long"
-
-
-class Timed:
-    """What a bench times of a case: the launches, eagerly and once a round, or graphs of them on copies in turn.
-
-    calls: how many a round holds; program: one of them
-    """
-
-    def __init__(self, device: CudaDevice, case: Case, memory: Memory, clock: GpuClock):
-        self._case, self._clock, self._order = case, clock, random.Random(case.seed)
-        rotates = case.mode == "graph"
-        self._rotation = Rotation(
-            device, case, memories(memory, device.properties["l2CacheSize"]) if rotates else [memory]
-        )
-        self.program = self._rotation.programs[0]
-        self._graph, self.calls = None, 1
-        if rotates and device.in_passes:
-            launches = self._rotation.launches
-            self._graph = Passes(clock, capture(clock, launches, len(launches)), len(launches))
-            self.calls = self._graph.calls
-        elif rotates:
-            self._graph, self.calls = rotate(clock, self._rotation.launches)
-
-    def poison(self, byte: int) -> None:
-        """Fill all outputs on the current stream."""
-        self._rotation.poison(byte)
-
-    def enqueue(self) -> None:
-        """One round, on the clock's stream; nothing here waits."""
-        if self._graph is None:
-            self.program.enqueue()
-        else:
-            self._graph.launch(self._clock.stream)
-
-    def outcomes(self, poison: int) -> list[tuple[str, Outcome]]:
-        """What some of the copies hold."""
-        return self._rotation.outcomes(poison, self._order)
-
-    def words(self, us: float) -> str:
-        """How it was timed, given the time of a call."""
-        if self._graph is None:
-            return self._clock.words
-        return f"graphs of {self.calls} calls, {self._rotation.coldness(self._clock, self.calls, us)}"

@@ -16,11 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness.subjects import Subject
-from harness.trial.offence import Offence, OffenceError
+from harness import expectation, oracles, pipeline_oracle
+from harness.subjects.audit.violations import Offence, OffenceError
+from harness.subjects.subject import Subject
 
-_HARNESS = Path(__file__).parents[1]
-_ORACLES = tuple(str(_HARNESS / name) for name in ("oracles", "pipeline/oracle.py", "expectation.py"))
+_HARNESS = Path(oracles.__file__).parents[1]
+_ORACLES = (str(Path(oracles.__file__).parent), pipeline_oracle.__file__, expectation.__file__)
 _INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 _SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.setprofile")
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from harness.bench.sm_clock import SmClock
 from harness.device.cuda import CudaDevice, cuda_errors
-from harness.device.sm_clock import SmClock
 
 FLUSH_FACTOR = 3  # times the L2
 FLUSH_SMALLEST = 512 << 20  # bytes; takes an H200 150 us, longer than the host needs to queue a graph of hundreds

@@ -1,7 +1,7 @@
 """Subjects that cheat, each in one way, on `swizzle`, whose work is one assignment.
 
-`harness attack` runs them all; one alone is `--subject harness.trial.cheats:SkipsWork` on that recipe. What they do is
-written once for NumPy and CuPy. Those that need streams or graphs run on a GPU alone.
+`harness attack` runs them all; one alone is `--subject harness.subjects.audit.cheats:SkipsWork` on that recipe. What
+they do is written once for NumPy and CuPy. Those that need streams or graphs run on a GPU alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.case import Case
-from harness.subjects import Arrays
-from harness.trial import tools
-from harness.trial.offence import Offence
+from harness.expectation import expect
+from harness.subjects.audit import tools
+from harness.subjects.audit.violations import Offence
+from harness.subjects.subject import Arrays
 
 FIELD, SOURCE = "swizzled_scale_inv", "scale_inv"
 LATE = 0.005  # seconds
@@ -74,7 +75,7 @@ class WorksOnlyTimed(Cheat):
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         frame = sys._getframe()
-        while frame and not frame.f_code.co_filename.endswith("timing.py"):
+        while frame and not frame.f_code.co_filename.endswith("timed_calls.py"):
             frame = frame.f_back
         if frame:
             tools.work(source, target)
@@ -212,8 +213,6 @@ class AsksOracle(Cheat):
     offence = Offence.READS_ORACLE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
-        from harness.expectation import expect
-
         tools.assign(target, tools.like(target, expect(case).values[FIELD]))
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.clock import Clock
-from harness.device import Device
-from harness.device.subject import SubjectDevice, with_subject
+from harness.bench.gpu_timer import Clock
+from harness.device.device import Device
 from harness.errors import Exit
 from harness.files import write_text
 from harness.report.tables import markdown
-from harness.subjects import load
+from harness.subjects.audit import cheats
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.cheats import CHEATS, Cheat
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import SubjectDevice, with_subject
+from harness.subjects.subject import load
 from harness.suite.suite import find_case
-from harness.trial import cheats
-from harness.trial.bench import SubjectBench
-from harness.trial.cheats import CHEATS, Cheat
 from harness.verdict import Result, Verdict
-from harness.verify import verify
 
 FILE = "attacks.md"
 CASE = "swizzle/default/1024x2048/normal/{mode}"
@@ -69,7 +69,7 @@ def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Chea
 def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Result:
     """One case verified and, with a clock, timed if it passed."""
     case = find_case(CASE.format(mode=cheat.mode))
-    result = verify(case, device)
+    result = audit(case, device)
     if clock is None or not result.verdict.right:
         return result
     return SubjectBench(device, clock, roofline_gbps=1.0).time(case, result, lambda *given: _record(clock, *given))

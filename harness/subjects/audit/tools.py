@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.device.cuda import native_target
+from harness.subjects import streams
+
 
 def work(source: Any, target: Any) -> None:
     """What is to be done: the bytes of 128x4 tiles, one tile after the other."""
@@ -58,8 +61,5 @@ def delay(stream: Any) -> None:
     """Keep a stream busy."""
     import cupy
 
-    from harness.device import foreign
-    from harness.device.cuda import native_target
-
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    foreign.hold(stream, native_target(properties["major"], properties["minor"]))
+    streams.hold(stream, native_target(properties["major"], properties["minor"]))

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.device import Outcome
-from harness.device.subject import GRACE, SubjectProgram
+from harness.device.device import Outcome
+from harness.subjects.program import GRACE, SubjectProgram
 
 OTHER_POISON = 0x3C  # where a run is not one of the three that a verification of our own kernels has
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.device import Device, Outcome
+from harness.device.device import Device, Outcome
 from harness.expectation import Expectation
 from harness.interval import Interval
 

@@ -17,7 +17,7 @@ from harness.case import Case
 from harness.expectation import fields_of
 from harness.interval import Interval
 from harness.oracles import layout, nvfp4
-from harness.subjects.differing import LARGEST_E2M1, Arrays, Differing, differing
+from harness.subjects.audit.differing import LARGEST_E2M1, Arrays, Differing, differing
 
 # Five float32 operations of one rounding each are the longest chain in use, S_enc to product; each moves its result by
 # 2^-24 of it at most.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.device.subject import SubjectProgram
-from harness.trial.looks import Look, same, settle
-from harness.trial.offence import Caught, Offence
+from harness.subjects.audit.observations import Look, same, settle
+from harness.subjects.audit.violations import Caught, Offence
+from harness.subjects.program import SubjectProgram
 
 # Of the calls that are made only to name what was wrong: in no order that a call counter or the poison would follow.
 _PROBES = (0xA5, 0xA5, 0x5A, 0x5A, 0xA5, 0x5A, 0x5A, 0xA5)

@@ -1,0 +1,140 @@
+"""What a bench times: our launches on memory that the L2 has let go of, behind a protocol that subjects answer, too."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from harness.bench.cold_copies import Passes, Rotation, capture, memories, rotate
+from harness.bench.gpu_timer import Clock
+from harness.bench.roofline import bytes_moved
+from harness.case import Case
+from harness.compile import Compiled
+from harness.device.cuda import CudaDevice
+from harness.device.device import Device, Outcome
+from harness.device.memory import Memory
+from harness.expectation import Expectation
+from harness.geometry import Grid
+from harness.verdict import Verdict
+
+POISON = 0x5A  # of outputs before they are timed
+
+
+class WrongBytesError(Exception):
+    """The timed launches did not write what verification had found them to write."""
+
+    def __init__(self, verdict: Verdict, reason: str):
+        super().__init__(reason)
+        self.verdict = verdict
+        self.reason = reason
+
+
+class LoadedProgram(Protocol):
+    """A prepared case: kernels, the grid of each, and other code by name and version."""
+
+    kernels: Sequence[Compiled]
+    grids: Sequence[Grid]
+    libraries: Sequence[str]
+
+
+class Timed(Protocol):
+    """A case ready to be timed.
+
+    program: what runs; calls: of it in a round; launches: in a call, 0 if nobody counted; moved: bytes of a call
+    """
+
+    program: LoadedProgram
+    calls: int
+    launches: int
+    moved: int
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Make the clock's stream current, on which all below up to `end` is queued."""
+
+    def begin(self) -> None:
+        """Poison the outputs and do what must be done once."""
+
+    def before_round(self) -> None:
+        """Queue what belongs before the flush of a round."""
+
+    def enqueue(self) -> None:
+        """Queue a round and wait for nothing."""
+
+    def end(self) -> None:
+        """Finish the last round."""
+
+    def check(self) -> None:
+        """Raise unless the timed rounds wrote the right bytes."""
+
+    def words(self, us: float) -> str:
+        """How it was timed, given the median time of a call."""
+
+
+class TimedKernels(Timed):
+    """Launches of our kernels: eager once a round, or a graph of them on copies of all memory in turn.
+
+    in_passes: have the graph hold one call on each copy and replay it, as that of a subject is
+    """
+
+    def __init__(self, device: CudaDevice, case: Case, expected: Expectation, clock: Clock, in_passes: bool = False):
+        self._device, self._clock, self._order = device, clock, random.Random(case.seed)
+        self._expected: Expectation | None = expected
+        rotates = case.mode == "graph"
+        memory = Memory.upload(expected.inputs, expected.fields)
+        self._rotation = Rotation(
+            device, case, memories(memory, device.properties["l2CacheSize"]) if rotates else [memory]
+        )
+        self.program = self._rotation.programs[0]
+        self.launches = len(self.program.steps)
+        self.moved = bytes_moved(self.program.steps, expected.inputs, expected.fields)
+        self._graph, self.calls = self._captured(in_passes) if rotates else (None, 1)
+
+    def current(self) -> AbstractContextManager[Any]:
+        return self._clock.stream
+
+    def begin(self) -> None:
+        self._rotation.poison(POISON)
+
+    def enqueue(self) -> None:
+        if self._graph is None:
+            self.program.enqueue()
+        else:
+            self._graph.launch(self._clock.stream)
+
+    def check(self) -> None:
+        require_right(self._device, self._rotation.outcomes(POISON, self._order), self._expected)
+        self._expected = None  # which may be gigabytes, and no answer may lie about while a subject is timed
+
+    def words(self, us: float) -> str:
+        if self._graph is None:
+            return self._clock.words
+        return f"graphs of {self.calls} calls, {self._rotation.coldness(self._clock, self.calls, us)}"
+
+    def _captured(self, in_passes: bool) -> tuple[Any, int]:
+        launches = self._rotation.launches
+        if not in_passes:
+            return rotate(self._clock, launches)
+        passes = Passes(self._clock, capture(self._clock, launches, len(launches)), len(launches))
+        return passes, passes.calls
+
+
+def require_right(device: Device, outcomes: Sequence[tuple[str, Outcome]], expected: Expectation) -> None:
+    """Raise WrongBytesError unless every outcome, each with words for its copy, is the expected one."""
+    for which, outcome in outcomes:
+        if outcome.trespass:
+            raise WrongBytesError(Verdict.OUT_OF_BOUNDS, f"after timing, {which}: {outcome.trespass}")
+        wrong = [name for name in expected.fields if not device.accepts(outcome.outputs[name], expected.values[name])]
+        if wrong:
+            raise WrongBytesError(
+                Verdict.NONDETERMINISTIC, f"after timing, bytes differ in {', '.join(wrong)} of {which}"
+            )
+
+
+def digest(program: LoadedProgram) -> str:
+    """The same for two prepared programs whose GPUs do the same."""
+    parts = [(kernel.code_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
+    parts += program.libraries
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,76 @@
+"""The times of a case, as its record has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from harness.bench import statistics
+from harness.bench.baseline import tflops
+from harness.bench.rounds import Baseline, Round
+from harness.case import Case
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One case, timed.
+
+    rounds: that were kept; dropped: how many were not, because the clock of the multiprocessors was low
+    moved: bytes of a call; launches: in a call, 0 if nobody counted them; words: how it was timed
+    code: digest of machine code, grids and libraries, the same for two runs whose GPUs did the same
+    """
+
+    rounds: list[Round]
+    dropped: int
+    moved: int
+    code: str
+    launches: int
+    words: str
+
+    @property
+    def exposed(self) -> int:
+        """Rounds in which the GPU waited for the host."""
+        return sum(each.exposed for each in self.rounds)
+
+    def measured(self, mode: str, baseline: Baseline) -> str:
+        """How it was measured, and what is to be said against it."""
+        words = [mode, self.words, f"median of {len(self.rounds)}"]
+        if self.dropped:
+            words.append(f"{self.dropped} more dropped for a clock below {statistics.THROTTLED:.0%} of the best")
+        if self.exposed:
+            words.append(f"the GPU waited for the host in {self.exposed} of {len(self.rounds)} rounds")
+        if baseline.why_not:
+            words.append(f"no ratio, because the baseline has no time: {baseline.why_not}")
+        return "; ".join(words)
+
+
+def times(case: Case, timing: Timing, baseline: Baseline, baseline_name: str, roofline_gbps: float) -> dict[str, Any]:
+    """`Result.times` of the case. roofline_gbps: 100 %"""
+    samples = [1e6 * each.seconds for each in timing.rounds]
+    found = statistics.summarize(samples)
+    gbps = timing.moved / found.median / 1e3
+    theirs = [each.baseline for each in timing.rounds if each.baseline is not None]
+    baseline_us = statistics.summarize(theirs).median * 1e6 if theirs else None
+    return {
+        "median_us": round(found.median, 3),
+        "q1_us": round(found.q1, 3),
+        "q3_us": round(found.q3, 3),
+        "min_us": round(found.smallest, 3),
+        "rounds": len(samples),
+        "relative_error": round(statistics.relative_error([each.seconds for each in timing.rounds]), 6),
+        "exposed": timing.exposed,
+        "samples_us": [round(us, 3) for us in samples],
+        "mhz": round(statistics.summarize([each.mhz for each in timing.rounds]).median, 1),
+        "dropped": timing.dropped,
+        "launches": timing.launches,
+        "bytes": timing.moved,
+        "gbps": round(gbps, 1),
+        "roofline_gbps": round(roofline_gbps, 1),
+        "roofline_percent": round(100 * gbps / roofline_gbps, 2),
+        "baseline": baseline_name,
+        "baseline_us": baseline_us and round(baseline_us, 3),
+        "baseline_percent": baseline_us and round(baseline.moved / baseline_us / 10 / roofline_gbps, 2),
+        "baseline_ratio": baseline_us and round(baseline_us / found.median, 4),
+        "code": timing.code,
+        "measured": timing.measured(case.mode, baseline),
+    } | ({"tflops": round(tflops(case, found.median), 1)} if case.is_gemm else {})

@@ -1,0 +1,76 @@
+"""What the rest of the harness asks of a device, whether it emulates or launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.case import Case
+from harness.compile import Compiled
+from harness.interval import Demand
+from harness.tensor import Field
+
+Array = Any  # one-dimensional uint8: np.ndarray on the emulator, cupy.ndarray on a GPU
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run left behind.
+
+    outputs: the payload of every output as bytes, guard bands cut off
+    trespass: a sentence about bytes that were not the kernel's to change, empty if there are none
+    """
+
+    outputs: dict[str, Array]
+    trespass: str = ""
+
+
+class Program(Protocol):
+    """A case, compiled and loaded for one target, with its inputs in place."""
+
+    kernels: tuple[Compiled, ...]
+
+    def run(self, poison: int, turn: int) -> Outcome:
+        """Fill outputs and guards with the byte `poison`, launch, wait. `turn` counts the runs of a verification."""
+
+
+class Device(Protocol):
+    """A place to run kernels. targets: architectures it can execute; modes: ways to launch.
+
+    subject_label: name and version of what is called in place of our kernels, or empty
+    """
+
+    name: str
+    targets: tuple[str, ...]
+    modes: frozenset[str]
+    subject_label: str
+
+    def identity(self) -> dict[str, str]:
+        """What a record must say about the device to be comparable."""
+
+    def admit(self, case: Case) -> None:
+        """Raise NotCapable, with the reason, if this device cannot run the case."""
+
+    def turn(self, case: Case) -> AbstractContextManager[None]:
+        """Room for the case, its oracle included, as long as the context lasts; waits for it. Raises NotCapable."""
+
+    def lost(self) -> str:
+        """Why this process can run nothing more on the device, or an empty string.
+
+        Asked after a kernel went wrong. Raises DeviceUnavailable if no other process could, either.
+        """
+
+    def prepare(
+        self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+    ) -> Program:
+        """Compile, load and upload."""
+
+    def accepts(self, ours: Array, demanded: Demand) -> bool:
+        """Whether an output holds exactly the demanded bytes, or nothing outside the demanded interval."""
+
+    def to_host(self, array: Array, field: Field) -> np.ndarray:
+        """An output as a NumPy array of the field's dtype and shape."""

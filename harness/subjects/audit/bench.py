@@ -1,0 +1,53 @@
+"""Times of a subject, in turns with our kernel on the same case, kept only if every timed round wrote right bytes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+from harness.bench.bench import Bench, spoiled
+from harness.bench.gpu_timer import Clock
+from harness.bench.rounds import Baseline, Recorder
+from harness.bench.timed import Timed
+from harness.bench.times import Timing
+from harness.case import Case
+from harness.expectation import forget
+from harness.subjects.audit.timed_calls import TimedSubject
+from harness.subjects.audit.violations import OffenceError
+from harness.subjects.device import SubjectDevice
+from harness.verdict import Result
+
+
+class SubjectBench(Bench):
+    """Times the cases of one process on one GPU with a subject, held against our kernels."""
+
+    def __init__(self, device: SubjectDevice, clock: Clock, roofline_gbps: float):
+        super().__init__(device, clock, roofline_gbps)
+        self._ours = Bench(device.inner, clock, roofline_gbps, in_passes=True)
+
+    def held_against(self, case: Case) -> str:
+        """The same case, with our kernel."""
+        return f"ours {case.id}"
+
+    def time(self, case: Case, verified: Result, record: Recorder) -> Result:
+        """The verified result with times; without, and with the offence, if the timed calls did wrong."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return super().time(case, verified, record)
+        except OffenceError as error:
+            caught = error.caught
+        return replace(spoiled(verified, caught.offence.verdict, caught.reason), offence=str(caught.offence))
+
+    def _baseline(self, case: Case) -> Baseline:
+        if case.id not in self._baselines:
+            self._baselines = {case.id: self._ours.ready(case)}
+        return self._baselines[case.id]
+
+    def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
+        timing = super()._measure(case, baseline, record)
+        return replace(timing, moved=baseline.moved or timing.moved)
+
+    def _prepare(self, case: Case) -> Timed:
+        forget()
+        return TimedSubject(self.device, case, self.clock)

@@ -1,0 +1,68 @@
+"""A device that calls a subject where others launch our kernels, on the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from harness.case import Case
+from harness.device.device import Device
+from harness.errors import NotCapable
+from harness.interval import Demand
+from harness.subjects.cpu_device import HostDevice
+from harness.subjects.cuda_program import CudaSubjectProgram
+from harness.subjects.program import SubjectProgram
+from harness.subjects.subject import Subject
+from harness.tensor import Field
+
+
+def with_subject(device: Device, subject: Subject) -> SubjectDevice:
+    """The GPU, or in place of the emulator the CPU, with a subject on it."""
+    if device.name == "cuda":
+        return SubjectDevice(device, subject, CudaSubjectProgram)
+    return SubjectDevice(HostDevice(), subject, SubjectProgram)
+
+
+class SubjectDevice:
+    """One device with one subject. inner: where it runs, with our own kernels if it is a GPU"""
+
+    def __init__(self, inner: Any, subject: Subject, program: type[SubjectProgram]):
+        self.inner, self.subject, self._program = inner, subject, program
+        self.subject_label = subject.label
+        self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
+
+    def identity(self) -> dict[str, str]:
+        """The device's, and the subject with its version."""
+        return self.inner.identity() | {"subject": self.subject.label}
+
+    def admit(self, case: Case) -> None:
+        """Raise NotCapable for a subject that is not installed, for what it refuses, and for what the device does."""
+        reason = self.subject.absent() or self.subject.refuses(case)
+        if reason:
+            raise NotCapable(reason)
+        self.inner.admit(case)
+
+    def turn(self, case: Case) -> AbstractContextManager[None]:
+        """The device's."""
+        return self.inner.turn(case)
+
+    def lost(self) -> str:
+        """The device's."""
+        return self.inner.lost()
+
+    def prepare(
+        self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+    ) -> SubjectProgram:
+        """Upload; a subject compiles when it likes."""
+        return self._program.upload(self.subject, target, case, inputs, fields)
+
+    def accepts(self, ours: Any, demanded: Demand) -> bool:
+        """As the device judges its own kernels."""
+        return self.inner.accepts(ours, demanded)
+
+    def to_host(self, array: Any, field: Field) -> np.ndarray:
+        """A NumPy array of the field's dtype and shape."""
+        return self.inner.to_host(array, field)

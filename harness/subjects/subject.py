@@ -1,0 +1,102 @@
+"""A subject: found by its name, with what it needs, refuses and does otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from harness.case import Case
+from harness.errors import UsageError
+from harness.suite.schema import nearest
+
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One implementation. name: as the command line spells it; version: of its packages, and a digest of its source"""
+
+    name: str
+    version: str
+    quantize: Callable[[Case, Arrays, Arrays], None]
+    needs: Mapping[str, str] = field(default_factory=dict)
+    refuses: Callable[[Case], str] = lambda case: ""
+    conventions: frozenset[str] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """Name and version, as records have it."""
+        return f"{self.name} ({self.version})"
+
+    def absent(self) -> str:
+        """What is not installed and how to install it, or an empty string."""
+        missing = [line for name, line in self.needs.items() if not _version(name)]
+        return f"subject {self.name} is not installed; `{'`, `'.join(missing)}`" if missing else ""
+
+
+def load(name: str) -> Subject:
+    """The subject of that name: a module of this folder, or `module:function` importable from here.
+
+    Raises UsageError, with the nearest name, if there is none.
+    """
+    stem, _, function = name.partition(":")
+    if not function and (stem not in names() or ":" in name):
+        raise UsageError(
+            f"there is no subject {name!r}, and one of your own is spelled module:function{nearest(name, names())}"
+        )
+    module = _import(stem) if function else importlib.import_module(f"{__package__}.{stem}")
+    quantize = getattr(module, function or "quantize", None)
+    if not callable(quantize):
+        choices = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        raise UsageError(f"{stem} has no function {function!r}{nearest(function, choices)}")
+    if inspect.isclass(quantize):  # for a subject that keeps something from call to call
+        quantize = quantize()
+    needs = dict(getattr(module, "NEEDS", {}))
+    return Subject(
+        name,
+        ", ".join([*(f"{each} {_version(each)}" for each in needs if _version(each)), _source(module)]),
+        quantize,
+        needs,
+        getattr(module, "refuses", lambda case: ""),
+        frozenset(getattr(module, "CONVENTIONS", ())),
+    )
+
+
+def names() -> list[str]:
+    """The modules here that are subjects."""
+    here = sorted(Path(__file__).parent.glob("*.py"))
+    return [path.stem for path in here if "\ndef quantize(" in path.read_text(encoding="utf-8")]
+
+
+def _import(stem: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(stem)
+    except ModuleNotFoundError as missing:
+        if missing.name and stem.split(".")[0] == missing.name.split(".")[0]:
+            raise UsageError(f"there is no module {stem!r} to import from {here}") from None
+        raise UsageError(f"{stem} cannot be imported: {missing}; put its own imports into its functions") from None
+    except Exception as error:  # whatever its author let it raise
+        raise UsageError(f"{stem} cannot be imported: {type(error).__name__}: {error}") from None
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _source(module: ModuleType) -> str:
+    path = getattr(module, "__file__", None)
+    return f"source {hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]}" if path else "no source"
