@@ -12,7 +12,6 @@ from harness.device.emulator import EmulatorDevice
 from harness.files import ROOT
 from harness.studies.mutants.catalogue import find
 from harness.suite.suite import find_case, load_suites
-from harness.verify import verify
 from harness.verify.verify import verify
 
 README = (ROOT / "README.md").read_text()

@@ -15,7 +15,6 @@ from timed_runs import HEADER, record
 
 import harness.report
 import harness.report.tables
-from harness import subjects
 from harness.bench.rounds import Baseline
 from harness.compile import compile_kernel
 from harness.device.emulator import EmulatorDevice
