@@ -18,11 +18,10 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 
 from harness.bench.bench import Bench
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.select import select as select_device
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
-from harness.expectation import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.files import refused_storage, storage_error
 from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
@@ -34,6 +33,7 @@ from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
 from harness.subjects.subject import load
 from harness.verdict import Result, Verdict
+from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.verify.verify import Verifier, verify
 
 SELECTION = pytest.StashKey[Selection]()

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
-from harness.expectation import oracle_of
+from harness.verify.expected import oracle_of
 
 
 def output_of(case: Case, target: str, tensors: Mapping[str, np.ndarray]) -> np.ndarray:

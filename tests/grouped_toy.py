@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from harness import files
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.problem import Dense
 from harness.errors import ContractError
-from harness.expectation import oracle_of
 from harness.files import KERNELS
-from harness.problem import Dense
 from harness.suite.suite import Suite, load_suite
-from harness.tensor import Field
+from harness.verify.expected import oracle_of
 
 SUITE = """\
 recipe: toy_group

@@ -175,12 +175,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(tools, "capturing", lambda: Stream.current.recorded is not None)
     tools._stream.cache_clear()
     # The torch oracle would have to see the GPU.
-    monkeypatch.setattr("harness.torch_calls.ask", _ask_torch_on_the_cpu(monkeypatch))
+    monkeypatch.setattr("harness.verify.torch_calls.ask_torch", _ask_torch_on_the_cpu(monkeypatch))
     return StandInGpu()
 
 
 def _ask_torch_on_the_cpu(monkeypatch: pytest.MonkeyPatch):
-    from harness import expectation
+    from harness.verify import expected
 
-    ask = expectation.ask_torch
+    ask = expected.ask_torch
     return lambda case, inputs, device="cpu", alone=False: ask(case, inputs, "cpu", alone)

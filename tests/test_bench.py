@@ -30,11 +30,11 @@ from harness.bench.bench import Bench
 from harness.bench.roofline import COPY_BYTES, bytes_moved
 from harness.bench.rounds import FEWEST, MOST
 from harness.bench.timed import POISON, Timed, require_right
+from harness.contract.problem import Dense
 from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
-from harness.launch import plan
 from harness.oracles import per_tensor
-from harness.problem import Dense
+from harness.suite.launch_plan import plan
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 

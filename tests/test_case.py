@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from harness.case import Case, Flags
-from harness.problem import Dense
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense
 
 DEFAULTS = Flags({"dtype": "bf16", "rht": False, "sign_mask": 0xD7E8})
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense, Gemm
 from harness.diagnosis.classify import HYPOTHESES, classify
 from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
-from harness.expectation import expect
 from harness.inputs.draw import make
 from harness.oracles import (
     dequantize,
@@ -27,9 +27,9 @@ from harness.oracles import (
     swizzle,
     torch_oracle,
 )
-from harness.problem import Dense, Gemm
 from harness.suite import cover
 from harness.suite.suite import suite_of
+from harness.verify.expected import expect
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = {"bf16": BF16, "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}

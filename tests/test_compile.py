@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.case import Flags
-from harness.compile import ARCHES, FLAGS, compile_kernel, include_closure, instantiation, ptx_of
+from harness.contract.case import Flags
 from harness.errors import CompileError
 from harness.files import KERNELS
-from harness.geometry import Launch
-from harness.signature import read_signatures
+from harness.jit.compile import ARCHES, FLAGS, compile_kernel, include_closure, instantiation, ptx_of
+from harness.jit.geometry import Launch
+from harness.jit.signature import read_signatures
 
 FLAGS_OF_SWIZZLE = Flags({"direction": "rowwise"})
 

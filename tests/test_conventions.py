@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from harness.diagnosis.steps import Steps
-from harness.expectation import expect
 from harness.oracles import layout, nvfp4
 from harness.subjects.audit import differing
 from harness.subjects.audit.conventions import Convention, explain
 from harness.suite.suite import find_case
+from harness.verify.expected import expect
 
 ALL = frozenset(Convention)
 REAL = "file:suites/data/minilm_sample.safetensors#ffn_down.input"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.compile import compile_kernel, ptx_of
 from harness.errors import UsageError
-from harness.signature import read_signatures
+from harness.jit.compile import compile_kernel, ptx_of
+from harness.jit.signature import read_signatures
 from harness.studies import conversions
 from harness.studies.conversions import Counted, count, in_ptx, in_sass
 

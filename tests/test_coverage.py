@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.problem import Dense
+from harness.contract.problem import Dense
 from harness.studies import coverage
 from harness.suite.suite import find_case, load_suite, load_suites, suite_of
 

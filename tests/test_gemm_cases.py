@@ -10,17 +10,17 @@ from suite_files import assert_mistake, written
 
 from harness.bench.baseline import baseline_first, baseline_id, product_bytes, tflops
 from harness.bench.roofline import bytes_moved
+from harness.contract.problem import Gemm
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import CompileError, NotCapable, UsageError
-from harness.expectation import expect, high_precision
-from harness.geometry import Launch
-from harness.launch import Step, bind, numbers, plan
-from harness.problem import Gemm
-from harness.signature import CallParameter
+from harness.jit.geometry import Launch
+from harness.jit.signature import CallParameter
+from harness.suite.launch_plan import Step, bind, numbers, plan
 from harness.suite.stages import Stage
 from harness.suite.suite import find_case
+from harness.verify.expected import expect, high_precision
 
 TEXT = """\
 recipe: product

@@ -7,8 +7,8 @@ import pytest
 from emulated import output_of
 
 from harness.device.emulator import EmulatorDevice
-from harness.expectation import expect
 from harness.suite.suite import find_case
+from harness.verify.expected import expect
 
 TOKEN = "1x128x128/normal/eager"
 

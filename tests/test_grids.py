@@ -6,8 +6,8 @@ import pytest
 
 from harness.device.cuda import CudaProgram
 from harness.device.emulator import EmulatorDevice
-from harness.expectation import fields_of, make_inputs
 from harness.suite.suite import find_case
+from harness.verify.expected import fields_of, make_inputs
 
 CASE = find_case("per_tensor/block=block_16x16/272x400/normal/eager")
 TILES, PATCHES = (4, 3, 1), (2, 2, 1)

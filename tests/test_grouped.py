@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.contract.group_shape import MOST_TENSORS, GroupedShape, ShapeRepresentation, from_arrays
 from harness.errors import ContractError
-from harness.grouped import MOST_TENSORS, GroupedShape, ShapeRepresentation, from_arrays
 
 SAME, FIRST, LAST, BOTH = ShapeRepresentation
 

@@ -13,17 +13,17 @@ from grouped_toy import Toy
 
 from harness.bench.baseline import baseline_first, baseline_of
 from harness.bench.roofline import bytes_moved
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.field import Field
+from harness.contract.problem import Dense
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
-from harness.expectation import expect, high_precision
-from harness.geometry import Launch
 from harness.inputs.draw import make
-from harness.launch import Step, bind, numbers, plan
-from harness.problem import Dense
+from harness.jit.geometry import Launch
 from harness.runner.selection import FIXED_COST, cost
-from harness.tensor import Field
+from harness.suite.launch_plan import Step, bind, numbers, plan
 from harness.verdict import Verdict
+from harness.verify.expected import expect, high_precision
 from harness.verify.verify import verify
 
 PERSISTENT = Launch(tile_rows=64, tile_cols=128, threads=64, blocks_per_sm=2, schedule=1)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from grouped_toy import Toy
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Grouped
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
-from harness.expectation import Expectation, expect
 from harness.oracles import grouped, per_tensor
-from harness.problem import Grouped
 from harness.suite.suite import suite_of
+from harness.verify.expected import Expectation, expect
 
 SHAPE = "128+0+256+128x128"
 POISONS = (0xA5, 0x5A)

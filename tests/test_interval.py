@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import harness.verify.verify
+from harness.contract.field import Field
+from harness.contract.interval import Interval, inside, order
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.trace import trace
-from harness.expectation import Expectation, expect
-from harness.interval import Interval, inside, order
 from harness.suite.suite import find_case
-from harness.tensor import Field
 from harness.verdict import Verdict
+from harness.verify.expected import Expectation, expect
 from harness.verify.verify import POISONS, verify
 
 F32, BF16 = np.float32, np.dtype(ml_dtypes.bfloat16)

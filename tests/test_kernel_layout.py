@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.compile import include_closure
 from harness.files import KERNELS
+from harness.jit.compile import include_closure
 
 # From the ground up; the recipes are the roof.
 FLOORS = tuple(re.findall(r"^\| `(\w+)/`", (KERNELS / "README.md").read_text(), re.MULTILINE))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from harness.contract.problem import Dense
 from harness.errors import CompileError
-from harness.geometry import Launch, read_launch
-from harness.launch import Step, bind, own_memory, plan
-from harness.problem import Dense
-from harness.signature import read_signatures
+from harness.jit.geometry import Launch, read_launch
+from harness.jit.signature import read_signatures
+from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.stages import Stage
 from harness.suite.suite import find_case
 

@@ -22,8 +22,8 @@ from harness.bench.timed import Timed
 from harness.device import cublas
 from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError
-from harness.instantiations import instantiations
-from harness.launch import bind, own_memory, plan
+from harness.suite.instantiations import instantiations
+from harness.suite.launch_plan import bind, own_memory, plan
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify

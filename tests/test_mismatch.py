@@ -6,15 +6,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.field import Field
+from harness.contract.problem import Dense
 from harness.diagnosis.casts import E2M1_VALUES
 from harness.diagnosis.difference import compact_index, first_input, swizzled, unswizzled
 from harness.diagnosis.mismatch import compare, decoded, render
 from harness.errors import ContractError
-from harness.expectation import Expectation
 from harness.oracles import dequantize, per_tensor, swizzle
-from harness.problem import Dense
-from harness.tensor import Field
+from harness.verify.expected import Expectation
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SCALES = Field((128, 4), "uint8", valid=(48, 3), block=(1, 16))

@@ -7,13 +7,13 @@ from collections import Counter
 import pandas as pd
 import pytest
 
-from harness.compile import ptx_of
 from harness.emulator.catalogue import mnemonics
 from harness.errors import UsageError
 from harness.files import ROOT
-from harness.instantiations import Job, instantiations
+from harness.jit.compile import ptx_of
 from harness.studies.opcodes import instructions
 from harness.studies.opcodes.recorder import covers
+from harness.suite.instantiations import Job, instantiations
 
 COMMITTED = ROOT / "results" / "opcodes.csv"
 

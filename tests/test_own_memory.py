@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from harness import files
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import AccessError
 from harness.files import KERNELS
-from harness.launch import plan
+from harness.suite.launch_plan import plan
 from harness.suite.sizes import NAMES, size_of, size_problem
 from harness.suite.suite import load_suite
-from harness.tensor import Field
 
 EXTENTS = {"rows": 48, "cols": 80, "elements": 3840, "num_tensors": 3}
 

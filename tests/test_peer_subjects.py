@@ -13,12 +13,12 @@ import torch
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import CompileError
-from harness.expectation import expect
 from harness.oracles import layout
 from harness.subjects import cuda_fp4, handover
 from harness.subjects import subject as subjects
 from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
+from harness.verify.expected import expect
 
 W4A16 = ("humming", "humming_invariant")
 PEERS = ("fouroversix_pytorch", "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4", *W4A16)

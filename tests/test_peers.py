@@ -15,7 +15,6 @@ import torch
 
 from harness.commands import peers as command
 from harness.errors import DeviceUnavailable, Exit, LaunchError, UsageError
-from harness.expectation import expect, high_precision
 from harness.gate.decision import Samples
 from harness.studies.peers import contests, peer_bench, prepared, tables
 from harness.studies.peers.contests import COMPILED, QUANTIZERS, Contest
@@ -24,6 +23,7 @@ from harness.studies.peers.peer_bench import OURS, PeerBench
 from harness.subjects.audit import conventions
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
+from harness.verify.expected import expect, high_precision
 from tests.fake_clock import FakeClock
 from tests.timed_runs import HEADER
 

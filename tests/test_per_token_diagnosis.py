@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense
 from harness.diagnosis.classify import classify
 from harness.diagnosis.trace import trace
 from harness.oracles import nvfp4, per_token
-from harness.problem import Dense
 
 FLAGS = {
     "dtype": "bf16",

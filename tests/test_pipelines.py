@@ -13,14 +13,14 @@ from harness.device.emulator import EmulatorDevice
 from harness.diagnosis.mismatch import render
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
-from harness.expectation import expect, high_precision, make_inputs, oracle_of
 from harness.inputs.draw import make
-from harness.instantiations import instantiations
-from harness.launch import bind, own_memory, plan
 from harness.studies.mutants.catalogue import find
+from harness.suite.instantiations import instantiations
+from harness.suite.launch_plan import bind, own_memory, plan
 from harness.suite.stages import is_pipeline, stages, terms
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
+from harness.verify.expected import expect, high_precision, make_inputs, oracle_of
 from harness.verify.verify import verify
 
 FORWARD = find_case("forward/default/128x256x384/normal/eager")

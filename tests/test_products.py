@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from harness import cli
-from harness.expectation import expect, high_precision
 from harness.quality import products
 from harness.suite import stage_refusals
 from harness.suite.suite import find_case, suite_of
+from harness.verify.expected import expect, high_precision
 
 PUBLISHED = 0.30  # relative L2 error of a product of quantized tensors, against that of the tensors in bf16
 SHAPE = (128, 256, 384)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from harness.cli import main
-from harness.compile import ARCHES, compile_kernel, ptx_of
 from harness.device import memory
 from harness.emulator.errors import Fault
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import DeviceUnavailable, Exit
-from harness.launch import Step, plan
+from harness.jit.compile import ARCHES, compile_kernel, ptx_of
 from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, read_log
 from harness.studies.sanitizer.run import Checked, outcome, page, see_planted
+from harness.suite.launch_plan import Step, plan
 from harness.suite.suite import find_case, load_suites
 
 # Takes pairs of options, then the command to run. It answers for a GPU by giving the emulator's run another header.

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
-from harness.case import Case
 from harness.commands import shrink as command
+from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import InputError, SuiteError, UsageError
 from harness.files import KERNELS, ROOT

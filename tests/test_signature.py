@@ -4,7 +4,7 @@ import pytest
 
 from harness.errors import CompileError
 from harness.files import KERNELS
-from harness.signature import read_signatures
+from harness.jit.signature import read_signatures
 
 KERNEL = """
 // a comment with (brackets; and a semicolon) before

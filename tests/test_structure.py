@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.compile import include_closure
 from harness.files import ROOT
+from harness.jit.compile import include_closure
 from harness.suite.suite import load_suites
 
 KERNELS = ROOT / "harness" / "kernels"
@@ -47,7 +47,7 @@ def test_a_recipe_is_a_kernel_a_suite_and_an_oracle():
 
 
 def test_every_kernel_that_a_suite_launches_is_in_its_file():
-    from harness.signature import read_signatures
+    from harness.jit.signature import read_signatures
     from harness.suite.suite import suite_of
 
     for recipe in RECIPES:
@@ -89,12 +89,12 @@ def test_the_numerics_know_no_places(path: Path):
 @pytest.mark.parametrize("path", sorted(ORACLES.glob("*.py")), ids=relative)
 def test_an_oracle_knows_nothing_of_kernels(path: Path):
     allowed = (
-        "harness.case.",
+        "harness.contract.case.",
         "harness.errors.",
-        "harness.grouped.",
-        "harness.interval.",
-        "harness.problem.",
-        "harness.tensor.",
+        "harness.contract.group_shape.",
+        "harness.contract.interval.",
+        "harness.contract.problem.",
+        "harness.contract.field.",
         "harness.oracles.",
     )
     ours = [name for name in imports(path) if name.startswith("harness")]

@@ -16,14 +16,13 @@ from timed_runs import HEADER, record
 import harness.report
 import harness.report.tables
 from harness.bench.rounds import Baseline
-from harness.compile import compile_kernel
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
-from harness.expectation import expect_on, make_inputs
 from harness.files import ROOT
 from harness.gate import against_baseline
+from harness.jit.compile import compile_kernel
+from harness.jit.signature import read_signatures
 from harness.runner.run_files import RunFiles
-from harness.signature import read_signatures
 from harness.subjects import streams
 from harness.subjects import subject as subjects
 from harness.subjects.audit import verify as verifying
@@ -36,6 +35,7 @@ from harness.subjects.handover import tensor
 from harness.subjects.subject import Subject, load
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
+from harness.verify.expected import expect_on, make_inputs
 
 CASE = "swizzle/default/256x256/normal/eager"
 MINE = """

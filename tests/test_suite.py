@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from suite_files import assert_mistake
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import SuiteError, UsageError
 from harness.files import SUITES
 from harness.suite import cover

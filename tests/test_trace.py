@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense
 from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.oracles import dequantize, nvfp4, per_tensor, swizzle
-from harness.problem import Dense
 
 FLAGS = {
     "dtype": "bf16",

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from harness.bench import cold_copies
 from harness.bench.gpu_timer import Clock
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.problem import Dense, Gemm
 from harness.device import cublas
-from harness.problem import Dense, Gemm
 from harness.suite.stages import is_pipeline, terms
 from harness.suite.suite import suite_of
 

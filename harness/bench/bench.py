@@ -15,11 +15,11 @@ from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Turns, stea
 from harness.bench.statistics import summarize
 from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
 from harness.bench.times import Timing, times
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import CompileError, LaunchError, NotCapable
-from harness.expectation import NUMPY_LARGEST_TIMED, expect
 from harness.verdict import Result, Verdict
+from harness.verify.expected import NUMPY_LARGEST_TIMED, expect
 from harness.verify.verify import reproduce, verify
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.bench.gpu_timer import GpuClock, graph_us
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.cuda import CudaDevice, CudaProgram
 from harness.device.device import Outcome
 from harness.device.memory import Memory

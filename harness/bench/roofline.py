@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 
 from harness.bench.gpu_timer import Clock, pilot, sample
-from harness.launch import Step, bind
-from harness.tensor import Field
+from harness.contract.field import Field
+from harness.suite.launch_plan import Step, bind
 
 TWO_KERNELS = "two kernels"  # a floor of the clock: below it, no tensor is quantized in two launches
 COPY_BYTES = 512 << 20

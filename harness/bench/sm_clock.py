@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.compile import compile_kernel
 from harness.device.cuda import CudaDevice, load
-from harness.signature import read_signatures
+from harness.jit.compile import compile_kernel
+from harness.jit.signature import read_signatures
 
 MOST = 4096  # readings between two calls of `restart`
 _LARGEST = 10_000  # MHz; beyond, the two readings are not of one counter

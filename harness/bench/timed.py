@@ -11,14 +11,14 @@ from typing import Any, Protocol
 from harness.bench.cold_copies import Passes, Rotation, capture, memories, rotate
 from harness.bench.gpu_timer import Clock
 from harness.bench.roofline import bytes_moved
-from harness.case import Case
-from harness.compile import Compiled
+from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.device import Device, Outcome
 from harness.device.memory import Memory
-from harness.expectation import Expectation
-from harness.geometry import Grid
+from harness.jit.compile import Compiled
+from harness.jit.geometry import Grid
 from harness.verdict import Verdict
+from harness.verify.expected import Expectation
 
 POISON = 0x5A  # of outputs before they are timed
 

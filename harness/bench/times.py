@@ -8,7 +8,7 @@ from typing import Any
 from harness.bench import statistics
 from harness.bench.baseline import tflops
 from harness.bench.rounds import Baseline, Round
-from harness.case import Case
+from harness.contract.case import Case
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from harness.compile import ARCHES, Compiled
 from harness.errors import Exit
 from harness.files import write_text
-from harness.instantiations import compile_or_say, instantiations, side_by_side
+from harness.jit.compile import ARCHES, Compiled
 from harness.report.console import show
+from harness.suite.instantiations import compile_or_say, instantiations, side_by_side
 
 
 @click.command()

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from harness.compile import nvrtc_version
 from harness.errors import Exit
 from harness.files import write_text
-from harness.instantiations import Job, instantiations, side_by_side
+from harness.jit.compile import nvrtc_version
 from harness.report.console import show
 from harness.runner.run_files import shown
 from harness.studies import conversions
+from harness.suite.instantiations import Job, instantiations, side_by_side
 
 
 @click.command()

@@ -14,10 +14,10 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from harness.compile import cache_folder, nvrtc_version
 from harness.device.select import select
 from harness.errors import Exit, HarnessError
 from harness.files import ROOT
+from harness.jit.compile import cache_folder, nvrtc_version
 from harness.suite.suite import load_suites
 
 # Package → what is missing without it

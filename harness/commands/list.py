@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.suite.schema import nearest
 from harness.suite.shapes import canonical

@@ -9,14 +9,14 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.select import select
 from harness.diagnosis import trace
 from harness.errors import CaseError, UsageError
-from harness.expectation import make_inputs, oracle_of
 from harness.suite.schema import nearest
 from harness.suite.suite import find_case
+from harness.verify.expected import make_inputs, oracle_of
 
 POISON = 0xA5
 

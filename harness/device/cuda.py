@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from harness.case import Case
-from harness.compile import Compiled, compile_kernel, nvrtc_version
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand, Interval, inside
 from harness.device import cublas
 from harness.device.device import Outcome
 from harness.device.memory import Guarded, Memory, upload
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.files import KERNELS
-from harness.geometry import Grid
-from harness.interval import Demand, Interval, inside
-from harness.launch import Step, bind, own_memory, plan
-from harness.tensor import Field
+from harness.jit.compile import Compiled, compile_kernel, nvrtc_version
+from harness.jit.geometry import Grid
+from harness.suite.launch_plan import Step, bind, own_memory, plan
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from harness.case import Case
-from harness.compile import Compiled
-from harness.interval import Demand
-from harness.tensor import Field
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand
+from harness.jit.compile import Compiled
 
 Array = Any  # one-dimensional uint8: np.ndarray on the emulator, cupy.ndarray on a GPU
 

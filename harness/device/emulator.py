@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.case import Case
-from harness.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
 from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
@@ -20,10 +21,9 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import AccessError, LaunchError, NotCapable
 from harness.files import KERNELS
-from harness.geometry import Grid
-from harness.interval import Demand, Interval, inside
-from harness.launch import Step, bind, own_memory, plan
-from harness.tensor import Field
+from harness.jit.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
+from harness.jit.geometry import Grid
+from harness.suite.launch_plan import Step, bind, own_memory, plan
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
 MOST_TERMS = 1 << 24  # the same of a GEMM

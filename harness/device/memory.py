@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.tensor import Field
+from harness.contract.field import Field
 
 GUARD = 4096  # bytes before and after every output
 ALIGNMENT = 256

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.diagnosis import of_amaxes, of_choices, other_questions, parts_of_sums
 from harness.diagnosis.casts import E2M1_MIDPOINTS
 from harness.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps
 from harness.diagnosis.what_if import hypotheses
-from harness.tensor import Field
 
 UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these bytes; trace the first wrong block")
 

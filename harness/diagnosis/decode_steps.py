@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
 from harness.diagnosis.difference import unswizzled
 from harness.diagnosis.steps import WINDOW, Steps

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.contract.field import Field
 from harness.errors import ContractError
-from harness.tensor import Field
 
 _TILE = (128, 4)
 _GROUPS = 4  # rows r, r+32, r+64, r+96 of a tile lie side by side

@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Interval, order
 from harness.diagnosis.casts import BLOCK, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
 from harness.diagnosis.permitted import comparable
 from harness.diagnosis.steps import Encoded, Steps, side_and_kind
-from harness.interval import Interval, order
-from harness.tensor import Field
 
 SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothesis
 FEW = 8  # so few wrong entries may agree with a hypothesis by chance

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.diagnosis import one_stage
 from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.classify import cause_of
@@ -19,11 +20,10 @@ from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.diagnosis.other_questions import LARGEST
 from harness.diagnosis.permitted import beyond, resolved
 from harness.diagnosis.steps import Steps
-from harness.interval import Interval
 from harness.suite.stages import Stage
 
 if TYPE_CHECKING:
-    from harness.expectation import Expectation
+    from harness.verify.expected import Expectation
 
 __all__ = ["Difference", "compare", "decoded", "render"]
 

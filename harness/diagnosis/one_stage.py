@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case
-from harness.interval import Interval
+from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.suite.stages import Stage, stages
 
 

@@ -7,11 +7,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
-from harness.expectation import oracle_of
-from harness.interval import Demand, Interval
-from harness.tensor import Field
+from harness.verify.expected import oracle_of
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.interval import Interval, order
 from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
-from harness.expectation import oracle_of
-from harness.interval import Interval, order
+from harness.verify.expected import oracle_of
 
 _AMAXES = ("a_amax", "b_amax")
 LARGEST = 1 << 20  # of `Case.work`; beyond, an oracle takes seconds for each question

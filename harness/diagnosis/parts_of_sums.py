@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.difference import unswizzled
 from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harness.contract.interval import Interval, order
 from harness.diagnosis.difference import compare
-from harness.interval import Interval, order
 
 if TYPE_CHECKING:
-    from harness.expectation import Expectation
+    from harness.verify.expected import Expectation
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.diagnosis import casts
 from harness.diagnosis.casts import BLOCK, E4M3_VALUES
 

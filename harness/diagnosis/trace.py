@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand, Interval, order
 from harness.diagnosis import one_stage, one_tensor
 from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
@@ -16,10 +18,8 @@ from harness.diagnosis.product import terms
 from harness.diagnosis.side_by_side import Row, Section, rendered
 from harness.diagnosis.steps import Steps, side_and_kind
 from harness.errors import NotCapable, UsageError
-from harness.expectation import NUMPY_LARGEST, make_inputs, oracle_of
-from harness.interval import Demand, Interval, order
-from harness.tensor import Field
-from harness.torch_calls import ask_torch
+from harness.verify.expected import NUMPY_LARGEST, make_inputs, oracle_of
+from harness.verify.torch_calls import ask_torch
 
 _MOST_TERMS = 32  # of a sum that are shown
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.evidence import Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.bench import roofline
 from harness.bench.gpu_timer import GpuClock, clock_of
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
 from harness.files import ROOT

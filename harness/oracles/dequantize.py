@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.errors import ContractError
 from harness.oracles import four_over_six, layout, local_1x64, nvfp4, per_tensor, quantizer, row_scaled
 from harness.oracles.layout import ROWWISE
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Interval, order
 from harness.errors import ContractError
-from harness.interval import Interval, order
 from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, gemm_ordered, layout, nvfp4
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.oracles import nvfp4
 
 

@@ -5,7 +5,7 @@ NUMERICS 10.3 to 10.5. An operand is called `a` or `b` in flags and arrays, and 
 
 from __future__ import annotations
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.oracles import nvfp4, quantizer
 from harness.oracles.layout import COLUMNWISE, ROWWISE, TILE_ROWS, Direction

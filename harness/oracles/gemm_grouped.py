@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.group_shape import VARYING_MULTIPLE_OF, ShapeRepresentation, from_arrays
+from harness.contract.interval import Interval
 from harness.errors import ContractError
-from harness.grouped import VARYING_MULTIPLE_OF, ShapeRepresentation, from_arrays
-from harness.interval import Interval
 from harness.oracles import gemm, gemm_operands, nvfp4
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

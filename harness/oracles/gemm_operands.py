@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import QuantizedTensor, round_up
+from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import (
     four_over_six,
@@ -26,8 +28,6 @@ from harness.oracles import (
     row_scaled,
 )
 from harness.oracles.layout import ROWWISE
-from harness.problem import Dense
-from harness.tensor import QuantizedTensor, round_up
 
 PARTS = ("data", "scale_inv", "amax")
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.oracles import gemm_epilogues, gemm_operands, layout, nvfp4
 from harness.oracles.gemm_flags import refuse
 from harness.oracles.gemm_operands import inputs
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

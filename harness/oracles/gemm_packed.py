@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.oracles import gemm_flags, layout, nvfp4
 
 INPUTS = ("exact_sum", "wide_sum")

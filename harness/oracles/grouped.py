@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.group_shape import ShapeRepresentation, from_arrays
+from harness.contract.problem import Grouped
 from harness.errors import ContractError
-from harness.grouped import ShapeRepresentation, from_arrays
 from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, quantizer
-from harness.problem import Grouped
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field, round_up
 from harness.errors import ContractError
 from harness.oracles.nvfp4 import BLOCK, CODES_PER_BYTE, WINDOW
-from harness.tensor import Field, round_up
 
 TILE_ROWS, TILE_COLS = 128, 4  # scale bytes of one GEMM tile
 TILE_ROW_GROUP = 32  # rows r, r+32, r+64, r+96 of a tile lie side by side

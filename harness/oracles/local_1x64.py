@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.oracles import layout, nvfp4, quantizer
 from harness.oracles.layout import Slab
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

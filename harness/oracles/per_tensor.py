@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.errors import ContractError
 from harness.oracles import layout, nvfp4, quantizer
 from harness.oracles.layout import COLUMNWISE, Slab
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

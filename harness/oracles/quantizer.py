@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case, Flags, FlagValue
+from harness.contract.case import Case, Flags, FlagValue
+from harness.contract.field import Field
 from harness.errors import ContractError
 from harness.oracles import layout, nvfp4
 from harness.oracles.layout import COLUMNWISE, ROWWISE, Direction, Slab
-from harness.tensor import Field
 
 Encode = Callable[[Case, Slab, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """(case, slab, amax of every block) → scale bytes (lines, length/16) and codes (lines, length), uint8."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.oracles import layout, per_tensor, quantizer
-from harness.tensor import Field
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.oracles import torch_numerics as numerics
 from harness.oracles import torch_source as way

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch.nn.functional import embedding
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.oracles import torch_layout as layout
 from harness.oracles import torch_numerics as numerics
 from harness.oracles.torch_oracle import stored

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import torch
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.errors import ContractError
-from harness.interval import Interval
 from harness.oracles import torch_layout as layout
 from harness.oracles.torch_gemm import finished, values
 from harness.oracles.torch_source import DTYPES

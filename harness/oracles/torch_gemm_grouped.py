@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from harness.case import Case
-from harness.interval import Interval
+from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.oracles.torch_source import DTYPES
 
 Tensors = Mapping[str, torch.Tensor]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch.nn.functional import pad
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.oracles.torch_oracle import stored
 
 _CHUNK = 128

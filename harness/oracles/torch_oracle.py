@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import embedding
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.oracles import torch_layout as layout
 from harness.oracles import torch_numerics as numerics

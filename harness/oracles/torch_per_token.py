@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.oracles import torch_numerics as numerics
 from harness.oracles import torch_source as way

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.quality import scope, variants
 from harness.quality.measure import Quality, block_snr, measure

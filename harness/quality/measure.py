@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
 from harness.errors import UsageError
-from harness.expectation import oracle_of
 from harness.quality.variants import label, side
+from harness.verify.expected import oracle_of
 
 if TYPE_CHECKING:
     import torch

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
-from harness.expectation import oracle_of
 from harness.files import write_text
-from harness.interval import Demand, Interval
 from harness.quality import tensors
 from harness.report.tables import csv, markdown
 from harness.suite.stages import Stage, stages
 from harness.suite.suite import Suite, load_suites
-from harness.torch_calls import ask_torch, fastest_device
+from harness.verify.expected import oracle_of
+from harness.verify.torch_calls import ask_torch, fastest_device
 
 REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}
 REAL_NAME, REAL_SHAPE = "ffn_up", (256, 128, 128)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.case import Case, spell
+from harness.contract.case import Case, spell
+from harness.contract.problem import Dense
 from harness.errors import UsageError
-from harness.problem import Dense
 from harness.suite.shapes import is_grouped, shape_problem
 from harness.suite.suite import find_case, suite_of
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from harness.errors import CompileError
 from harness.files import KERNELS, ROOT, write_text
+from harness.jit.signature import read_signatures
 from harness.runner.records import Record
-from harness.signature import read_signatures
 from harness.verdict import Judgement, Performance, failures_of
 
 FILE = "codequality.json"

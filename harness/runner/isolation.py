@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import StorageError, UsageError
 from harness.files import ROOT, write_text

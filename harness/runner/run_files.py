@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.compile import FLAGS
 from harness.errors import UsageError
 from harness.files import ROOT
+from harness.jit.compile import FLAGS
 from harness.runner import journal
 from harness.runner.records import Record, journal_lines, times_header, times_lines
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.suite.schema import nearest
 from harness.suite.suite import Suite, load_suites

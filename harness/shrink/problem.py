@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness import operands
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
 from harness.errors import UsageError
-from harness.expectation import high_precision, oracle_of
-from harness.grouped import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
+from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline
 from harness.suite.suite import suite_of
+from harness.verify.expected import high_precision, oracle_of
 
 ROWS, COLS, N = "rows", "cols", "n"
 
@@ -129,7 +129,7 @@ def axes(case: Case) -> dict[str, tuple[str, ...]]:
         return {stage.stage: tuple(_LETTERS[letter] for letter in stage.extents) for stage in stages}
     if not case.is_gemm:
         return dict.fromkeys(("x", "act_input"), (ROWS, COLS))
-    transposed = operands.COLUMNWISE[str(case.flags.get("layout", "tn"))]
+    transposed = gemm_operands.COLUMNWISE[str(case.flags.get("layout", "tn"))]
     lines = {"a": (ROWS, COLS), "b": (N, COLS)}
     turned = {name: both[::-1] if name in transposed else both for name, both in lines.items()}
     return {**turned, "c": (ROWS, N), "bias": (N,)}

@@ -11,10 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.select import select
 from harness.errors import InputError, SuiteError
-from harness.expectation import high_precision, oracle_of
 from harness.files import KERNELS, storage, write_text
 from harness.shrink.failure import describe
 from harness.shrink.shrinker import Shrunk
@@ -22,6 +21,7 @@ from harness.suite.schema import Block
 from harness.suite.suite import suite_of
 from harness.suite.yaml_lines import read
 from harness.verdict import Result
+from harness.verify.expected import high_precision, oracle_of
 from harness.verify.verify import verify
 
 CASE, TENSORS, STORY = "case.yaml", "tensors.safetensors", "story.txt"

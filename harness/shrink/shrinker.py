@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import ContractError, UsageError
 from harness.shrink.failure import Failure, cause_of

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.compile import Compiled
 from harness.errors import UsageError
+from harness.jit.compile import Compiled
 from harness.report.tables import markdown
 
 KINDS = ("to e2m1", "from e2m1", "to e4m3", "from e4m3")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.case import Case, FlagValue, spell
+from harness.contract.case import Case, FlagValue, spell
 from harness.files import write_text
 from harness.report.tables import csv, markdown
 from harness.suite import cover

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.case import Case
-from harness.expectation import oracle_of
-from harness.problem import Dense
+from harness.contract.case import Case
+from harness.contract.problem import Dense
 from harness.suite.suite import suite_of
+from harness.verify.expected import oracle_of
 
 PATTERNS = 1 << 32
 CHUNK = 1 << 28  # patterns on the GPU at a time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from contextlib import AbstractContextManager, nullcontext
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import CompileError
 from harness.subjects.subject import Arrays
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.memory import Memory, upload
 from harness.subjects import streams
 from harness.subjects.audit.oracle_guard import watch
 from harness.subjects.program import GRACE, SubjectProgram
-from harness.tensor import Field
 
 
 class CudaSubjectProgram(SubjectProgram):

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand
 from harness.device.device import Device
 from harness.errors import NotCapable
-from harness.interval import Demand
 from harness.subjects.cpu_device import HostDevice
 from harness.subjects.cuda_program import CudaSubjectProgram
 from harness.subjects.program import SubjectProgram
 from harness.subjects.subject import Subject
-from harness.tensor import Field
 
 
 def with_subject(device: Device, subject: Subject) -> SubjectDevice:

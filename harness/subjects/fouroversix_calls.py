@@ -8,7 +8,7 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.subjects.audit.conventions import Convention
 
 NEEDS = {

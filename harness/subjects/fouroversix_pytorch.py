@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.subjects import fouroversix_calls as calls
 from harness.subjects import handover
 from harness.subjects.subject import Arrays

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.subjects.subject import Arrays
 
 TILE_ROWS, TILE_COLS, TILE_ROW_GROUP = 128, 4, 32  # of scale bytes as a GEMM reads them

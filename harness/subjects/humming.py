@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.oracles import nvfp4, torch_gemm
 from harness.subjects import handover
 from harness.subjects.subject import Arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.subjects import handover, humming
 from harness.subjects.subject import Arrays
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from harness.case import Case
-from harness.compile import Compiled
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.memory import Memory, flat
 from harness.errors import HarnessError, LaunchError
-from harness.geometry import Grid
+from harness.jit.compile import Compiled
+from harness.jit.geometry import Grid
 from harness.subjects.audit.oracle_guard import watch
 from harness.subjects.audit.violations import Offence, OffenceError
 from harness.subjects.subject import Subject
-from harness.tensor import Field
 
 GRACE = 0.02  # seconds after which nothing may arrive any more
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.compile import compile_kernel
 from harness.device.cuda import load
 from harness.errors import LaunchError
-from harness.signature import read_signatures
+from harness.jit.compile import compile_kernel
+from harness.jit.signature import read_signatures
 
 HOLD_NS = 5_000_000  # longer than a host needs to queue any launch of which it does not compile the kernels
 

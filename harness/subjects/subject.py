@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.suite.schema import nearest
 

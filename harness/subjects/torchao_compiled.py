@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.subjects import handover, torchao
 from harness.subjects.subject import Arrays
 

@@ -1,1 +1,5 @@
-"""Suites: `suites/S.yaml`, what may stand in it, and the cases it makes."""
+"""From `suites/S.yaml` to cases, and from a case to what it draws and launches.
+
+What may stand in a suite and what is wrong with it, covers, shapes, stages of pipelines, operands of products, launches
+in order. May import `contract/`, `inputs/`, `oracles/` and `jit/`.
+"""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.case import FlagValue, spell
+from harness.contract.case import FlagValue, spell
 from harness.errors import SuiteError
 from harness.files import is_file, is_folder
 from harness.inputs import tensor_file
-from harness.library_calls import SIGNATURES
+from harness.jit.library_calls import SIGNATURES
 from harness.suite import flag_values, pipelines, shapes
 from harness.suite.schema import Block, Launch, SuiteFile, nearest
 from harness.suite.sizes import GEMM_NAMES, NAMES, size_problem

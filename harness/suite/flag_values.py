@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.case import FlagValue, spell
+from harness.contract.case import FlagValue, spell
 from harness.suite.schema import SuiteFile, nearest
 from harness.suite.yaml_lines import Route
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.case import spell
+from harness.contract.case import spell
 from harness.files import KERNELS
 from harness.suite import flag_values
 from harness.suite.schema import Stage, SuiteFile, nearest

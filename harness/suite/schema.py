@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails
 
-from harness.case import FlagValue, spell
+from harness.contract.case import FlagValue, spell
 from harness.errors import SuiteError
 from harness.suite.yaml_lines import Document
 

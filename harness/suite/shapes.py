@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from harness.case import FlagValue
+from harness.contract.case import FlagValue
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation
+from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
-from harness.grouped import GroupedShape, ShapeRepresentation
 from harness.inputs import tensor_file
-from harness.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.suite.schema import LARGEST_EXTENT, Shape, SuiteFile
 from harness.suite.written import file_of
 

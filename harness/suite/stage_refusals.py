@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.case import Case, spell
+from harness.contract.case import Case, spell
+from harness.contract.field import Field, QuantizedTensor
 from harness.errors import ContractError
 from harness.oracles import gemm_operands, gemm_packed
 from harness.oracles.by_recipe import oracle_of
@@ -12,7 +13,6 @@ from harness.suite import shapes
 from harness.suite.flag_values import refusal
 from harness.suite.stages import Stage
 from harness.suite.written import file_of
-from harness.tensor import Field, QuantizedTensor
 
 
 def refuse_stages(case: Case, found: Sequence[Stage]) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import operands
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.problem import Dense, Gemm
 from harness.errors import ContractError
-from harness.problem import Dense, Gemm
+from harness.suite import gemm_operands
 from harness.suite.flag_values import holds
 from harness.suite.schema import Stage as Written
 from harness.suite.written import defaults_of, file_of
@@ -118,6 +118,6 @@ def _reads(case: Case, entry: Written, alone: Case, made: Mapping[str, Stage]) -
                 f"{case.recipe}: stage {entry.stage} reads {source}, and with {case.variant} there is no such stage "
                 f"before it; there are {', '.join(made)}"
             )
-        side = "columnwise" if operand in operands.COLUMNWISE[str(alone.flags.layout)] else "rowwise"
+        side = "columnwise" if operand in gemm_operands.COLUMNWISE[str(alone.flags.layout)] else "rowwise"
         found |= {f"{operand}_{part}": made[source].key(f"{side}_{part}") for part in _PARTS}
     return found

@@ -10,11 +10,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import get_args
 
-from harness import files, operands
-from harness.case import Case, Flags, FlagValue, spell
+from harness import files
+from harness.contract.case import Case, Flags, FlagValue, spell
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.suite import check as suite_check
-from harness.suite import cover, flag_values, shapes
+from harness.suite import cover, flag_values, gemm_operands, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
 from harness.suite.stage_refusals import refuse_stages
 from harness.suite.stages import resolved
@@ -143,7 +143,7 @@ class Suite:
         if self.file.pipeline:
             drawn = self._drawn(case, where)
         elif self.launches(case):
-            drawn = operands.drawn(case)
+            drawn = gemm_operands.drawn(case)
         else:
             raise SuiteError(where or self.name, f"no launch of this recipe applies to {case.id}")
         problem = shapes.tensor_problem(input_name, drawn)

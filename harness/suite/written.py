@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from harness import files
-from harness.case import Flags
+from harness.contract.case import Flags
 from harness.errors import UsageError
 from harness.suite.schema import SuiteFile, nearest, parse
 from harness.suite.yaml_lines import Document, read

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome
-from harness.expectation import Expectation
-from harness.interval import Interval
+from harness.verify.expected import Expectation
 
 EXACT, BOUNDED = "exact", "bounded"
 LARGEST = 1 << 24  # bytes of outputs; what writes more is too large for the emulator, and not fetched from a GPU

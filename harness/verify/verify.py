@@ -9,14 +9,14 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome, Program
 from harness.diagnosis.mismatch import render
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
-from harness.expectation import NUMPY_LARGEST, Expectation, expect, expect_on, make_inputs
-from harness.interval import Interval
 from harness.verdict import Result, Verdict
 from harness.verify.digest import digests
+from harness.verify.expected import NUMPY_LARGEST, Expectation, expect, expect_on, make_inputs
 
 # Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
 # is. The third run repeats the first.

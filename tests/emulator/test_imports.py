@@ -43,7 +43,7 @@ def test_a_file_of_the_emulator_imports_nothing_else_of_the_harness(path: Path) 
         "from harness import errors",
         "import harness.errors as errors",
         "def late():\n    from harness.errors import LaunchError",
-        "if TYPE_CHECKING:\n    from harness.case import Case",
+        "if TYPE_CHECKING:\n    from harness.contract.case import Case",
         "from .. import errors",
         "from ..errors import LaunchError",
         "errors = importlib.import_module('harness.errors')",

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.case import Case, Flags
-from harness.grouped import GroupedShape
+from harness.contract.case import Case, Flags
+from harness.contract.group_shape import GroupedShape
+from harness.contract.problem import Dense, Gemm, Grouped
 from harness.oracles import nvfp4
-from harness.problem import Dense, Gemm, Grouped
 from harness.suite.suite import suite_of
 
 DEFAULTS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.expectation import high_precision, oracle_of
 from harness.oracles import layout, nvfp4
-from harness.torch_calls import ask_torch
+from harness.verify.expected import high_precision, oracle_of
+from harness.verify.torch_calls import ask_torch
 
 BOTH = pytest.mark.parametrize("ask", ["numpy", "torch"])
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.expectation import high_precision
 from harness.oracles import activations, grouped, nvfp4, torch_grouped
-from harness.torch_calls import to_torch
+from harness.verify.expected import high_precision
+from harness.verify.torch_calls import to_torch
 
 F32, F64 = np.float32, np.float64
 BF16 = nvfp4.DTYPES["bf16"]

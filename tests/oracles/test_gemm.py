@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from products import BOTH, FLAGS, by, drawn, operand, shape_of
 
+from harness.contract.interval import Interval, inside, order
 from harness.errors import ContractError
-from harness.interval import Interval, inside, order
 from harness.oracles import gemm, gemm_epilogues, gemm_ordered, nvfp4
 
 F32 = np.float32

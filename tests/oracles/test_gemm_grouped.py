@@ -9,12 +9,12 @@ import pytest
 import torch
 from quantized import assert_refused
 
+from harness.contract.interval import Interval
 from harness.errors import ContractError
-from harness.expectation import expect, high_precision
-from harness.interval import Interval
 from harness.oracles import gemm, gemm_grouped, gemm_ordered
 from harness.suite.suite import find_case, suite_of
-from harness.torch_calls import to_torch
+from harness.verify.expected import expect, high_precision
+from harness.verify.torch_calls import to_torch
 
 SHAPE = "0+128+0+256x48x80"
 WHOLE = "128+0+128x128x256"

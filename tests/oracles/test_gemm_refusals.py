@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from harness.contract.field import QuantizedTensor
 from harness.errors import ContractError
-from harness.expectation import high_precision
 from harness.oracles import gemm_operands, gemm_ordered
-from harness.tensor import QuantizedTensor
+from harness.verify.expected import high_precision
 
 F32 = np.float32
 SHAPE = (48, 80, 32)

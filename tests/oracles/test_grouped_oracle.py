@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.case import Flags
+from harness.contract.case import Flags
+from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
-from harness.expectation import high_precision
 from harness.inputs import draw
 from harness.oracles import grouped, nvfp4, per_tensor, per_token
-from harness.problem import Dense, Grouped
-from harness.torch_calls import from_torch, to_torch
+from harness.verify.expected import high_precision
+from harness.verify.torch_calls import from_torch, to_torch
 
 F32 = np.float32
 BF16 = nvfp4.DTYPES["bf16"]

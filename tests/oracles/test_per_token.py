@@ -13,7 +13,7 @@ from quantized import assert_refused, assert_same, codes
 from harness.errors import ContractError
 from harness.inputs import draw
 from harness.oracles import layout, nvfp4, per_tensor, per_token, torch_per_token
-from harness.torch_calls import to_torch
+from harness.verify.torch_calls import to_torch
 
 SHAPES = [(128, 128), (256, 384)]
 F32 = np.float32

@@ -8,7 +8,7 @@ import pytest
 
 from harness.inputs import draw
 from harness.oracles import nvfp4, per_token
-from harness.torch_calls import to_torch
+from harness.verify.torch_calls import to_torch
 
 BF16 = nvfp4.DTYPES["bf16"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
 from harness.errors import ContractError
-from harness.expectation import oracle_of
 from harness.suite import cover, shapes
 from harness.suite.suite import load_suites
+from harness.verify.expected import oracle_of
 
 SUITES = [suite for suite in load_suites() if suite.file.exclude]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
 from harness.oracles import nvfp4, per_tensor, per_token
 
 F32 = np.float32

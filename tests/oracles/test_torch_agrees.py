@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import dequantize, four_over_six, local_1x64, per_tensor, per_token, row_scaled, swizzle
-from harness.problem import Dense
 from harness.suite import cover
-from harness.torch_calls import to_torch
+from harness.verify.torch_calls import to_torch
 
 BLOCKS = [(16, 16), (48, 80), (128, 128), (304, 272)]
 WINDOWS = [(64, 64), (192, 320)]

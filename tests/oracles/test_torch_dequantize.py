@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import torch_oracle
-from harness.problem import Dense
 
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}

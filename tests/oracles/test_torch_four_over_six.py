@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import torch_four_over_six, torch_layout, torch_source
 from harness.oracles.torch_four_over_six import four_over_six, map4
-from harness.problem import Dense
 
 DEFAULTS = {
     "dtype": "fp32",

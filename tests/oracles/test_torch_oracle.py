@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.case import Case, Flags
+from harness.contract.case import Case, Flags
+from harness.contract.problem import Dense
 from harness.errors import ContractError
 from harness.oracles import torch_layout, torch_numerics, torch_oracle
-from harness.problem import Dense
 
 DEFAULTS = {
     "dtype": "bf16",

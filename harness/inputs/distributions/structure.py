@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.contract.field import round_up
 from harness.inputs.distributions.edges import E4M3
 from harness.inputs.distributions.tiles import BLOCK, joined, random_diagonals, tile_grid
 from harness.inputs.dtypes import DTYPES, LARGEST, MANTISSA_BITS
-from harness.tensor import round_up
 
 F32 = np.float32
 

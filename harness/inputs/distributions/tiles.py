@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.tensor import round_up
+from harness.contract.field import round_up
 
 BLOCK = 16
 

@@ -21,7 +21,7 @@ import numpy as np
 
 import harness.diagnosis.mismatch  # by which an oracle that is made wrong is diagnosed, so it holds the right ones
 import harness.oracles
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
 from harness.studies.mutants import reach

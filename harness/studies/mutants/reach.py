@@ -8,10 +8,10 @@ from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
-from harness.case import Case
-from harness.compile import include_closure
+from harness.contract.case import Case
 from harness.files import KERNELS as CUDA
 from harness.files import ROOT
+from harness.jit.compile import include_closure
 from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite.suite import suite_of
 

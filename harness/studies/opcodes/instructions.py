@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.compile import Compiled
 from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx.parser import parse
 from harness.errors import NotCapable, UsageError
 from harness.files import ROOT
+from harness.jit.compile import Compiled
 from harness.report.tables import markdown
 
 ARCHES = ("sm_90a", "sm_100a")  # the emulator's

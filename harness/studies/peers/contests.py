@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.suite.schema import nearest
 from harness.suite.suite import find_case, suite_of

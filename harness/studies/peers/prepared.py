@@ -10,18 +10,18 @@ import numpy as np
 
 from harness.bench.cold_copies import memories
 from harness.bench.gpu_timer import GpuClock
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Interval, inside
 from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
-from harness.expectation import oracle_of
 from harness.inputs.draw import make
-from harness.interval import Interval, inside
 from harness.oracles import gemm_operands, nvfp4, quantizer
 from harness.studies.peers.implementations import Setup
 from harness.subjects.handover import tensor
 from harness.suite.suite import find_case
-from harness.tensor import Field
-from harness.torch_calls import from_torch, to_torch
+from harness.verify.expected import oracle_of
+from harness.verify.torch_calls import from_torch, to_torch
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.errors import DeviceUnavailable
 from harness.files import KERNELS
-from harness.signature import read_signatures
+from harness.jit.signature import read_signatures
 
 TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")

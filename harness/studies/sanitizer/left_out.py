@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.case import Case
-from harness.launch import plan
+from harness.contract.case import Case
+from harness.suite.launch_plan import plan
 from harness.suite.suite import find_case
 
 # Why a tool is not shown cases that call a library, whose kernels are not patched. Tools that are not here see them.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.compile import Compiled, compile_kernel
 from harness.device.cuda import load, native_target
-from harness.signature import read_signatures
+from harness.jit.compile import Compiled, compile_kernel
+from harness.jit.signature import read_signatures
 from harness.studies.sanitizer.compute_sanitizer import TOOLS
 
 

@@ -10,12 +10,12 @@ from harness.bench.gpu_timer import Clock
 from harness.bench.rounds import Baseline, Recorder
 from harness.bench.timed import Timed
 from harness.bench.times import Timing
-from harness.case import Case
-from harness.expectation import forget
+from harness.contract.case import Case
 from harness.subjects.audit.timed_calls import TimedSubject
 from harness.subjects.audit.violations import OffenceError
 from harness.subjects.device import SubjectDevice
 from harness.verdict import Result
+from harness.verify.expected import forget
 
 
 class SubjectBench(Bench):

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.case import Case
-from harness.expectation import expect
+from harness.contract.case import Case
 from harness.subjects.audit import tools
 from harness.subjects.audit.violations import Offence
 from harness.subjects.subject import Arrays
+from harness.verify.expected import expect
 
 FIELD, SOURCE = "swizzled_scale_inv", "scale_inv"
 LATE = 0.005  # seconds

@@ -13,11 +13,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from harness.case import Case
-from harness.expectation import fields_of
-from harness.interval import Interval
+from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.oracles import layout, nvfp4
 from harness.subjects.audit.differing import LARGEST_E2M1, Arrays, Differing, differing
+from harness.verify.expected import fields_of
 
 # Five float32 operations of one rounding each are the longest chain in use, S_enc to product; each moves its result by
 # 2^-24 of it at most.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.oracles import layout, nvfp4
-from harness.tensor import Field
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.case import Case
-from harness.expectation import high_precision, make_inputs, oracle_of
+from harness.contract.case import Case
+from harness.verify.expected import high_precision, make_inputs, oracle_of
 
 DISTANCE = 0x9E3779B9  # elements; far, and in whole blocks of no size
 

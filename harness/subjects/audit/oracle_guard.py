@@ -16,12 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from harness import expectation, oracles, pipeline_oracle
+from harness import oracles
 from harness.subjects.audit.violations import Offence, OffenceError
 from harness.subjects.subject import Subject
+from harness.verify import expected, pipeline_oracle
 
 _HARNESS = Path(oracles.__file__).parents[1]
-_ORACLES = (str(Path(oracles.__file__).parent), pipeline_oracle.__file__, expectation.__file__)
+_ORACLES = (str(Path(oracles.__file__).parent), pipeline_oracle.__file__, expected.__file__)
 _INSTALLED = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 _SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys.setprofile")
 

@@ -19,9 +19,8 @@ from typing import Any
 from harness.bench.cold_copies import COLD, Passes, copies_for
 from harness.bench.gpu_timer import GpuClock
 from harness.bench.timed import Timed, WrongBytesError
-from harness.case import Case
+from harness.contract.case import Case
 from harness.device.device import Outcome
-from harness.expectation import NUMPY_LARGEST_TIMED, expect_on, fields_of
 from harness.subjects import streams
 from harness.subjects.audit.fresh_data import moved_along
 from harness.subjects.audit.observations import same
@@ -30,6 +29,7 @@ from harness.subjects.audit.violations import Caught, Offence, OffenceError
 from harness.subjects.device import SubjectDevice
 from harness.subjects.program import SubjectProgram
 from harness.verdict import Verdict
+from harness.verify.expected import NUMPY_LARGEST_TIMED, expect_on, fields_of
 
 
 class TimedSubject(Timed):

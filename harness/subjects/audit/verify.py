@@ -6,10 +6,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.interval import Interval
 from harness.diagnosis.mismatch import render
-from harness.expectation import NUMPY_LARGEST, Expectation, expect, expect_on, fields_of, forget, make_inputs
-from harness.interval import Interval
 from harness.subjects.audit import conventions
 from harness.subjects.audit.findings import name
 from harness.subjects.audit.fresh_data import moved_along
@@ -17,6 +16,7 @@ from harness.subjects.audit.observations import Look, same, take
 from harness.subjects.audit.violations import Caught, OffenceError
 from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
+from harness.verify.expected import NUMPY_LARGEST, Expectation, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from harness.errors import CompileError
 from harness.files import storage, write_bytes
-from harness.geometry import Launch, read_launch
-from harness.machine_code import code_digest
-from harness.signature import Signature
+from harness.jit.geometry import Launch, read_launch
+from harness.jit.machine_code import code_digest
+from harness.jit.signature import Signature
 
 FLAGS = (
     "-std=c++17",

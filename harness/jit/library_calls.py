@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.signature import CallParameter, Signature
+from harness.jit.signature import CallParameter, Signature
 
 
 def _pointer(name: str, kind: str) -> CallParameter:

@@ -8,9 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.interval import Demand, Interval
 from harness.errors import NotCapable
-from harness.interval import Demand, Interval
 
 
 def ask_torch(

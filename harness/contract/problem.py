@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.grouped import GroupedShape
+from harness.contract.group_shape import GroupedShape
 
 Extents = tuple[int, int]
 

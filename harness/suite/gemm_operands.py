@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.case import Case
+from harness.contract.case import Case
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,11 +10,11 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from harness.case import Flags
-from harness.compile import Compiled, compile_kernel, instantiation
+from harness.contract.case import Flags
 from harness.errors import CompileError
-from harness.launch import plan
-from harness.signature import Signature
+from harness.jit.compile import Compiled, compile_kernel, instantiation
+from harness.jit.signature import Signature
+from harness.suite.launch_plan import plan
 from harness.suite.suite import load_suites
 
 Found = TypeVar("Found")

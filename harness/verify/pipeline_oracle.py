@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
 from harness.oracles.by_recipe import oracle_of
 from harness.suite.stage_refusals import refuse_stages, stage_fields
 from harness.suite.stages import Stage, stages
-from harness.tensor import Field
-from harness.torch_calls import ask_torch, fastest_device
+from harness.verify.torch_calls import ask_torch, fastest_device
 
 if TYPE_CHECKING:
     import torch

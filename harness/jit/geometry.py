@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from harness.contract.field import round_up
+from harness.contract.problem import Problem
 from harness.errors import CompileError
-from harness.problem import Problem
-from harness.tensor import round_up
 
 PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
 LARGEST_Y = 65535

@@ -9,17 +9,18 @@ from types import ModuleType
 
 import numpy as np
 
-from harness import operands, pipeline_oracle, torch_calls
-from harness.case import Case
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.group_shape import MOST_TENSORS
+from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
-from harness.grouped import MOST_TENSORS
 from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
-from harness.interval import Demand, Interval
 from harness.oracles import by_recipe
+from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.written import file_of
-from harness.tensor import Field
+from harness.verify import pipeline_oracle, torch_calls
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
 NUMPY_LARGEST_TIMED = 1 << 20  # the same in a timed run, which lasts as long as a GPU is held
@@ -74,7 +75,7 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
 
     x: (rows, cols); of a group (elements,), every tensor drawn with its own extents and the seed plus its number
     act_input: in the same shape, only of a case with an activation: what went into it
-    a, b, c, bias: of a GEMM, see `harness.operands`
+    a, b, c, bias: of a GEMM, see `harness.suite.gemm_operands`
     x, w, ...: of a pipeline, for every stage that quantizes a tensor of its own, drawn with the stage's seed
     """
     return dict(_high_precision(replace(case, mode="eager")))
@@ -85,7 +86,7 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
     if is_pipeline(case):
         return {stage.name: _draw(stage.case, stage.case.seed) for stage in stages(case) if stage.draws}
     if case.is_gemm:
-        return operands.draw(case)
+        return gemm_operands.draw(case)
     made = {"x": _draw(case, case.seed)}
     if case.flags.get("activation", "none") != "none":
         # Beyond the seeds of the tensors themselves, so that no gradient is its own activation's input.

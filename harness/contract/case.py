@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from harness.problem import Problem
+from harness.contract.problem import Problem
 
 TERMS = 2048  # products that cost a NumPy oracle about as much as one element to quantize
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from harness.case import Case
+from harness.contract.case import Case
 from harness.errors import CompileError
 from harness.files import KERNELS
-from harness.library_calls import SIGNATURES
-from harness.signature import CallParameter, Signature, read_signatures
+from harness.jit.library_calls import SIGNATURES
+from harness.jit.signature import CallParameter, Signature, read_signatures
 from harness.suite.sizes import size_of
 from harness.suite.stages import Stage, stages
 from harness.suite.suite import suite_of

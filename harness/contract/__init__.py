@@ -1,0 +1,4 @@
+"""What a case is, what it computes on, and what it may write: all that an oracle needs to know.
+
+Cases and their flags, problems and the shapes of groups, fields and intervals. May import `harness.errors` alone.
+"""
