@@ -1,7 +1,4 @@
-"""Every mnemonic the emulator executes, as far as they can be listed.
-
-`ld.global` and its like stand for all their widths, vectors and cache hints.
-"""
+"""Every mnemonic that the emulator executes; `ld.global` stands for all its widths, vectors and cache hints."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ COPIES += ("cp.async.wait_group", "cp.async.wait_all")
 
 
 def mnemonics() -> set[str]:
-    """All of them, with `/3` where a mnemonic exists with a third operand too."""
+    """All mnemonics; `/3` marks the form with a third operand."""
     names = {
         *ARITHMETIC,
         *moves.mnemonics(),

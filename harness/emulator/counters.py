@@ -1,4 +1,4 @@
-"""What a launch did, in numbers, and how its memory requests are counted."""
+"""Counts of instructions and memory traffic."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ SECTOR_BITS = 5  # 32 bytes
 
 @dataclass(frozen=True)
 class Counters:
-    """Totals of one launch. An instruction whose guard is false for a lane counts for it: the lane spends the issue
-    slot.
+    """Totals of one launch. An instruction counts for a lane whose guard is false, too: it takes the issue slot.
 
-    lane_instructions, warp_instructions: executed, once for each lane or each warp with a lane in it
-    global_bytes_read, global_bytes_written: asked for by lanes; an atomic counts as both
+    lane_instructions, warp_instructions: executed, once per lane, and once per warp with an active lane
+    global_bytes_read, global_bytes_written: requested by lanes; an atomic counts as both
     global_requests, global_sectors: warp-wide accesses, and the 32-byte sectors they touch
-    shared_requests, shared_wavefronts: warp-wide accesses, and the passes over the 32 banks they take
-    shared_conflicts: passes beyond the fewest that the access width allows
-    barriers: completed, once for each block
+    shared_requests, shared_wavefronts: warp-wide accesses, and their passes over the 32 banks
+    shared_conflicts: bank conflicts: wavefronts beyond the fewest that the access width allows
+    barriers: completed, once per block
     opcodes: warp instructions by mnemonic
     """
 
@@ -41,13 +40,13 @@ class Counters:
 
     @property
     def sectors_per_request(self) -> float:
-        """32-byte sectors of an average warp-wide global access; 0 if there was none."""
+        """32-byte sectors of an average warp-wide global access; 0 without one."""
         return self.global_sectors / self.global_requests if self.global_requests else 0.0
 
 
 @dataclass
 class Traffic:
-    """Memory counts while a launch runs; the same names as in Counters."""
+    """The memory counts of Counters, while a launch runs."""
 
     global_bytes_read: int = 0
     global_bytes_written: int = 0
@@ -74,35 +73,35 @@ class Traffic:
         if (steps < 0).any():
             sectors = np.sort(sectors, axis=1)
             steps = np.diff(sectors, axis=1)
-        # Inactive lanes stand at -1, ahead of all sectors.
+        # Inactive lanes sort first, as -1.
         first = sectors[:, 0] >= 0
         self.global_sectors += repeat * int(np.count_nonzero(steps) + np.count_nonzero(first))
         self.global_requests += repeat * int(np.count_nonzero(sectors[:, -1] >= 0))
 
     def count_shared(self, address: Bits, lanes: np.ndarray | None, size: int, blocks: int, threads: int) -> None:
-        """Count the passes of one instruction whose lanes touch `size` bytes each. address: a register"""
-        lanes_a_pass = min(WARP, BANKS * 4 // size)
-        words_a_lane = max(1, size // 4)
+        """Count the wavefronts of one instruction of `size` bytes per lane. address: a register"""
+        lanes_per_wavefront = min(WARP, BANKS * 4 // size)
+        words_per_lane = max(1, size // 4)
         if lanes is None:
             repeat = blocks // address.shape[0]
             words = np.broadcast_to(address, (address.shape[0], threads)).reshape(-1) >> address.dtype.type(2)
-            group = np.arange(len(words)) // lanes_a_pass
+            group = np.arange(len(words)) // lanes_per_wavefront
             self.shared_requests += repeat * (len(words) // WARP)
         else:
             repeat = 1
             active = np.flatnonzero(lanes)
             words = np.broadcast_to(address, lanes.shape).reshape(-1)[active] >> address.dtype.type(2)
-            group = active // lanes_a_pass
+            group = active // lanes_per_wavefront
             self.shared_requests += len(np.unique(active // WARP))
-        passes = len(np.unique(group)) if lanes is not None else len(words) // lanes_a_pass
-        words = (words[:, None] + np.arange(words_a_lane, dtype=words.dtype)).reshape(-1)
-        group = np.repeat(group, words_a_lane)
-        conflicts = self._conflicts(words.astype(U32), group)
-        self.shared_wavefronts += repeat * (passes + conflicts)
+        wavefronts = len(np.unique(group)) if lanes is not None else len(words) // lanes_per_wavefront
+        words = (words[:, None] + np.arange(words_per_lane, dtype=words.dtype)).reshape(-1)
+        group = np.repeat(group, words_per_lane)
+        conflicts = self._bank_conflicts(words.astype(U32), group)
+        self.shared_wavefronts += repeat * (wavefronts + conflicts)
         self.shared_conflicts += repeat * conflicts
 
-    def _conflicts(self, words: Bits, group: np.ndarray) -> int:
-        """Extra passes: in each, every bank serves one word to all lanes of a group that want it."""
+    def _bank_conflicts(self, words: Bits, group: np.ndarray) -> int:
+        """Extra wavefronts: in each, a bank serves one word to all lanes of a group that read it."""
         bank = group * BANKS + (words & U32(BANKS - 1)).astype(np.int64)
         if len(self._scratch) <= bank.max():
             self._scratch = np.zeros(int(bank.max()) + 1, U32)

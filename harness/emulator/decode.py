@@ -1,4 +1,4 @@
-"""Control flow: a kernel's instructions cut into basic blocks, decoded, and relieved of dead registers."""
+"""Decode a kernel: cut it into basic blocks, decode instructions, branches and barriers, release dead registers."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
 
 
 def _leaders(kernel: Kernel) -> list[int]:
-    """Indices of the instructions that begin a basic block."""
+    """Indices of the first instructions of basic blocks."""
     starts = {0, *kernel.labels.values()}
     for i, instruction in enumerate(kernel.instructions):
         if _ends_block(instruction.mnemonic):
             starts.add(i + 1)
-        # A place to wait has a block of its own: lanes that wait at its entry are told from lanes that wait at its end.
-        if warp_sync.is_gated(instruction) or _is(instruction, (*_BARRIERS, *_REDUCTIONS)):
+        # Lanes may wait at its entry or at its end, so it has a block of its own.
+        if warp_sync.is_warp_wide(instruction) or _is(instruction, (*_BARRIERS, *_REDUCTIONS)):
             starts.add(i)
     return sorted(start for start in starts if start < len(kernel.instructions))
 
@@ -91,21 +91,21 @@ def _block(
     block = Block(instructions, terminator=Jump(following))
     for i, instruction in enumerate(instructions):
         try:
-            if warp_sync.is_gated(instruction) and not i:
-                block.gate = warp_sync.gate(emitter, instruction)
+            if warp_sync.is_warp_wide(instruction) and not i:
+                block.membermask = warp_sync.membermask(emitter, instruction)
             if _ends_block(instruction.mnemonic):
-                block.terminator = _ending(emitter, kernel, instruction, following, labels)
-                block.pieces += emitter.finish()
+                block.terminator = _terminator(emitter, kernel, instruction, following, labels)
+                block.decoded += emitter.finish()
             else:
-                block.pieces += _pieces(emitter, instruction)
+                block.decoded += _steps(emitter, instruction)
         except (Unsupported, ValueError, IndexError, AttributeError):
-            # A builder that meets a form it was not written for stumbles over its operands.
+            # A decoder may fail on the operands of a form that it lacks.
             emitter.discard()
-            block.pieces.append(DecodedStep(unsupported(instruction), frozenset(), frozenset()))
+            block.decoded.append(DecodedStep(unsupported(instruction), frozenset(), frozenset()))
     return block
 
 
-def _pieces(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
+def _steps(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
     guard = None
     if instruction.guard:
         guard = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
@@ -114,7 +114,7 @@ def _pieces(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
     return emitter.finish(guard, instruction)
 
 
-def _ending(
+def _terminator(
     emitter: Emitter, kernel: Kernel, instruction: Instruction, following: int, labels: dict[str, int]
 ) -> Terminator:
     name, operands = instruction.mnemonic, instruction.operands
@@ -145,7 +145,7 @@ def _barrier(emitter: Emitter, instruction: Instruction, following: int) -> Barr
     return Barrier(number, count, not _is(instruction, _ARRIVALS), following, reduction)
 
 
-# ---- registers that nothing reads any more --------------------------------------------------------------------------
+# ---- liveness --------------------------------------------------------------------------------------------------------
 
 
 def _successors(terminator: Terminator) -> tuple[int, ...]:
@@ -157,7 +157,7 @@ def _successors(terminator: Terminator) -> tuple[int, ...]:
 
 
 def _needs(terminator: Terminator) -> set[int]:
-    """Slots the end of a block reads."""
+    """The slots that a terminator reads."""
     if isinstance(terminator, Branch):
         return {terminator.predicate}
     if isinstance(terminator, IndexedBranch):
@@ -169,31 +169,31 @@ def _needs(terminator: Terminator) -> set[int]:
 
 
 def _release_dead(blocks: list[Block], zeros: list[Bits]) -> None:
-    """Fill in the steps of every block: after its last use, a register is dropped."""
-    written = {slot for block in blocks for piece in block.pieces for slot in piece.writes}
+    """Set the steps of every block, which drop registers after their last use."""
+    written = {slot for block in blocks for step in block.decoded for slot in step.writes}
     live_in = _live_at_entry(blocks)
     for block in blocks:
         live = _live_at_exit(block, live_in)
         steps = []
-        for piece in reversed(block.pieces):
-            dead = ((piece.reads | piece.writes) - live) & written
+        for step in reversed(block.decoded):
+            dead = ((step.reads | step.writes) - live) & written
             if dead:
                 steps.append(releasing(tuple(dead), zeros))
-            steps.append(piece.step)
-            live -= piece.writes
-            live |= piece.reads
+            steps.append(step.run)
+            live -= step.writes
+            live |= step.reads
         block.steps = steps[::-1]
 
 
 def _live_at_entry(blocks: list[Block]) -> list[set[int]]:
-    """For each block, the slots whose values at its entry something still reads."""
+    """For each block, the slots that are read later than its entry."""
     needs, gives = [], []
     for block in blocks:
         need, give = set(), set()
-        for piece in block.pieces:
-            need |= piece.reads - give
-            give |= piece.writes
-        needs.append(need | ({block.gate} - {None}))
+        for step in block.decoded:
+            need |= step.reads - give
+            give |= step.writes
+        needs.append(need | ({block.membermask} - {None}))
         gives.append(give)
     live_in = [set(need) for need in needs]
     changed = True

@@ -1,4 +1,4 @@
-"""What a launch can raise."""
+"""Errors of parsing and launching."""
 
 from __future__ import annotations
 

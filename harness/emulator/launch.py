@@ -1,4 +1,4 @@
-"""Modules, and launching their kernels."""
+"""Load a PTX module and launch its kernels."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from harness.emulator.ptx.syntax import Kernel, Variable
 from harness.emulator.races.global_memory import GlobalShadow
 from harness.emulator.registers import U32, U64, Bits
 
-LANES = 1 << 14  # of a batch: enough to amortise a step, few enough for registers to stay in cache
+LANES = 1 << 14  # of a batch: enough to amortise a step, few enough to keep registers in cache
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
 LARGEST_SHARED = 227 << 10
 
 
 class Module:
-    """A PTX module: its kernels, decoded when first launched, and its variables, which live as long as it does."""
+    """A PTX module: kernels, decoded when first launched, and variables."""
 
     def __init__(self, text: str):
         self._program = parse(text)
@@ -39,19 +39,16 @@ class Module:
 
     @property
     def target(self) -> str:
-        """`sm_90a`."""
+        """The architecture, `sm_90a`."""
         return self._program.target
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Names of the entries."""
+        """Names of the kernels."""
         return tuple(self._program.entries)
 
     def constant(self, name: str) -> bytes:
-        """The initialiser of a `.const` or `.global` variable, zero-extended to its size.
-
-        Raises LaunchError if the module has no such variable.
-        """
+        """The initialiser of a `.const` or `.global` variable. Raises LaunchError if there is none of that name."""
         variable = self._program.variables.get(name)
         if variable is None:
             raise LaunchError(
@@ -90,16 +87,15 @@ def launch(
     budget: int = BUDGET,
     lanes: int = LANES,
 ) -> Counters:
-    """Run a kernel to its end and return what it did.
+    """Run a kernel to its end.
 
     args: one for each parameter: a Buffer for a pointer, an int or float for a number, bytes for a struct
     dynamic_shared: bytes; memory: buffers reached only through pointers in other memory
-    sanitize: look for races and reads of unwritten shared memory; bounds and alignment are always checked
-    count_traffic: fill in sectors and bank conflicts, which are 0 otherwise
-    budget: instructions of a batch before it counts as endless; lanes: of a batch of blocks
+    sanitize: check for races and reads of unwritten shared memory; bounds and alignment are always checked
+    count_traffic: count sectors and bank conflicts, which are 0 otherwise
+    budget: instructions of a batch before it counts as endless; lanes: of a batch
 
-    Raises Fault for what a sanitizer would report, NotEmulated for an instruction the emulator lacks, LaunchError
-    for a launch that CUDA would refuse and for `trap`.
+    Raises Fault, NotEmulated or LaunchError.
     """
     code = module.code(kernel)
     resources = code.resources
@@ -122,10 +118,10 @@ def launch(
     if shared_size > LARGEST_SHARED:
         raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
     tally = Tally(code.blocks, budget)
-    a_batch = max(1, lanes // (-(-state.threads // 32) * 32))
+    batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
     with np.errstate(all="ignore"):
-        for first in range(0, state.blocks, a_batch):
-            blocks = min(a_batch, state.blocks - first)
+        for first in range(0, state.blocks, batch_blocks):
+            blocks = min(batch_blocks, state.blocks - first)
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
             Scheduler(batch, tally).run()
@@ -171,7 +167,7 @@ def _argument(arg: Argument, size: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _lane_specials(block: Extent) -> dict[str, Bits]:
-    """Special registers that depend on the thread alone, (1, threads) uint32."""
+    """Special registers that depend on the thread only, (1, threads) uint32."""
     threads = -(-block[0] * block[1] * block[2] // 32) * 32
     thread = np.arange(threads, dtype=np.int64)[None, :]
     lane = thread % 32

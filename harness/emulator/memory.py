@@ -1,8 +1,8 @@
-"""Bytes that kernels can address: buffers of global memory, and the shared and local memory of a batch of blocks.
+"""Memory that kernels can address: global buffers, and the shared and local memory of a batch of blocks.
 
-Addresses are 64-bit. Each buffer lies in the middle of a window of 2^36 bytes of its own, so that an index that runs
-off either end, even one that overflowed 32 bits, meets no other buffer. Shared and local memory have small addresses,
-the same in every block or thread, and a generic window each.
+Each buffer lies in the middle of its own window of 2^36 bytes, so that an index that runs off either end, even one that
+overflowed 32 bits, hits no other buffer. Shared and local memory start at small addresses, the same in every block or
+thread, and each has a window of generic addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.emulator.registers import U8, UNSIGNED
 WINDOW_BITS = 36
 _WINDOWS = itertools.cycle(range(16, 1 << 27))
 
-# The first KiB of a block's shared memory belongs to the system, so no kernel has data at address 0.
+# The system owns the first KiB of a block's shared memory, so no kernel has data at address 0.
 SHARED_BASE = 1024
 SHARED_WINDOW = 2 << WINDOW_BITS
 LOCAL_WINDOW = 3 << WINDOW_BITS
@@ -29,11 +29,10 @@ WRITTEN, PENDING = 1, 2
 
 
 class Storage(ABC):
-    """Bytes, and which of them were ever written.
+    """Bytes, and which of them were written.
 
     data: (size,) uint8
-    written: (size,) uint8, WRITTEN where data may be read, PENDING where an asynchronous copy will arrive; None if all
-    of it may be read
+    written: (size,) uint8, WRITTEN, or PENDING while a cp.async is in flight; None if all bytes may be read
     """
 
     def __init__(self, data: np.ndarray, written: np.ndarray | None):
@@ -50,10 +49,10 @@ class Storage(ABC):
 
     @abstractmethod
     def name_byte(self, byte: int) -> tuple[str, int]:
-        """What a fault calls these bytes, and the number of `byte` in them."""
+        """The name of this memory in a fault, and the offset of `byte` in it."""
 
     def written_rows(self, size: int) -> np.ndarray:
-        """`written` for accesses of `size` bytes, as few wide integers a row."""
+        """`written` as one row of wide integers for each `size` bytes."""
         view = self._written_views.get(size)
         if view is None:
             wide = min(size, 8)
@@ -68,13 +67,11 @@ def _rows(data: np.ndarray, size: int, count: int) -> np.ndarray:
 
 
 class Buffer(Storage):
-    """A piece of global memory that a kernel may be handed a pointer to.
+    """A buffer in global memory.
 
-    name: what faults call it
-    array: its bytes, a contiguous uint8 array; kernels change it in place
-    readable, writable: what kernels may do to it
-    initialised: False if a kernel must write a byte before anything reads it
-    address: what a pointer to its first byte holds, a multiple of 256
+    name: in faults; array: contiguous uint8, which kernels change in place
+    initialised: False if a kernel must write a byte before it is read
+    address: of the first byte, a multiple of 256
     """
 
     def __init__(
@@ -89,7 +86,6 @@ class Buffer(Storage):
         self.address = (self.window << WINDOW_BITS) + (1 << WINDOW_BITS - 1)
 
     def name_byte(self, byte: int) -> tuple[str, int]:
-        """The buffer's name, and the byte itself."""
         return f"buffer {self.name!r}", byte
 
     def __repr__(self) -> str:
@@ -97,9 +93,9 @@ class Buffer(Storage):
 
 
 class BlockMemory(Storage):
-    """Memory that each of `owners` blocks or threads has `size` bytes of.
+    """Shared memory of `owners` blocks, or local memory of `owners` threads, `size` bytes each.
 
-    stride: bytes from one owner's to the next's, padded so that every access stays aligned
+    stride: bytes between owners, padded so that every access stays aligned
     """
 
     def __init__(self, owners: int, size: int, tracked: bool):
@@ -109,7 +105,7 @@ class BlockMemory(Storage):
         super().__init__(np.zeros(total, U8), np.zeros(total, U8) if tracked else None)
 
     def name_byte(self, byte: int) -> tuple[str, int]:
-        """Shared memory: local memory is not tracked, so no fault names a byte of it so."""
+        """Always shared memory: local memory is not tracked."""
         return "shared memory", byte % self.stride
 
 
@@ -120,8 +116,8 @@ class Access:
     space: `global`, `constant` (which includes parameters), `shared`, `local` or `generic`
     kind: `reads`, `writes` or `updates` (an atomic)
     size, count: bytes of an element, elements of a vector
-    strong: True for an access that may race with its like: atomic, volatile, relaxed, acquire or release
-    releases: True if it publishes what its block did before, as a fence would
+    strong: atomic, volatile, relaxed, acquire or release: two of them do not race
+    releases: orders what its block did before, as a fence does
     """
 
     instruction: Instruction
@@ -134,7 +130,7 @@ class Access:
 
     @property
     def bytes(self) -> int:
-        """Bytes one lane touches; the address must be a multiple of it."""
+        """Bytes of one lane; the address must be a multiple."""
         return self.size * self.count
 
     @property
@@ -145,11 +141,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Resolved:
-    """Where some lanes of an instruction fell.
+    """The rows of one storage that lanes access.
 
-    index: their rows in `storage`, in units of the access's width; (blocks, threads) by broadcasting, or (n,) for
-    chosen lanes
-    which: which of the acting lanes these are, or None for all of them
+    index: in units of the access's width; (blocks, threads) by broadcasting, or (n,) for some lanes
+    which: (active lanes,) bool, the lanes of `index`; None for all
     """
 
     storage: Storage
@@ -158,7 +153,7 @@ class Resolved:
 
 
 def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | None:
-    """None if every byte of every row was written, else which rows lack one."""
+    """None if every byte of every row was written, else a mask of the rows that lack one."""
     rows = storage.written_rows(size)
     full = rows.dtype.type(int.from_bytes(bytes([WRITTEN]) * rows.itemsize, "little"))
     complete = rows[index] == full
@@ -167,7 +162,7 @@ def all_written(storage: Storage, index: np.ndarray, size: int) -> np.ndarray | 
     return ~(complete.all(axis=-1) if rows.ndim > 1 else complete)
 
 
-def mark(storage: Storage, index: np.ndarray, size: int, state: int) -> None:
-    """Every byte of these rows is WRITTEN, and may be read from now on, or PENDING."""
+def mark_bytes(storage: Storage, index: np.ndarray, size: int, state: int) -> None:
+    """Set every byte of these rows to WRITTEN or PENDING."""
     rows = storage.written_rows(size)
     rows[index] = rows.dtype.type(int.from_bytes(bytes([state]) * rows.itemsize, "little"))

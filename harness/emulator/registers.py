@@ -1,8 +1,8 @@
-"""What an arithmetic instruction is to the machine: a function on register arrays, with the types it reads and writes.
+"""Registers as arrays, and operations on them.
 
-A register holds raw bits in an unsigned array of shape (blocks or 1, threads or 1); an extent of 1 means that all
-blocks, or all threads of a block, share the value. Every function here and in the modules that fill the tables maps
-such arrays to such arrays by broadcasting and never writes to its arguments. Predicates are bool arrays.
+A register is an unsigned array of shape (blocks or 1, threads or 1); an extent of 1 means that all blocks, or all
+threads of a block, share the value. A predicate is a bool array. Operations broadcast and never write to their
+arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIGNED = {1: I8, 2: I16, 4: I32, 8: I64}
 
 @dataclass(frozen=True)
 class Operation:
-    """One mnemonic without memory or control. compute: one array per source in, one array out."""
+    """A mnemonic that neither touches memory nor branches. compute: one array per source → result"""
 
     compute: Compute
     result: str
@@ -35,14 +35,14 @@ class Operation:
 
 
 def same_shape(*arrays: Bits) -> tuple[Bits, ...]:
-    """The arrays broadcast against each other and contiguous, so that each may be viewed as narrower elements."""
+    """Broadcast the arrays and make them contiguous, so that each may be viewed as narrower elements."""
     if all(array.shape == arrays[0].shape for array in arrays):
         return arrays
     return tuple(np.ascontiguousarray(array) for array in np.broadcast_arrays(*arrays))
 
 
 def halves(compute: Compute, half: type = U16, whole: type = U32) -> Compute:
-    """A function on 16-bit (or 32-bit) arrays as one on registers twice as wide that hold two."""
+    """Lift a function on 16-bit (or 32-bit) arrays to packed registers of two."""
 
     def on_pairs(*arrays: Bits) -> Bits:
         return np.ascontiguousarray(compute(*(array.view(half) for array in same_shape(*arrays)))).view(whole)

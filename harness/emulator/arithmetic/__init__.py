@@ -1,1 +1,1 @@
-"""What instructions compute, as functions on register arrays: no lanes, no memory, no PTX text."""
+"""What instructions compute, as functions on register arrays. Imports `registers` alone."""

@@ -1,4 +1,4 @@
-"""What atomics do to memory: one lane after the other in ascending order, vectorised as far as the result allows."""
+"""Atomics: one lane after another in ascending order, vectorised where the result allows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from harness.emulator.registers import I32, I64, U32, U64, Bits, Compute
 
 @dataclass(frozen=True)
 class Atomic:
-    """One operation on memory.
+    """One read-modify-write operation.
 
     apply: (old, operand, or two for `cas`) → new, on unsigned arrays; size: bytes
-    accumulate: a ufunc that does the same lane after lane, and the dtype it works in; None if only a loop will do
+    accumulate: a ufunc for lanes that hit one address, and its dtype; None if they need a loop
     swaps: True for `cas`, which has two operands
     """
 
@@ -28,7 +28,7 @@ class Atomic:
 
 
 def run(atomic: Atomic, memory: np.ndarray, index: np.ndarray, operand: Bits, second: Bits | None = None) -> Bits:
-    """Do the atomic at `memory[index]`, lane after lane; returns what each lane found. index, operand, second: (n,)"""
+    """Update `memory[index]`, lane after lane; returns the old value for each. index, operand, second: (n,)"""
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -97,10 +97,10 @@ def _table() -> dict[str, Atomic]:
 
 
 def _two_dimensional(compute: Compute) -> Compute:
-    """Register functions expect two dimensions; memory cells have one."""
+    """Add a dimension for a function on registers, because memory has one."""
     return lambda old, value: compute(old[None, :], value[None, :])[0]
 
 
 ATOMICS = _table()
-# In global memory, unlike in shared memory, the float32 addition flushes subnormal operands and results.
+# Float32 atomics flush subnormal operands and results in global memory, but not in shared memory.
 GLOBAL_ADD_F32 = Atomic(_flushing_add, 4)

@@ -1,4 +1,4 @@
-"""Shifts, bit fields, byte permutations and three-input logic, as functions on registers.
+"""Shifts, bit fields, byte permutations and three-input logic.
 
 A shift by the width or more gives zeros or sign bits, as PTX defines.
 """
@@ -84,9 +84,9 @@ def reverse(a: Bits) -> Bits:
 
 
 def _field(size: int) -> Compute:
-    """How the position or length operand of a bit field counts: 8 bits of it, or for 64-bit fields all of it.
+    """Read the position or length operand: its low 8 bits, or for 64-bit fields all of it.
 
-    PTX asks for at most 255; beyond, this is what an H200 does.
+    PTX allows at most 255; an H200 does this with more.
     """
     return (lambda n: n & U32(255)) if size == 4 else (lambda n: n)
 
@@ -96,7 +96,7 @@ def extract(size: int, is_signed: bool) -> Compute:
 
     def extract(a: Bits, position: Bits, length: Bits) -> Bits:
         above = U32(8 * size) - np.minimum(operand(length), U32(8 * size))
-        # What is beyond the top is sign bits already, and going up and down extends the field by its own.
+        # Bits beyond the top are sign bits already; shifting left and right extends the field by its own sign.
         return right(left(right(a, operand(position)), above), above)
 
     return extract
@@ -117,12 +117,10 @@ def insert(size: int) -> Compute:
 def permute(selector: int) -> Compute:
     """`prmt` with a constant selector.
 
-    Byte i of the result is byte `selector >> 4i & 7` of (b, a); bit 3 of that digit asks for the sign of the byte.
+    Byte i of the result is byte `selector >> 4i & 7` of (b, a), or with bit 3 of that digit its sign.
     """
     picks = [selector >> 4 * i & 15 for i in range(4)]
-    parts: list[
-        tuple[int, int, int]
-    ] = []  # source, shift left (right if negative), mask of bytes taken with that shift
+    parts: list[tuple[int, int, int]] = []  # source, left shift (right if negative), mask of the bytes
     for target, pick in enumerate(picks):
         source, shift = pick >> 2 & 1, 8 * (target - (pick & 3))
         known = next((i for i, part in enumerate(parts) if part[:2] == (source, shift)), None)

@@ -1,4 +1,4 @@
-"""Comparisons: `setp`, `set` and the tables behind them."""
+"""Comparisons, for `setp` and `set`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _float_comparisons() -> dict[str, Compare]:
     for name, compare in _ORDERED.items():
         table[f"{name}u"] = lambda a, b, compare=compare: compare(a, b) | _unordered(a, b)
         table[name] = compare
-    # NumPy's != is true beside a NaN, PTX's `ne` is the ordered one.
+    # PTX's `ne` is ordered: false for a NaN, unlike NumPy's.
     table["ne"] = lambda a, b: (a != b) & ~_unordered(a, b)
     return table
 
 
 def _comparisons() -> dict[str, tuple[Compare, str]]:
-    """`lt.s32` → its comparison on registers and the type of both operands."""
+    """`lt.s32` → the comparison, and the type of both operands."""
     table: dict[str, tuple[Compare, str]] = {}
     for size, width in ((2, 16), (4, 32), (8, 64)):
         for name, compare in _ORDERED.items():
@@ -72,7 +72,7 @@ COMBINE = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
 def comparison(mnemonic: str) -> tuple[Compare, str, str] | None:
-    """`setp.lt.and.s32` → its comparison, the operands' type, and `and`; None if unknown."""
+    """`setp.lt.and.s32` → the comparison, the operands' type, and `and`; None if unknown."""
     parts = mnemonic.split(".")[1:]
     combine = parts.pop(1) if len(parts) > 1 and parts[1] in COMBINE else ""
     found = COMPARISONS.get(".".join(parts))

@@ -1,8 +1,8 @@
-"""Every `cvt`: between integers, between floats, across, and the packed conversions of the 8-bit and 4-bit formats.
+"""`cvt`: between integers, floats, and the packed 8-bit and 4-bit formats.
 
-Rules that are easy to get wrong: a float to an integer clamps, and a NaN gives 0 (or only the top bit, if either side
-has 64 bits); of the two sources of a packed conversion the first goes to the upper half; the packed formats saturate,
-and a NaN becomes the positive NaN, or in e2m1, which has none, the largest code.
+Rules that are easy to get wrong: float to integer clamps, and NaN gives 0 (or only the top bit, if either side has 64
+bits); the first source of a packed conversion goes to the upper half; packed formats saturate, and NaN becomes the
+positive NaN, or in e2m1, which has none, the largest code.
 """
 
 from __future__ import annotations
@@ -27,19 +27,7 @@ from harness.emulator.arithmetic.rounding import (
     to_odd_sum,
 )
 from harness.emulator.arithmetic.small_floats import E2M1, E4M3, E5M2, SmallFloat
-from harness.emulator.registers import (
-    F32,
-    F64,
-    SIGNED,
-    U8,
-    U16,
-    U32,
-    U64,
-    UNSIGNED,
-    Bits,
-    Compute,
-    Operation,
-)
+from harness.emulator.registers import F32, F64, SIGNED, U8, U16, U32, U64, UNSIGNED, Bits, Compute, Operation
 
 Values = np.ndarray
 INTEGERS = {f"{sign}{8 * size}": (size, sign == "s") for size in (1, 2, 4, 8) for sign in "us"}
@@ -50,8 +38,8 @@ def _limits(name: str) -> tuple[int, int]:
     return (-(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) if is_signed else (0, (1 << 8 * size) - 1)
 
 
-def _holds(target: str, source: str) -> bool:
-    """Whether every value of `source` is one of `target`."""
+def _fits(target: str, source: str) -> bool:
+    """Whether `target` represents every value of `source`."""
     (low, high), (source_low, source_high) = _limits(target), _limits(source)
     return low <= source_low and source_high <= high
 
@@ -88,16 +76,16 @@ def _to_integer(read: Callable[[Bits], Values], wide_source: bool, mode: str, ta
     low, high = _limits(target)
     unsigned = UNSIGNED[size]
     kind = SIGNED[size] if is_signed else unsigned
-    of_nan = unsigned(1 << 8 * size - 1) if wide_source or size == 8 else unsigned(0)
+    nan = unsigned(1 << 8 * size - 1) if wide_source or size == 8 else unsigned(0)
 
     def convert(bits: Bits) -> Bits:
         integral = round_to_integral(read(bits).astype(F64))
-        # float64 has no 2^63 - 1: from high + 1 on, the result is `high`.
+        # float64 cannot represent 2^63 - 1, so compare with high + 1.
         below, above = integral < low, integral >= high + 1
         out = np.where(below | above, 0, integral).astype(kind).view(unsigned)
         if below.any() or above.any():
             out = np.where(above, kind(high).view(unsigned), np.where(below, kind(low).view(unsigned), out))
-        return np.where(np.isnan(integral), of_nan, out)
+        return np.where(np.isnan(integral), nan, out)
 
     return convert
 
@@ -105,8 +93,8 @@ def _to_integer(read: Callable[[Bits], Values], wide_source: bool, mode: str, ta
 # ---- integer to float -----------------------------------------------------------------------------------------------
 
 
-def _exactly(source: str) -> Callable[[Bits], Values]:
-    """An integer as float64; a 64-bit one rounded to odd, which any further rounding sees as exact."""
+def _odd_f64(source: str) -> Callable[[Bits], Values]:
+    """Convert an integer to float64, rounded to odd (see `rounding`)."""
     read, size = _integer_values(source), INTEGERS[source][0]
     if size < 8:
         return lambda bits: read(bits).astype(F64)
@@ -115,14 +103,14 @@ def _exactly(source: str) -> Callable[[Bits], Values]:
 
 
 def _from_integer(source: str, target: str, mode: str) -> Compute:
-    exactly, read = _exactly(source), _integer_values(source)
+    exact, read = _odd_f64(source), _integer_values(source)
     if target == "f64":
         return lambda bits: read(bits).astype(F64).view(U64)
     if target == "f32":
-        return lambda bits: f32_directed(exactly(bits), mode).view(U32)
+        return lambda bits: f32_directed(exact(bits), mode).view(U32)
     if target == "f16":
-        return lambda bits: f16_from(exactly(bits), mode)
-    return lambda bits: bf16_from(to_odd_f32(exactly(bits)), mode)
+        return lambda bits: f16_from(exact(bits), mode)
+    return lambda bits: bf16_from(to_odd_f32(exact(bits)), mode)
 
 
 # ---- float to float -------------------------------------------------------------------------------------------------
@@ -140,12 +128,12 @@ _READ = {"f16": f16_values, "bf16": bf16_values, "f32": _f32_values, "f64": _f64
 
 
 def _finite(bits: Bits, largest: int) -> Bits:
-    """An infinity of a 16-bit format becomes its largest value."""
+    """Replace infinity in a 16-bit format by the largest finite value."""
     return np.where(bits & U16(0x7FFF) == U16(largest + 1), bits - U16(1), bits)
 
 
-def _rectified(bits: Bits, nan: np.unsignedinteger) -> Bits:
-    """Negative patterns, -0 included, become +0; a NaN is positive already."""
+def _relu(bits: Bits, nan: np.unsignedinteger) -> Bits:
+    """Replace negative values, -0 included, by +0; NaN is positive already."""
     return np.where((bits >> U16(15) != 0) & (bits != nan), U16(0), bits)
 
 
@@ -155,7 +143,7 @@ def _narrow(target: str, mode: str, finite: bool, relu: bool) -> Callable[[Value
     def convert(values: Values) -> Bits:
         bits = rounded(values, mode)
         bits = _finite(bits, largest) if finite else bits
-        return _rectified(bits, NAN_F16) if relu else bits
+        return _relu(bits, NAN_F16) if relu else bits
 
     return convert
 
@@ -210,7 +198,7 @@ def _table() -> dict[str, Operation]:
     table: dict[str, Operation] = {}
     for source, target in product(INTEGERS, INTEGERS):
         table[f"cvt.{target}.{source}"] = Operation(_resize(source, target), target, (source,))
-        if not _holds(target, source):
+        if not _fits(target, source):
             table[f"cvt.sat.{target}.{source}"] = Operation(_resize_saturating(source, target), target, (source,))
     for (source, read), mode, target in product(_READ.items(), _TO_INTEGRAL, INTEGERS):
         if source == "bf16" and target in ("u8", "s8"):

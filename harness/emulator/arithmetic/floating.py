@@ -1,11 +1,9 @@
-"""Floating-point arithmetic, one rounding per instruction, in float32, float64 and the two 16-bit formats, single and
-packed.
+"""Floating-point arithmetic in float32, float64, f16 and bf16, single and packed, rounded once per instruction.
 
-NumPy's float32 operations are IEEE operations with one rounding. Sums, differences and products of 16-bit floats are
-taken in float32 and rounded again, which is safe because float32 has more than twice their precision; fused
-multiply-adds go through a sum rounded to odd (see `rounding`). A NaN result has one pattern for each format, whatever
-came in; float64, whose hardware hands payloads on, is the exception that is not modelled. Approximate instructions
-(`ex2.approx`, `rcp.approx`, `tanh.approx`, ...) are absent on purpose: their bits are not specified.
+16-bit sums, differences and products are computed in float32 and rounded again, which is exact because float32 has more
+than twice the precision; fused multiply-adds go through a sum rounded to odd (see `rounding`). Every NaN result has the
+one pattern of its format; the payloads that float64 hardware keeps are not modelled. Approximate instructions
+(`ex2.approx`, `rcp.approx`, `tanh.approx`, ...) are left out, because their bits are not specified.
 """
 
 from __future__ import annotations
@@ -50,10 +48,9 @@ SMALLEST_NORMAL = 2.0**-126
 
 
 def _flushed(compute: Compute, in_double: Callable[..., Values] | None = None) -> Compute:
-    """Subnormal operands and results become zeros of their sign.
+    """Flush subnormal operands and results to zeros of the same sign.
 
-    in_double: the same in float64. A result counts as subnormal before it is rounded: one just below the smallest
-    normal number is flushed though it would round up to it.
+    in_double: the operation in float64, because a result is flushed by its value before rounding
     """
 
     def flushed(*arrays: Bits) -> Bits:
@@ -68,7 +65,7 @@ def _flushed(compute: Compute, in_double: Callable[..., Values] | None = None) -
 
 
 def _saturated(compute: Compute) -> Compute:
-    """The result clamped to [0, 1]; NaN gives +0."""
+    """Clamp the result to [0, 1]; NaN gives +0."""
 
     def clamp(*arrays: Bits) -> Bits:
         values = compute(*arrays).view(F32)
@@ -78,7 +75,7 @@ def _saturated(compute: Compute) -> Compute:
 
 
 def _fma_f32(mode: str) -> Callable[..., Values]:
-    # The product of two float32 is exact in float64.
+    # A product of two float32 is exact in float64.
     return lambda a, b, c: f32_directed(_exact_sum(a.astype(F64) * b.astype(F64), c.astype(F64), mode), mode)
 
 
@@ -92,7 +89,7 @@ def _subtract_f32(mode: str) -> Callable[..., Values]:
 
 
 def _exact_sum(a: Values, b: Values, mode: str) -> Values:
-    """The float64 sum, fit for any rounding to float32.
+    """The float64 sum, rounded to odd.
 
     When rounding down (`rm`), an exact zero is -0 unless both terms are +0.
     """
@@ -124,7 +121,7 @@ def _fma_f64(a: Bits, b: Bits, c: Bits) -> Bits:
 
 
 def _extreme_f32(largest: bool, keeps_nan: bool) -> Compute:
-    """min or max. A NaN loses (`keeps_nan`: wins), and -0 is less than +0."""
+    """min or max. A NaN operand is dropped, or with `keeps_nan` the result; -0 is less than +0."""
     pick = np.fmax if largest else np.fmin
 
     def extreme(*arrays: Bits) -> Bits:
@@ -147,7 +144,7 @@ def _extreme_f32(largest: bool, keeps_nan: bool) -> Compute:
 
 
 def _extreme_16(largest: bool, keeps_nan: bool, infinity: int, nan: np.uint16) -> Compute:
-    """min or max of 16-bit floats by their patterns: with the sign handled, floats order as their bits do."""
+    """min or max of 16-bit floats, which order as their bits do once the sign is handled."""
     pick = np.maximum if largest else np.minimum
     infinity, magnitude = U16(infinity), U16(0x7FFF)
 
@@ -288,7 +285,7 @@ def _sixteen(
 
 
 def _clamp_f16(bits: Bits) -> Bits:
-    """The result limited to [0, 1]; NaN gives +0."""
+    """Clamp to [0, 1]; NaN gives +0."""
     return np.where((bits > U16(0x7FFF)) | (bits == NAN_F16), U16(0), np.minimum(bits, U16(0x3C00)))
 
 
@@ -298,7 +295,7 @@ def _replace_nan(bits: Bits, infinity: int, nan: np.uint16) -> Bits:
 
 
 def _relu_16(bits: Bits, infinity: int, nan: np.uint16) -> Bits:
-    """Negative results become +0, NaN stays NaN."""
+    """Replace negative values by +0; NaN stays."""
     return _replace_nan(np.where((bits > U16(0x7FFF)) & (bits != nan), U16(0), bits), infinity, nan)
 
 

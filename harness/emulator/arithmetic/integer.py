@@ -1,7 +1,6 @@
-"""Integer, logic and bit-field instructions. All arithmetic wraps; a shift by the width or more gives zeros or sign
-bits, as PTX defines.
+"""Integer, logic and bit-field instructions. Arithmetic wraps.
 
-What PTX leaves open is as an H200 does it: a quotient or remainder by zero is all ones.
+A quotient or remainder by zero, which PTX leaves open, is all ones, as on an H200.
 """
 
 from __future__ import annotations
@@ -10,17 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from harness.emulator.arithmetic.bits import (
-    count_leading_zeros,
-    extract,
-    find_leading,
-    funnel,
-    insert,
-    permute_any,
-    reverse,
-    shift_left,
-    shift_right,
-)
+from harness.emulator.arithmetic import bits as bitwise
 from harness.emulator.registers import (
     I32,
     I64,
@@ -40,7 +29,7 @@ WIDTHS = {"16": 2, "32": 4, "64": 8}
 
 
 def _signed(compute: Compute, size: int) -> Compute:
-    """The function applied to the registers' two's complement values."""
+    """Apply the function to signed values."""
     signed, unsigned = SIGNED[size], UNSIGNED[size]
     return lambda *arrays: compute(*(array.view(signed) for array in arrays)).view(unsigned)
 
@@ -55,7 +44,7 @@ def _remainder_unsigned(a: Bits, b: Bits) -> Bits:
 
 
 def _magnitude(a: Bits) -> Bits:
-    """|a| of a signed array as unsigned; the most negative value keeps its bits, which is right."""
+    """|a| of a signed array as unsigned; right for the most negative value, too."""
     return np.abs(a).view(UNSIGNED[a.itemsize])
 
 
@@ -102,12 +91,8 @@ def _then_add(compute: Compute) -> Compute:
     return lambda a, b, c: compute(a, b) + c
 
 
-def _saturating_add(a: Bits, b: Bits) -> Bits:
-    return np.clip(a.view(I32).astype(I64) + b.view(I32), -(1 << 31), (1 << 31) - 1).astype(I32).view(U32)
-
-
-def _saturating_subtract(a: Bits, b: Bits) -> Bits:
-    return np.clip(a.view(I32).astype(I64) - b.view(I32), -(1 << 31), (1 << 31) - 1).astype(I32).view(U32)
+def _saturated(compute: Compute) -> Compute:
+    return lambda a, b: np.clip(compute(a.view(I32).astype(I64), b.view(I32)), -(1 << 31), (1 << 31) - 1).astype(U32)
 
 
 def _dot4(a_signed: bool, b_signed: bool) -> Compute:
@@ -143,15 +128,15 @@ def _table() -> dict[str, Operation]:
         remainder = _signed(_remainder_signed, size) if is_signed else _remainder_unsigned
         define(f"div.{kind}", quotient, kind, kind, kind)
         define(f"rem.{kind}", remainder, kind, kind, kind)
-        define(f"shr.{kind}", shift_right(size, is_signed), kind, kind, "u32")
+        define(f"shr.{kind}", bitwise.shift_right(size, is_signed), kind, kind, "u32")
         if size < 8:
             double = f"{sign}{2 * int(width)}"
             define(f"mul.wide.{kind}", _wide(size, is_signed), double, kind, kind)
             define(f"mad.wide.{kind}", _then_add(_wide(size, is_signed)), double, kind, kind, double)
         if size > 2:
-            define(f"bfe.{kind}", extract(size, is_signed), kind, kind, "u32", "u32")
-            define(f"bfind.{kind}", find_leading(size, is_signed, False), "u32", kind)
-            define(f"bfind.shiftamt.{kind}", find_leading(size, is_signed, True), "u32", kind)
+            define(f"bfe.{kind}", bitwise.extract(size, is_signed), kind, kind, "u32", "u32")
+            define(f"bfind.{kind}", bitwise.find_leading(size, is_signed, False), "u32", kind)
+            define(f"bfind.shiftamt.{kind}", bitwise.find_leading(size, is_signed, True), "u32", kind)
     for width, size in WIDTHS.items():
         bits = f"b{width}"
         define(f"neg.s{width}", np.negative, bits, bits)
@@ -161,15 +146,15 @@ def _table() -> dict[str, Operation]:
         define(f"xor.{bits}", np.bitwise_xor, bits, bits, bits)
         define(f"not.{bits}", np.bitwise_not, bits, bits)
         define(f"cnot.{bits}", lambda a: (a == 0).astype(a.dtype), bits, bits)
-        define(f"shl.{bits}", shift_left(size), bits, bits, "u32")
-        define(f"shr.{bits}", shift_right(size, False), bits, bits, "u32")
+        define(f"shl.{bits}", bitwise.shift_left(size), bits, bits, "u32")
+        define(f"shr.{bits}", bitwise.shift_right(size, False), bits, bits, "u32")
         if size > 2:
             define(f"popc.{bits}", lambda a: np.bitwise_count(a).astype(U32), "u32", bits)
-            define(f"clz.{bits}", count_leading_zeros(size), "u32", bits)
-            define(f"brev.{bits}", reverse, bits, bits)
-            define(f"bfi.{bits}", insert(size), bits, bits, bits, "u32", "u32")
-    for name in ("add", "sub"):
-        define(f"{name}.sat.s32", _saturating_add if name == "add" else _saturating_subtract, "s32", "s32", "s32")
+            define(f"clz.{bits}", bitwise.count_leading_zeros(size), "u32", bits)
+            define(f"brev.{bits}", bitwise.reverse, bits, bits)
+            define(f"bfi.{bits}", bitwise.insert(size), bits, bits, bits, "u32", "u32")
+    define("add.sat.s32", _saturated(np.add), "s32", "s32", "s32")
+    define("sub.sat.s32", _saturated(np.subtract), "s32", "s32", "s32")
     for name, compute in (("min", np.minimum), ("max", np.maximum)):
         define(f"{name}.u16x2", halves(compute), "b32", "b32", "b32")
         define(f"{name}.s16x2", halves(_signed(compute, 2)), "b32", "b32", "b32")
@@ -177,10 +162,10 @@ def _table() -> dict[str, Operation]:
     for kind in ("u16x2", "s16x2"):
         define(f"add.{kind}", halves(np.add), "b32", "b32", "b32")
     for (name, left), (mode, wraps) in product((("l", True), ("r", False)), (("wrap", True), ("clamp", False))):
-        define(f"shf.{name}.{mode}.b32", funnel(left, wraps), "b32", "b32", "b32", "u32")
+        define(f"shf.{name}.{mode}.b32", bitwise.funnel(left, wraps), "b32", "b32", "b32", "u32")
     for a, b in product("us", "us"):
         define(f"dp4a.{a}32.{b}32", _dot4(a == "s", b == "s"), "u32", "u32", "u32", "u32")
-    define("prmt.b32", permute_any, "b32", "b32", "b32", "b32")
+    define("prmt.b32", bitwise.permute_any, "b32", "b32", "b32", "b32")
     define("mul24.lo.u32", lambda a, b: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)), "u32", "u32", "u32")
     for name, compute in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)):
         define(f"{name}.pred", compute, "pred", "pred", "pred")

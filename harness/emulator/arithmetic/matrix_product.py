@@ -1,13 +1,13 @@
-"""What a matrix multiply-add computes: exact products of 16-bit floats, and an exact sum of them and the accumulator,
-rounded once to float32.
+"""The matrix multiply-add of `mma` and `wgmma`: the exact sum of exact products and the accumulator, rounded once to
+float32.
 
-PTX leaves the order of the sum, and what each of its steps rounds, to the hardware; this is the one answer that has no
-order. It is the hardware's too wherever every partial sum is a float32, and only there may bytes be demanded.
+PTX leaves the order of the sum, and the rounding of its steps, to the hardware. The exact sum has no order; hardware
+gives the same bytes wherever every partial sum is a float32, and only there may a test expect bytes.
 
-A product of two bf16 or f16 is exact in float64. A sum of products is so as well where the highest and the lowest bit
-that any of them has are at most 53 apart. Decoded NVFP4 stays inside: codes times block scales are multiples of 2^-10
-below 2^12, so sixteen of their products are multiples of 2^-20 below 2^28. Where that does not hold, the terms are
-added one element at a time. The accumulator joins in a sum rounded to odd (see `rounding`), which needs no such room.
+A product of two bf16 or f16 is exact in float64, and so is a sum of products whose highest and lowest bits are at most
+53 apart. Decoded NVFP4 is: codes times block scales are multiples of 2^-10 below 2^12, so sums of sixteen products are
+multiples of 2^-20 below 2^28. Other sums are computed one element at a time. The accumulator is added with rounding to
+odd (see `rounding`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from harness.emulator.arithmetic.rounding import NAN_F32, bf16_values, canonical
 from harness.emulator.registers import F32, F64, I16, I64, U16, Bits
 
 EXACT_BITS = 53
-_NEVER = 4000  # beyond every power of two: zeros, infinities and NaNs have no bit to lose
+_NEVER = 4000  # beyond every power of two, for zeros, infinities and NaNs
 
 
 class Factors:
-    """The operands of one of the 16-bit formats: the value of each pattern, and where its bits lie.
+    """Values of a 16-bit format, by pattern.
 
-    value: (65536,) float64
-    highest, lowest: (65536,) int16, the powers of two of the first and the last bit set
+    value: (65536,) float64; highest, lowest: (65536,) int16, exponents of the first and the last bit set
     """
 
     def __init__(self, values: Callable[[Bits], np.ndarray]):
@@ -42,7 +41,7 @@ class Factors:
         self.lowest = np.where(has_digits, last, _NEVER).astype(I16)
 
 
-with np.errstate(invalid="ignore"):  # NumPy remarks on signalling NaNs
+with np.errstate(invalid="ignore"):  # NumPy warns of signalling NaNs
     FACTORS = {"bf16": Factors(bf16_values), "f16": Factors(f16_values)}
 
 
@@ -54,18 +53,18 @@ def multiply_add(kind: str, a: Bits, b: Bits, c: Bits) -> Bits:
     factors = FACTORS[kind]
     left, right, addend = factors.value[a], factors.value[b], c.view(F32).astype(F64)
     total = to_odd_sum(np.matmul(left, right), addend)
-    for n, row, column in _unsure(factors, a, b):
+    for n, row, column in _inexact(factors, a, b):
         if np.isfinite(total[n, row, column]):
             total[n, row, column] = _odd_total([*(left[n, row] * right[n, :, column]).tolist(), addend[n, row, column]])
-    # Adding +0 makes -0, whose sign would be the library's choice, +0.
+    # matmul chooses the sign of zero; adding +0 makes it +0.
     return canonical((total + 0.0).astype(F32), NAN_F32)
 
 
-def _unsure(factors: Factors, a: Bits, b: Bits) -> np.ndarray:
-    """The elements (n, row, column) of the product whose sum may not fit a float64. (m, 3) ints"""
+def _inexact(factors: Factors, a: Bits, b: Bits) -> np.ndarray:
+    """The elements (n, row, column) whose sum of products may not fit a float64. (m, 3) ints"""
     a_highest, a_lowest = factors.highest[a], factors.lowest[a]
     b_highest, b_lowest = factors.highest[b], factors.lowest[b]
-    # Each product of two numbers below 2^(highest + 1) is below 2^(h + h' + 2), and the sum of k below k times that.
+    # A product of numbers below 2^(h + 1) and 2^(h' + 1) is below 2^(h + h' + 2), and a sum of k is below k times that.
     growth = 2 + (a.shape[2] - 1).bit_length()
     if int(a_highest.max()) + int(b_highest.max()) + growth - int(a_lowest.min()) - int(b_lowest.min()) <= EXACT_BITS:
         return np.zeros((0, 3), I64)

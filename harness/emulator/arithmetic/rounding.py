@@ -1,8 +1,7 @@
-"""Exactly rounded float conversions and sums. `bits` are raw patterns in unsigned arrays, `values` float arrays.
+"""Exactly rounded float conversions and sums. `bits` are patterns in unsigned arrays, `values` float arrays.
 
-The one idea: a float64 that was rounded *to odd* (an inexact result gets its last bit set) may be rounded again to any
-narrower format and gives the same as one rounding of the exact value, because the odd last bit remembers on which side
-of a tie the exact value lies.
+Rounding to odd sets the last bit of an inexact result. Such a float64 may be rounded again to a narrower format, with
+the result of one rounding of the exact value, because the odd last bit tells on which side of a tie that lies.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ import numpy as np
 
 from harness.emulator.registers import F16, F32, F64, I64, U16, U32, U64, Bits
 
-NAN_F16 = U16(0x7FFF)  # the patterns NVIDIA's arithmetic gives for NaN, whatever the operands' payload
+NAN_F16 = U16(0x7FFF)  # NVIDIA's NaN results, whatever the operands' payload
 NAN_BF16 = U16(0x7FFF)
 NAN_F32 = U32(0x7FFFFFFF)
 NAN_F64 = U64(0xFFF8000000000000)
 
 INF_F16 = 0x7C00
 INF_BF16 = 0x7F80
-INF_F32 = 0x7F800000
 
 
 def canonical(values: np.ndarray, nan: np.unsignedinteger) -> Bits:
@@ -29,7 +27,7 @@ def canonical(values: np.ndarray, nan: np.unsignedinteger) -> Bits:
 
 
 def flush_f32(bits: Bits) -> Bits:
-    """Subnormal float32 patterns become zeros of the same sign."""
+    """Flush subnormal float32 to zeros of the same sign."""
     return np.where(bits & U32(0x7F800000), bits, bits & U32(0x80000000))
 
 
@@ -38,7 +36,7 @@ def to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     total = a + b
     from_b = total - a
     error = (a - (total - from_b)) + (b - from_b)
-    inexact = np.abs(error) > 0  # False for NaN: beside an infinity nothing is lost
+    inexact = np.abs(error) > 0  # False for NaN, which an infinity gives
     if not inexact.any():
         return total
     bits = total.view(I64)
@@ -47,7 +45,7 @@ def to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def to_odd_f32(values: np.ndarray) -> np.ndarray:
-    """Float64 to float32, rounded to odd; `values` may be the result of a rounding to odd."""
+    """Float64 to float32, rounded to odd; `values` may be rounded to odd already."""
     near = values.astype(F32)
     error = values - near
     bits = near.view(U32)
@@ -57,7 +55,7 @@ def to_odd_f32(values: np.ndarray) -> np.ndarray:
 
 
 def f32_directed(values: np.ndarray, mode: str) -> np.ndarray:
-    """Float64 to float32 in rounding mode `rn`, `rz`, `rm` or `rp`; `values` may be the result of a rounding to odd."""
+    """Float64 to float32 in rounding mode `rn`, `rz`, `rm` or `rp`; `values` may be rounded to odd."""
     near = values.astype(F32)
     if mode == "rn":
         return near

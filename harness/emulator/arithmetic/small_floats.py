@@ -14,9 +14,9 @@ Values = np.ndarray
 
 @dataclass(frozen=True)
 class SmallFloat:
-    """A format of a sign, `exponent` and `mantissa` bits.
+    """A format with a sign, and `exponent` and `mantissa` bits.
 
-    largest: code of the largest finite magnitude; nan: code that a NaN becomes
+    largest: code of the largest finite magnitude; nan: code for NaN
     """
 
     exponent: int
@@ -28,7 +28,7 @@ class SmallFloat:
 
     @property
     def bias(self) -> int:
-        """What is added to a power of two to store it."""
+        """Added to an exponent when stored."""
         return (1 << self.exponent - 1) - 1
 
     def encode(self, values: Values) -> Bits:
@@ -37,7 +37,7 @@ class SmallFloat:
         magnitude = bits & U32(0x7FFFFFFF)
         drop = U32(23 - self.mantissa)
         half_less_one, one = U32((1 << 22 - self.mantissa) - 1), U32(1)
-        # A float's pattern is its rank: rounding the dropped bits away carries into the exponent by itself.
+        # Patterns of floats are in order of value, so rounding up carries into the exponent.
         ranks = (magnitude + half_less_one + (magnitude >> drop & one) >> drop) - U32(127 - self.bias << self.mantissa)
         steps = magnitude.view(F32) * F32(2.0 ** (self.bias - 1 + self.mantissa))
         smallest_normal = U32(128 - self.bias << 23)
@@ -47,7 +47,7 @@ class SmallFloat:
         return np.where(magnitude > U32(0x7F800000), U32(self.nan), signed)
 
     def decode_table(self) -> np.ndarray:
-        """f16 pattern of every code; every value of these formats is one of f16."""
+        """The f16 pattern of every code, which is exact."""
         width = 1 + self.exponent + self.mantissa
         table = np.zeros(1 << width, F64)
         for code in range(1 << width - 1):

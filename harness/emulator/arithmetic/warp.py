@@ -1,7 +1,7 @@
-"""Exchange between the lanes of a warp: shuffles, votes, reductions, matches, and who may take part.
+"""Shuffles, votes, reductions and matches within a warp.
 
-Arrays are (blocks, threads); threads is a multiple of 32. `members` is the mask operand of a `.sync` instruction, one
-for each lane; `lanes` are those that execute, None for all.
+Arrays are (blocks, threads), with threads a multiple of 32. `participants` has for each lane the lanes of its warp that
+take part, as bits.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LANE = np.arange(32, dtype=U32)
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Where each lane reads, and whether that lies in its segment."""
+    """The lane that each lane reads, and whether it lies in its segment."""
 
     source: np.ndarray
     in_range: np.ndarray
 
 
 def sources(mode: str, offset: Bits, clamp: Bits, threads: int) -> Shuffle:
-    """The lane in its own warp that each lane reads from; itself if the wanted one is out of its segment."""
+    """The lane of its warp that each lane reads; its own if the wanted one is out of the segment."""
     lane = np.arange(threads, dtype=I32)[None, :] & 31
     offset, clamp = offset.view(I32), clamp.view(I32)
     offset, segment, last = offset & 31, clamp >> 8 & 31, clamp & 31
@@ -55,40 +55,33 @@ def read(values: Bits, source: np.ndarray) -> Bits:
 
 
 def ballot(predicate: np.ndarray) -> Bits:
-    """The 32 predicates of each warp as bits, the same in all its lanes. predicate: (blocks, threads) bool"""
+    """The predicates of each warp as 32 bits, for all its lanes. predicate: (blocks, threads) bool"""
     bits = np.packbits(np.ascontiguousarray(predicate), axis=1, bitorder="little").view(U32)
     return np.repeat(bits, 32, axis=1)
 
 
-def participants(members: Bits, lanes: np.ndarray | None, shape: tuple[int, int]) -> Bits:
-    """For each lane, the lanes of its warp that it exchanges with, as bits: those it names that also execute."""
-    if lanes is None:
-        return np.broadcast_to(members, shape)
-    return ballot(lanes) & members
-
-
 def vote(mode: str, predicate: np.ndarray, participants: Bits) -> np.ndarray:
-    """The result of `vote.sync`: bool, or bits for a ballot. predicate: (blocks, threads); participants: who takes part"""
-    said = ballot(predicate) & participants
+    """`vote.sync`: bool, or bits for a ballot. predicate: (blocks, threads) bool"""
+    votes = ballot(predicate) & participants
     if mode == "ballot":
-        return said
+        return votes
     if mode == "all":
-        return said == participants
+        return votes == participants
     if mode == "any":
-        return said != 0
-    return (said == participants) | (said == 0)
+        return votes != 0
+    return (votes == participants) | (votes == 0)
 
 
 def reduce(compute: np.ufunc, kind: type, values: Bits, participants: Bits) -> Bits:
-    """`redux.sync`: the reduction over the lanes of `participants`. values: (blocks, threads) uint32"""
+    """`redux.sync` of integers. values: (blocks, threads) uint32"""
     blocks, threads = values.shape
     by_warp = values.view(kind).reshape(blocks, threads // 32, 32)
     if (participants == FULL).all():
         return np.repeat(compute.reduce(by_warp, axis=2, dtype=kind).view(U32), 32, axis=1)
     out = values.copy()
-    flat_values, flat_among = by_warp.reshape(-1, 32), np.ascontiguousarray(participants).reshape(-1, 32)
-    for warp, lane in np.argwhere(flat_among != 0).tolist():
-        mask = int(flat_among[warp, lane])
+    flat_values, flat_participants = by_warp.reshape(-1, 32), np.ascontiguousarray(participants).reshape(-1, 32)
+    for warp, lane in np.argwhere(flat_participants != 0).tolist():
+        mask = int(flat_participants[warp, lane])
         if mask & ((1 << lane) - 1) == 0:
             chosen = (mask >> LANE & 1).astype(bool)
             out.reshape(-1, 32)[warp, chosen] = compute.reduce(flat_values[warp, chosen], dtype=kind).view(U32)
@@ -96,7 +89,7 @@ def reduce(compute: np.ufunc, kind: type, values: Bits, participants: Bits) -> B
 
 
 def match_any(values: Bits, participants: Bits) -> Bits:
-    """For each lane, the lanes of `participants` that hold the same value, as bits."""
+    """For each lane, the participants that hold the same value, as bits."""
     blocks, threads = values.shape
     by_warp = values.reshape(-1, 32)
     same = by_warp[:, :, None] == by_warp[:, None, :]
@@ -105,7 +98,7 @@ def match_any(values: Bits, participants: Bits) -> Bits:
 
 
 def maximum_f32(is_max: bool, absolute: bool, keeps_nan: bool) -> Callable[[Bits, Bits], Bits]:
-    """The `redux.sync` reductions of float32, as a function on (blocks, threads) values and participants."""
+    """`redux.sync` of float32: a function of values and participants."""
     pick = (np.maximum if is_max else np.minimum) if keeps_nan else (np.fmax if is_max else np.fmin)
 
     def run(values: Bits, participants: Bits) -> Bits:

@@ -1,4 +1,4 @@
-"""Decoding of every instruction that is a function of its operands alone, by mnemonic."""
+"""Every instruction that is a function of its operands alone, by mnemonic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS}
 
 
 def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
-    """An instruction of the tables; one whose number of operands varies is listed as `max.f32/3`, too."""
+    """An instruction of `ARITHMETIC`; `max.f32/3` is the form with three sources."""
     sources = instruction.operands[1:]
     name = instruction.mnemonic
     operation = ARITHMETIC.get(name)

@@ -1,4 +1,4 @@
-"""Decoding of `cp.async`: global memory is read at once, and shared memory changes when the copy is waited for."""
+"""`cp.async`: reads global memory at once, and writes shared memory when the copy is waited for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.emulator.registers import I64, U32, UNSIGNED, Bits
 
 
 def cp_async(emitter: Emitter, instruction: Instruction) -> None:
-    """The copies, and `commit_group`, `wait_group` and `wait_all`."""
+    """Copies, `commit_group`, `wait_group` and `wait_all`."""
     parts = instruction.mnemonic.split(".")
     if parts[1] != "async":
         raise Unsupported
@@ -46,7 +46,7 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _bytes_used(emitter: Emitter, operand: Operand, size: int) -> int:
-    """The slot of how much of its source a copy reads; a predicate that holds says nothing of it."""
+    """The slot of the number of source bytes; a true `ignore-src` predicate makes it 0."""
     found = emitter.named(operand.text) if isinstance(operand, Name) else None
     if not found or found[1] != "pred":
         return emitter.source(operand, "b32")
@@ -64,7 +64,7 @@ def _synchronise(batch: Batch, what: str, keep: int, mask: np.ndarray | None) ->
 
 
 def _read(batch: Batch, reads: Access, source: Bits, used: Bits | None, mask: np.ndarray | None) -> list[Bits]:
-    """The first `used` bytes of each lane's source, zero after them; the other bytes are not touched, nor checked."""
+    """The first `used` bytes of each lane's source, then zeros; the other bytes are neither read nor checked."""
     if used is None:
         return batch.read(reads, source, mask)
     lanes, used = batch.live if mask is None else mask, batch.full(used).astype(I64)
@@ -75,14 +75,14 @@ def _read(batch: Batch, reads: Access, source: Bits, used: Bits | None, mask: np
     values = [np.zeros(batch.shape, UNSIGNED[reads.size]) for _ in range(reads.count)]
     if whole.any():
         values = batch.read(reads, source, whole)
-    crooked = part & (batch.full(source) % source.dtype.type(reads.bytes) != 0)
-    if crooked.any():
-        lane = int(np.argmax(crooked))
+    misaligned = part & (batch.full(source) % source.dtype.type(reads.bytes) != 0)
+    if misaligned.any():
+        lane = int(np.argmax(misaligned))
         sentence = (
             f"copies from address {int(batch.full(source).flat[lane]):#x}, which is not a multiple of {reads.bytes}"
         )
         batch.fault("misaligned", reads.instruction, lane, sentence)
-    # A number of bytes is a sum of powers of two, and read largest first each piece is aligned.
+    # Read one power of two after another, largest first, so that each is aligned.
     for width in (8, 4, 2, 1):
         chosen = part & (used & width != 0)
         if chosen.any():

@@ -1,8 +1,7 @@
-"""From a parsed kernel to what the machine runs: basic blocks of steps on numbered registers.
+"""Operands to slots, and instructions to steps.
 
-Every operand becomes a slot of one list: a register, a constant, or a special register that the machine fills in. Where
-a register is wider or narrower than the instruction's type, an extra step converts it. An instruction that is not known
-becomes a step that raises, so it costs only the case that reaches it.
+Every operand becomes a slot of one list: a register, a constant, or a special register. A register that is wider or
+narrower than the instruction's type is converted by an extra step.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from harness.emulator.instructions.steps import arithmetic, guarded, watched
+from harness.emulator.instructions.steps import arithmetic, guarded, hazard_checked
 from harness.emulator.machine.basic_blocks import DecodedStep, Step
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE
 from harness.emulator.ptx import syntax as ptx
@@ -20,7 +19,7 @@ from harness.emulator.registers import SIGNED, UNSIGNED, Bits, Compute
 
 
 class Unsupported(Exception):
-    """A builder's word that it does not know this form of an instruction."""
+    """Raised by a decoder for a form of an instruction that it lacks."""
 
 
 def dtype_of(kind: str) -> type:
@@ -38,7 +37,7 @@ SPECIALS = {
 
 
 class Emitter:
-    """Slots of one kernel, and the pieces of the instruction that is being decoded."""
+    """The slots of one kernel, and the steps of the current instruction."""
 
     def __init__(self, kernel: Kernel, module_variables: dict[str, Variable], addresses: dict[str, int]):
         self.kernel, self.addresses = kernel, addresses
@@ -47,12 +46,12 @@ class Emitter:
         self.registers: dict[str, int] = {}
         self.constants: dict[tuple[type, int], int] = {}
         self.pending: list[DecodedStep] = []
-        self.after: list[tuple[int, int, bool]] = []
+        self.widenings: list[tuple[int, int, bool]] = []
         self.cells = {"shared": 16, "global": 16}
         self.fragments: frozenset[int] = frozenset()
-        self._place_variables(module_variables)
+        self._lay_out(module_variables)
 
-    def _place_variables(self, module_variables: dict[str, Variable]) -> None:
+    def _lay_out(self, module_variables: dict[str, Variable]) -> None:
         used = {
             operand.base.text if isinstance(operand, ptx.Address) and operand.base else getattr(operand, "text", "")
             for instruction in self.kernel.instructions
@@ -74,12 +73,12 @@ class Emitter:
         self.parameter_size = end
 
     def slot(self, kind: str) -> int:
-        """A new slot, zero."""
+        """Allocate a slot, initially zero."""
         self.initial.append(np.zeros((1, 1), dtype_of(kind)))
         return len(self.initial) - 1
 
     def constant(self, bits: int, kind: str) -> int:
-        """The slot of a constant of this type; `bits` of any sign wrap."""
+        """The slot of a constant of this type, which wraps."""
         dtype = dtype_of(kind)
         bits = bool(bits) if kind == "pred" else bits & ((1 << 8 * SIZES[kind]) - 1)
         if (dtype, bits) not in self.constants:
@@ -129,7 +128,7 @@ class Emitter:
         return operand.bits
 
     def address_of(self, name: str) -> int:
-        """Where a variable lies in its space."""
+        """The address of a variable in its space."""
         if name not in self.addresses:
             raise Unsupported
         return self.addresses[name]
@@ -141,7 +140,7 @@ class Emitter:
         return self.compute(lambda value: value.astype(dtype), kind, (slot,))
 
     def target(self, operand: Operand, kind: str) -> int:
-        """The slot to write a result of type `kind` to; a wider register is extended after the instruction."""
+        """The slot to write a result of type `kind` to; a wider register is extended afterwards."""
         if isinstance(operand, Name) and operand.text == "_":
             return self.slot(kind)
         found = self.named(operand.text) if isinstance(operand, Name) else None
@@ -151,7 +150,7 @@ class Emitter:
         if dtype_of(own) is dtype_of(kind):
             return slot
         narrow = self.slot(kind)
-        self.after.append((slot, narrow, kind.startswith("s")))
+        self.widenings.append((slot, narrow, kind.startswith("s")))
         return narrow
 
     def compute(self, compute: Compute, kind: str, sources: Sequence[int], target: int | None = None) -> int:
@@ -161,37 +160,36 @@ class Emitter:
         return target
 
     def emit(self, step: Step, reads: Sequence[int], writes: Sequence[int]) -> None:
-        """Add a step to the instruction that is being decoded."""
+        """Add a step to the current instruction."""
         self.pending.append(DecodedStep(step, frozenset(reads), frozenset(writes)))
 
     def finish(
         self, guard: tuple[int, bool] | None = None, instruction: Instruction | None = None
     ) -> list[DecodedStep]:
-        """The pieces of the instruction, with the conversions of its results, under its guard.
+        """The steps of the current instruction, with conversions of results, under its guard.
 
-        instruction: what they are of, where it may touch registers that a `wgmma` holds
+        instruction: for hazard checks, if it may use registers of a `wgmma`
         """
-        for wide, narrow, signed in self.after:
+        for wide, narrow, signed in self.widenings:
             dtype, own = self.initial[wide].dtype.type, self.initial[narrow].dtype
             read = SIGNED[own.itemsize] if signed else own.type
             self.compute(lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide)
-        pieces = [self._watched(piece, instruction) for piece in self.pending]
+        steps = [self._checked(step, instruction) for step in self.pending]
         self.discard()
         if not guard:
-            return pieces
-        # Under a guard a result keeps its old value in the other lanes, so that value is needed too.
+            return steps
+        # Inactive lanes keep the old value of a result, so the step reads it, too.
         return [
-            DecodedStep(guarded(piece.step, *guard), piece.reads | piece.writes | {guard[0]}, piece.writes)
-            for piece in pieces
+            DecodedStep(guarded(step.run, *guard), step.reads | step.writes | {guard[0]}, step.writes) for step in steps
         ]
 
-    def _watched(self, piece: DecodedStep, instruction: Instruction | None) -> DecodedStep:
-        """The piece, which tells of its use of registers that a `wgmma` may hold; `wgmma` does so itself."""
-        reads, writes = piece.reads & self.fragments, piece.writes & self.fragments
+    def _checked(self, step: DecodedStep, instruction: Instruction | None) -> DecodedStep:
+        """The step, with a hazard check if it uses registers of a `wgmma`; `wgmma` has its own checks."""
+        reads, writes = step.reads & self.fragments, step.writes & self.fragments
         if not instruction or not reads | writes or instruction.mnemonic.startswith("wgmma"):
-            return piece
-        return DecodedStep(watched(piece.step, instruction, reads, writes), piece.reads, piece.writes)
+            return step
+        return DecodedStep(hazard_checked(step.run, instruction, reads, writes), step.reads, step.writes)
 
     def discard(self) -> None:
-        """Forget the instruction that is being decoded."""
-        self.pending, self.after = [], []
+        """Drop the steps of the current instruction."""
+        self.pending, self.widenings = [], []

@@ -1,4 +1,4 @@
-"""Decoding of loads, stores, atomics and fences."""
+"""Loads, stores, atomics and fences."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
 
 
 def address_slot(emitter: Emitter, operand: Operand, access: Access) -> int:
-    """The slot of an address, and the note of how narrow the accesses of its space get."""
+    """The slot of an address; notes the narrowest access of its space."""
     for space in ("shared", "global") if access.space == "generic" else (access.space,):
         if space in emitter.cells:
             emitter.cells[space] = min(emitter.cells[space], access.bytes)
@@ -75,14 +75,14 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
     """`ld`, all spaces and widths; a parameter at a constant offset is read without an address."""
     access, element = _plain_access(instruction, "reads")
     targets = [emitter.target(item, element) for item in items_of(instruction.operands[0], access.count)]
-    place = instruction.operands[1]
+    source = instruction.operands[1]
     if instruction.mnemonic.startswith("ld.param"):
-        if not isinstance(place, Address) or not isinstance(place.base, Name):
+        if not isinstance(source, Address) or not isinstance(source.base, Name):
             raise Unsupported
-        if place.base.text in emitter.parameter_offsets:
-            _load_parameter(emitter, access, emitter.parameter_offsets[place.base.text] + place.offset, targets)
+        if source.base.text in emitter.parameter_offsets:
+            _load_parameter(emitter, access, emitter.parameter_offsets[source.base.text] + source.offset, targets)
             return
-    address = address_slot(emitter, place, access)
+    address = address_slot(emitter, source, access)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
@@ -137,9 +137,9 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
     releases = bool({"release", "acq_rel"} & set(modifiers))
     access = Access(instruction, space, "updates", operation.size, strong=True, releases=releases)
     kind = words[-1]
-    place, *sources = instruction.operands[head == "atom" :]
+    where, *sources = instruction.operands[head == "atom" :]
     target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
-    address = address_slot(emitter, place, access)
+    address = address_slot(emitter, where, access)
     operands = [emitter.source(source, kind) for source in sources]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
@@ -153,9 +153,9 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def fence(emitter: Emitter, instruction: Instruction) -> None:
-    """`membar` and `fence`: what the block did is published to blocks that see its next atomic.
+    """`membar` and `fence`: order what the block did before its next atomic.
 
-    `fence.proxy.async` orders what was written to shared memory before what `wgmma` reads of it.
+    `fence.proxy.async` orders writes to shared memory before reads of `wgmma`.
     """
     parts = instruction.mnemonic.split(".")[1:]
     if parts[:2] == ["proxy", "async"]:
@@ -171,7 +171,7 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def nothing(emitter: Emitter, instruction: Instruction) -> None:
-    """Instructions that change no value: prefetches, sleeping, hints about dependent launches."""
+    """Instructions that change no value: prefetch, sleep, hints about dependent launches."""
 
 
 DECODERS: dict[str, Decoder] = {

@@ -1,10 +1,10 @@
-"""Decoding of the instructions in which a warp holds a matrix together: `ldmatrix` and `mma`.
+"""`mma` and `ldmatrix`.
 
-A matrix lies in fragments of 8x8: lane 4g + t holds elements 2t and 2t + 1 of row g, in one register if they have 16
-bits, else in two. A (16, k) is two such rows of fragments, and where k is 16 their right halves after them; C (16, 8)
-is two; of B (k, 8) it is the columns that lie as rows.
+A matrix lies in 8x8 fragments: lane 4g + t holds elements 2t and 2t + 1 of row g, in one register if they have 16 bits,
+else in two. A (16, k) has two rows of fragments, for k = 16 the left halves first; C (16, 8) has two fragments; B
+(k, 8) is stored by columns.
 
-Neither instruction orders a warp's memory, as PTX has it: what other lanes stored needs `bar.warp.sync` or a barrier.
+Neither instruction orders a warp's memory: what other lanes stored needs `bar.warp.sync` or a barrier first.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U16, U32, Bits
 
-_DEPTHS = {"m16n8k16": 2, "m16n8k8": 1}  # in matrices 8 wide
+_DEPTHS = {"m16n8k16": 2, "m16n8k8": 1}  # in fragments
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 
 
-def gathered(batch: Batch, slots: list[int], warps: np.ndarray | None) -> Bits:
-    """(registers, warps, 32) uint32. warps: those that act, None for all."""
+def gather(batch: Batch, slots: list[int], warps: np.ndarray | None) -> Bits:
+    """Read registers: (registers, warps, 32) uint32. warps: the active ones, None for all"""
     values = [batch.full(batch.registers[slot]).reshape(-1, 32) for slot in slots]
     return np.stack([value if warps is None else value[warps] for value in values])
 
 
 def scatter(batch: Batch, targets: list[int], values: Bits, warps: np.ndarray | None) -> None:
-    """Registers of the warps that act, from (registers, warps, 32) uint32."""
+    """Write registers of the active warps. values: (registers, warps, 32) uint32"""
     for target, value in zip(targets, values, strict=True):
         out = value
         if warps is not None:
@@ -88,8 +88,8 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         warps = batch.whole_warps(instruction, mask)
-        left, right = rows_of_a(gathered(batch, a, warps)), _columns_of_b(gathered(batch, b, warps))
-        rows = products.multiply_add(kind, left, right, rows_of_c(gathered(batch, c, warps)))
+        left, right = rows_of_a(gather(batch, a, warps)), _columns_of_b(gather(batch, b, warps))
+        rows = products.multiply_add(kind, left, right, rows_of_c(gather(batch, c, warps)))
         scatter(batch, targets, registers_of_c(rows), warps)
 
     emitter.emit(step, (*a, *b, *c), targets)
@@ -99,7 +99,7 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _load(emitter: Emitter, instruction: Instruction) -> None:
-    """`ldmatrix`: row r of matrix i lies where lane 8i + r says; lanes beyond the last matrix say nothing."""
+    """`ldmatrix`: lane 8i + r has the address of row r of matrix i; further lanes are ignored."""
     parts = instruction.mnemonic.split(".")
     if parts[:4] != ["ldmatrix", "sync", "aligned", "m8n8"] or parts[4] not in _COUNTS or parts[-1] != "b16":
         raise Unsupported
@@ -115,10 +115,10 @@ def _load(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         warps = batch.whole_warps(instruction, mask)
-        pointing = np.broadcast_to(np.arange(batch.threads) % 32 < 8 * count, batch.shape)
+        addressing = np.broadcast_to(np.arange(batch.threads) % 32 < 8 * count, batch.shape)
         lanes = batch.active(mask)
-        pointing = pointing if lanes is None else pointing & lanes
-        found = batch.read(access, batch.registers[address], None if pointing.all() else pointing)
+        addressing = addressing if lanes is None else addressing & lanes
+        found = batch.read(access, batch.registers[address], None if addressing.all() else addressing)
         rows = np.stack([words.reshape(-1, 32) for words in found], axis=2)[:, : 8 * count]
         rows = np.ascontiguousarray(rows if warps is None else rows[warps]).reshape(-1, count, 8, 4)
         if transposed:
@@ -132,7 +132,7 @@ DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load}
 
 
 def mnemonics() -> list[str]:
-    """Every mnemonic of this module."""
+    """Every mnemonic decoded here."""
     names = [
         f"mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32" for shape in _DEPTHS for kind in products.FACTORS
     ]

@@ -1,4 +1,4 @@
-"""Decoding of `mov`, `selp`, `slct`, `setp`, `prmt`, `lop3` and `cvta`, whose operands say what to compute."""
+"""`mov`, `selp`, `slct`, `setp`, `prmt`, `lop3` and `cvta`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _kind(instruction: Instruction) -> str:
 
 
 def move(emitter: Emitter, instruction: Instruction) -> None:
-    """`mov`, also between one wide register and a vector of narrow ones."""
+    """`mov`, also between a wide register and a vector of narrow ones."""
     target, source = instruction.operands
     kind = _kind(instruction)
     if isinstance(target, Vector):
@@ -81,7 +81,7 @@ def select_by_sign(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def compare(emitter: Emitter, instruction: Instruction) -> None:
-    """`setp`, with its second result (the opposite) and the combination with a third predicate."""
+    """`setp`, with its negated second result and the combination with a predicate."""
     found = comparison(instruction.mnemonic)
     if not found:
         raise Unsupported
@@ -104,7 +104,7 @@ def _combined(relation: Compute, combine: str, opposite: bool) -> Compute:
 
 
 def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
-    """`prmt.b32`, with a plan made in advance where the selector is a constant."""
+    """`prmt.b32`, planned in advance if the selector is a constant."""
     target, first, second, selector = instruction.operands
     if instruction.mnemonic != "prmt.b32":
         raise Unsupported
@@ -117,7 +117,7 @@ def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def lookup(emitter: Emitter, instruction: Instruction) -> None:
-    """`lop3.b32`, as the two-input functions its table is made of."""
+    """`lop3.b32`, split into functions of two inputs."""
     target, *sources, table = instruction.operands
     if instruction.mnemonic != "lop3.b32" or not isinstance(table, Immediate):
         raise Unsupported
@@ -136,7 +136,7 @@ _WINDOWS = {
 
 
 def convert_address(emitter: Emitter, instruction: Instruction) -> None:
-    """`cvta` and `cvta.to`: between an address of a space and a generic one."""
+    """`cvta` and `cvta.to`: to and from generic addresses."""
     parts = instruction.mnemonic.split(".")[1:]
     to_space = parts[0] == "to"
     space, kind = parts[-2], parts[-1]
@@ -164,7 +164,7 @@ _MOVES = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32"
 
 
 def mnemonics() -> list[str]:
-    """Every mnemonic of this module."""
+    """Every mnemonic decoded here."""
     names = [f"mov.{kind}" for kind in [*_MOVES, "pred"]] + [f"selp.{kind}" for kind in _MOVES]
     names += [f"slct.{kind}.s32" for kind in _MOVES]
     for name in COMPARISONS:

@@ -1,6 +1,6 @@
-"""The machine's steps: functions of (batch, mask) that read and write slots of the batch's registers.
+"""Steps: functions of (batch, mask) on the registers of a batch.
 
-mask None means every lane that has not exited, and then results are stored without merging.
+A mask of None means all live lanes, and results are stored without merging.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.emulator.registers import Bits, Compute
 
 
 def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
-    """A step without side effects. Lanes outside the mask compute too; their results are thrown away."""
+    """A step without side effects. Inactive lanes compute, too; their results are dropped."""
     if len(sources) == 1:
         (first,) = sources
 
@@ -44,7 +44,7 @@ def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
 
 
 def guarded(step: Step, predicate: int, negated: bool) -> Step:
-    """The step for lanes whose predicate holds."""
+    """The step under a guard."""
 
     def run(batch: Batch, mask: np.ndarray | None) -> None:
         holds = batch.registers[predicate]
@@ -59,8 +59,8 @@ def guarded(step: Step, predicate: int, negated: bool) -> Step:
     return run
 
 
-def watched(step: Step, instruction: Instruction, reads: frozenset[int], writes: frozenset[int]) -> Step:
-    """The step, after the check that no `wgmma` holds registers that it uses. reads, writes: those that one ever may"""
+def hazard_checked(step: Step, instruction: Instruction, reads: frozenset[int], writes: frozenset[int]) -> Step:
+    """The step after a check of its registers against `wgmma`s in flight. reads, writes: those a `wgmma` ever uses"""
 
     def run(batch: Batch, mask: np.ndarray | None) -> None:
         if batch.wgmma:
@@ -71,7 +71,7 @@ def watched(step: Step, instruction: Instruction, reads: frozenset[int], writes:
 
 
 def unsupported(instruction: Instruction) -> Step:
-    """A step that says what is missing."""
+    """A step that raises NotEmulated, so that only a launch that reaches it fails."""
 
     def refuse(batch: Batch, mask: np.ndarray | None) -> None:
         raise NotEmulated(f"not emulated: {instruction.mnemonic} at {instruction.location}")
@@ -80,7 +80,7 @@ def unsupported(instruction: Instruction) -> Step:
 
 
 def releasing(dead: tuple[int, ...], zeros: list[Bits]) -> Step:
-    """Drop registers that nothing reads any more, so that their memory is used again while it is warm."""
+    """Drop dead registers, so that their memory is reused while it is in cache."""
 
     def release(batch: Batch, mask: np.ndarray | None) -> None:
         if mask is None:

@@ -1,8 +1,4 @@
-"""Decoding of warp-wide instructions: shuffles, votes, reductions, matches, elections and the warp barrier.
-
-Also which instructions a warp, or a warpgroup of four, executes together; those on matrices, which take all its lanes,
-are in `matrix` and `warpgroup`.
-"""
+"""Warp-wide instructions: `shfl`, `vote`, `redux`, `match`, `elect`, `activemask` and `bar.warp.sync`."""
 
 from __future__ import annotations
 
@@ -15,16 +11,16 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction, Pair
 from harness.emulator.registers import U32
 
-GATED = ("shfl", "vote", "redux", "match", "elect", "bar.warp", *WHOLE_WARP)
+WARP_WIDE = ("shfl", "vote", "redux", "match", "elect", "bar.warp", *WHOLE_WARP)
 
 
-def is_gated(instruction: Instruction) -> bool:
-    """Whether the lanes that the mask operand names, or all of a warp, must arrive together."""
-    return instruction.mnemonic.startswith(GATED)
+def is_warp_wide(instruction: Instruction) -> bool:
+    """Whether the lanes of the membermask, or of the whole warp, execute the instruction together."""
+    return instruction.mnemonic.startswith(WARP_WIDE)
 
 
-def gate(emitter: Emitter, instruction: Instruction) -> int:
-    """The slot of the mask operand, which names all lanes where there is none."""
+def membermask(emitter: Emitter, instruction: Instruction) -> int:
+    """The slot of the membermask; all lanes for an instruction without one."""
     if instruction.mnemonic.startswith(WHOLE_WARP):
         return emitter.constant(int(warp.FULL), "b32")
     return emitter.source(instruction.operands[-1], "b32")
@@ -48,13 +44,13 @@ def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     mode = parts[2]
     target, in_range = _targets(emitter, instruction, "b32")
-    value, offset, clamp, members = (emitter.source(operand, "b32") for operand in instruction.operands[1:])
+    value, offset, clamp, named = (emitter.source(operand, "b32") for operand in instruction.operands[1:])
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
         values = batch.full(registers[value])
         plan = warp.sources(mode, registers[offset], registers[clamp], batch.threads)
-        participants = batch.participants(instruction, registers[members], mask)
+        participants = batch.participants(instruction, registers[named], mask)
         if participants is not None:
             reached = participants >> plan.source.astype(U32) & U32(1) == 1
             batch.require_source(instruction, batch.full(reached), plan.source, mask)
@@ -62,7 +58,7 @@ def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
         if in_range is not None:
             _store(batch, in_range, plan.in_range, mask)
 
-    emitter.emit(step, (value, offset, clamp, members), (target,) if in_range is None else (target, in_range))
+    emitter.emit(step, (value, offset, clamp, named), (target,) if in_range is None else (target, in_range))
 
 
 def _vote(emitter: Emitter, instruction: Instruction) -> None:
@@ -71,13 +67,13 @@ def _vote(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     target = emitter.target(instruction.operands[0], parts[3])
     predicate = emitter.source(instruction.operands[1], "pred")
-    members = emitter.source(instruction.operands[2], "b32")
+    named = emitter.source(instruction.operands[2], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         _store(batch, target, warp.vote(parts[2], batch.full(batch.registers[predicate]), participants), mask)
 
-    emitter.emit(step, (predicate, members), (target,))
+    emitter.emit(step, (predicate, named), (target,))
 
 
 def _reduction(emitter: Emitter, instruction: Instruction) -> None:
@@ -91,13 +87,13 @@ def _reduction(emitter: Emitter, instruction: Instruction) -> None:
     else:
         raise Unsupported
     target = emitter.target(instruction.operands[0], "b32")
-    value, members = (emitter.source(operand, "b32") for operand in instruction.operands[1:])
+    value, named = (emitter.source(operand, "b32") for operand in instruction.operands[1:])
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         _store(batch, target, run(batch.full(batch.registers[value]), participants), mask)
 
-    emitter.emit(step, (value, members), (target,))
+    emitter.emit(step, (value, named), (target,))
 
 
 def _match(emitter: Emitter, instruction: Instruction) -> None:
@@ -106,10 +102,10 @@ def _match(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     target, agreed = _targets(emitter, instruction, "b32")
     value = emitter.source(instruction.operands[1], parts[-1])
-    members = emitter.source(instruction.operands[2], "b32")
+    named = emitter.source(instruction.operands[2], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         same = warp.match_any(batch.full(batch.registers[value]), participants)
         if parts[1] == "any":
             _store(batch, target, same, mask)
@@ -118,34 +114,34 @@ def _match(emitter: Emitter, instruction: Instruction) -> None:
         if agreed is not None:
             _store(batch, agreed, same == participants, mask)
 
-    emitter.emit(step, (value, members), (target,) if agreed is None else (target, agreed))
+    emitter.emit(step, (value, named), (target,) if agreed is None else (target, agreed))
 
 
 def _elect(emitter: Emitter, instruction: Instruction) -> None:
     if instruction.mnemonic != "elect.sync":
         raise Unsupported
     target, chosen = _targets(emitter, instruction, "b32")
-    members = emitter.source(instruction.operands[1], "b32")
+    named = emitter.source(instruction.operands[1], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        participants = batch.participants(instruction, batch.registers[members], mask, always=True)
+        participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         leader = np.bitwise_count((participants & (~participants + U32(1))) - U32(1)).astype(U32)
         _store(batch, target, leader, mask)
         if chosen is not None:
             _store(batch, chosen, leader == np.arange(batch.threads, dtype=U32)[None, :] % U32(32), mask)
 
-    emitter.emit(step, (members,), (target,) if chosen is None else (target, chosen))
+    emitter.emit(step, (named,), (target,) if chosen is None else (target, chosen))
 
 
 def _warp_barrier(emitter: Emitter, instruction: Instruction) -> None:
     if instruction.mnemonic != "bar.warp.sync":
         raise Unsupported
-    members = emitter.source(instruction.operands[0], "b32")
+    named = emitter.source(instruction.operands[0], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        batch.participants(instruction, batch.registers[members], mask)
+        batch.participants(instruction, batch.registers[named], mask)
 
-    emitter.emit(step, (members,), ())
+    emitter.emit(step, (named,), ())
 
 
 def _active(emitter: Emitter, instruction: Instruction) -> None:

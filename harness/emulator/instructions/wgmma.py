@@ -1,9 +1,9 @@
-"""Decoding of `wgmma`: products of a warpgroup, 128 threads, with B, and A too if not in registers, in shared memory.
+"""`wgmma`: matrix products of a warpgroup (128 threads), with B, and A unless in registers, in shared memory.
 
-A and the accumulator lie in registers as those of `mma` do, warp w of the four holding rows 16w to 16w + 15. The sum is
-that of `mma` (see `products`). Both are from the PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+A and the accumulator lie in registers as those of `mma`, warp w of the four holding rows 16w to 16w + 15 (PTX ISA,
+"Asynchronous Warpgroup Level Matrix Instructions"). The sum is that of `mma` (see `matrix_product`).
 
-What a `wgmma` reads of shared memory is not counted as traffic: it has no lanes, and bank conflicts of its own kind.
+Reads of shared memory are not counted as traffic, because they have no lanes and bank conflicts of their own kind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.emulator.arithmetic import matrix_product as products
 from harness.emulator.instructions import wgmma_descriptors as descriptors
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.load_store import items_of
-from harness.emulator.instructions.mma import gathered, registers_of_c, rows_of_a, rows_of_c, scatter
+from harness.emulator.instructions.mma import gather, registers_of_c, rows_of_a, rows_of_c, scatter
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
@@ -31,7 +31,7 @@ _SIGN = U16(0x8000)
 
 
 def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
-    """The slots of all registers that hold accumulators or fragments of a `wgmma` of this kernel, or move there."""
+    """The slots of accumulators and fragments of a kernel's `wgmma`s, and of registers moved there."""
     names = {
         item.text
         for instruction in kernel.instructions
@@ -54,10 +54,7 @@ def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
 
 
 def active_warpgroups(batch: Batch, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray:
-    """The warpgroups that execute an instruction. (blocks, warpgroups) bool
-
-    Raises Fault if a thread of one of them is missing.
-    """
+    """The warpgroups that execute an instruction, (blocks, warpgroups) bool. Raises Fault if a thread is missing."""
     lanes = batch.live if mask is None else mask
     whole = batch.threads // WARPGROUP * WARPGROUP
     by_group = lanes[:, :whole].reshape(batch.blocks, -1, WARPGROUP)
@@ -78,11 +75,10 @@ def active_warpgroups(batch: Batch, instruction: Instruction, mask: np.ndarray |
 
 
 class _Product:
-    """One `wgmma.mma_async`, decoded.
+    """One `wgmma.mma_async`.
 
-    accumulators: slots; fragments: slots of A, or none where `left` is the slot of its descriptor; right: that of B's
-    scale: the slot of the predicate whether D is added to
-    signs: (of A, of B), what flips the elements
+    accumulators, fragments: slots of D and A; left, right: slots of the descriptors of A (if not in registers) and B
+    scale: slot of `scale-d`, whether D is added; signs: XORed with the elements of A and of B
     """
 
     def __init__(self, emitter: Emitter, instruction: Instruction):
@@ -108,30 +104,27 @@ class _Product:
         emitter.emit(self.run, reads if in_registers else [*reads, self.left], self.accumulators)
 
     def run(self, batch: Batch, mask: np.ndarray | None) -> None:
-        """The step."""
         acting = active_warpgroups(batch, self.instruction, mask)
         blocks, groups = np.nonzero(acting)
         first = blocks * batch.threads + groups * WARPGROUP
         warps = None if len(first) * WARPGROUP == acting.shape[0] * batch.threads else _warps(first)
-        readings: list[OperandRead] = []
+        reads: list[OperandRead] = []
         if self.left is None:
-            a = rows_of_a(gathered(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
+            a = rows_of_a(gather(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
         else:
-            a = self._operand(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, readings)
-        b = self._operand(batch, self.right, np.full(self.columns, -1), first, readings)
+            a = self._operand(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, reads)
+        b = self._operand(batch, self.right, np.full(self.columns, -1), first, reads)
         if batch.wgmma:
-            batch.wgmma.start(self.instruction, *self.held, readings, acting)
+            batch.wgmma.start(self.instruction, *self.held, reads, acting)
         a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
-        c = rows_of_c(gathered(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
+        c = rows_of_c(gather(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
         added = self._uniform(batch, self.scale, first, "scale-d")
         c = np.where(added[:, None, None], c, U32(0))
         rows = products.multiply_add(self.kind, a, b.swapaxes(1, 2), c)
         scatter(batch, self.accumulators, registers_of_c(rows.reshape(-1, _WARP_ROWS, self.columns)), warps)
 
-    def _operand(
-        self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, readings: list[OperandRead]
-    ) -> Bits:
-        """(n, rows, 16) uint16, a matrix of each warpgroup, which the sanitizer is told of.
+    def _operand(self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, reads: list[OperandRead]) -> Bits:
+        """Load a matrix for each warpgroup, (n, rows, 16) uint16, and record the reads.
 
         warps: (rows,), the warp of the warpgroup that reads each row, -1 for all; first: (n,), its first thread
         """
@@ -146,12 +139,12 @@ class _Product:
             block, thread = np.divmod(lanes, batch.threads)
             agents = np.where(np.tile(rows[0] < 0, len(first)), IN_SEVERAL_WARPS, IN_ONE_WARP + thread // 32)
             group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
-            readings.append(OperandRead(self.access, index, group, agents.astype(U32)))
-            batch.shadow.begin(readings[-1], lanes)
+            reads.append(OperandRead(self.access, index, group, agents.astype(U32)))
+            batch.shadow.start(reads[-1], lanes)
         return values
 
     def _uniform(self, batch: Batch, slot: int, first: np.ndarray, what: str) -> Bits:
-        """(n,) values of an operand that all threads of a warpgroup must agree on."""
+        """The values (n,) of an operand that must be the same for all threads of a warpgroup."""
         values = batch.registers[slot]
         if values.size == 1:
             return np.broadcast_to(values.reshape(1), first.shape)
@@ -165,7 +158,7 @@ class _Product:
 
 
 def _warps(first: np.ndarray) -> np.ndarray:
-    """The warps of the warpgroups that begin at these threads, by number in the batch."""
+    """The warps, by number in the batch, of the warpgroups with these first threads."""
     return (first[:, None] // 32 + np.arange(WARPGROUP // 32)).reshape(-1)
 
 
@@ -200,7 +193,7 @@ DECODERS: dict[str, Decoder] = {"wgmma": _warpgroup}
 
 
 def mnemonics() -> list[str]:
-    """Every mnemonic of this module."""
+    """Every mnemonic decoded here."""
     names = [f"wgmma.{what}.sync.aligned" for what in ("fence", "commit_group", "wait_group")]
     shapes = [f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32" for columns in _COLUMNS]
     return names + [f"{shape}.{kind}.{kind}" for shape in shapes for kind in products.FACTORS]

@@ -1,14 +1,14 @@
-"""Matrices in shared memory as `wgmma` finds them: by a 64-bit descriptor, 16 bytes (8 elements of a row) at a time.
+"""Load matrices from shared memory by the 64-bit descriptors of `wgmma`, in chunks of 16 bytes (8 elements of a row).
 
-Facts are from the PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout" (canonical layouts, strides,
-descriptor format), and agree with CUTLASS's include/cute/arch/mma_sm90_desc.hpp and atom/mma_traits_sm90_gmma.hpp.
+From the PTX ISA, "Asynchronous Warpgroup Level Matrix Shared Memory Layout" (canonical layouts, strides,
+descriptor format), checked against CUTLASS's include/cute/arch/mma_sm90_desc.hpp and atom/mma_traits_sm90_gmma.hpp.
 
 A descriptor holds, each as (x & 0x3FFFF) >> 4: the start address in bits 0-13, the leading dimension byte offset in
 16-29, the stride dimension byte offset in 32-45; the base offset in 49-51; the swizzling mode in 62-63. A matrix whose
 rows run along K lies in groups of 8 rows, a stride apart. Without swizzling a group is core matrices of 8 rows by 16
-bytes, one after the other along K a leading offset apart. With swizzling its rows are 128, 64 or 32 bytes apart and
-whole, the leading offset is not used, and in every address the bits from 4 on are XORed with those from 7 on: absolute
-ones, so that a pattern that does not begin at a multiple of 8 rows would need a base offset, which is not emulated.
+bytes, a leading offset apart along K. With swizzling its rows are contiguous, 128, 64 or 32 bytes apart, the leading
+offset is unused, and in every absolute address the bits from 4 on are XORed with those from 7 on; a matrix that does
+not start at a multiple of 8 rows of the pattern would need a base offset, which is not emulated.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def _field(descriptors: Bits, low: int) -> Bits:
 def chunks(descriptors: Bits, rows: int, what: str) -> Bits:
     """Addresses of the 16 bytes of each row and half of K, (n, rows, 2) uint32.
 
-    descriptors: (n,) uint64, of matrices (rows, 16) of 16-bit elements; what: the instruction and its place
+    descriptors: (n,) uint64, of matrices (rows, 16) of 16-bit elements; what: the instruction and its location
 
-    Raises NotEmulated for a base offset, and for a row that begins within one row of its pattern and ends in the next.
+    Raises NotEmulated for a base offset, and for a row that crosses the end of a swizzled row.
     """
     start, leading, stride = (_field(descriptors, low)[:, None, None] for low in (0, 16, 32))
     if (descriptors >> U64(49) & U64(7)).any():
@@ -53,11 +53,11 @@ def chunks(descriptors: Bits, rows: int, what: str) -> Bits:
 
 
 def load(batch: Batch, access: Access, addresses: Bits, lanes: np.ndarray) -> tuple[Bits, np.ndarray]:
-    """The matrices (n, rows, 16) uint16 whose chunks lie at these addresses, and the rows of shared memory they are.
+    """The matrices (n, rows, 16) uint16 at these chunks, and their rows in shared memory.
 
-    access: reads 16 bytes; addresses: (n, rows, 2); lanes: like them, the thread of the batch that stands for each
+    access: reads 16 bytes; addresses, lanes: (n, rows, 2), the latter for faults
 
-    Raises Fault for what lies outside shared memory or was never written.
+    Raises Fault for bytes outside shared memory or never written.
     """
     index = batch.addressing.shared_rows(access, addresses.reshape(-1), lanes.reshape(-1))
     batch.require_written(access, index)

@@ -1,1 +1,4 @@
-"""A batch of blocks while it runs: registers, memory, barriers, scheduling. Knows no instruction by name."""
+"""A batch of blocks while it runs: registers, memory, barriers, scheduling.
+
+Imports everything beside it but `instructions`, `decode` and `launch`.
+"""

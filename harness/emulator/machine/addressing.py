@@ -1,6 +1,4 @@
-"""From the addresses of an instruction to places in memory: bounds, alignment and permission are checked here, traffic
-is counted, and the sanitizer is told.
-"""
+"""Resolve addresses to rows of memory: check bounds, alignment and permission, count traffic, record accesses."""
 
 from __future__ import annotations
 
@@ -28,9 +26,9 @@ PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
 
 
 class Addressing:
-    """The memory that the lanes of one batch can address.
+    """The memory of one batch.
 
-    positions: of the acting lanes of the instruction at hand in the flattened batch; None for all
+    positions: of the current instruction's active lanes in the flattened batch; None for all
     """
 
     def __init__(self, lanes: Lanes, shared: BlockMemory, local: BlockMemory, shadow: SharedShadow | None):
@@ -39,22 +37,22 @@ class Addressing:
         self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
 
     def resolve(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Resolved]:
-        """Where the acting lanes fall; counted: it is traffic. Raises Fault if one of them may not go there."""
-        acting = self.lanes.active(mask)
-        positions = self.positions = None if acting is None else np.flatnonzero(acting)
+        """The rows that active lanes access. Raises Fault for an access that is not allowed. counted: as traffic"""
+        active = self.lanes.active(mask)
+        positions = self.positions = None if active is None else np.flatnonzero(active)
         space = access.space
         if space == "generic":
-            space, address = self._specific(address)
+            space, address = self._from_generic(address)
         if access.kind != "reads":
             address = np.broadcast_to(address, self.lanes.shape)
         if counted and self.lanes.launch.counts_traffic:
-            self._count(access, space, address, acting)
+            self._count(access, space, address, active)
         if positions is not None:
             address = np.broadcast_to(address, self.lanes.shape).reshape(-1)[positions]
         if space in ("global", "constant"):
             found = self._in_buffers(access, address)
             if self.lanes.launch.shadow:
-                self._remember(access, found)
+                self._record_global(access, found)
             return found
         memory, base = (self.shared, SHARED_BASE) if space == "shared" else (self.local, LOCAL_BASE)
         offset = address - address.dtype.type(base)
@@ -66,19 +64,19 @@ class Addressing:
         return [Resolved(memory, index)]
 
     def shared_rows(self, access: Access, address: Bits, lanes: np.ndarray) -> np.ndarray:
-        """Rows of shared memory that an access finds for the block of each of these lanes. address, lanes: (n,)"""
+        """Rows of shared memory for each lane's block. address, lanes: (n,)"""
         self.positions = lanes
         offset = address - address.dtype.type(SHARED_BASE)
         self._check_bounds(access, offset, self.shared.size, "shared memory")
         return _rows(offset, access.bytes) + self._owners("shared") * (self.shared.stride // access.bytes)
 
     def lane_of(self, row: int) -> int:
-        """The lane behind acting lane number `row` of the instruction at hand."""
+        """The lane of active lane number `row`."""
         return row if self.positions is None else int(self.positions[row])
 
-    def lane_at(self, place: Resolved, row: int) -> int:
-        """The lane behind element `row` of a place."""
-        return self._lane(row, place.index.shape, place.which)
+    def lane_at(self, resolved: Resolved, row: int) -> int:
+        """The lane of element `row` of the index."""
+        return self._lane(row, resolved.index.shape, resolved.which)
 
     def _lane(self, row: int, shape: tuple[int, ...], which: np.ndarray | None = None) -> int:
         if which is not None:
@@ -88,32 +86,32 @@ class Addressing:
         return self.lane_of(row)
 
     def _owners(self, space: str) -> np.ndarray:
-        """Number of the block, or for local memory the lane, that each acting lane's memory belongs to."""
+        """The block, or for local memory the lane, that owns each active lane's memory."""
         lanes, positions = self.lanes, self.positions
         if space == "shared":
             return self.block_index if positions is None else positions // lanes.threads
         return np.arange(lanes.blocks * lanes.threads).reshape(lanes.shape) if positions is None else positions
 
-    def _specific(self, address: Bits) -> tuple[str, Bits]:
-        """The space that generic addresses lie in, and the addresses in that space."""
-        acting = address
+    def _from_generic(self, address: Bits) -> tuple[str, Bits]:
+        """The space of generic addresses, and the addresses in it."""
+        active = address
         if self.positions is not None:
-            acting = np.broadcast_to(address, self.lanes.shape).reshape(-1)[self.positions]
-        windows = np.unique(acting >> U64(WINDOW_BITS))
+            active = np.broadcast_to(address, self.lanes.shape).reshape(-1)[self.positions]
+        windows = np.unique(active >> U64(WINDOW_BITS))
         for space, base in (("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW)):
             if (windows == U64(base >> WINDOW_BITS)).all():
                 return space, address - U64(base)
         return "global", address
 
-    def _count(self, access: Access, space: str, address: Bits, acting: np.ndarray | None) -> None:
+    def _count(self, access: Access, space: str, address: Bits, active: np.ndarray | None) -> None:
         traffic, shape = self.lanes.launch.traffic, self.lanes.shape
         if space == "shared":
-            traffic.count_shared(address, acting, access.bytes, *shape)
+            traffic.count_shared(address, active, access.bytes, *shape)
         elif space == "global":
             size = access.bytes * (shape[0] * shape[1] if self.positions is None else len(self.positions))
             traffic.global_bytes_read += size if access.kind != "writes" else 0
             traffic.global_bytes_written += size if access.kind != "reads" else 0
-            traffic.count_global(address, acting, *shape)
+            traffic.count_global(address, active, *shape)
 
     # ---- buffers ----------------------------------------------------------------------------------------------------
 
@@ -178,33 +176,35 @@ class Addressing:
             sentence = f"{access.what} at byte {int(offset.flat[row])} of {name}, {multiple}"
             self.lanes.fault("misaligned", access.instruction, self._lane(row, offset.shape, which), sentence)
 
-    # ---- races ------------------------------------------------------------------------------------------------------
+    # ---- races -------------------------------------------------------------------------------------------------------
 
-    def _remember(self, access: Access, found: list[Resolved]) -> None:
-        """Tell the shadow of global memory, block by block."""
+    def _record_global(self, access: Access, found: list[Resolved]) -> None:
+        """Record the access in the shadow of global memory, by block."""
         lanes, shadow = self.lanes, self.lanes.launch.shadow
         shadow.report = self._report_global
-        for place in found:
-            if not place.storage.writable:
+        for resolved in found:
+            if not resolved.storage.writable:
                 continue
-            index = place.index
+            index = resolved.index
             if index.ndim > 1:
                 block = lanes.first + self.block_index
                 index = np.broadcast_to(index, (lanes.blocks, index.shape[1]))
             else:
                 rows = np.arange(lanes.blocks * lanes.threads) if self.positions is None else self.positions
-                block = lanes.first + (rows if place.which is None else rows[place.which]) // lanes.threads
-            shadow.record(access, place, index, block)
+                block = lanes.first + (rows if resolved.which is None else rows[resolved.which]) // lanes.threads
+            shadow.record(access, resolved, index, block)
 
-    def _report_global(self, access: Access, place: Resolved, row: int, earlier: Access, other: int | None) -> NoReturn:
+    def _report_global(
+        self, access: Access, resolved: Resolved, row: int, earlier: Access, other: int | None
+    ) -> NoReturn:
         who = f"block {coordinates(other, self.lanes.launch.grid)}" if other is not None else "several blocks"
         problem = f"{who} {PAST[earlier.kind]} at {earlier.instruction.location} with nothing that orders them"
         sentence = f"{access.kind} {access.bytes} global bytes that {problem}"
-        shape = np.broadcast_shapes(place.index.shape, (self.lanes.blocks, 1)) if place.index.ndim > 1 else (0,)
-        self.lanes.fault("race", access.instruction, self._lane(row, shape, place.which), sentence)
+        shape = np.broadcast_shapes(resolved.index.shape, (self.lanes.blocks, 1)) if resolved.index.ndim > 1 else (0,)
+        self.lanes.fault("race", access.instruction, self._lane(row, shape, resolved.which), sentence)
 
     def report_shared(self, access: Access, row: int, earlier: Access, other: int | None) -> NoReturn:
-        """The report of a race between threads of a block."""
+        """Raise Fault for a race between threads of a block."""
         lane = self.lane_of(row)
         who = f"thread {coordinates(other, self.lanes.launch.block)}" if other is not None else "several threads"
         same_warp = other is not None and other // 32 == lane % self.lanes.threads // 32
@@ -221,12 +221,12 @@ class Addressing:
         self.lanes.fault("race", access.instruction, lane, sentence)
 
     def report_unfenced(self, access: Access, row: int, earlier: Access, thread: int) -> NoReturn:
-        """The report of shared memory that a `wgmma` reads while its proxy may not see it."""
+        """Raise Fault for a `wgmma` that reads shared memory written without a proxy fence."""
         who, at = coordinates(thread, self.lanes.launch.block), earlier.instruction.location
         sentence = f"reads shared bytes that thread {who} wrote at {at} with no fence.proxy.async between"
         self.lanes.fault("race", access.instruction, self.lane_of(row), sentence)
 
 
 def _rows(offset: Bits, size: int) -> np.ndarray:
-    """Byte offsets as row numbers of `size` bytes."""
+    """Byte offsets to numbers of rows of `size` bytes."""
     return (offset >> offset.dtype.type(size.bit_length() - 1)).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Where lanes wait for each other: barriers of a block, and warp-wide exchanges whose other lanes are still elsewhere.
+"""Barriers of a block, and warp-wide instructions that some of their lanes have yet to reach.
 
-Lanes are parked until everything else has run as far as it can. Then whoever is complete goes on; if nobody is, the
-kernel would hang or be undefined on a GPU, and that is a fault.
+Lanes that wait are parked until nothing else can run, and released when all participants are there. If none can be
+released, the kernel would hang or be undefined on a GPU, which is a fault.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from harness.emulator.registers import U32, WARPGROUP
 
 
 class Barriers:
-    """The parked lanes of one batch, by the basic block they wait to begin (a gate) or to leave (a barrier).
+    """The parked lanes of one batch, by basic block: one begins with a warp-wide instruction, or ends with a barrier.
 
-    awaited: at a gate, the lanes that each parked lane waits for, as bits
-    arrived: barrier number → (blocks,) threads that arrived without waiting
+    awaited: at a warp-wide instruction, the lanes that each parked lane waits for, as bits
+    arrived: barrier number → (blocks,) threads of `bar.arrive`
     """
 
     def __init__(self, batch: Batch, blocks: Sequence[Block]):
@@ -31,54 +31,54 @@ class Barriers:
         self.awaited: dict[int, np.ndarray] = {}
         self.arrived: dict[int, np.ndarray] = {}
 
-    # ---- gates ------------------------------------------------------------------------------------------------------
+    # ---- warp-wide instructions --------------------------------------------------------------------------------------
 
-    def admit(self, number: int, gate: int, mask: np.ndarray) -> np.ndarray | None:
-        """Those of the lanes at a gate whose whole group is there, None if none is; the others are parked.
+    def converge(self, number: int, membermask: int, mask: np.ndarray) -> np.ndarray | None:
+        """The lanes whose participants have all arrived, None if there are none; the others are parked.
 
-        A group is the lanes that the mask operand names and that lived when the first of them came: one that exits
-        later, without coming, is missed.
+        Participants are the lanes of the membermask that were live when the first arrived. One that exits later without
+        arriving is a fault.
         """
-        awaited = self.batch.registers[gate] & warp.ballot(self.batch.live)
-        there = self.parked.pop(number, None)
-        if there is not None:
-            awaited = np.where(there, self.awaited.pop(number), awaited)
-            mask = mask | there
+        awaited = self.batch.registers[membermask] & warp.ballot(self.batch.live)
+        parked = self.parked.pop(number, None)
+        if parked is not None:
+            awaited = np.where(parked, self.awaited.pop(number), awaited)
+            mask = mask | parked
         ready = mask & (awaited & ~warp.ballot(mask) == 0)
-        if self._takes_group(number):
-            ready = ready & ~self._of_groups_with(self.batch.live & ~ready)
+        if self._takes_warpgroup(number):
+            ready = ready & ~self._warpgroups_of(self.batch.live & ~ready)
         rest = mask & ~ready
         if rest.any():
             self.parked[number], self.awaited[number] = rest, awaited
         return ready if ready.any() else None
 
-    def _takes_group(self, number: int) -> bool:
+    def _takes_warpgroup(self, number: int) -> bool:
         return self.blocks[number].instructions[0].mnemonic.startswith(WHOLE_WARPGROUP)
 
-    def _of_groups_with(self, lanes: np.ndarray) -> np.ndarray:
-        """All lanes of the warpgroups that one of these lanes is of; the last of a block may be smaller."""
+    def _warpgroups_of(self, lanes: np.ndarray) -> np.ndarray:
+        """All lanes of the warpgroups of these lanes; the last of a block may be smaller."""
         starts = np.arange(0, self.batch.threads, WARPGROUP)
         return np.repeat(np.logical_or.reduceat(lanes, starts, axis=1), WARPGROUP, axis=1)[:, : self.batch.threads]
 
-    def _is_gate(self, number: int) -> bool:
-        return self.blocks[number].gate is not None
+    def _is_warp_wide(self, number: int) -> bool:
+        return self.blocks[number].membermask is not None
 
     # ---- barriers ---------------------------------------------------------------------------------------------------
 
     def park(self, number: int, lanes: np.ndarray) -> None:
-        """These lanes wait at the barrier that ends a block."""
-        there = self.parked.get(number)
-        self.parked[number] = lanes if there is None else there | lanes
+        """Park lanes at the barrier that ends a block."""
+        others = self.parked.get(number)
+        self.parked[number] = lanes if others is None else others | lanes
 
-    def pass_by(self, barrier: Barrier, lanes: np.ndarray) -> None:
-        """These lanes count at a barrier and go on."""
+    def arrive(self, barrier: Barrier, lanes: np.ndarray) -> None:
+        """`bar.arrive`: count lanes at a barrier without parking them."""
         numbers = self.batch.full(self.batch.registers[barrier.number])
         for which in np.unique(numbers[lanes]).tolist():
             warps = (lanes & (numbers == which)).reshape(self.batch.blocks, -1, 32).any(axis=2)
             self.arrived[which] = self.arrived.get(which, 0) + 32 * warps.sum(axis=1)
 
     def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
-        """All threads of a barrier met. blocks: (blocks,) bool, None for all."""
+        """All threads of a barrier arrived. blocks: (blocks,) bool, None for all"""
         batch = self.batch
         batch.launch.traffic.barriers += batch.blocks if blocks is None else int(np.count_nonzero(blocks))
         if batch.shadow:
@@ -92,9 +92,9 @@ class Barriers:
             batch.registers[target] = np.where(lanes, values, batch.registers[target])
 
     def release(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Lanes whose barrier is complete, and the block they go on at; only lanes that come complete a gate."""
+        """Release the lanes whose barrier is complete: the basic block they enter, and the lanes."""
         for number in sorted(self.parked):
-            if number not in self.parked or self._is_gate(number):
+            if number not in self.parked or self._is_warp_wide(number):
                 continue
             barrier = self.blocks[number].terminator
             if barrier.count is None:
@@ -104,20 +104,20 @@ class Barriers:
                 yield from self._release_counted(barrier, which)
 
     def _release_whole(self, number: int, barrier: Barrier) -> Iterator[tuple[int, np.ndarray]]:
-        """A barrier of the block: all its live threads wait at this very instruction."""
+        """A barrier of the whole block: all live threads wait at this instruction."""
         mask = self.parked[number]
-        there = np.count_nonzero(mask, axis=1)
-        blocks = (there > 0) & (there == np.count_nonzero(self.batch.live, axis=1))
+        arrived = np.count_nonzero(mask, axis=1)
+        blocks = (arrived > 0) & (arrived == np.count_nonzero(self.batch.live, axis=1))
         if blocks.any():
             lanes = mask & blocks[:, None]
             self.complete(barrier, lanes, blocks)
             yield self._unpark(number, lanes)
 
     def _release_counted(self, barrier: Barrier, which: int) -> Iterator[tuple[int, np.ndarray]]:
-        """A barrier of so many threads: a warp counts once all its live lanes wait, wherever in the code they do."""
+        """A barrier with a thread count: a warp counts once all its live lanes wait, at any instruction."""
         batch = self.batch
-        places = {number: self._waiting(number, which) for number in self.parked if not self._is_gate(number)}
-        here = np.logical_or.reduce(list(places.values()))
+        waiting_at = {number: self._waiting(number, which) for number in self.parked if not self._is_warp_wide(number)}
+        here = np.logical_or.reduce(list(waiting_at.values()))
         by_warp = (batch.blocks, -1, 32)
         whole = (here == batch.live).reshape(by_warp).all(axis=2) & here.reshape(by_warp).any(axis=2)
         arrived = self.arrived.get(which, np.zeros(batch.blocks, np.int64))
@@ -128,13 +128,13 @@ class Barriers:
         lanes = here & np.repeat(whole, 32, axis=1) & blocks[:, None]
         self.arrived[which] = np.where(blocks, 0, arrived)
         self.complete(barrier, lanes, blocks)
-        for number, waiting in places.items():
+        for number, waiting in waiting_at.items():
             chosen = lanes & waiting
             if chosen.any():
                 yield self._unpark(number, chosen)
 
     def _waiting(self, number: int, which: int) -> np.ndarray:
-        """The lanes parked at the end of a block that wait at barrier `which`."""
+        """Lanes parked at the end of a block for barrier number `which`."""
         numbers = self.batch.registers[self.blocks[number].terminator.number]
         return self.parked[number] & (numbers == which)
 
@@ -147,26 +147,26 @@ class Barriers:
     # ---- faults -----------------------------------------------------------------------------------------------------
 
     def fault_stuck(self) -> NoReturn:
-        """Lanes are parked and none may go on. Raises Fault."""
-        gates = [number for number in self.parked if self._is_gate(number)]
-        if gates:
-            self._fault_gate(gates[0])
+        """Raise Fault: lanes are parked and none can be released."""
+        warp_wide = [number for number in self.parked if self._is_warp_wide(number)]
+        if warp_wide:
+            self._fault_warp_wide(warp_wide[0])
         number = min(self.parked)
         lane = int(np.argmax(self.parked[number]))
         block = lane // self.batch.threads
         others = [
-            f"thread {int(np.argmax(mask[block]))} waits at {self._place(other)}"
+            f"thread {int(np.argmax(mask[block]))} waits at {self._where(other)}"
             for other, mask in self.parked.items()
             if other != number and mask[block].any()
         ]
         reason = f"while {' and '.join(others)}" if others else "for threads that never come"
-        sentence = f"waits at {self._place(number)} {reason}"
+        sentence = f"waits at {self._where(number)} {reason}"
         self.batch.fault("divergent_barrier", self._instruction(number), lane, sentence)
 
-    def _fault_gate(self, number: int) -> NoReturn:
+    def _fault_warp_wide(self, number: int) -> NoReturn:
         lane = int(np.argmax(self.parked[number]))
         block, thread = divmod(lane, self.batch.threads)
-        if self._takes_group(number):
+        if self._takes_warpgroup(number):
             missing = thread // WARPGROUP * WARPGROUP
             missing += int(np.argmin(self.parked[number][block, missing : missing + WARPGROUP]))
             name = f"thread {missing}"
@@ -174,7 +174,7 @@ class Barriers:
             absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
             bit = (absent & -absent).bit_length() - 1
             missing, name = thread // 32 * 32 + bit, f"lane {bit}"
-        places = [self._place(at) for at, mask in self.parked.items() if mask[block, missing]]
+        places = [self._where(at) for at, mask in self.parked.items() if mask[block, missing]]
         where = f"waits at {places[0]}" if places else "exited"
         instruction = self._instruction(number)
         verb = "takes" if instruction.mnemonic.startswith(WHOLE_WARP) else "names"
@@ -182,10 +182,10 @@ class Barriers:
         self.batch.fault("inactive_shuffle", instruction, lane, sentence)
 
     def _instruction(self, number: int) -> Instruction:
-        """What lanes parked at a block wait at."""
+        """The instruction at which lanes parked at a block wait."""
         instructions = self.blocks[number].instructions
-        return instructions[0] if self._is_gate(number) else instructions[-1]
+        return instructions[0] if self._is_warp_wide(number) else instructions[-1]
 
-    def _place(self, number: int) -> str:
+    def _where(self, number: int) -> str:
         instruction = self._instruction(number)
         return f"{instruction.mnemonic} at {instruction.location}"

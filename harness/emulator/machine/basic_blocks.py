@@ -1,4 +1,4 @@
-"""A decoded kernel: basic blocks of steps, how each of them ends, and what its registers hold at the start."""
+"""A decoded kernel: basic blocks of steps, and the instruction that ends each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.launch_state import Resources
 from harness.emulator.ptx.syntax import Instruction
 
-# Instructions that take all lanes of a warp, or of a warpgroup.
+# Instructions that all lanes of a warpgroup, or of a warp, execute together.
 WHOLE_WARPGROUP = ("wgmma.",)
 WHOLE_WARP = ("mma.", "ldmatrix.", *WHOLE_WARPGROUP)
 
@@ -20,14 +20,14 @@ Step = Callable[[Batch, "np.ndarray | None"], None]
 
 @dataclass(frozen=True)
 class Jump:
-    """All lanes go on at `target`."""
+    """All lanes enter `target`."""
 
     target: int
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Lanes whose predicate holds (negated: does not) go to `target`, the others to `otherwise`. None is the exit."""
+    """Lanes whose predicate holds (negated: does not) enter `target`, or exit if it is None; others, `otherwise`."""
 
     predicate: int
     negated: bool
@@ -37,7 +37,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class IndexedBranch:
-    """Lane i goes to targets[register i]."""
+    """`brx.idx`: each lane enters targets[its register]."""
 
     register: int
     targets: tuple[int, ...]
@@ -50,15 +50,15 @@ class Exit:
 
 @dataclass(frozen=True)
 class Trap:
-    """The kernel gives up."""
+    """`trap`."""
 
 
 @dataclass(frozen=True)
 class Barrier:
     """`bar` and `barrier`.
 
-    number: slot of the barrier's, a constant where count is None
-    count: slot of the number of threads, or None for all of the block; waits: False for `arrive`
+    number: slot of the barrier's number, constant where count is None
+    count: slot of the number of threads, or None for the whole block; waits: False for `arrive`
     reduction: for `bar.red`, its name, and the slots of result and predicate
     """
 
@@ -74,26 +74,26 @@ Terminator = Jump | Branch | IndexedBranch | Exit | Trap | Barrier
 
 @dataclass(frozen=True)
 class DecodedStep:
-    """A step, and the slots whose values it needs and gives."""
+    """A step, and the slots that it reads and writes."""
 
-    step: Step
+    run: Step
     reads: frozenset[int]
     writes: frozenset[int]
 
 
 @dataclass
 class Block:
-    """Instructions that all run or none.
+    """A basic block.
 
-    pieces: what they were decoded to; steps: the same with dead registers released, which is what runs
-    gate: slot of the mask of lanes that must arrive together, for a block that begins with a warp-wide exchange
+    decoded: the steps of the instructions; steps: those that run, which release dead registers, too
+    membermask: slot of the lanes that must arrive together, if the block begins with a warp-wide instruction
     """
 
     instructions: list[Instruction]
-    pieces: list[DecodedStep] = field(default_factory=list)
+    decoded: list[DecodedStep] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     terminator: Terminator = field(default_factory=Exit)
-    gate: int | None = None
+    membermask: int | None = None
 
 
 @dataclass

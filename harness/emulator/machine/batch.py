@@ -1,4 +1,4 @@
-"""The state of a batch of blocks while a kernel runs: lanes, registers, memory; and what instructions do to them."""
+"""A batch of blocks while a kernel runs: its lanes, registers and memory, and what instructions do to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.emulator.machine.cp_async_groups import CopyGroups
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.machine.launch_state import LaunchState
 from harness.emulator.machine.wgmma_groups import WgmmaGroups
-from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark
+from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark_bytes
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.races.wgmma_reads import WgmmaShadow
@@ -21,7 +21,7 @@ from harness.emulator.registers import U32, UNSIGNED, Bits
 
 
 class Batch(Lanes):
-    """Blocks `first` to `first + blocks` of a launch, with the registers of their threads."""
+    """Blocks `first` to `first + blocks` of a launch; registers: one array for each slot"""
 
     def __init__(self, launch: LaunchState, first: int, blocks: int, shared_size: int, specials: Mapping[str, Bits]):
         super().__init__(launch, first, blocks)
@@ -46,36 +46,36 @@ class Batch(Lanes):
     # ---- warps ------------------------------------------------------------------------------------------------------
 
     def participants(
-        self, instruction: Instruction, members: Bits, mask: np.ndarray | None, always: bool = False
+        self, instruction: Instruction, membermask: Bits, mask: np.ndarray | None, always: bool = False
     ) -> Bits | None:
-        """For each lane the lanes of its warp it exchanges with, as bits; None for all 32, unless `always`.
+        """For each lane, the participants of a warp-wide instruction as bits; None for all 32, unless `always`.
 
-        members: the mask operand. Raises Fault if it names a live lane that is not here, or not the lane itself.
+        Raises Fault if the membermask names a live lane that does not execute it, or not the lane itself.
         """
         lanes = self.active(mask)
         if self.shadow:
             self.shadow.warp_barrier(lanes)
-        if lanes is None and bool((members == warp.FULL).all()):
+        if lanes is None and bool((membermask == warp.FULL).all()):
             return np.broadcast_to(warp.FULL, self.shape) if always else None
         here = warp.ballot(self.live if lanes is None else lanes)
-        missing = members & warp.ballot(self.live) & ~here
-        own = members >> (np.arange(self.threads, dtype=U32)[None, :] & U32(31)) & U32(1)
+        missing = membermask & warp.ballot(self.live) & ~here
+        own = membermask >> (np.arange(self.threads, dtype=U32)[None, :] & U32(31)) & U32(1)
         wrong = ((missing != 0) | (own == 0)) & (True if lanes is None else lanes)
         if wrong.any():
             lane = int(np.argmax(wrong))
-            named, absent = (int(np.broadcast_to(bits, self.shape).flat[lane]) for bits in (members, missing))
+            named, absent = (int(np.broadcast_to(bits, self.shape).flat[lane]) for bits in (membermask, missing))
             problem = f"does not name lane {lane % 32}, which executes it"
             if absent:
                 problem = f"names lane {(absent & -absent).bit_length() - 1}, which does not execute it"
             sentence = f"the mask {named:#010x} of {instruction.mnemonic} {problem}"
             self.fault("inactive_shuffle", instruction, lane, sentence)
-        return self.full(here & members)
+        return self.full(here & membermask)
 
     def require_source(
-        self, instruction: Instruction, reached: np.ndarray, source: np.ndarray, mask: np.ndarray | None
+        self, instruction: Instruction, takes_part: np.ndarray, source: np.ndarray, mask: np.ndarray | None
     ) -> None:
-        """Raise Fault if a lane of a shuffle reads, in lane `source`, one that was not `reached`."""
-        wrong = ~reached & (self.live if mask is None else mask)
+        """Raise Fault if a lane of a shuffle reads a lane `source` that does not take part."""
+        wrong = ~takes_part & (self.live if mask is None else mask)
         if wrong.any():
             lane = int(np.argmax(wrong))
             other = int(np.broadcast_to(source, self.shape).flat[lane])
@@ -83,9 +83,9 @@ class Batch(Lanes):
             self.fault("inactive_shuffle", instruction, lane, sentence)
 
     def whole_warps(self, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray | None:
-        """The warps that execute an instruction which takes all 32 lanes, by number in the batch; None for all of them.
+        """The warps that execute an instruction of whole warps, by number in the batch; None for all.
 
-        Raises Fault if a lane of one of them is missing.
+        Raises Fault if a lane is missing.
         """
         lanes = self.active(mask)
         if lanes is None:
@@ -103,53 +103,53 @@ class Batch(Lanes):
     # ---- memory -----------------------------------------------------------------------------------------------------
 
     def parameter(self, offset: int, size: int) -> Bits:
-        """A kernel parameter, as a register that all lanes share."""
+        """A kernel parameter as a register."""
         return self.launch.parameters[offset : offset + size].view(UNSIGNED[size]).reshape(1, 1)
 
     def fence(self, mask: np.ndarray | None) -> None:
-        """The blocks of these lanes publish what they did."""
+        """`fence` and `membar` of these lanes."""
         shadow = self.launch.shadow
         if shadow:
             lanes = self.live if mask is None else mask
             shadow.fence(self.first + np.flatnonzero(lanes.any(axis=1)))
 
     def fence_proxy(self, mask: np.ndarray | None) -> None:
-        """These lanes order what was written to shared memory before what `wgmma` reads of it."""
+        """`fence.proxy.async` of these lanes."""
         if isinstance(self.shadow, WgmmaShadow):
             self.shadow.fence_proxy(self.live if mask is None else mask)
 
     def read(self, access: Access, address: Bits, mask: np.ndarray | None) -> list[Bits]:
-        """Load a vector for each lane; one array per element."""
-        places = self.addressing.resolve(access, address, mask)
-        for place in places:
-            self._require_written(access, place)
-        parts = [place.storage.elements(access.size, access.count)[place.index] for place in places]
+        """Load: one array for each element of the vector."""
+        addresses = self.addressing.resolve(access, address, mask)
+        for resolved in addresses:
+            self._require_written(access, resolved)
+        parts = [resolved.storage.elements(access.size, access.count)[resolved.index] for resolved in addresses]
         values = parts[0]
-        if len(places) > 1:
-            values = np.empty((len(places[0].which), *values.shape[1:]), values.dtype)
-            for place, part in zip(places, parts, strict=True):
-                values[place.which] = part
-        if values.ndim == 1 or places[0].which is not None or self.addressing.positions is not None:
-            values = self._spread(values)
+        if len(addresses) > 1:
+            values = np.empty((len(addresses[0].which), *values.shape[1:]), values.dtype)
+            for resolved, part in zip(addresses, parts, strict=True):
+                values[resolved.which] = part
+        if values.ndim == 1 or addresses[0].which is not None or self.addressing.positions is not None:
+            values = self._to_all_lanes(values)
         return [values] if access.count == 1 else [np.ascontiguousarray(values[..., i]) for i in range(access.count)]
 
     def write(self, access: Access, address: Bits, values: Sequence[Bits], mask: np.ndarray | None) -> None:
-        """Store a vector from each lane; of two lanes that store to one place the later one wins."""
-        places = self.addressing.resolve(access, address, mask)
+        """Store; of two lanes that store to one address, the later wins."""
+        addresses = self.addressing.resolve(access, address, mask)
         flat = [self._active_values(value) for value in values]
         rows = flat[0] if access.count == 1 else np.stack(flat, axis=1)
-        for place in places:
-            index = place.index.reshape(-1)
-            chosen = rows if place.which is None else rows[place.which]
-            place.storage.elements(access.size, access.count)[index] = chosen
-            if place.storage.written is not None:
-                mark(place.storage, index, access.bytes, WRITTEN)
+        for resolved in addresses:
+            index = resolved.index.reshape(-1)
+            chosen = rows if resolved.which is None else rows[resolved.which]
+            resolved.storage.elements(access.size, access.count)[index] = chosen
+            if resolved.storage.written is not None:
+                mark_bytes(resolved.storage, index, access.bytes, WRITTEN)
 
     def mark_pending(self, access: Access, address: Bits, mask: np.ndarray | None) -> None:
-        """Check a store that an asynchronous copy will do; nobody may read its bytes until it has."""
-        for place in self.addressing.resolve(access, address, mask, counted=False):
-            if place.storage.written is not None:
-                mark(place.storage, place.index, access.bytes, PENDING)
+        """Check the destination of a `cp.async`, whose bytes may not be read until it is waited for."""
+        for resolved in self.addressing.resolve(access, address, mask, counted=False):
+            if resolved.storage.written is not None:
+                mark_bytes(resolved.storage, resolved.index, access.bytes, PENDING)
 
     def update(
         self,
@@ -160,25 +160,27 @@ class Batch(Lanes):
         operands: Sequence[Bits],
         mask: np.ndarray | None,
     ) -> Bits:
-        """Do an atomic for each lane in ascending order; what each found."""
-        places = self.addressing.resolve(access, address, mask)
+        """Atomic: update lane after lane; returns the old values."""
+        addresses = self.addressing.resolve(access, address, mask)
         flat = [self._active_values(value) for value in operands]
         found = np.empty_like(flat[0])
-        for place in places:
-            self._require_written(access, place)
-            chosen = slice(None) if place.which is None else place.which
-            operation = in_global if isinstance(place.storage, Buffer) else in_shared
-            memory = place.storage.elements(access.size, 1)
-            found[chosen] = atomics.run(operation, memory, place.index.reshape(-1), *(value[chosen] for value in flat))
-        return self._spread(found)
+        for resolved in addresses:
+            self._require_written(access, resolved)
+            chosen = slice(None) if resolved.which is None else resolved.which
+            operation = in_global if isinstance(resolved.storage, Buffer) else in_shared
+            memory = resolved.storage.elements(access.size, 1)
+            found[chosen] = atomics.run(
+                operation, memory, resolved.index.reshape(-1), *(value[chosen] for value in flat)
+            )
+        return self._to_all_lanes(found)
 
     def _active_values(self, value: Bits) -> Bits:
-        """A register's values for the acting lanes alone, flat."""
+        """The values of the active lanes, flat."""
         flat = self.full(value).reshape(-1)
         return flat if self.addressing.positions is None else flat[self.addressing.positions]
 
-    def _spread(self, values: np.ndarray) -> np.ndarray:
-        """Values of the acting lanes as an array for all lanes, 0 elsewhere."""
+    def _to_all_lanes(self, values: np.ndarray) -> np.ndarray:
+        """The array for all lanes of values of the active ones, 0 elsewhere."""
         tail, positions = values.shape[1:], self.addressing.positions
         if positions is None:
             return values.reshape(*self.shape, *tail)
@@ -187,19 +189,19 @@ class Batch(Lanes):
         return out.reshape(*self.shape, *tail)
 
     def require_written(self, access: Access, index: np.ndarray) -> None:
-        """Raise Fault if one of these rows of shared memory, the locator's last, was not written."""
+        """Raise Fault if one of these rows, the last that `shared_rows` resolved, was not written."""
         self._require_written(access, Resolved(self.addressing.shared, index))
 
-    def _require_written(self, access: Access, place: Resolved) -> None:
-        if place.storage.written is None:
+    def _require_written(self, access: Access, resolved: Resolved) -> None:
+        if resolved.storage.written is None:
             return
-        unwritten = all_written(place.storage, place.index, access.bytes)
+        unwritten = all_written(resolved.storage, resolved.index, access.bytes)
         if unwritten is not None:
             row = int(np.argmax(unwritten))
-            name, byte = place.storage.name_byte(int(place.index.flat[row]) * access.bytes)
-            start = int(place.index.flat[row]) * access.bytes
-            pending = (place.storage.written[start : start + access.bytes] == PENDING).any()
+            name, byte = resolved.storage.name_byte(int(resolved.index.flat[row]) * access.bytes)
+            start = int(resolved.index.flat[row]) * access.bytes
+            pending = (resolved.storage.written[start : start + access.bytes] == PENDING).any()
             reason = "which a cp.async not yet waited for will write" if pending else "which nothing wrote before"
             sentence = f"{access.what} at byte {byte} of {name}, {reason}"
-            lane = self.addressing.lane_at(place, row)
+            lane = self.addressing.lane_at(resolved, row)
             self.fault("unwritten_read", access.instruction, lane, sentence)

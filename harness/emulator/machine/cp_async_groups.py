@@ -1,8 +1,8 @@
-"""`cp.async`: copies from global to shared memory that become visible when the thread that began them waits for them.
+"""The copies of `cp.async` in flight, by group.
 
-The source is read when the copy starts; the destination changes, and counts as written, when the group it was committed
-to is waited for. Until then nobody may read it, and the copy counts as a store both when it starts and when it lands:
-the hardware may write at any time between. Groups are each thread's own.
+The source is read when a copy starts; the destination is written when the thread waits for the group that the copy was
+committed to. The destination may not be read in between, and both ends count as a store for the race checks, because
+hardware may write at any time between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.emulator.registers import I64, Bits
 
 @dataclass
 class _Copy:
-    """lanes: (blocks, threads) bool, those whose copy has not landed; group: (blocks, threads) int, their groups."""
+    """lanes: (blocks, threads) bool, whose copy is in flight; group: (blocks, threads) int"""
 
     access: Access
     address: Bits
@@ -28,9 +28,9 @@ class _Copy:
 
 
 class CopyGroups:
-    """The copies of a batch that are on their way, oldest first.
+    """The copies of a batch, oldest first.
 
-    committed: (blocks, threads) int, groups that each lane has committed, which is the number of its open group
+    committed: (blocks, threads) int, the number of each lane's committed groups, and so of its open group
     """
 
     def __init__(self, shape: tuple[int, int]):
@@ -38,7 +38,7 @@ class CopyGroups:
         self.committed = np.zeros(shape, I64)
 
     def start(self, access: Access, address: Bits, values: list[Bits], lanes: np.ndarray) -> None:
-        """Begin a copy of `values` to `address`."""
+        """Start a copy of `values` to `address`."""
         self.in_flight.append(_Copy(access, address, values, lanes.copy(), self.committed.copy()))
 
     def commit(self, lanes: np.ndarray) -> None:
@@ -46,7 +46,7 @@ class CopyGroups:
         self.committed += lanes
 
     def wait(self, keep: int, lanes: np.ndarray) -> Iterator[tuple[_Copy, np.ndarray]]:
-        """The copies that land, with the lanes they land for, when these lanes wait for all but `keep` groups."""
+        """The copies to store, and for which lanes, when these lanes wait for all but the `keep` latest groups."""
         for copy in self.in_flight:
             due = copy.lanes & lanes & (copy.group < self.committed - keep)
             if due.any():

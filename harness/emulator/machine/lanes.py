@@ -1,7 +1,7 @@
-"""A launch and the lanes of one batch of its blocks: who is alive, who acts under a mask, what a fault calls them.
+"""The lanes of a batch of blocks: which are live, which are active under a mask, and their names in faults.
 
-Lanes are (blocks, threads) with threads padded to whole warps; padding lanes have exited from the start. A mask is an
-array of bools of that shape, or None for all lanes that live.
+Lanes are (blocks, threads), with threads padded to whole warps; padding lanes have exited from the start. A mask is a
+bool array of that shape, or None for all live lanes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.emulator.ptx.syntax import Instruction
 class Lanes:
     """Blocks `first` to `first + blocks` of a launch.
 
-    live: (blocks, threads) bool, False for a lane that exited; all_live: True while all of them live
+    live: (blocks, threads) bool, False for a lane that exited; all_live: True while none has
     """
 
     def __init__(self, launch: LaunchState, first: int, blocks: int):
@@ -30,15 +30,15 @@ class Lanes:
         self.all_live = launch.threads == self.threads
 
     def full(self, values: np.ndarray) -> np.ndarray:
-        """A register with one value for every lane."""
+        """Expand a register to one value for every lane."""
         return values if values.shape == self.shape else np.ascontiguousarray(np.broadcast_to(values, self.shape))
 
     def active(self, mask: np.ndarray | None) -> np.ndarray | None:
-        """The lanes that act under a mask; None if it is all of the batch."""
+        """The active lanes under a mask; None for the whole batch."""
         return mask if mask is not None else (None if self.all_live else self.live)
 
     def first_with(self, row: int, shape: tuple[int, ...]) -> int:
-        """The first lane that element `row` belongs to, of an array of a shape that broadcasts to all lanes."""
+        """The first lane of element `row` of an array whose shape broadcasts to all lanes."""
         block, thread = divmod(row, shape[1])
         return block * self.threads + thread
 
@@ -51,7 +51,7 @@ class Lanes:
         )
 
     def fault(self, kind: str, instruction: Instruction, lane: int, sentence: str) -> NoReturn:
-        """Raise Fault for one lane of the flattened batch."""
+        """Raise Fault for lane number `lane` of the batch."""
         where = instruction.location
         kernel = self.launch.resources.kernel.name
         raise Fault(kind, str(where), f"{sentence}; {kernel}, {self.name(lane)}{where.chain()}")

@@ -1,4 +1,4 @@
-"""A launch as its batches share it, and what its kernel needs to run."""
+"""What the batches of a launch share."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class LaunchState:
 
 
 def coordinates(index: int, extent: Extent) -> Extent:
-    """Position number `index` of a grid or block, x fastest."""
+    """Index number `index` in a grid or block, x fastest."""
     return index % extent[0], index // extent[0] % extent[1], index // (extent[0] * extent[1])

@@ -1,9 +1,8 @@
-"""The scheduler: which lanes run which basic block next, and what waits for what.
+"""Run the basic blocks of a kernel: which lanes run which block next.
 
-Lanes wait at the entry of basic blocks; the lowest block runs first with all the lanes that wait there, which is where
-divergent paths meet again. Lanes at a barrier, or at a warp-wide exchange whose other lanes are elsewhere, are parked
-until everything else has run as far as it can; then whoever is complete goes on. If nobody is, the kernel would hang or
-be undefined on a GPU, and that is a fault.
+Lanes are ready at the entry of a basic block. The lowest block runs first, with all lanes that are ready there, so that
+divergent paths converge. Lanes at a barrier, or at a warp-wide instruction that other lanes have yet to reach, are
+parked (see `barriers`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from harness.emulator.registers import U32
 
 
 class Tally:
-    """Executions of each basic block, by warps and lanes, over a launch. budget: instructions a batch may execute"""
+    """Executions of each basic block by warps and lanes. budget: instructions that a batch may execute"""
 
     def __init__(self, blocks: Sequence[Block], budget: int):
         self.blocks, self.budget = blocks, budget
@@ -39,7 +38,6 @@ class Tally:
         return total
 
     def lane_instructions(self) -> int:
-        """Instructions times lanes."""
         return sum(len(block.instructions) * lanes for block, lanes in zip(self.blocks, self.lanes, strict=True))
 
 
@@ -48,10 +46,10 @@ class Scheduler:
 
     def __init__(self, batch: Batch, tally: Tally):
         self.batch, self.tally, self.blocks = batch, tally, tally.blocks
-        self.waiting: dict[int, np.ndarray | None] = {0: None}
+        self.ready: dict[int, np.ndarray | None] = {0: None}
         self.barriers = Barriers(batch, self.blocks)
         self.budget = tally.budget
-        self.returns = {
+        self.exits = {
             i
             for i, block in enumerate(self.blocks)
             if isinstance(block.terminator, Exit) and len(block.instructions) < 2
@@ -66,14 +64,14 @@ class Scheduler:
     def run(self) -> None:
         """Run until every lane has exited. Raises Fault, NotEmulated or LaunchError."""
         batch = self.batch
-        while self.waiting or self._release():
-            number = min(self.waiting)
-            mask = self.waiting.pop(number)
+        while self.ready or self._release():
+            number = min(self.ready)
+            mask = self.ready.pop(number)
             block = self.blocks[number]
-            if not self.waiting and not self.barriers.parked:
-                mask = None  # all that live are here
-            elif block.gate is not None:
-                mask = self.barriers.admit(number, block.gate, mask)
+            if not self.ready and not self.barriers.parked:
+                mask = None  # all live lanes are here
+            elif block.membermask is not None:
+                mask = self.barriers.converge(number, block.membermask, mask)
                 if mask is None:
                     continue
             self._count(number, mask)
@@ -82,7 +80,7 @@ class Scheduler:
                 self._fault_budget(block, mask)
             for step in block.steps:
                 step(batch, mask)
-            self._end[type(block.terminator)](self, number, block.terminator, mask)
+            self._terminators[type(block.terminator)](self, number, block.terminator, mask)
 
     def _count(self, number: int, mask: np.ndarray | None) -> None:
         if mask is None:
@@ -92,50 +90,52 @@ class Scheduler:
             self.tally.lanes[number] += int(np.count_nonzero(mask))
             self.tally.warps[number] += int(np.count_nonzero(mask.reshape(-1, 32).any(axis=1)))
 
-    def _arrive(self, number: int, mask: np.ndarray | None) -> None:
-        if number in self.returns:
-            # Whoever goes to nothing but a `ret` has left, before a shuffle that stands earlier in the code.
+    def _enter(self, number: int, mask: np.ndarray | None) -> None:
+        if number in self.exits:
+            # Lanes on the way to a bare `ret` exit at once, or a shuffle earlier in the code would wait for them.
             self._count(number, mask)
             self._exit(mask)
             return
-        there = self.waiting.get(number)
-        self.waiting[number] = mask if there is None else there | mask
+        others = self.ready.get(number)
+        self.ready[number] = mask if others is None else others | mask
 
     def _lanes(self, mask: np.ndarray | None) -> np.ndarray:
         return self.batch.live if mask is None else mask
 
-    # ---- ends of blocks ---------------------------------------------------------------------------------------------
+    # ---- terminators -------------------------------------------------------------------------------------------------
 
     def _jump(self, number: int, terminator: Jump, mask: np.ndarray | None) -> None:
-        self._arrive(terminator.target, mask)
+        self._enter(terminator.target, mask)
 
     def _branch(self, number: int, terminator: Branch, mask: np.ndarray | None) -> None:
         holds = self.batch.registers[terminator.predicate]
         if holds.size == 1:
-            self._go(terminator.target if bool(holds.item()) != terminator.negated else terminator.otherwise, mask)
+            self._enter_or_exit(
+                terminator.target if bool(holds.item()) != terminator.negated else terminator.otherwise, mask
+            )
             return None
         lanes = self._lanes(mask)
         taken = lanes & (~holds if terminator.negated else holds)
         if not taken.any():
-            return self._arrive(terminator.otherwise, mask)
+            return self._enter(terminator.otherwise, mask)
         rest = lanes & ~taken
         if not rest.any():
-            return self._go(terminator.target, mask)
-        self._arrive(terminator.otherwise, rest)
-        return self._go(terminator.target, taken)
+            return self._enter_or_exit(terminator.target, mask)
+        self._enter(terminator.otherwise, rest)
+        return self._enter_or_exit(terminator.target, taken)
 
-    def _go(self, target: int | None, mask: np.ndarray | None) -> None:
+    def _enter_or_exit(self, target: int | None, mask: np.ndarray | None) -> None:
         if target is None:
             self._exit(mask)
         else:
-            self._arrive(target, mask)
+            self._enter(target, mask)
 
     def _indexed(self, number: int, terminator: IndexedBranch, mask: np.ndarray | None) -> None:
         index = self.batch.full(self.batch.registers[terminator.register])
         lanes = self._lanes(mask)
         for value in np.unique(index[lanes]).tolist():
-            # PTX leaves an index beyond the list undefined; the compiler never makes one.
-            self._arrive(terminator.targets[min(value, len(terminator.targets) - 1)], lanes & (index == U32(value)))
+            # An index beyond the list is undefined in PTX.
+            self._enter(terminator.targets[min(value, len(terminator.targets) - 1)], lanes & (index == U32(value)))
 
     def _leave(self, number: int, terminator: Exit, mask: np.ndarray | None) -> None:
         self._exit(mask)
@@ -155,24 +155,24 @@ class Scheduler:
     def _barrier(self, number: int, terminator: Barrier, mask: np.ndarray | None) -> None:
         if terminator.waits and mask is None and terminator.count is None:
             self.barriers.complete(terminator, self.batch.live, None)
-            self._arrive(terminator.target, None)
+            self._enter(terminator.target, None)
         elif terminator.waits:
             self.barriers.park(number, self._lanes(mask))
         else:
-            self.barriers.pass_by(terminator, self._lanes(mask))
-            self._arrive(terminator.target, mask)
+            self.barriers.arrive(terminator, self._lanes(mask))
+            self._enter(terminator.target, mask)
 
     def _release(self) -> bool:
-        """Nothing runs: let those go on whose barrier is complete. False if no lane is left."""
+        """Release the complete barriers once nothing else can run. False if no lane is left."""
         if not self.barriers.parked:
             return False
         for target, lanes in self.barriers.release():
-            self._arrive(target, lanes)
-        if not self.waiting:
+            self._enter(target, lanes)
+        if not self.ready:
             self.barriers.fault_stuck()
         return True
 
-    _end: dict[type, Callable] = {
+    _terminators: dict[type, Callable] = {
         Jump: _jump,
         Branch: _branch,
         IndexedBranch: _indexed,

@@ -1,1 +1,1 @@
-"""PTX text to data. Nothing here knows what an instruction does."""
+"""PTX text to data. Does not know what an instruction does; imports `errors` alone."""

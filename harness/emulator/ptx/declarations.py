@@ -1,4 +1,4 @@
-"""Declarations of variables, and the constants in them."""
+"""Parse declarations of variables, and constants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def variable(statement: str, space: str = "") -> Variable:
     found = re.search(r"\.(const|global|shared|local|param)\b", statement)
     space = found[1] if found else space
     alignment = re.search(r"\.align\s+(\d+)(?!.*\.align)", statement)
-    # A pointer parameter tells the alignment of what it points to; its own is that of its type.
+    # `.ptr .align` is the alignment of what a pointer points to, not its own.
     alignment = None if ".ptr" in statement else alignment
     bare = re.sub(r"\.(align|attribute)\s*(\d+|\([^)]*\))|\.ptr\b", "", statement)
     kind = next(kind for kind in re.findall(r"\.(\w+)", bare.split("=")[0]) if kind in SIZES)
@@ -50,7 +50,7 @@ _DECIMAL = re.compile(r"[+-]?\d+\.\d*(?:[eE][+-]?\d+)?$")
 
 
 def immediate(text: str) -> Immediate | None:
-    """Parse a constant; None if the text is none."""
+    """Parse a constant; None if the text is not one."""
     if match := _FLOAT.match(text):
         return Immediate(int(match[1] or match[2], 16), 4 if match[1] else 8)
     if match := _INTEGER.match(text):

@@ -1,6 +1,6 @@
-"""The body of a kernel: scopes with their own registers, labels, guards, vectors, addresses.
+"""Parse the body of a kernel: scopes, registers, labels, instructions and their operands.
 
-A `.loc` line becomes the location of every instruction after it.
+A `.loc` line gives the location of every instruction after it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,7 @@ from collections.abc import Iterator
 
 from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx.declarations import immediate, variable
-from harness.emulator.ptx.syntax import (
-    UNKNOWN,
-    Address,
-    Instruction,
-    Kernel,
-    Location,
-    Name,
-    Operand,
-    Pair,
-    Vector,
-)
+from harness.emulator.ptx.syntax import UNKNOWN, Address, Instruction, Kernel, Location, Name, Operand, Pair, Vector
 
 _TOKEN = re.compile(
     r"""\s+ | \.loc\s+(?P<loc>[^\n]*) | (?P<brace>[{}])
@@ -32,8 +22,8 @@ _STATEMENT = re.compile(r"(?:@(!?)([\w$%]+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
 _ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
 
 
-class Body:
-    """Reads the body of one kernel into it; a name declared in an inner scope gets a spelling of its own."""
+class BodyParser:
+    """Parses one kernel; a register declared in an inner scope gets a unique name."""
 
     def __init__(self, kernel: Kernel, files: dict[int, str]):
         self.kernel, self.files = kernel, files
@@ -42,8 +32,8 @@ class Body:
         self.calls: dict[tuple[str, str, str], Location] = {}
         self.pending_label = ""
 
-    def read(self, text: str) -> None:
-        """Parse the text between the outer braces. Raises NotEmulated for what is not of the grammar."""
+    def parse(self, text: str) -> None:
+        """Parse the text between the outer braces. Raises NotEmulated for what is unknown."""
         at = 0
         while at < len(text):
             match = _TOKEN.match(text, at)
@@ -51,7 +41,7 @@ class Body:
                 raise NotEmulated(f"not emulated: the PTX text {text[at : at + 60].strip()!r} in {self.kernel.name}")
             at = match.end()
             if match["loc"]:
-                self._locate(match["loc"])
+                self._location(match["loc"])
             elif match["brace"] == "{":
                 self.scopes.append({})
             elif match["brace"]:
@@ -67,7 +57,7 @@ class Body:
         self.pending_label = name
         self.kernel.labels[name] = len(self.kernel.instructions)
 
-    def _locate(self, text: str) -> None:
+    def _location(self, text: str) -> None:
         match = _LOC.match(text)
         here, caller = match.group(1, 2, 3), match.group(4, 5, 6)
         parent = None
@@ -94,9 +84,9 @@ class Body:
         kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL).groups()
         suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
         for name in re.split(r"\s*,\s*", names.strip()):
-            for spelled in _expand(name):
-                self.scopes[-1][spelled] = spelled + suffix
-                self.kernel.registers[spelled + suffix] = kind
+            for register in _expand(name):
+                self.scopes[-1][register] = register + suffix
+                self.kernel.registers[register + suffix] = kind
 
     def _resolve(self, text: str) -> str:
         for scope in reversed(self.scopes):

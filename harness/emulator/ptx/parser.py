@@ -1,4 +1,4 @@
-"""PTX text to data. The grammar is the part of PTX 8.x and 9.x that NVRTC prints, inline assembly included."""
+"""Parse a module: the part of PTX 8.x and 9.x that NVRTC prints, inline assembly included."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import PurePath
 
 from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx.declarations import variable
-from harness.emulator.ptx.kernel_body import Body
+from harness.emulator.ptx.kernel_body import BodyParser
 from harness.emulator.ptx.syntax import Kernel, Variable
 
 
 @dataclass(frozen=True)
 class Program:
-    """A module as written; the bodies of its kernels are parsed by `kernel` on demand."""
+    """A module; `kernel` parses the bodies of its kernels on demand."""
 
     target: str
     variables: dict[str, Variable]
@@ -22,7 +22,7 @@ class Program:
     entries: dict[str, tuple[str, str, str]]
 
     def kernel(self, name: str) -> Kernel:
-        """Parse one entry. Raises KeyError if there is none of that name."""
+        """Parse one entry. Raises KeyError for an unknown name."""
         parameters, directives, body = self.entries[name]
         declared = [variable(item, "param") for item in parameters.split(",") if item.strip()]
         kernel = Kernel(name, tuple(declared))
@@ -31,7 +31,7 @@ class Program:
             kernel.max_threads = 1
             for extent in limit[1].split(","):
                 kernel.max_threads *= int(extent)
-        Body(kernel, self.files).read(body)
+        BodyParser(kernel, self.files).parse(body)
         return kernel
 
 
@@ -45,7 +45,7 @@ _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{;]*)")
 
 
 def parse(text: str) -> Program:
-    """Split a module into variables and entries. Raises NotEmulated for a construct that is not of the grammar."""
+    """Split a module into variables and entries. Raises NotEmulated for an unknown construct."""
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r"//[^\n]*", "", text)
     target, variables, files, entries = "", {}, {}, {}
@@ -70,7 +70,7 @@ def parse(text: str) -> Program:
 
 
 def _function(text: str, at: int, is_entry: bool, entries: dict[str, tuple[str, str, str]]) -> int:
-    """Step over one entry or device function, keeping an entry; returns where it ends."""
+    """Skip one device function, or store one entry; returns where it ends."""
     if not is_entry:
         returned = re.compile(r"\s*\([^)]*\)").match(text, at)
         at = returned.end() if returned else at

@@ -1,4 +1,4 @@
-"""What PTX text is made of: variables, kernels, instructions. Nothing here knows what an instruction does."""
+"""PTX as data: variables, kernels, instructions, operands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNKNOWN = Location("ptx", 0)
 
 
 class Name(NamedTuple):
-    """A register, special register, variable or label; which one, its scope decides. negated: `!%p`."""
+    """A register, special register, variable or label, depending on scope. negated: `!%p`."""
 
     text: str
     negated: bool = False
@@ -95,7 +95,7 @@ class Variable:
 
 @dataclass
 class Kernel:
-    """An entry as written. registers: unique name → type; labels: name → index of the instruction they stand before."""
+    """An entry. registers: unique name → type; labels: name → index of the next instruction."""
 
     name: str
     parameters: tuple[Variable, ...]

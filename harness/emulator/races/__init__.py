@@ -1,1 +1,4 @@
-"""Shadow memory: who touched which bytes last, and whether something ordered them."""
+"""Shadow memory, for races: who accessed which bytes last, and whether anything orders them.
+
+Imports `memory` and `registers`.
+"""

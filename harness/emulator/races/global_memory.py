@@ -1,8 +1,7 @@
-"""Races between blocks: a shadow of all writable buffers over one launch, as `shared_shadow` is one of shared memory.
+"""Races between blocks: a shadow of all writable buffers during one launch (compare `shared_memory`).
 
-Here agents are blocks, and nothing orders two of them but what one published and the other took over: a fence and then
-an atomic by the one, later an atomic on the same address by the other. Strong accesses (atomic, volatile, acquire,
-release) do not race with each other.
+One block is ordered after another if that fenced and then updated an address with an atomic, and this one updated the
+same address later. Strong accesses (atomic, volatile, acquire, release) do not race with each other.
 """
 
 from __future__ import annotations
@@ -18,23 +17,22 @@ from harness.emulator.memory import Access, Resolved
 from harness.emulator.races.shared_memory import as_column, in_rows
 from harness.emulator.registers import U64, Bits
 
-# A tag is time << 32 | block + 1; 0 is no access.
+# A tag is time << 32 | block + 1, or 0 without an access.
 BLOCK_MASK = U64(0xFFFFFFFF)
 SEVERAL_BLOCKS = U64(0xFFFFFFFF)
 
-# Raises the fault: the access, the place it touches, the element of its index, the earlier access, and its block if
-# known.
+# Raises the fault: the access, its rows, the element of their index, the earlier access, and its block if known.
 Report = Callable[[Access, Resolved, int, Access, "int | None"], NoReturn]
 
 
 @dataclass
 class _Cells:
-    """Tags of one buffer by kind of access; each array is made at its first use."""
+    """Tags of one buffer by kind of access; an array is allocated at its first use."""
 
     count: int
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def of(self, kind: str) -> np.ndarray:
+    def tags(self, kind: str) -> np.ndarray:
         if kind not in self.arrays:
             self.arrays[kind] = np.zeros(self.count, U64)
         return self.arrays[kind]
@@ -53,57 +51,57 @@ class GlobalShadow:
         self.order = _HappensBefore(blocks)
 
     def fence(self, blocks: np.ndarray) -> None:
-        """These blocks make what they did visible to whoever sees what they do next."""
+        """Fence these blocks."""
         self.order.fence(blocks, self.now)
 
-    def record(self, access: Access, place: Resolved, index: np.ndarray, block: np.ndarray) -> None:
-        """Check one instruction and remember it.
+    def record(self, access: Access, resolved: Resolved, index: np.ndarray, block: np.ndarray) -> None:
+        """Check one instruction, then store its tags.
 
-        index: rows of the place, for each block; block: that each belongs to, by broadcasting
+        index: rows; block: of each, by broadcasting
         """
         self.now += 1
         self.events.append(access)
-        cells = self.buffers.get(id(place.storage))
+        cells = self.buffers.get(id(resolved.storage))
         if cells is None:
-            # Room for a row of the widest access at the end of a buffer of any size.
-            cells = self.buffers[id(place.storage)] = _Cells(-(-len(place.storage.data) // 32) * 32 // self.cell)
+            # Rounded up, so that the widest access fits at the end of any buffer.
+            cells = self.buffers[id(resolved.storage)] = _Cells(-(-len(resolved.storage.data) // 32) * 32 // self.cell)
         width = access.bytes // self.cell
         shape = np.broadcast_shapes(index.shape, block.shape)
         agent = as_column(block.astype(U64) + U64(1), width)
         agent = np.broadcast_to(agent, (*shape, width) if width > 1 else shape)
         if access.strong:
             blocks = np.broadcast_to(block, shape).reshape(-1)
-            addresses = place.storage.address + np.broadcast_to(index, shape).reshape(-1) * access.bytes
+            addresses = resolved.storage.address + np.broadcast_to(index, shape).reshape(-1) * access.bytes
             self.order.atomic(addresses, blocks, self.now, access.releases, access.kind == "reads")
         for kind in self._conflicting(access):
             if kind in cells.arrays:
-                self._check(in_rows(cells.arrays[kind], width)[index], agent, access, place, index)
+                self._check(in_rows(cells.arrays[kind], width)[index], agent, access, resolved, index)
         mine = agent | U64(self.now << 32)
         if access.kind == "reads":
             if not access.strong:
-                self._join(in_rows(cells.of("reads"), width), index, mine, agent)
+                self._add_readers(in_rows(cells.tags("reads"), width), index, mine, agent)
         elif access.strong:
-            self._join(in_rows(cells.of("updates"), width), index, mine, agent)
+            self._add_readers(in_rows(cells.tags("updates"), width), index, mine, agent)
         else:
-            written = in_rows(cells.of("writes"), width)
+            written = in_rows(cells.tags("writes"), width)
             written[index] = mine
-            self._check(written[index], agent, access, place, index)
+            self._check(written[index], agent, access, resolved, index)
 
     def _conflicting(self, access: Access) -> tuple[str, ...]:
-        """Kinds of earlier accesses that this one may race with."""
+        """Kinds of accesses that this one may race with."""
         if access.kind == "reads":
             return ("writes",) if access.strong else ("writes", "updates")
         return ("writes", "reads") if access.strong else ("writes", "reads", "updates")
 
-    def _check(self, prior: Bits, agent: Bits, access: Access, place: Resolved, index: np.ndarray) -> None:
+    def _check(self, prior: Bits, agent: Bits, access: Access, resolved: Resolved, index: np.ndarray) -> None:
         clash = (prior != 0) & (prior & BLOCK_MASK != agent)
         if not clash.any():
             return
         width = access.bytes // self.cell
         rows = np.flatnonzero(clash) // width
-        addresses = place.storage.address + index.reshape(-1)[rows] * access.bytes
-        meetings = np.stack([prior[clash], agent[clash], addresses.astype(U64)])
-        for tag, me, address in np.unique(meetings, axis=1).T.tolist():
+        addresses = resolved.storage.address + index.reshape(-1)[rows] * access.bytes
+        conflicts = np.stack([prior[clash], agent[clash], addresses.astype(U64)])
+        for tag, me, address in np.unique(conflicts, axis=1).T.tolist():
             time, other = tag >> 32, tag & int(BLOCK_MASK)
             several = other == int(SEVERAL_BLOCKS)
             if several and self.order.all_ordered(address, access.bytes, me):
@@ -111,10 +109,10 @@ class GlobalShadow:
             if several or not self.order.ordered(time, other, me):
                 here = (prior == U64(tag)) & (agent == U64(me)) & clash
                 row = int(np.argmax(here)) // width
-                self.report(access, place, row, self.events[time], None if several else other - 1)
+                self.report(access, resolved, row, self.events[time], None if several else other - 1)
 
-    def _join(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Bits) -> None:
-        """Add readers (or atomics) to cells that may have some of other blocks."""
+    def _add_readers(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Bits) -> None:
+        """Add readers (or atomics) to cells that may have those of other blocks."""
         prior = shadow[index]
         several = mine | SEVERAL_BLOCKS
         new = np.where((prior != 0) & (prior & BLOCK_MASK != agent), several, mine)
@@ -126,7 +124,7 @@ class GlobalShadow:
 
 
 class _HappensBefore:
-    """Which blocks are ordered behind which. Blocks count from 1 here, as in tags."""
+    """The order between blocks, which count from 1 here, as in tags."""
 
     def __init__(self, grid_blocks: int):
         self.grid_blocks = grid_blocks
@@ -135,35 +133,33 @@ class _HappensBefore:
         self._acquired: dict[int, dict[int, int]] = defaultdict(dict)  # block → address → when
 
     def fence(self, blocks: np.ndarray, now: int) -> None:
-        """These blocks fenced."""
         for block in blocks.tolist():
             self._fenced[block + 1] = now
 
     def atomic(self, addresses: np.ndarray, blocks: np.ndarray, now: int, releases: bool, reads: bool) -> None:
-        """These blocks did an atomic on these addresses. releases: it was a fence as well; reads: and told nothing"""
+        """Record strong accesses of blocks to addresses. releases: they fence, too; reads: they only acquire"""
         for block, address in dict.fromkeys(zip((blocks + 1).tolist(), addresses.tolist(), strict=True)):
             if not reads:
                 self._atomics[address][block] = now, now if releases else self._fenced.get(block, 0)
             self._acquired[block][address] = now
 
     def ordered(self, time: int, earlier: int, later: int) -> bool:
-        """Whether what block `earlier` did at `time` happened before what block `later` does now."""
-        for address, taken in self._acquired[later].items():
+        """Whether what block `earlier` did at `time` happened before what `later` does now."""
+        for address, since in self._acquired[later].items():
             when, fence = self._atomics[address].get(earlier, (0, 0))
-            if when and _precedes(when, earlier, taken, later) and (time <= fence or time == when):
+            if when and _precedes(when, earlier, since, later) and (time <= fence or time == when):
                 return True
         return False
 
     def all_ordered(self, address: int, size: int, later: int) -> bool:
-        """The same of several blocks' accesses to these bytes, of which only the last is remembered.
+        """Whether accesses of several blocks to these bytes, of which one is stored, happened before `later`'s.
 
-        Ordered if each was an atomic that is ordered, or if `later` found that all blocks of the grid had arrived where
-        it did.
+        They did if each was an atomic that did, or if `later` updated an address after all other blocks of the grid.
         """
-        taken = self._acquired[later]
+        acquired = self._acquired[later]
         for where in range(address - address % 8, address + size):
-            if where in taken and all(
-                block == later or _precedes(when, block, taken[where], later) or self.ordered(when, block, later)
+            if where in acquired and all(
+                block == later or _precedes(when, block, acquired[where], later) or self.ordered(when, block, later)
                 for block, (when, _) in self._atomics[where].items()
             ):
                 return True
@@ -173,10 +169,10 @@ class _HappensBefore:
                 block == later or _precedes(when, block, since, later)
                 for block, (when, _) in self._atomics[where].items()
             )
-            for where, since in taken.items()
+            for where, since in acquired.items()
         )
 
 
 def _precedes(when: int, block: int, since: int, later: int) -> bool:
-    """Whether the atomic of a block came before that of `later`; of one instruction's, the lower block's is first."""
+    """Whether the atomic of a block came before that of `later`; within one instruction, the lower block is first."""
     return when < since or (when == since and block < later)

@@ -1,14 +1,12 @@
-"""Races between threads of a block, which lock-step execution would hide: a shadow of shared memory that remembers who
-touched each cell last, and when.
+"""Races between threads of a block: a shadow of shared memory with the last access to each cell.
 
-A cell is as many bytes as the narrowest access of the kernel. Time counts memory instructions and synchronisations. A
-tag is one integer, time above thread, so that "since the last barrier" is one comparison, and the line of an earlier
-access is a look-up by its time. Threads are ordered by barriers of their block and, within a warp, by `bar.warp.sync`,
-shuffles and votes.
+A cell has as many bytes as the narrowest access of the kernel. Time counts memory instructions and synchronisations. A
+tag is one integer, time above thread, so that "since the last barrier" is one comparison, and `events` gives the access
+of a time. Threads are ordered by barriers of their block and, within a warp, by `bar.warp.sync`, shuffles and votes.
 
-Two accesses race if they touch one cell, come from different threads, are not ordered, and one of them writes; two
-atomics do not. Storing the same value twice is still a race. Of the readers of a cell only one tag is kept: a thread,
-or that there were several in one warp, or in several warps. That is enough to judge any later write.
+Two accesses race if they touch one cell, come from different threads, are not ordered, and one writes; two atomics do
+not. Storing the same value twice is a race. One tag is kept for the readers of a cell: a thread, or several of one
+warp, or several warps, which is enough to check a later write.
 """
 
 from __future__ import annotations
@@ -23,30 +21,29 @@ from harness.emulator.registers import U32, Bits
 
 AGENT_BITS = 11
 AGENT_MASK = U32((1 << AGENT_BITS) - 1)
-IN_ONE_WARP = 1024  # plus the warp: several of its threads
+IN_ONE_WARP = 1024  # plus the warp: several threads of it
 IN_SEVERAL_WARPS = 1024 + 32
 WARP_OF = np.concatenate([np.arange(1024) // 32, np.arange(32), [99]]).astype(U32)
 LAST_TICK = (1 << 32 - AGENT_BITS) - 2
 
-# Raises the fault: the access, its lane participants those that execute it, the earlier access, and its thread if known.
+# Raises the fault: the access, its active lane, the earlier access, and its thread if known.
 Report = Callable[[Access, int, Access, "int | None"], NoReturn]
 
 
 def in_rows(shadow: np.ndarray, width: int) -> np.ndarray:
-    """A shadow as rows of the `width` cells one access covers."""
+    """A shadow as rows of the `width` cells of one access."""
     return shadow.reshape(-1, width) if width > 1 else shadow
 
 
 def as_column(values: np.ndarray, width: int) -> np.ndarray:
-    """Values of accesses, to be compared with rows of `width` cells."""
+    """Values by access, shaped to compare with rows of `width` cells."""
     return values[..., None] if width > 1 else values
 
 
 class SharedShadow:
     """The shadow of one batch's shared memory.
 
-    blocks, threads: extents of the batch
-    stride: bytes of shared memory a block has; cell: bytes of the narrowest access
+    blocks, threads: of the batch; stride: bytes of shared memory per block; cell: bytes of the narrowest access
     """
 
     report: Report
@@ -59,12 +56,12 @@ class SharedShadow:
         self.restart()
 
     def restart(self) -> None:
-        """Forget every access. Time starts over, at 1: a tag of 0 is older than any floor."""
+        """Forget every access. Time restarts at 1, so that a tag of 0 is older than any barrier."""
         for shadow in (self.writes, self.reads, self.updates):
             shadow[:] = 0
         self.now, self.events, self.has_updates = 1, [None, None], False
-        self.block_floor = np.full((self.blocks, 1), 1 << AGENT_BITS, U32)
-        self.warp_floor = np.full((self.blocks, self.threads), 1 << AGENT_BITS, U32)
+        self.last_block_barrier = np.full((self.blocks, 1), 1 << AGENT_BITS, U32)
+        self.last_warp_barrier = np.full((self.blocks, self.threads), 1 << AGENT_BITS, U32)
 
     def _tick(self, event: Access | None) -> int:
         if self.now >= LAST_TICK:
@@ -74,24 +71,24 @@ class SharedShadow:
         return self.now << AGENT_BITS
 
     def block_barrier(self, blocks: np.ndarray | None) -> None:
-        """All threads of these blocks met. blocks: (blocks,) bool, None for all."""
-        floor = U32(self._tick(None))
+        """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
+        now = U32(self._tick(None))
         if blocks is None:
-            self.block_floor[:] = floor
+            self.last_block_barrier[:] = now
         else:
-            self.block_floor[blocks] = floor
+            self.last_block_barrier[blocks] = now
 
     def warp_barrier(self, lanes: np.ndarray | None) -> None:
-        """The warps of these lanes converged. lanes: (blocks, threads) bool, None for all."""
-        floor = U32(self._tick(None))
+        """The warps of these lanes converged. lanes: (blocks, threads) bool, None for all"""
+        now = U32(self._tick(None))
         if lanes is None:
-            self.warp_floor[:] = floor
+            self.last_warp_barrier[:] = now
         else:
             warps = lanes.reshape(self.blocks, -1, 32).any(axis=2)
-            self.warp_floor[np.repeat(warps, 32, axis=1)] = floor
+            self.last_warp_barrier[np.repeat(warps, 32, axis=1)] = now
 
     def record(self, access: Access, index: np.ndarray, positions: np.ndarray | None) -> None:
-        """Check one instruction and remember it.
+        """Check one instruction, then store its tags.
 
         index: rows of the access's width, (blocks, threads) by broadcasting, or (n,) for the lanes at `positions`
         """
@@ -99,46 +96,46 @@ class SharedShadow:
         width = access.bytes // self.cell
         if positions is None:
             index = np.broadcast_to(index, (self.blocks, self.threads))
-            agent = Agent(self.thread, self.block_floor, self.warp_floor, width)
+            agent = Agent(self.thread, self.last_block_barrier, self.last_warp_barrier, width)
         else:
             block, thread = np.divmod(positions, self.threads)
-            warp_floor = self.warp_floor.reshape(-1)[positions]
-            agent = Agent(thread.astype(U32), self.block_floor[block, 0], warp_floor, width)
+            last_warp_barrier = self.last_warp_barrier.reshape(-1)[positions]
+            agent = Agent(thread.astype(U32), self.last_block_barrier[block, 0], last_warp_barrier, width)
         mine = np.broadcast_to(time | agent.column, (*index.shape, width) if width > 1 else index.shape)
         writes, reads, updates = (in_rows(shadow, width) for shadow in (self.writes, self.reads, self.updates))
-        for rival in self._conflicting(access):
-            self._check(in_rows(rival, width)[index], agent, access)
+        for other in self._conflicting(access):
+            self._check(in_rows(other, width)[index], agent, access)
         if access.kind == "reads":
-            self._join(reads, index, mine, agent)
+            self._add_readers(reads, index, mine, agent)
         elif access.kind == "updates":
             self.has_updates = True
-            self._join(updates, index, mine, agent)
+            self._add_readers(updates, index, mine, agent)
         else:
             writes[index] = mine
-            self._require_own(writes[index], mine, access)
+            self._check_stores(writes[index], mine, access)
 
     def _conflicting(self, access: Access) -> Iterator[np.ndarray]:
-        """The shadows of earlier accesses that this one may race with."""
+        """The shadows of accesses that this one may race with."""
         yield self.writes
         if access.kind != "reads":
             yield self.reads
         if self.has_updates and access.kind != "updates":
             yield self.updates
 
-    def _require_own(self, back: Bits, mine: Bits, access: Access) -> None:
-        """No other lane of the same instruction may have stored to a cell."""
+    def _check_stores(self, back: Bits, mine: Bits, access: Access) -> None:
+        """Report two lanes of one instruction that store to one cell."""
         lost = back != mine
         if lost.any():
             first = int(np.argmax(lost))
             self.report(access, first // (access.bytes // self.cell), access, int(back.flat[first] & AGENT_MASK))
 
     def _check(self, prior: Bits, agent: Agent, access: Access) -> None:
-        recent = prior >= agent.block_floor
+        recent = prior >= agent.last_block_barrier
         if not recent.any():
             return
         who = prior & AGENT_MASK
         elsewhere = WARP_OF[who] != agent.warp
-        clash = recent & (elsewhere | ((prior >= agent.warp_floor) & (who != agent.column)))
+        clash = recent & (elsewhere | ((prior >= agent.last_warp_barrier) & (who != agent.column)))
         if clash.any():
             first = int(np.argmax(clash))
             tag = int(prior.flat[first])
@@ -146,16 +143,16 @@ class SharedShadow:
             known = who if who < IN_ONE_WARP else None
             self.report(access, first // agent.width, self.events[tag >> AGENT_BITS], known)
 
-    def _join(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Agent) -> None:
-        """Add readers (or atomics) to cells that may have some since the last barrier."""
+    def _add_readers(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Agent) -> None:
+        """Add readers (or atomics) to cells that may have others since the last barrier."""
         prior = shadow[index]
-        recent = prior >= agent.block_floor
+        recent = prior >= agent.last_block_barrier
         new = mine
         if recent.any():
             who = prior & AGENT_MASK
             time = mine & ~AGENT_MASK
             here = WARP_OF[who] == agent.warp
-            shared = recent & here & (prior >= agent.warp_floor) & (who != agent.column)
+            shared = recent & here & (prior >= agent.last_warp_barrier) & (who != agent.column)
             new = np.where(shared, time | U32(IN_ONE_WARP) + agent.warp, new)
             new = np.where(recent & ~here, time | U32(IN_SEVERAL_WARPS), new)
         shadow[index] = new
@@ -174,11 +171,11 @@ class SharedShadow:
 
 
 class Agent:
-    """The threads of one access, with what each is ordered behind; shaped to compare with rows of `width` cells."""
+    """The threads of one access, and their last barriers; shaped to compare with rows of `width` cells."""
 
-    def __init__(self, thread: Bits, block_floor: Bits, warp_floor: Bits, width: int):
+    def __init__(self, thread: Bits, last_block_barrier: Bits, last_warp_barrier: Bits, width: int):
         self.width = width
         self.column = as_column(thread, width)
         self.warp = self.column >> U32(5)
-        self.block_floor = as_column(block_floor, width)
-        self.warp_floor = as_column(warp_floor, width)
+        self.last_block_barrier = as_column(last_block_barrier, width)
+        self.last_warp_barrier = as_column(last_warp_barrier, width)
