@@ -24,7 +24,7 @@ constexpr int kTileCols = 256;
 
 // A thread writes 16 bytes at a time, so that a warp writes what lies together.
 template <typename Dtype>
-constexpr int kShare = 16 / int(sizeof(Dtype));
+constexpr int kVector = 16 / int(sizeof(Dtype));
 
 // =====================================================================================================================
 // Helpers
@@ -32,16 +32,16 @@ constexpr int kShare = 16 / int(sizeof(Dtype));
 
 // The codes of a share, the first in the low bits
 template <typename Dtype>
-__device__ __forceinline__ u32 load_codes(const u8* __restrict__ data, i64 share) {
-  if constexpr (sizeof(Dtype) == 4) return __ldg(reinterpret_cast<const u16*>(data) + share);
-  return __ldg(reinterpret_cast<const u32*>(data) + share);
+__device__ __forceinline__ u32 load_codes(const u8* __restrict__ data, i64 vector) {
+  if constexpr (sizeof(Dtype) == 4) return __ldg(reinterpret_cast<const u16*>(data) + vector);
+  return __ldg(reinterpret_cast<const u32*>(data) + vector);
 }
 
 template <typename Dtype>
 __device__ __forceinline__ uint4 decode(u32 codes, float factor) {
-  float value[kShare<Dtype>];
+  float value[kVector<Dtype>];
 #pragma unroll
-  for (int i = 0; i < kShare<Dtype>; ++i) value[i] = __fmul_rn(e2m1_decode(codes >> (4 * i)), factor);
+  for (int i = 0; i < kVector<Dtype>; ++i) value[i] = __fmul_rn(e2m1_decode(codes >> (4 * i)), factor);
   u32 word[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -74,26 +74,26 @@ __global__ void __launch_bounds__(kThreads) dequantize(
     const float* __restrict__ amax,    // (1,), (rows,) or (rows, cols/64)
     Dtype* __restrict__ output,        // (rows, cols)
     int rows, int cols, int e4m3_max) {
-  constexpr int kShares = kBlock / kShare<Dtype>;  // of a block
-  constexpr int kSpans = kTileCols / (32 * kShare<Dtype>), kTurns = kRepeat * kSpans;
+  constexpr int kVectors = kBlock / kVector<Dtype>;  // of a block
+  constexpr int kSpans = kTileCols / (32 * kVector<Dtype>), kLoads = kRepeat * kSpans;
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
   const ScaleExtents extents(rows, cols / kBlock);
-  const int first_row = origin.row + threadIdx.x / 32, first_share = origin.col / kShare<Dtype> + threadIdx.x % 32;
-  u32 codes[kTurns], scale[kTurns];
+  const int first_row = origin.row + threadIdx.x / 32, first_vector = origin.col / kVector<Dtype> + threadIdx.x % 32;
+  u32 codes[kLoads], scale[kLoads];
 #pragma unroll
-  for (int i = 0; i < kTurns; ++i) {
-    const int row = first_row + i / kSpans * kWarps, share = first_share + i % kSpans * 32, block = share / kShares;
+  for (int i = 0; i < kLoads; ++i) {
+    const int row = first_row + i / kSpans * kWarps, vector = first_vector + i % kSpans * 32, block = vector / kVectors;
     if (!extents.holds(row, block)) continue;
-    codes[i] = load_codes<Dtype>(data, row_offset(row, extents.blocks * kShares) + share);
+    codes[i] = load_codes<Dtype>(data, row_offset(row, extents.blocks * kVectors) + vector);
     scale[i] = __ldg(scale_inv + scale_offset<scale_layout>(row, block, extents.padded_blocks));
   }
   const float range = decode_range(float(e4m3_max));
 #pragma unroll
-  for (int i = 0; i < kTurns; ++i) {
-    const int row = first_row + i / kSpans * kWarps, share = first_share + i % kSpans * 32, block = share / kShares;
+  for (int i = 0; i < kLoads; ++i) {
+    const int row = first_row + i / kSpans * kWarps, vector = first_vector + i % kSpans * 32, block = vector / kVectors;
     if (!extents.holds(row, block)) continue;
     const float factor = block_decode_scale(scale[i], granule_amax<granularity>(amax, extents, row, block), range);
-    const i64 at = row_offset(row, extents.blocks * kShares) + share;
+    const i64 at = row_offset(row, extents.blocks * kVectors) + vector;
     reinterpret_cast<uint4*>(output)[at] = decode<Dtype>(codes[i], factor);
   }
 }

@@ -83,7 +83,7 @@ template <
 __device__ __forceinline__ void encode_lines(
     Values values, const float (&block_amax)[lines], const float* __restrict__ amax, const ScaleExtents& extents,
     const int (&line)[lines], int block_in_line, u8* __restrict__ data, u8* __restrict__ scale_inv) {
-  Candidates tried[lines];
+  Map4Map6 tried[lines];
   GlobalScale global;
   float granule_amax;
 #pragma unroll
@@ -94,30 +94,30 @@ __device__ __forceinline__ void encode_lines(
     }
     float x[kBlock];
     values(i, x);
-    tried[i] = candidates<Dtype, error, error_math, e4m3_max>(x, block_amax[i], granule_amax, global);
+    tried[i] = map4_map6<Dtype, error, error_math, e4m3_max>(x, block_amax[i], granule_amax, global);
     if constexpr (block == Block::block_1x16) {
-      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].better());
+      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].smaller_error());
     }
   }
   if constexpr (block == Block::block_16x16) {
-    float four[lines], six[lines];
+    float map4[lines], map6[lines];
 #pragma unroll
     for (int i = 0; i < lines; ++i) {
-      four[i] = tried[i].four.error;
-      six[i] = tried[i].six.error;
+      map4[i] = tried[i].map4.error;
+      map6[i] = tried[i].map6.error;
     }
     if constexpr (direction == Outputs::rowwise) {
-      sum_rows<2 * lines>(four);
-      sum_rows<2 * lines>(six);
+      sum_rows<2 * lines>(map4);
+      sum_rows<2 * lines>(map6);
     } else {
-      sum_columns(four);
-      sum_columns(six);
+      sum_columns(map4);
+      sum_columns(map6);
     }
 #pragma unroll
     for (int i = 0; i < lines; ++i) {
-      tried[i].four.error = four[i];
-      tried[i].six.error = six[i];
-      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].better());
+      tried[i].map4.error = map4[i];
+      tried[i].map6.error = map6[i];
+      store_block<ScaleLayout::compact>(data, scale_inv, extents, line[i], block_in_line, tried[i].smaller_error());
     }
   }
 }
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) four_over_six_amax(
     const Dtype* __restrict__ input,      // (rows, cols)
     float* __restrict__ rowwise_amax,     // (1,), or null
     float* __restrict__ columnwise_amax,  // (1,), or null
-    GridMax* __restrict__ amax_state,     // (1,) zero before and after
+    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
     int rows, int cols) {
   tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_ove
 #pragma unroll
   for (int i = 0; i < 2; ++i) x[i] = load_block(input, extents, row[i], block_col);
   float amax[2] = {block_amax(x[0]), block_amax(x[1])};
-  if constexpr (block == Block::block_16x16) widen_to_square<kRowwiseBlocks>(amax);
+  if constexpr (block == Block::block_16x16) amax_16x16<kRowwiseBlocks>(amax);
   encode_lines<Dtype, block, Outputs::rowwise, error, e4m3_max, error_math, row_scaled>(
       [&](int i, float (&values)[kBlock]) { unpack(x[i], values); }, amax, rowwise_amax, extents, row, block_col,
       rowwise_data, rowwise_scale_inv);
@@ -196,33 +196,33 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use four_over_six_encode_rowwise");
-  using Turn = ::Turn<Dtype>;
-  __shared__ SharedTile<Dtype> tile;
-  __shared__ float tile_amax[Turn::kBands][Turn::kBlocks];  // of 16x16 tiles
+  using Pass = TransposePass<Dtype>;
+  __shared__ TransposeSmem<Dtype> tile;
+  __shared__ float tile_amax[Pass::kBands][Pass::kBlocks];  // of 16x16 tiles
   const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  for (int turn = 0; turn < Turn::kTurns; ++turn) {
-    const int first_col = origin.col + turn * Turn::kCols;
+  for (int pass = 0; pass < Pass::kPasses; ++pass) {
+    const int first_col = origin.col + pass * Pass::kCols;
     // Rowwise: from registers, on the way into shared memory.
     {
-      const typename Turn::Role role;
+      const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
-      int row[Turn::kLines];
-      Packed16<Dtype> x[Turn::kLines];
+      int row[Pass::kLines];
+      Packed16<Dtype> x[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
+      for (int i = 0; i < Pass::kLines; ++i) {
         row[i] = origin.row + role.row(i);
         x[i] = load_block(input, rowwise_extents, row[i], block_col);
       }
-      float amax[Turn::kLines];
+      float amax[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
+      for (int i = 0; i < Pass::kLines; ++i) {
         amax[i] = block_amax(x[i]);
         tile.store(role, i, x[i]);
       }
       if constexpr (block == Block::block_16x16) {
-        widen_to_square<Turn::kBlocks>(amax);
+        amax_16x16<Pass::kBlocks>(amax);
         if (role.first == 0) tile_amax[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {
@@ -234,10 +234,10 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
     __syncthreads();
     // Columnwise: the same of the transpose.
     {
-      const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_square_tiles() : ColumnRole();
+      const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_16x16_blocks() : ColumnRole();
       const int block_row = u32(origin.row) / kBlock + role.band;
 #pragma unroll
-      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+      for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col_in_tile = role.pair_col(pair_index);
         const int col[2] = {first_col + col_in_tile, first_col + col_in_tile + 1};
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
             col, block_row, columnwise_data, columnwise_scale_inv);
       }
     }
-    if (Turn::kTurns > 1) __syncthreads();
+    if (Pass::kPasses > 1) __syncthreads();
   }
 }
 

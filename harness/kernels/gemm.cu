@@ -27,18 +27,18 @@
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowRepeat = 4;
-constexpr int kEight = 8;
+constexpr int kVector = 8;
 constexpr int kTileRows = kWarps * kRowRepeat;
-constexpr int kTileCols = 32 * kEight;
+constexpr int kTileCols = 32 * kVector;
 
 // decode: a warp takes this much of a line at a time, a thread eight codes of each of these.
 constexpr int kDecodeRepeat = 4;
-constexpr int kDecodeCols = 32 * kEight * kDecodeRepeat;
+constexpr int kDecodeCols = 32 * kVector * kDecodeRepeat;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-using Skinny = GemmSkinnyWarpgroup;
+using Skinny = MainloopSkinnyWgmma;
 #else
-using Skinny = GemmSkinny;
+using Skinny = MainloopSkinny;
 #endif
 
 // =====================================================================================================================
@@ -48,7 +48,7 @@ using Skinny = GemmSkinny;
 template <
     typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
     ScaleLayout b_scale_layout>
-__global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) gemm(
+__global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) gemm(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
     const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
     const float* __restrict__ a_amax,    // (1,) or (M,)
@@ -59,17 +59,17 @@ __global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) ge
     const Dtype* __restrict__ bias,      // (N,), or null
     Dtype* __restrict__ output,          // (M, N)
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
-  __shared__ GemmTile::Shared shared;
-  const TileOrigin origin = tile_origin(GemmTile::kLines, GemmTile::kLines);
+  __shared__ Mainloop::Shared shared;
+  const TileOrigin origin = tile_origin(Mainloop::kTile, Mainloop::kTile);
   if (origin.row >= M) return;
-  const PackedOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
-  const PackedOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
-  GemmTile tile;
-  tile.multiply(shared, a, b, origin.row, origin.col);
+  const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
+  Mainloop mainloop;
+  mainloop.multiply(shared, a, b, origin.row, origin.col);
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-  tile.finish(
+  mainloop.epilogue(
       shared,
-      Finish<epilogue, b_granularity, Dtype>{output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin});
+      TileEpilogue<epilogue, b_granularity, Dtype>{output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin});
 }
 
 template <
@@ -89,20 +89,20 @@ __global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
   __shared__ Skinny::Shared shared;
   const TileOrigin origin = tile_origin(Skinny::kRows, Skinny::kCols);
   if (origin.row >= M) return;
-  const PackedOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
-  const PackedOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
+  const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
+  const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-  const Finish<epilogue, b_granularity, Dtype> finish = {
+  const TileEpilogue<epilogue, b_granularity, Dtype> tile_epilogue = {
       output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
   const int rows = M - origin.row;
   if (rows <= 8)
-    Skinny::multiply<1>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<1>(shared, a, b, origin.row, origin.col, tile_epilogue);
   else if (rows <= 16)
-    Skinny::multiply<2>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<2>(shared, a, b, origin.row, origin.col, tile_epilogue);
   else if (rows <= 32)
-    Skinny::multiply<4>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<4>(shared, a, b, origin.row, origin.col, tile_epilogue);
   else
-    Skinny::multiply<8>(shared, a, b, origin.row, origin.col, finish);
+    Skinny::multiply<8>(shared, a, b, origin.row, origin.col, tile_epilogue);
 }
 
 // The second half of the per_token route: every element of `output` times the amaxes of its row and its column
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     bf16* __restrict__ output,         // (M, N)
     int M, int N) {
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
-  const int col = origin.col + threadIdx.x % 32 * kEight;
+  const int col = origin.col + threadIdx.x % 32 * kVector;
   if (col >= N) return;
 #pragma unroll
   for (int i = 0; i < kRowRepeat; ++i) {
@@ -121,9 +121,9 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     bf16* target = output + row_offset(row, N) + col;
     const uint4 v = *reinterpret_cast<const uint4*>(target);
     const u32 word[4] = {v.x, v.y, v.z, v.w};
-    bf16 value[kEight];
+    bf16 value[kVector];
 #pragma unroll
-    for (int j = 0; j < kEight; ++j)
+    for (int j = 0; j < kVector; ++j)
       value[j] = post_scaled({u16(word[j / 2] >> 16 * (j % 2))}, __ldg(a_amax + row), __ldg(b_amax + col + j));
     store_row(target, value);
   }
@@ -137,20 +137,20 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
 __device__ __forceinline__ u32 neighbours(u32 even, u32 odd, bool high) {
   const float first = high ? high_to_float(even, fp16{}) : low_to_float(even, fp16{});
   const float second = high ? high_to_float(odd, fp16{}) : low_to_float(odd, fp16{});
-  return pack2(__fmul_rn(first, 1.0f / kHalfUnit), __fmul_rn(second, 1.0f / kHalfUnit), bf16{});
+  return pack2(__fmul_rn(first, 1.0f / kF16Unit), __fmul_rn(second, 1.0f / kF16Unit), bf16{});
 }
 
 // Eight codes of a line to bf16
 template <ScaleLayout scale_layout>
-__device__ __forceinline__ void decode_eight(
+__device__ __forceinline__ void decode_8(
     const u8* __restrict__ data, const u8* __restrict__ scale_inv, bf16* __restrict__ target, int line, int col,
     int K) {
   const i64 element = row_offset(line, K) + col;
   const u32 word = __ldg(reinterpret_cast<const u32*>(data + element / 2));
   const int padded_blocks = round_up(u32(K) / kBlock, 4);
   const u32 byte = __ldg(scale_inv + scale_offset<scale_layout>(line, u32(col) / kBlock, padded_blocks));
-  const u32 scale = HalfScales(byte).both(0);
-  const HalfQuad even = half_quad(word, 0, scale), odd = half_quad(word, 1, scale);
+  const u32 scale = ScalesF16x2(byte).both(0);
+  const CodesF16x4 even = dequant_4(word, 0, scale), odd = dequant_4(word, 1, scale);
   const uint4 decoded = {
       neighbours(even.pair[0], odd.pair[0], false), neighbours(even.pair[1], odd.pair[1], false),
       neighbours(even.pair[0], odd.pair[0], true), neighbours(even.pair[1], odd.pair[1], true)};
@@ -170,15 +170,15 @@ __global__ void __launch_bounds__(kThreads) gemm_decode(
   const u32 across = (u32(K) + kDecodeCols - 1) / kDecodeCols;
   const u64 parts = u64(u32(M) + u32(N)) * across;
   for (u64 part = u64(blockIdx.x) * kWarps + threadIdx.x / 32; part < parts; part += u64(gridDim.x) * kWarps) {
-    const int line = int(part / across), first = int(part % across) * kDecodeCols + threadIdx.x % 32 * kEight;
+    const int line = int(part / across), first = int(part % across) * kDecodeCols + threadIdx.x % 32 * kVector;
 #pragma unroll
     for (int i = 0; i < kDecodeRepeat; ++i) {
-      const int col = first + i * 32 * kEight;
+      const int col = first + i * 32 * kVector;
       if (col >= K) continue;
       if (line < M)
-        decode_eight<a_scale_layout>(a_data, a_scale_inv, a_decoded, line, col, K);
+        decode_8<a_scale_layout>(a_data, a_scale_inv, a_decoded, line, col, K);
       else
-        decode_eight<b_scale_layout>(b_data, b_scale_inv, b_decoded, line - M, col, K);
+        decode_8<b_scale_layout>(b_data, b_scale_inv, b_decoded, line - M, col, K);
     }
   }
 }
@@ -195,19 +195,19 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
     int M, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
-  const Finish<epilogue, b_granularity, Dtype> finish = {
+  const TileEpilogue<epilogue, b_granularity, Dtype> tile_epilogue = {
       output, {a_amax, b_amax, c, bias, N, alpha, beta, c_ab}, M, origin};
-  const int col = threadIdx.x % 32 * kEight;
+  const int col = threadIdx.x % 32 * kVector;
 #pragma unroll
   for (int i = 0; i < kRowRepeat; ++i) {
     const int row = i * kWarps + threadIdx.x / 32;
     if (origin.row + row >= M || origin.col + col >= N) continue;
-    u32 word[kEight];
+    u32 word[kVector];
     load_words(acc + row_offset(origin.row + row, N) + origin.col + col, word);
-    float sums[kEight];
+    float sums[kVector];
 #pragma unroll
-    for (int j = 0; j < kEight; ++j) sums[j] = __uint_as_float(word[j]);
-    finish(row, col, sums);
+    for (int j = 0; j < kVector; ++j) sums[j] = __uint_as_float(word[j]);
+    tile_epilogue(row, col, sums);
   }
 }
 
@@ -215,8 +215,8 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch gemm_launch = {GemmTile::kLines, GemmTile::kLines, GemmTile::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_launch = {Mainloop::kTile, Mainloop::kTile, Mainloop::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_skinny_launch = {Skinny::kRows, Skinny::kCols, Skinny::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_post_scale_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch gemm_decode_launch = {kWarps, kEight, kThreads, 8, Schedule::persistent};
+__constant__ Launch gemm_decode_launch = {kWarps, kVector, kThreads, 8, Schedule::persistent};
 __constant__ Launch gemm_epilogue_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};

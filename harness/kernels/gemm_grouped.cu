@@ -21,7 +21,7 @@
 // Config
 // =====================================================================================================================
 
-constexpr int kTile = GemmTile::kLines;  // rows and columns of an output that a block of threads makes
+constexpr int kTile = Mainloop::kTile;  // rows and columns of an output that a block of threads makes
 
 // =====================================================================================================================
 // Helpers
@@ -33,31 +33,31 @@ __device__ __forceinline__ u32 tiles_in(int lines) { return (u32(lines) + kTile 
 // The operand of a group from those of all groups. line, scale_line: where its data and its scales begin; the scales of
 // every group before it have their padding
 template <ScaleLayout scale_layout>
-__device__ __forceinline__ PackedOperand<scale_layout> operand_from(
+__device__ __forceinline__ GemmOperand<scale_layout> operand_from(
     const u8* __restrict__ data, const u8* __restrict__ scale_inv, int line, int scale_line, int lines, int K) {
   const int blocks = int(u32(K) / kBlock);
   return {data + row_offset(line, K) / 2, scale_inv + row_offset(scale_line, round_up(blocks, 4)), lines, blocks};
 }
 
 // Where a block's tile lies in the output of its group
-__device__ __forceinline__ TileOrigin origin_of(const Found& found, int N) {
+__device__ __forceinline__ TileOrigin origin_of(const WorkItem& work_item, int N) {
   const u32 across = tiles_in(N);
-  return {int(found.item / across) * kTile, int(found.item % across) * kTile};
+  return {int(work_item.item / across) * kTile, int(work_item.item % across) * kTile};
 }
 
 // The epilogue of a tile. of_all: what it reads for all groups
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
-__device__ __forceinline__ Finish<epilogue, b_granularity, Dtype> finish_of(
-    const Found& found, Dtype* __restrict__ output, const EpilogueParams<Dtype>& of_all) {
+__device__ __forceinline__ TileEpilogue<epilogue, b_granularity, Dtype> epilogue_of(
+    const WorkItem& work_item, Dtype* __restrict__ output, const EpilogueParams<Dtype>& of_all) {
   constexpr bool kOneOfA = epilogue == Epilogue::per_tensor;
   constexpr bool kOneOfB = kOneOfA || (epilogue == Epilogue::row_scaled && b_granularity == Granularity::tensor);
   EpilogueParams<Dtype> own = of_all;
-  const int row = found.tensor.row, col = found.index * own.N;
-  own.a_amax += kOneOfA ? found.index : row;
-  own.b_amax += kOneOfB ? found.index : col;
+  const int row = work_item.tensor.row, col = work_item.index * own.N;
+  own.a_amax += kOneOfA ? work_item.index : row;
+  own.b_amax += kOneOfB ? work_item.index : col;
   if (own.c != nullptr) own.c += row_offset(row, own.N);
   if (own.bias != nullptr) own.bias += col;
-  return {output + row_offset(row, own.N), own, found.tensor.rows, origin_of(found, own.N)};
+  return {output + row_offset(row, own.N), own, work_item.tensor.rows, origin_of(work_item, own.N)};
 }
 
 // =====================================================================================================================
@@ -67,7 +67,7 @@ __device__ __forceinline__ Finish<epilogue, b_granularity, Dtype> finish_of(
 template <
     typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
     ScaleLayout b_scale_layout>
-__global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) gemm_grouped(
+__global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) gemm_grouped(
     const u8* __restrict__ a_data,           // (M, K/2) e2m1 pairs, M being the sum of all M_g
     const u8* __restrict__ a_scale_inv,      // (M, round_up(K/16, 4)) e4m3
     const float* __restrict__ a_amax,        // (num_tensors,) or (M,)
@@ -81,23 +81,23 @@ __global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) ge
     const i64* __restrict__ last_dims,       // (num_tensors,), K each
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,), elements of A
     int num_tensors, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
-  __shared__ GemmTile::Shared shared;
-  __shared__ Found found;  // read again after the sum, so that it takes no registers meanwhile
-  find_item<Places::lines>(found, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int) {
-    return tiles_in(rows) * tiles_in(N);
-  });
-  if (found.index >= num_tensors) return;
-  const Member& group = found.tensor;
-  const TileOrigin origin = origin_of(found, N);
-  GemmTile tile;
-  tile.multiply(
+  __shared__ Mainloop::Shared shared;
+  __shared__ WorkItem work_item;  // read again after the sum, so that it takes no registers meanwhile
+  find_work_item<Offsets::lines>(
+      work_item, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors,
+      [&](int rows, int) { return tiles_in(rows) * tiles_in(N); });
+  if (work_item.index >= num_tensors) return;
+  const GroupTensor& group = work_item.tensor;
+  const TileOrigin origin = origin_of(work_item, N);
+  Mainloop mainloop;
+  mainloop.multiply(
       shared, operand_from<a_scale_layout>(a_data, a_scale_inv, group.row, group.row, group.rows, K),
       operand_from<b_scale_layout>(
-          b_data, b_scale_inv, found.index * N, found.index * round_up(N, kScalePadding), N, K),
+          b_data, b_scale_inv, work_item.index * N, work_item.index * round_up(N, kScalePadding), N, K),
       origin.row, origin.col);
-  tile.finish(
-      shared, finish_of<epilogue, b_granularity>(
-                  found, output,
+  mainloop.epilogue(
+      shared, epilogue_of<epilogue, b_granularity>(
+                  work_item, output,
                   {a_amax, b_amax, c, bias, N, alpha, beta, accumulator_scale(float(a_e4m3_max), float(b_e4m3_max))}));
 }
 
@@ -105,4 +105,4 @@ __global__ void __launch_bounds__(GemmTile::kThreads, GemmTile::kBlocksPerSm) ge
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch gemm_grouped_launch = {kTile, kTile, GemmTile::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_grouped_launch = {kTile, kTile, Mainloop::kThreads, 0, Schedule::tiles};

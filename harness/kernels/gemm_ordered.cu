@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
   if (!inside) return;
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
   const EpilogueParams<Dtype> params = {a_amax, b_amax, c, bias, N, alpha, beta, c_ab};
-  output[row_offset(row, N) + col] = epilogue_value<epilogue, b_granularity>(acc, row, col, params);
+  output[row_offset(row, N) + col] = apply_epilogue<epilogue, b_granularity>(acc, row, col, params);
 }
 
 // 2 bytes in and 2 out for each element. N is a multiple of 128, as per_token demands.

@@ -31,9 +31,9 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
 constexpr int kRowwiseTileCols = 32 * kBlock;
-using RowwiseTiles = Tiles<kRowwiseTileRows, kRowwiseTileCols>;
-using TurnTiles = Tiles<TransposeTile::kRows, TransposeTile::kCols>;
-using ChunkTiles = Tiles<kChunkRows, Chunk::kCols>;
+using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
+using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
+using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
 
 // What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are
 // constants.
@@ -91,18 +91,18 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     float* __restrict__ rowwise_amax,        // (num_tensors,), or null
     float* __restrict__ columnwise_amax,     // (num_tensors,), or null
-    GroupMax* __restrict__ amax_state,       // (1,) zero before and after
+    GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
   constexpr int kPerVector = 16 / int(sizeof(Dtype)), kPerItem = TensorAmax::kStep * kPerVector;  // elements
   __shared__ Group group;
-  __shared__ BlockMaxima<1> maxima;
+  __shared__ CtaGroupAmax<1> maxima;
   maxima.clear();
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
     return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
   u32 running = 0;
   int current = 0;
-  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     if (index != current) {
       maxima.merge(current, {amax_of_word<Dtype>(running)});
       current = index;
@@ -127,26 +127,26 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     float* __restrict__ rowwise_amax,        // (num_tensors,), or null
     float* __restrict__ columnwise_amax,     // (num_tensors,)
-    GroupMax* __restrict__ amax_state,       // (1,) zero before and after
+    GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
   static_assert(sizeof(Dtype) == 2, "rht is defined on bf16");
-  constexpr int kPerItem = kThreads * kBlock * RotatedAmax::kCols;  // elements
+  constexpr int kPerItem = kThreads * kBlock * RhtAmax::kCols;  // elements
   __shared__ Group group;
-  __shared__ BlockMaxima<2> maxima;
+  __shared__ CtaGroupAmax<2> maxima;
   maxima.clear();
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
     return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
-  RotatedAmax running;
+  RhtAmax running;
   int current = 0;
-  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     if (index != current) {
       maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
       current = index;
       running = {};
     }
     const u32 unit = item * kThreads + threadIdx.x;
-    if (unit >= RotatedAmax::units(tensor.rows, tensor.cols)) return;
+    if (unit >= RhtAmax::units(tensor.rows, tensor.cols)) return;
     running.add<kPerTensorSigns>(input + tensor.element, tensor.cols, unit);
   });
   maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
@@ -171,19 +171,19 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
     float* __restrict__ rowwise_amax,        // (num_tensors,), or null
     float* __restrict__ columnwise_amax,     // (num_tensors,), or null
     float* __restrict__ dbias_partials,      // (chunks, cols), or null
-    GroupMax* __restrict__ amax_state,       // (1,) zero before and after
+    GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
   static_assert(!rht || sizeof(Dtype) == 2, "rht is defined on bf16");
   constexpr int kValues = rht ? 2 : 1;
   __shared__ Group group;
-  __shared__ BlockMaxima<kValues> maxima;
+  __shared__ CtaGroupAmax<kValues> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, ChunkTiles::count);
-  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
-    const DactPrologue<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
-    const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
+  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, DbiasTiles::count);
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
+    const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
+    const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
     float amax[kValues] = {};
-    const float2 sum = walk_chunk(source, tensor.rows, tensor.cols, origin, [&](int, const ColumnPair<Dtype>& pair) {
+    const float2 sum = column_sums(prologue, tensor.rows, tensor.cols, origin, [&](int, const ColumnPair<Dtype>& pair) {
 #pragma unroll
       for (int column = 0; column < 2; ++column) {
         amax[0] = fmaxf(amax[0], pair.amax(column));
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
         }
       }
     });
-    store_sums(dbias_partials, tensor, origin, sum);
+    store_dbias_partials(dbias_partials, tensor, origin, sum);
     maxima.merge(index, amax);
   });
   maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[kValues]) {
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
     return u32(cols + kThreads - 1) / kThreads;
   });
-  for_each_item(group, [&](int index, const Member& tensor, u32 item) {
+  for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     const int col = int(item) * kThreads + threadIdx.x;
     if (col >= tensor.cols) return;
     const float* partial = dbias_partials + row_offset(tensor.chunk, tensor.cols) + col;
@@ -242,24 +242,24 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
-  for_each_item<Places::scales>(
+  for_each_work_item<Offsets::scales>(
       first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count,
-      [&](int index, const Member& tensor, u32 item) {
-        const DactPrologue<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+      [&](int index, const GroupTensor& tensor, u32 item) {
+        const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
         const ScaleExtents extents(tensor.rows, u32(tensor.cols) / kBlock);
         const int first_row = origin.row + int(threadIdx.x) / 32;
         const int block_col = origin.col / kBlock + int(threadIdx.x) % 32;
         Packed16<Dtype> x[kRowwiseRepeat];
 #pragma unroll
-        for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = source.block(extents, first_row + i * kWarps, block_col);
+        for (int i = 0; i < kRowwiseRepeat; ++i) x[i] = prologue.block(extents, first_row + i * kWarps, block_col);
         const GlobalScale global = global_scale(__ldg(rowwise_amax + index), kE4m3Max);
 #pragma unroll
         for (int i = 0; i < kRowwiseRepeat; ++i) {
           const int row = first_row + i * kWarps;
           float values[kBlock];
           unpack(x[i], values);
-          const EncodedBlock encoded = encode<rounding, false>(
+          const EncodedBlock encoded = per_tensor_encode_block<rounding, false>(
               values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
           store_block<scale_layout>(
               rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
@@ -285,17 +285,17 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
         u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
         int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
-  __shared__ EncodeTile<Dtype> shared;
-  for_each_item<Places::scales>(
-      first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
-      [&](int index, const Member& tensor, u32 item) {
-        const DactPrologue<Dtype, activation> source = {input + tensor.element, act_input + tensor.element};
+  __shared__ EncodeSmem<Dtype> shared;
+  for_each_work_item<Offsets::scales>(
+      first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count,
+      [&](int index, const GroupTensor& tensor, u32 item) {
+        const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
-            shared, source, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
+            shared, prologue, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
             [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); }, rowwise_data + tensor.element / 2,
             rowwise_scale_inv + tensor.rowwise_scale_inv, columnwise_data + tensor.element / 2,
             columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows, tensor.cols,
-            TurnTiles::origin(tensor.cols, item), seed, offset + index);
+            TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
 }
 
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
-  amax_by_shares<outputs, false, 0>(
+  group_row_col_amax<outputs, false, 0>(
       input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
       num_tensors);
 }
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
-  amax_by_shares<outputs, true, kPerTokenSigns>(
+  group_row_col_amax<outputs, true, kPerTokenSigns>(
       input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
       num_tensors);
 }
@@ -354,20 +354,20 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
   __shared__ u32 row_max[kChunkRows];
   // An empty tensor has columns, whose amaxes are 0.
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
-    return ChunkTiles::count(max(rows, 1), cols);
+    return DbiasTiles::count(max(rows, 1), cols);
   });
-  for_each_item(group, [&](int, const Member& tensor, u32 item) {
+  for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {
     const i64 elements = __ldg(tensor_offsets + num_tensors);
-    const DactPrologue<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
-    const TileOrigin origin = ChunkTiles::origin(tensor.cols, item);
-    const int strips = ChunkTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
-    const int strip = origin.col / Chunk::kCols, chunk = origin.row / kChunkRows;
+    const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
+    const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
+    const int strips = DbiasTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
+    const int strip = origin.col / DbiasTile::kCols, chunk = origin.row / kChunkRows;
     __syncthreads();
-    const float2 sum = per_token_amax_chunk<outputs, rht, kPerTokenSigns>(
-        row_max, source, tensor.rows, tensor.cols, origin,
+    const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns>(
+        row_max, prologue, tensor.rows, tensor.cols, origin,
         group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, strips),
         group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
-    store_sums(dbias_partials, tensor, origin, sum);
+    store_dbias_partials(dbias_partials, tensor, origin, sum);
   });
 }
 
@@ -386,16 +386,16 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
     u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
     u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
     int num_tensors, u64 seed, u32 offset) {
-  __shared__ EncodeTile<bf16> tile;
-  for_each_item<Places::lines>(
-      first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count,
-      [&](int index, const Member& tensor, u32 item) {
-        const DactPrologue<bf16, activation> source = {input + tensor.element, act_input + tensor.element};
+  __shared__ EncodeSmem<bf16> tile;
+  for_each_work_item<Offsets::lines>(
+      first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count,
+      [&](int index, const GroupTensor& tensor, u32 item) {
+        const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
         per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
-            tile, source, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
+            tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
             rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
             columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols,
-            TurnTiles::origin(tensor.cols, item), seed, offset + index);
+            TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
 }
 
@@ -403,29 +403,30 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, rounding, scale_layout>)
     grouped_per_token_resident(
-        const bf16* __restrict__ input,          // (elements,)
-        const i64* __restrict__ first_dims,      // (num_tensors,)
-        const i64* __restrict__ last_dims,       // (num_tensors,)
-        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-        float* __restrict__ rowwise_amax,        // (rows of all,), or null
-        float* __restrict__ columnwise_amax,     // (cols of all,), or null
-        u8* __restrict__ rowwise_data,           // (elements/2,) e2m1 pairs, or null
-        u8* __restrict__ rowwise_scale_inv,      // (elements/16,) e4m3, or null
-        u8* __restrict__ columnwise_data,        // (elements/2,) e2m1 pairs, or null
-        u8* __restrict__ columnwise_scale_inv,   // (elements/16,) e4m3, or null
-        Band* __restrict__ rowwise_bands,        // (elements/16384,) zero before and after
-        Band* __restrict__ columnwise_bands,     // (elements/16384,) zero before and after
+        const bf16* __restrict__ input,           // (elements,)
+        const i64* __restrict__ first_dims,       // (num_tensors,)
+        const i64* __restrict__ last_dims,        // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,   // (num_tensors + 1,)
+        float* __restrict__ rowwise_amax,         // (rows of all,), or null
+        float* __restrict__ columnwise_amax,      // (cols of all,), or null
+        u8* __restrict__ rowwise_data,            // (elements/2,) e2m1 pairs, or null
+        u8* __restrict__ rowwise_scale_inv,       // (elements/16,) e4m3, or null
+        u8* __restrict__ columnwise_data,         // (elements/2,) e2m1 pairs, or null
+        u8* __restrict__ columnwise_scale_inv,    // (elements/16,) e4m3, or null
+        TileSync* __restrict__ rowwise_bands,     // (elements/16384,) zero before and after
+        TileSync* __restrict__ columnwise_bands,  // (elements/16384,) zero before and after
         int num_tensors, u64 seed, u32 offset) {
-  __shared__ ResidentTile shared;
-  __shared__ Found found;
-  find_item<Places::lines>(found, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TurnTiles::count);
-  if (found.index < num_tensors) {
-    const Member& tensor = found.tensor;
+  __shared__ ResidentSmem shared;
+  __shared__ WorkItem work_item;
+  find_work_item<Offsets::lines>(
+      work_item, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count);
+  if (work_item.index < num_tensors) {
+    const GroupTensor& tensor = work_item.tensor;
     // A tensor has no more rows or columns of tiles than tiles.
     const i64 tile = tensor.element / (TransposeTile::kRows * TransposeTile::kCols);
-    const InputPrologue<bf16> source = {input + tensor.element};
+    const InputPrologue<bf16> prologue = {input + tensor.element};
     per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
-        shared, source, rowwise_bands + tile, columnwise_bands + tile,
+        shared, prologue, rowwise_bands + tile, columnwise_bands + tile,
         [&] {
           return PerTokenOutputs{
               rowwise_amax + tensor.row,
@@ -435,7 +436,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
               columnwise_data + tensor.element / 2,
               columnwise_scale_inv + tensor.element / kBlock};
         },
-        tensor.rows, tensor.cols, TurnTiles::origin(tensor.cols, found.item), seed, offset + found.index);
+        tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, work_item.item), seed, offset + work_item.index);
   }
   if (blockIdx.x == 0) clear_amaxes_of_empty(first_dims, last_dims, rowwise_amax, columnwise_amax, num_tensors);
 }
@@ -448,18 +449,18 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
-    128, kBlock * kThreads * RotatedAmax::kCols / 128, kThreads, 4, Schedule::persistent};
+    128, kBlock * kThreads * RhtAmax::kCols / 128, kThreads, 4, Schedule::persistent};
 __constant__ Launch grouped_amax_dbias_launch = {
-    kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
+    kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch grouped_encode_tile_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch grouped_per_token_amax_launch = {
-    AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
+    RowColStrip<false>::kRows, RowColStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_rht_launch = {
-    AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
+    RowColStrip<true>::kRows, RowColStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
-    kChunkRows, Chunk::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
+    kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_encode_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch grouped_per_token_resident_launch = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};

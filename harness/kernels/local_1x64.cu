@@ -21,7 +21,9 @@
 // =====================================================================================================================
 
 constexpr int kWindowBlocks = kWindow / kBlock;
-static_assert(Turn<fp32>::kCols % kWindow == 0 && Turn<bf16>::kRows % kWindow == 0, "a tile holds whole windows");
+static_assert(
+    TransposePass<fp32>::kCols % kWindow == 0 && TransposePass<bf16>::kRows % kWindow == 0,
+    "a tile holds whole windows");
 
 // =====================================================================================================================
 // Helpers
@@ -50,7 +52,7 @@ __device__ __forceinline__ void store_window_amax(
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
 template <typename Dtype, Outputs outputs, Multiplier multiplier, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTurnBlocksPerSm) local_1x64_quantize(
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTransposeBlocksPerSm) local_1x64_quantize(
     const Dtype* __restrict__ input,        // (rows, cols)
     float* __restrict__ rowwise_amax,       // (rows, cols/64), or null
     u8* __restrict__ rowwise_data,          // (rows, cols/2) e2m1 pairs, or null
@@ -60,31 +62,31 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTurnBlocksPerSm) loc
     u8* __restrict__ columnwise_scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) e4m3, or null
     int rows, int cols) {
   static_assert(multiplier != Multiplier::fast, "windows have no fast_math");
-  using Turn = ::Turn<Dtype>;
-  __shared__ SharedTile<Dtype> tile;
+  using Pass = TransposePass<Dtype>;
+  __shared__ TransposeSmem<Dtype> tile;
   const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  for (int turn = 0; turn < Turn::kTurns; ++turn) {
-    const int first_col = origin.col + turn * Turn::kCols;
+  for (int pass = 0; pass < Pass::kPasses; ++pass) {
+    const int first_col = origin.col + pass * Pass::kCols;
     // Rowwise: from registers, on the way into shared memory.
     {
-      const typename Turn::Role role;
+      const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
-      Packed16<Dtype> x[Turn::kLines];
+      Packed16<Dtype> x[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
+      for (int i = 0; i < Pass::kLines; ++i) {
         x[i] = load_block(input, rowwise_extents, origin.row + role.row(i), block_col);
       }
       if constexpr (outputs != Outputs::rowwise) {
 #pragma unroll
-        for (int i = 0; i < Turn::kLines; ++i) tile.store(role, i, x[i]);
+        for (int i = 0; i < Pass::kLines; ++i) tile.store(role, i, x[i]);
       }
       if constexpr (outputs != Outputs::columnwise) {
-        const TileBlocks<scale_layout> target(
+        const TileStore<scale_layout> target(
             rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
-        for (int pair = 0; pair < Turn::kPairs; ++pair) {
+        for (int pair = 0; pair < Pass::kPairs; ++pair) {
           const float amax[2] = {block_amax(x[2 * pair]), block_amax(x[2 * pair + 1])};
           const float own = window_amax(amax);
           const ScalePair<multiplier> windows(window_scale(own));
@@ -106,10 +108,10 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTurnBlocksPerSm) loc
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
-      const TileBlocks<scale_layout> target(
+      const TileStore<scale_layout> target(
           columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
-      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+      for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
         const float amax[2] = {pair.amax(0), pair.amax(1)};
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTurnBlocksPerSm) loc
         }
       }
     }
-    if (Turn::kTurns > 1) __syncthreads();
+    if (Pass::kPasses > 1) __syncthreads();
   }
 }
 

@@ -33,9 +33,9 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
-constexpr int kTileBlocksPerSm = rounding == Rounding::rne ? kTurnBlocksPerSm : 3;
+constexpr int kTileBlocksPerSm = rounding == Rounding::rne ? kTransposeBlocksPerSm : 3;
 template <>
-constexpr int kTileBlocksPerSm<Outputs::both, true, Rounding::sr, ScaleLayout::compact> = kTurnBlocksPerSm;
+constexpr int kTileBlocksPerSm<Outputs::both, true, Rounding::sr, ScaleLayout::compact> = kTransposeBlocksPerSm;
 
 // =====================================================================================================================
 // amax (step 1)
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_tensor_amax(
     const Dtype* __restrict__ input,      // (rows, cols)
     float* __restrict__ rowwise_amax,     // (1,), or null
     float* __restrict__ columnwise_amax,  // (1,), or null
-    GridMax* __restrict__ amax_state,     // (1,) zero before and after
+    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
     int rows, int cols) {
   tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
@@ -56,16 +56,16 @@ __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (1,), or null
     float* __restrict__ columnwise_amax,  // (1,), or null
-    GridMax* __restrict__ amax_state,     // (1,) zero before and after
+    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
     int rows, int cols) {
-  const u32 units = RotatedAmax::units(rows, cols);
-  RotatedAmax running;
+  const u32 units = RhtAmax::units(rows, cols);
+  RhtAmax running;
   for (u32 unit = blockIdx.x * kThreads + threadIdx.x; unit < units; unit += gridDim.x * kThreads) {
     running.add<sign_mask>(input, cols, unit);
   }
   u32 bits[2];
-  block_max<kThreads>({amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)}, bits);
-  if (threadIdx.x != 0 || !grid_max(amax_state, bits)) return;
+  cta_max<kThreads>({amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)}, bits);
+  if (threadIdx.x != 0 || !grid_amax(amax_state, bits)) return;
   if (rowwise_amax != nullptr) *rowwise_amax = __uint_as_float(bits[0]);
   if (columnwise_amax != nullptr) *columnwise_amax = __uint_as_float(bits[1]);
 }
@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
     const float amax = block == Block::block_16x16 ? tile_amax[i / kRowsPerBand] : block_amax(x[i]);
     float values[kBlock];
     unpack(x[i], values);
-    const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 0, offset);
+    const EncodedBlock encoded =
+        per_tensor_encode_block<rounding, fast_math>(values, amax, global, seed, index, 0, offset);
     store_block<scale_layout>(rowwise_data, rowwise_scale_inv, extents, row, block_col, encoded);
   }
 }
@@ -139,17 +140,17 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocksPerSm<outp
         u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
         int rows, int cols, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
-  __shared__ EncodeTile<Dtype> shared;
-  const InputPrologue<Dtype> source = {input};
+  __shared__ EncodeSmem<Dtype> shared;
+  const InputPrologue<Dtype> prologue = {input};
   encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
-      shared, source, [&] { return global_scale(*rowwise_amax, kE4m3Max); },
+      shared, prologue, [&] { return global_scale(*rowwise_amax, kE4m3Max); },
       [&] { return global_scale(*columnwise_amax, kE4m3Max); }, rowwise_data, rowwise_scale_inv, columnwise_data,
       columnwise_scale_inv, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
 }
 
 // The same of 16x16 blocks to nearest-even. Both amaxes are of all elements, so one is read.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(kSquareLaunch.threads, kTurnBlocksPerSm) per_tensor_encode_square(
+__global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPerSm) per_tensor_encode_square(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ columnwise_amax,  // (1,)
     u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
@@ -158,10 +159,10 @@ __global__ void __launch_bounds__(kSquareLaunch.threads, kTurnBlocksPerSm) per_t
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
-  __shared__ SquarePatch shared;
-  encode_square_patch<outputs, scale_layout>(
+  __shared__ CodesSmem shared;
+  encode_block_16x16<outputs, scale_layout>(
       shared, input, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data, columnwise_scale_inv, rows,
-      cols, patch_of_block(kSquareLaunch, rows, cols));
+      cols, cta_tile(kBlock16x16Launch, rows, cols));
 }
 
 // =====================================================================================================================
@@ -169,9 +170,8 @@ __global__ void __launch_bounds__(kSquareLaunch.threads, kTurnBlocksPerSm) per_t
 // =====================================================================================================================
 
 __constant__ Launch per_tensor_amax_launch = TensorAmax::kLaunch;
-__constant__ Launch per_tensor_amax_rht_launch = {
-    kBlock, kThreads * RotatedAmax::kCols, kThreads, 4, Schedule::persistent};
+__constant__ Launch per_tensor_amax_rht_launch = {kBlock, kThreads * RhtAmax::kCols, kThreads, 4, Schedule::persistent};
 __constant__ Launch per_tensor_encode_rowwise_launch = {
     kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch per_tensor_encode_tile_launch = kLaunchTiles<TransposeTile>;
-__constant__ Launch per_tensor_encode_square_launch = kSquareLaunch;
+__constant__ Launch per_tensor_encode_square_launch = kBlock16x16Launch;

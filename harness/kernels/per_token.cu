@@ -26,7 +26,7 @@
 constexpr int kAmaxBlocksPerSm = 2;
 constexpr int kAmaxRhtBlocksPerSm = 3;
 template <Rounding rounding>
-constexpr int kEncodeBlocksPerSm = rounding == Rounding::sr ? 3 : kTurnBlocksPerSm;
+constexpr int kEncodeBlocksPerSm = rounding == Rounding::sr ? 3 : kTransposeBlocksPerSm;
 
 // =====================================================================================================================
 // Helpers
@@ -35,19 +35,19 @@ constexpr int kEncodeBlocksPerSm = rounding == Rounding::sr ? 3 : kTurnBlocksPer
 // Step 1 by a persistent grid. Every strip of columns has a team of blocks, which share its rows; the blocks of the
 // same number in all teams have the same rows.
 template <Outputs outputs, bool rht, int sign_mask>
-__device__ __forceinline__ void amax_by_teams(
+__device__ __forceinline__ void row_col_amax_by_teams(
     const bf16* __restrict__ input, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
     u32* __restrict__ rowwise_state, u32* __restrict__ columnwise_state, int rows, int cols) {
-  using Strip = AmaxStrip<rht>;
+  using Strip = RowColStrip<rht>;
   __shared__ Strip shared;
   const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
   const int team = max(1, min(int(gridDim.x) / strips, chunks));
   for (int item = blockIdx.x; item < strips * team; item += gridDim.x) {
     if (item != int(blockIdx.x)) __syncthreads();
     const int strip = item % strips, member = item / strips;
-    const LineMerge by_row = {rowwise_amax, rowwise_state, rowwise_state + rows + member, u32(strips)};
-    const LineMerge by_col = {columnwise_amax, columnwise_state, columnwise_state + cols + strip, u32(team)};
-    per_token_amax_share<outputs, rht, sign_mask>(
+    const LineAmax by_row = {rowwise_amax, rowwise_state, rowwise_state + rows + member, u32(strips)};
+    const LineAmax by_col = {columnwise_amax, columnwise_state, columnwise_state + cols + strip, u32(team)};
+    row_col_amax<outputs, rht, sign_mask>(
         shared, input, rows, cols, {member, team, chunks, strip * Strip::kCols}, by_row, by_col);
   }
 }
@@ -58,25 +58,26 @@ __device__ __forceinline__ void amax_by_teams(
 
 // Both read the input once. A state is u32: a maximum for each line, then tickets.
 template <Outputs outputs>
-__global__ void __launch_bounds__(AmaxStrip<false>::kThreads, kAmaxBlocksPerSm) per_token_amax(
+__global__ void __launch_bounds__(RowColStrip<false>::kThreads, kAmaxBlocksPerSm) per_token_amax(
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,), or null
     u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
     u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
-  amax_by_teams<outputs, false, 0>(input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+  row_col_amax_by_teams<outputs, false, 0>(
+      input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
 }
 
 template <Outputs outputs, int sign_mask>
-__global__ void __launch_bounds__(AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm) per_token_amax_rht(
+__global__ void __launch_bounds__(RowColStrip<true>::kThreads, kAmaxRhtBlocksPerSm) per_token_amax_rht(
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,)
     u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
     u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
-  amax_by_teams<outputs, true, sign_mask>(
+  row_col_amax_by_teams<outputs, true, sign_mask>(
       input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
 }
 
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
     const bf16* __restrict__ input,       // (rows, cols)
     float* __restrict__ rowwise_amax,     // (rows,), or null
     float* __restrict__ columnwise_amax,  // (cols,), or null
-    GridMax* __restrict__ amax_state,     // (1,) zero before and after
+    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
     int rows, int cols) {
   __shared__ float amax;  // stays negative in all blocks but the last
   if (threadIdx.x == 0) amax = -1.0f;
@@ -112,14 +113,14 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
     u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs, or null
     u8* __restrict__ columnwise_scale_inv,      // (cols, rows/16) e4m3, or null
     int rows, int cols, u64 seed, u32 offset) {
-  __shared__ EncodeTile<bf16> shared;
+  __shared__ EncodeSmem<bf16> shared;
   TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   if (origin.row >= rows) return;
   // From the bottom up: what the amax read last is still in the L2.
   origin.row = rows - TransposeTile::kRows - origin.row;
-  const InputPrologue<bf16> source = {input};
+  const InputPrologue<bf16> prologue = {input};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
-      shared, source, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
+      shared, prologue, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
       columnwise_scale_inv, rows, cols, origin, seed, offset);
 }
 
@@ -131,20 +132,20 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
     per_token_resident(
-        const bf16* __restrict__ input,         // (rows, cols)
-        float* __restrict__ rowwise_amax,       // (rows,), or null
-        float* __restrict__ columnwise_amax,    // (cols,), or null
-        u8* __restrict__ rowwise_data,          // (rows, cols/2) e2m1 pairs, or null
-        u8* __restrict__ rowwise_scale_inv,     // (rows, cols/16) e4m3, or null
-        u8* __restrict__ columnwise_data,       // (cols, rows/2) e2m1 pairs, or null
-        u8* __restrict__ columnwise_scale_inv,  // (cols, rows/16) e4m3, or null
-        Band* __restrict__ rowwise_bands,       // (rows/128,) zero before and after
-        Band* __restrict__ columnwise_bands,    // (cols/128,) zero before and after
+        const bf16* __restrict__ input,           // (rows, cols)
+        float* __restrict__ rowwise_amax,         // (rows,), or null
+        float* __restrict__ columnwise_amax,      // (cols,), or null
+        u8* __restrict__ rowwise_data,            // (rows, cols/2) e2m1 pairs, or null
+        u8* __restrict__ rowwise_scale_inv,       // (rows, cols/16) e4m3, or null
+        u8* __restrict__ columnwise_data,         // (cols, rows/2) e2m1 pairs, or null
+        u8* __restrict__ columnwise_scale_inv,    // (cols, rows/16) e4m3, or null
+        TileSync* __restrict__ rowwise_bands,     // (rows/128,) zero before and after
+        TileSync* __restrict__ columnwise_bands,  // (cols/128,) zero before and after
         int rows, int cols, u64 seed, u32 offset) {
-  __shared__ ResidentTile shared;
-  const InputPrologue<bf16> source = {input};
+  __shared__ ResidentSmem shared;
+  const InputPrologue<bf16> prologue = {input};
   per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask>(
-      shared, source, rowwise_bands, columnwise_bands,
+      shared, prologue, rowwise_bands, columnwise_bands,
       [&] {
         return PerTokenOutputs{rowwise_amax,      columnwise_amax, rowwise_data,
                                rowwise_scale_inv, columnwise_data, columnwise_scale_inv};
@@ -157,10 +158,10 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPe
 // =====================================================================================================================
 
 __constant__ Launch per_token_amax_launch = {
-    AmaxStrip<false>::kRows, AmaxStrip<false>::kCols, AmaxStrip<false>::kThreads, kAmaxBlocksPerSm,
+    RowColStrip<false>::kRows, RowColStrip<false>::kCols, RowColStrip<false>::kThreads, kAmaxBlocksPerSm,
     Schedule::persistent};
 __constant__ Launch per_token_amax_rht_launch = {
-    AmaxStrip<true>::kRows, AmaxStrip<true>::kCols, AmaxStrip<true>::kThreads, kAmaxRhtBlocksPerSm,
+    RowColStrip<true>::kRows, RowColStrip<true>::kCols, RowColStrip<true>::kThreads, kAmaxRhtBlocksPerSm,
     Schedule::persistent};
 __constant__ Launch per_token_amax_2d_launch = TensorAmax::kLaunch;
 __constant__ Launch per_token_encode_launch = kLaunchTiles<TransposeTile>;

@@ -36,7 +36,7 @@ template <typename Dtype>
 constexpr int kQuantizeBlocksPerSm = sizeof(Dtype) == 4 ? 3 : 4;
 
 template <typename Dtype>
-constexpr int kEncodeBlocksPerSm = kTurnBlocksPerSm;
+constexpr int kEncodeBlocksPerSm = kTransposeBlocksPerSm;
 template <>
 constexpr int kEncodeBlocksPerSm<fp16> = 3;
 
@@ -210,29 +210,29 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use row_scaled_quantize");
-  using Turn = ::Turn<Dtype>;
-  __shared__ SharedTile<Dtype> tile;
+  using Pass = TransposePass<Dtype>;
+  __shared__ TransposeSmem<Dtype> tile;
   const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  for (int turn = 0; turn < Turn::kTurns; ++turn) {
-    const int first_col = origin.col + turn * Turn::kCols;
+  for (int pass = 0; pass < Pass::kPasses; ++pass) {
+    const int first_col = origin.col + pass * Pass::kCols;
     // Rowwise: from registers, on the way into shared memory.
     {
-      const typename Turn::Role role;
+      const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
-      Packed16<Dtype> x[Turn::kLines];
+      Packed16<Dtype> x[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
+      for (int i = 0; i < Pass::kLines; ++i) {
         x[i] = load_block(input, rowwise_extents, origin.row + role.row(i), block_col);
       }
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) tile.store(role, i, x[i]);
+      for (int i = 0; i < Pass::kLines; ++i) tile.store(role, i, x[i]);
       if constexpr (outputs == Outputs::both) {
-        const TileBlocks<scale_layout> target(
+        const TileStore<scale_layout> target(
             rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
-        for (int i = 0; i < Turn::kLines; i += 2) {
+        for (int i = 0; i < Pass::kLines; i += 2) {
           const ScalePair<Multiplier::reciprocal> lines(
               line_scale(rowwise_amax, origin.row + role.row(i + threadIdx.x % 2), rows));
 #pragma unroll
@@ -251,10 +251,10 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
-      const TileBlocks<scale_layout> target(
+      const TileStore<scale_layout> target(
           columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
-      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+      for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);
         const ScalePair<Multiplier::reciprocal> lines(line_scale(columnwise_amax, col + threadIdx.x % 2, cols));
         const ColumnPair<Dtype> pair = tile.column_pair(role, pair_index);
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
         }
       }
     }
-    if (Turn::kTurns > 1) __syncthreads();
+    if (Pass::kPasses > 1) __syncthreads();
   }
 }
 

@@ -10,12 +10,12 @@
 
 // Where a multiprocessor is given at least 14 patches, which is three and a half times as many as it holds, the last of
 // them leave few multiprocessors idle for long.
-constexpr Launch kSquareLaunch = {256, 256, TransposeTile::kThreads, 14, Schedule::patches};
+constexpr Launch kBlock16x16Launch = {256, 256, TransposeTile::kThreads, 14, Schedule::patches};
 
 // Codes and scales of a patch
-struct SquarePatch {
-  static constexpr int kBands = kSquareLaunch.tile_rows / kBlock, kBlocks = kSquareLaunch.tile_cols / kBlock;
-  static constexpr int kRowBytes = kSquareLaunch.tile_cols / 2, kBandBytes = kBlock * kRowBytes + 8;
+struct CodesSmem {
+  static constexpr int kBands = kBlock16x16Launch.tile_rows / kBlock, kBlocks = kBlock16x16Launch.tile_cols / kBlock;
+  static constexpr int kRowBytes = kBlock16x16Launch.tile_cols / 2, kBandBytes = kBlock * kRowBytes + 8;
   alignas(8) u8 codes[kBands * kBandBytes];
   u32 scale_inv[kBands][kBlocks / 4], transposed_scale_inv[kBlocks][kBands / 4];
 
@@ -41,28 +41,28 @@ struct SquarePatch {
 };
 
 // Four neighbouring columns of a band
-struct SquareRole {
+struct CodesColumnRole {
   static constexpr int kCols = 4;
   int band, col;
   int step;  // columns that the whole block takes
 
   // Neighbouring lanes hold the bands of the patch, 8 or 16, so that a column is stored 64 or 128 bytes at a time.
-  __device__ explicit SquareRole(const Patch& patch) {
-    const u32 bands = u32(patch.rows) / kBlock;
+  __device__ explicit CodesColumnRole(const CtaTile& tile) {
+    const u32 bands = u32(tile.rows) / kBlock;
     band = threadIdx.x % bands;
     col = threadIdx.x / bands * kCols;
-    step = kSquareLaunch.threads / bands * kCols;
+    step = kBlock16x16Launch.threads / bands * kCols;
   }
 };
 
 // The codes of columns `first` to `first + 3` of a band: a 16x4 matrix of nibbles transposed, by halves, bytes and
 // nibbles
-__device__ __forceinline__ void transposed_codes(
-    const SquarePatch& patch, int band, int first, Codes16 (&column)[SquareRole::kCols]) {
+__device__ __forceinline__ void transpose_codes(
+    const CodesSmem& tile, int band, int first, Codes16 (&column)[CodesColumnRole::kCols]) {
   u32 row[kBlock];  // its four codes
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
-    row[i] = *reinterpret_cast<const u16*>(patch.codes + SquarePatch::place(band, i, first));
+    row[i] = *reinterpret_cast<const u16*>(tile.codes + CodesSmem::place(band, i, first));
   }
 #pragma unroll
   for (int w = 0; w < 2; ++w) {  // rows 8w to 8w + 7
@@ -85,18 +85,18 @@ __device__ __forceinline__ void transposed_codes(
 
 // Stores the scales of `lines` lines from (line, block) on, four at a time, `blocks` of each and what is allocated of
 // them. square: the same for sixteen lines
-template <ScaleLayout layout, int squares, int words>
-__device__ __forceinline__ void store_square_scales(
-    const u32 (&square)[squares][words], u8* __restrict__ scale_inv, const ScaleExtents& extents, int line, int block,
+template <ScaleLayout layout, int bands, int words>
+__device__ __forceinline__ void store_scales_16x16(
+    const u32 (&scale)[bands][words], u8* __restrict__ scale_inv, const ScaleExtents& extents, int line, int block,
     int lines, int blocks) {
   const int word = threadIdx.x % words, at_block = block + word * 4;
   if (word * 4 >= blocks || at_block >= extents.padded_blocks) return;
 #pragma unroll
-  for (int first = 0; first < squares * kBlock; first += kSquareLaunch.threads / words) {
+  for (int first = 0; first < bands * kBlock; first += kBlock16x16Launch.threads / words) {
     const int further = first + threadIdx.x / words;
     if (further < lines && line + further < extents.padded_rows) {
       const i64 offset = scale_offset<layout>(line + further, at_block, extents.padded_blocks);
-      *reinterpret_cast<u32*>(scale_inv + offset) = square[further / kBlock][word];
+      *reinterpret_cast<u32*>(scale_inv + offset) = scale[further / kBlock][word];
     }
   }
 }
@@ -104,64 +104,64 @@ __device__ __forceinline__ void store_square_scales(
 // What is inside the matrix of a patch, and the padding of its scales. Called once by all threads of a block.
 // amax: of the whole matrix, rowwise and columnwise the same
 template <Outputs outputs, ScaleLayout scale_layout, typename Dtype>
-__device__ __forceinline__ void encode_square_patch(
-    SquarePatch& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, u8* __restrict__ rowwise_data,
+__device__ __forceinline__ void encode_block_16x16(
+    CodesSmem& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, u8* __restrict__ rowwise_data,
     u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv,
-    int rows, int cols, const Patch& patch) {
-  using Turn = ::Turn<Dtype>;
+    int rows, int cols, const CtaTile& tile) {
+  using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
   const GlobalScale global = global_scale(__ldg(amax), kE4m3Max);
-  for (int row = 0; row < patch.rows; row += Turn::kRows) {
+  for (int row = 0; row < tile.rows; row += Pass::kRows) {
 #pragma unroll 1
-    for (int col = 0; col < patch.cols; col += Turn::kCols) {
-      const typename Turn::Role role;
+    for (int col = 0; col < tile.cols; col += Pass::kCols) {
+      const typename Pass::Role role;
       const int band = u32(row) / kBlock + role.band, block = u32(col) / kBlock + role.block;
-      const int first_row = patch.row + row + role.row(0), block_col = u32(patch.col) / kBlock + block;
-      Packed16<Dtype> x[Turn::kLines];
+      const int first_row = tile.row + row + role.row(0), block_col = u32(tile.col) / kBlock + block;
+      Packed16<Dtype> x[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
+      for (int i = 0; i < Pass::kLines; ++i) {
         x[i] = load_block(input, rowwise_extents, first_row + i * role.kStep, block_col);
       }
-      float square_amax[Turn::kLines];
+      float tile_amax[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) square_amax[i] = block_amax(x[i]);
-      widen_to_square<Turn::kBlocks>(square_amax);
+      for (int i = 0; i < Pass::kLines; ++i) tile_amax[i] = block_amax(x[i]);
+      amax_16x16<Pass::kBlocks>(tile_amax);
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
+      for (int i = 0; i < Pass::kLines; ++i) {
         float values[kBlock];
         unpack(x[i], values);
-        const EncodedBlock encoded = encode_block<Multiplier::reciprocal>(values, square_amax[0], global);
+        const EncodedBlock encoded = encode_block<Multiplier::reciprocal>(values, tile_amax[0], global);
         shared.put(band, role.row_in_band(i), block, encoded.codes);
         if (i == 0 && role.first == 0) shared.put_scale(band, block, encoded.scale_inv);
       }
     }
   }
   __syncthreads();
-  const int block_row = u32(patch.row) / kBlock, block_col = u32(patch.col) / kBlock;
+  const int block_row = u32(tile.row) / kBlock, block_col = u32(tile.col) / kBlock;
   if constexpr (outputs != Outputs::columnwise) {
     // Neighbouring lanes hold the blocks of a row.
-    const u32 blocks = u32(patch.cols) / kBlock;
+    const u32 blocks = u32(tile.cols) / kBlock;
     const int block = threadIdx.x % blocks;
 #pragma unroll 4
-    for (int row = threadIdx.x / blocks; row < patch.rows; row += kSquareLaunch.threads / blocks) {
-      const BlockPlace place(rowwise_extents, patch.row + row, block_col + block);
+    for (int row = threadIdx.x / blocks; row < tile.rows; row += kBlock16x16Launch.threads / blocks) {
+      const BlockPlace place(rowwise_extents, tile.row + row, block_col + block);
       if (place.inside) store_codes(rowwise_data + place.element / 2, 0, shared.block(row, block));
     }
-    store_square_scales<scale_layout>(
-        shared.scale_inv, rowwise_scale_inv, rowwise_extents, patch.row, block_col, patch.rows, blocks);
+    store_scales_16x16<scale_layout>(
+        shared.scale_inv, rowwise_scale_inv, rowwise_extents, tile.row, block_col, tile.rows, blocks);
   }
-  const SquareRole role(patch);
+  const CodesColumnRole role(tile);
 #pragma unroll 1
-  for (int col = role.col; col < patch.cols; col += role.step) {
-    Codes16 column[SquareRole::kCols];
-    transposed_codes(shared, role.band, col, column);
+  for (int col = role.col; col < tile.cols; col += role.step) {
+    Codes16 column[CodesColumnRole::kCols];
+    transpose_codes(shared, role.band, col, column);
 #pragma unroll
-    for (int i = 0; i < SquareRole::kCols; ++i) {
-      const BlockPlace place(columnwise_extents, patch.col + col + i, block_row + role.band);
+    for (int i = 0; i < CodesColumnRole::kCols; ++i) {
+      const BlockPlace place(columnwise_extents, tile.col + col + i, block_row + role.band);
       if (place.inside) store_codes(columnwise_data + place.element / 2, 0, column[i]);
     }
   }
-  store_square_scales<scale_layout>(
-      shared.transposed_scale_inv, columnwise_scale_inv, columnwise_extents, patch.col, block_row, patch.cols,
-      patch.rows / kBlock);
+  store_scales_16x16<scale_layout>(
+      shared.transposed_scale_inv, columnwise_scale_inv, columnwise_extents, tile.col, block_row, tile.cols,
+      tile.rows / kBlock);
 }

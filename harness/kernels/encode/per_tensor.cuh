@@ -9,8 +9,8 @@
 
 // Steps 4 to 6 for sixteen values whose scale covers `amax`.
 template <Rounding rounding, bool fast_math>
-__device__ __forceinline__ EncodedBlock
-encode(float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
+__device__ __forceinline__ EncodedBlock per_tensor_encode_block(
+    float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
   constexpr Multiplier multiplier = fast_math ? Multiplier::fast : Multiplier::reciprocal;
   if constexpr (rounding == Rounding::rne) return encode_block<multiplier>(x, amax, global);
   return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
@@ -23,45 +23,46 @@ template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
     typename Dtype, typename Prologue, typename RowwiseScale, typename ColumnwiseScale>
 __device__ __forceinline__ void encode_tile(
-    EncodeTile<Dtype>& shared, const Prologue& source, RowwiseScale rowwise_scale, ColumnwiseScale columnwise_scale,
+    EncodeSmem<Dtype>& shared, const Prologue& prologue, RowwiseScale rowwise_scale, ColumnwiseScale columnwise_scale,
     u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data,
     u8* __restrict__ columnwise_scale_inv, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
-  using Turn = ::Turn<Dtype>;
+  using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
-  for (int turn = 0; turn < Turn::kTurns; ++turn) {
-    const int first_col = origin.col + turn * Turn::kCols;
+  for (int pass = 0; pass < Pass::kPasses; ++pass) {
+    const int first_col = origin.col + pass * Pass::kCols;
     // Rowwise: from registers, on the way into shared memory.
     {
-      const typename Turn::Role role;
+      const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
-      Packed16<Dtype> x[Turn::kLines];
+      Packed16<Dtype> x[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
-        x[i] = source.block(rowwise_extents, origin.row + role.row(i), block_col);
+      for (int i = 0; i < Pass::kLines; ++i) {
+        x[i] = prologue.block(rowwise_extents, origin.row + role.row(i), block_col);
       }
-      float amax[Turn::kLines];
+      float amax[Pass::kLines];
 #pragma unroll
-      for (int i = 0; i < Turn::kLines; ++i) {
+      for (int i = 0; i < Pass::kLines; ++i) {
         amax[i] = block_amax(x[i]);
         shared.tile.store(role, i, x[i]);
       }
       if constexpr (block == Block::block_16x16) {
-        widen_to_square<Turn::kBlocks>(amax);
-        if (role.first == 0) shared.square_amax[role.band][role.block] = amax[0];
+        amax_16x16<Pass::kBlocks>(amax);
+        if (role.first == 0) shared.amax_16x16[role.band][role.block] = amax[0];
       }
       if constexpr (outputs == Outputs::both) {
         const GlobalScale global = rowwise_scale();
-        const TileBlocks<scale_layout> target(
+        const TileStore<scale_layout> target(
             rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
-        for (int i = 0; i < Turn::kLines; ++i) {
+        for (int i = 0; i < Pass::kLines; ++i) {
           const int row = origin.row + role.row(i);
           const i64 index = block_index(rowwise_extents, row, block_col);
           float values[kBlock];
           unpack(x[i], values);
-          const EncodedBlock encoded = encode<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
+          const EncodedBlock encoded =
+              per_tensor_encode_block<rounding, fast_math>(values, amax[i], global, seed, index, 0, offset);
           target.store(i * role.kStep, encoded);
         }
       }
@@ -72,10 +73,10 @@ __device__ __forceinline__ void encode_tile(
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const GlobalScale global = columnwise_scale();
-      const TileBlocks<scale_layout> target(
+      const TileStore<scale_layout> target(
           columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
-      for (int pair_index = 0; pair_index < Turn::kPairs; ++pair_index) {
+      for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const ColumnPair<Dtype> pair = shared.tile.column_pair(role, pair_index);
 #pragma unroll
         for (int column = 0; column < 2; ++column) {
@@ -88,16 +89,17 @@ __device__ __forceinline__ void encode_tile(
             amax = block_amax(y);
             unpack(y, values);
           } else if constexpr (block == Block::block_16x16) {
-            amax = shared.square_amax[role.band][col_in_tile / kBlock];
+            amax = shared.amax_16x16[role.band][col_in_tile / kBlock];
           } else {
             amax = pair.amax(column);
           }
           const i64 index = block_index(columnwise_extents, col, block_row);
-          const EncodedBlock encoded = encode<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
+          const EncodedBlock encoded =
+              per_tensor_encode_block<rounding, fast_math>(values, amax, global, seed, index, 1, offset);
           target.store(pair_index * role.kStep + column, encoded);
         }
       }
     }
-    if (Turn::kTurns > 1) __syncthreads();
+    if (Pass::kPasses > 1) __syncthreads();
   }
 }

@@ -36,29 +36,29 @@ struct RowBlock {
 
 // The blocks of a tile that a thread takes rowwise
 struct TileRows {
-  using Turn = ::Turn<bf16>;
-  Turn::Role role;
-  Packed16<bf16> x[Turn::kLines];
-  float amax[Turn::kLines];
+  using Pass = TransposePass<bf16>;
+  Pass::Role role;
+  Packed16<bf16> x[Pass::kLines];
+  float amax[Pass::kLines];
 
   // Reads them, and with `shares` leaves them in shared memory as well.
   template <bool shares, bool weight_2d, typename Prologue>
   __device__ static TileRows load(
-      EncodeTile<bf16>& shared, const Prologue& source, int cols, const TileOrigin& origin) {
+      EncodeSmem<bf16>& shared, const Prologue& prologue, int cols, const TileOrigin& origin) {
     TileRows rows;
-    const typename Turn::Role& role = rows.role;
+    const typename Pass::Role& role = rows.role;
 #pragma unroll
-    for (int i = 0; i < Turn::kLines; ++i) {
-      rows.x[i] = source.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
+    for (int i = 0; i < Pass::kLines; ++i) {
+      rows.x[i] = prologue.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
     }
 #pragma unroll
-    for (int i = 0; i < Turn::kLines; ++i) {
+    for (int i = 0; i < Pass::kLines; ++i) {
       rows.amax[i] = block_amax(rows.x[i]);
       if constexpr (shares) shared.tile.store(role, i, rows.x[i]);
     }
     if constexpr (weight_2d) {
-      widen_to_square<Turn::kBlocks>(rows.amax);
-      if (role.first == 0) shared.square_amax[role.band][role.block] = rows.amax[0];
+      amax_16x16<Pass::kBlocks>(rows.amax);
+      if (role.first == 0) shared.amax_16x16[role.band][role.block] = rows.amax[0];
     }
     return rows;
   }
@@ -67,15 +67,15 @@ struct TileRows {
 // block_of(i): the i-th of those that `role` takes; amax_of(row in the tile): of the whole row
 template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, typename BlockOf, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_rows(
-    const Turn<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, u8* __restrict__ rowwise_data,
+    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, u8* __restrict__ rowwise_data,
     u8* __restrict__ rowwise_scale_inv, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
   const ScaleExtents extents(origin.row + TransposeTile::kRows, blocks);  // as far down as this tile
-  const TileBlocks<scale_layout, false> target(
+  const TileStore<scale_layout, false> target(
       rowwise_data, rowwise_scale_inv, extents, origin.row + role.row(0), block_col);
 #pragma unroll
-  for (int i = 0; i < Turn<bf16>::kLines; i += 2) {
+  for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
     const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int 
 
 // Of each pair of columns that a thread takes, the amax of the whole column that it divides for, read ahead
 struct ColumnAmaxes {
-  static_assert(Turn<bf16>::kPairs == 2);
+  static_assert(TransposePass<bf16>::kPairs == 2);
   float first, second;
 
   // amax_of(col in the tile)
@@ -121,15 +121,15 @@ struct ColumnAmaxes {
 // amax_of(pair): of that column of the pair
 template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_columns(
-    const EncodeTile<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
+    const EncodeSmem<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
     u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
   const ScaleExtents extents(origin.col + TransposeTile::kCols, blocks);  // as far down as this tile
-  const TileBlocks<ScaleLayout::compact, false> target(
+  const TileStore<ScaleLayout::compact, false> target(
       columnwise_data, columnwise_scale_inv, extents, origin.col + role.col, block_row);
-#pragma unroll(rht ? 1 : Turn<bf16>::kPairs)
-  for (int pair_index = 0; pair_index < Turn<bf16>::kPairs; ++pair_index) {
+#pragma unroll(rht ? 1 : TransposePass<bf16>::kPairs)
+  for (int pair_index = 0; pair_index < TransposePass<bf16>::kPairs; ++pair_index) {
     const int col_in_tile = role.pair_col(pair_index);
     const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(pair_index)));
     const ColumnPair<bf16> pair = shared.tile.column_pair(role, pair_index);
@@ -139,7 +139,7 @@ __device__ __forceinline__ void per_token_encode_columns(
       const i64 index = row_offset(col, blocks) + block_row;
       float values[kBlock];
       float amax = column_block<rht, sign_mask>(pair, column, values);
-      if constexpr (weight_2d) amax = shared.square_amax[role.band][col_in_tile / kBlock];
+      if constexpr (weight_2d) amax = shared.amax_16x16[role.band][col_in_tile / kBlock];
       const EncodedBlock encoded =
           per_token_encode_block<rht, rounding, weight_2d>(values, amax, lines.scale[column], seed, index, 1, offset);
       target.store(pair_index * role.kStep + column, encoded);
@@ -153,13 +153,13 @@ template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
     typename Prologue>
 __device__ __forceinline__ void per_token_encode_tile(
-    EncodeTile<bf16>& shared, const Prologue& source, const float* __restrict__ rowwise_amax,
+    EncodeSmem<bf16>& shared, const Prologue& prologue, const float* __restrict__ rowwise_amax,
     const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
     u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
     const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
   {
-    const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d>(shared, source, cols, origin);
+    const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d>(shared, prologue, cols, origin);
     if constexpr (outputs != Outputs::columnwise) {
       per_token_encode_rows<rounding, scale_layout, weight_2d>(
           tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },

@@ -5,9 +5,9 @@
 #include "encode/per_token.cuh"
 #include "scheduler/tile_sync.cuh"
 
-struct ResidentTile {
-  EncodeTile<bf16> encode;
-  float row_amax[Band::kLines], col_amax[Band::kLines];
+struct ResidentSmem {
+  EncodeSmem<bf16> encode;
+  float row_amax[TileSync::kLines], col_amax[TileSync::kLines];
 };
 
 // What registers allow without spilling; rne needs fewer than sr.
@@ -32,18 +32,19 @@ template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, typename Prologue,
     typename OutputsOf>
 __device__ __forceinline__ void per_token_resident_tile(
-    ResidentTile& shared, const Prologue& source, Band* __restrict__ rowwise_bands, Band* __restrict__ columnwise_bands,
-    OutputsOf outputs_of, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+    ResidentSmem& shared, const Prologue& prologue, TileSync* __restrict__ rowwise_bands,
+    TileSync* __restrict__ columnwise_bands, OutputsOf outputs_of, int rows, int cols, const TileOrigin& origin,
+    u64 seed, u32 offset) {
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
-  using Turn = ::Turn<bf16>;
-  static_assert(Turn::kLines == 4 && Turn::kBlocks == 8 && Turn::kBands == 8);
-  Band* by_row = kByRow ? rowwise_bands + u32(origin.row) / Band::kLines : nullptr;
-  Band* by_col = kByCol ? columnwise_bands + u32(origin.col) / Band::kLines : nullptr;
-  const u32 across = u32(cols) / Band::kLines, down = u32(rows) / Band::kLines;
+  using Pass = TransposePass<bf16>;
+  static_assert(Pass::kLines == 4 && Pass::kBlocks == 8 && Pass::kBands == 8);
+  TileSync* by_row = kByRow ? rowwise_bands + u32(origin.row) / TileSync::kLines : nullptr;
+  TileSync* by_col = kByCol ? columnwise_bands + u32(origin.col) / TileSync::kLines : nullptr;
+  const u32 across = u32(cols) / TileSync::kLines, down = u32(rows) / TileSync::kLines;
 
-  const Turn::Role row_role;
+  const Pass::Role row_role;
   {
-    const TileRows tile = TileRows::load<true, false>(shared.encode, source, cols, origin);
+    const TileRows tile = TileRows::load<true, false>(shared.encode, prologue, cols, origin);
     if constexpr (kByRow) by_row->add_four(tile.amax, [&](int i) { return row_role.row(i); });
   }
   if constexpr (kByCol) {
@@ -63,21 +64,21 @@ __device__ __forceinline__ void per_token_resident_tile(
     }
     by_col->add_four(amax, [&](int i) { return role.pair_col(i / 2) + i % 2; });
   }
-  meet(by_row, across, by_col, down);
+  wait_for_tiles(by_row, across, by_col, down);
   const PerTokenOutputs out = outputs_of();
-  if (kByRow && threadIdx.x < Band::kLines) {
+  if (kByRow && threadIdx.x < TileSync::kLines) {
     const int line = threadIdx.x;
     shared.row_amax[line] = by_row->maximum(line);
     if (origin.col == 0) out.rowwise_amax[origin.row + line] = shared.row_amax[line];
   }
-  if (kByCol && threadIdx.x >= Band::kLines) {
-    const int line = threadIdx.x - Band::kLines;
+  if (kByCol && threadIdx.x >= TileSync::kLines) {
+    const int line = threadIdx.x - TileSync::kLines;
     shared.col_amax[line] = by_col->maximum(line);
     if (origin.row == 0) out.columnwise_amax[origin.col + line] = shared.col_amax[line];
   }
   __syncthreads();
   if (kByRow && threadIdx.x < 32) by_row->leave(across);
-  if (kByCol && threadIdx.x >= Band::kLines && threadIdx.x < Band::kLines + 32) by_col->leave(down);
+  if (kByCol && threadIdx.x >= TileSync::kLines && threadIdx.x < TileSync::kLines + 32) by_col->leave(down);
 
   if constexpr (kByRow) {
     per_token_encode_rows<rounding, scale_layout, false>(

@@ -29,7 +29,7 @@ struct EpilogueParams {
 
 // Element (row, col) of the output. b_granularity: of b_amax, for row_scaled; elsewhere it means nothing.
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
-__device__ __forceinline__ Dtype epilogue_value(float acc, int row, int col, const EpilogueParams<Dtype>& p) {
+__device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, const EpilogueParams<Dtype>& p) {
   if constexpr (epilogue == Epilogue::per_tensor) {
     const float amaxes = __fmul_rn(__fmul_rn(p.alpha, __ldg(p.a_amax)), __ldg(p.b_amax));
     const float out = __fmul_rn(__fmul_rn(amaxes, p.c_ab), acc);
@@ -86,7 +86,7 @@ __device__ __forceinline__ void store_row(Dtype* target, const Dtype (&value)[co
 // The epilogue of a tile of the output: called with a place in the tile and the sums that begin there. Places outside
 // the output are passed over; of neighbours, either all are inside or none.
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
-struct Finish {
+struct TileEpilogue {
   Dtype* output;  // (M, N)
   EpilogueParams<Dtype> params;
   int M;
@@ -98,7 +98,7 @@ struct Finish {
     if (row >= M || col >= params.N) return;
     Dtype value[count];
 #pragma unroll
-    for (int i = 0; i < count; ++i) value[i] = epilogue_value<epilogue, b_granularity>(acc[i], row, col + i, params);
+    for (int i = 0; i < count; ++i) value[i] = apply_epilogue<epilogue, b_granularity>(acc[i], row, col + i, params);
     store_row(output + row_offset(row, params.N) + col, value);
   }
 };

@@ -9,22 +9,22 @@
 #include "gemm/smem_pipeline.cuh"
 #include "gemm/split_k_reduce.cuh"
 
-struct GemmSkinny {
+struct MainloopSkinny {
   static constexpr int kRows = 64, kCols = 64;  // lines of A and of B
   static constexpr int kWarps = 8;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kWide = kCols / 16;
+  static constexpr int kM16 = kCols / 16;
 
   // Stages a warp has on the way or at hand: what registers and shared memory allow.
-  template <int narrow>
-  static constexpr int kDepth = narrow == 8   ? 1
-                                : narrow == 2 ? 3
-                                              : 2;
+  template <int n8>
+  static constexpr int kDepth = n8 == 8   ? 1
+                                : n8 == 2 ? 3
+                                          : 2;
 
   // What a warp has in shared memory of a stage
-  template <int narrow>
+  template <int n8>
   struct WarpStage {
-    StagedLines<8 * narrow> a;
+    SmemStage<8 * n8> a;
     u32 b_scales[kCols][2];
   };
 
@@ -32,25 +32,25 @@ struct GemmSkinny {
 
   union Shared {
     uint4 stages[kWarps][kStagesBytes / sizeof(uint4)];
-    PartialSums<kWarps> sums;
+    SplitKReduce<kWarps> sums;
   };
 
   // This lane's codes of a stage of B: blocks 2t and 2t + 1 of lines 8i + g
   struct Codes {
-    uint4 word[2 * kWide];
+    uint4 word[2 * kM16];
   };
 
   // first: line of B where the block's columns begin. What is beyond the last line or beyond K is made of something
   // inside: those columns are never stored, and of A there are zeros beyond K.
   template <ScaleLayout scale_layout>
   static __device__ void load(
-      Codes& codes, const PackedOperand<scale_layout>& b, int first, const Lane& lane, int block) {
+      Codes& codes, const GemmOperand<scale_layout>& b, int first, const MmaLane& lane, int block) {
     const int wanted = block + 2 * lane.member, mine = wanted < b.blocks ? wanted : 0;
     const u8* words = b.codes_at(first + lane.group, mine);
-    const u32 to_next = made_here(u32(b.codes_step(8)));
+    const u32 to_next = opaque(u32(b.codes_step(8)));
     if (b.blocks % 2 == 0) {
 #pragma unroll
-      for (int i = 0; i < 2 * kWide; ++i) {
+      for (int i = 0; i < 2 * kM16; ++i) {
         codes.word[i] = __ldg(reinterpret_cast<const uint4*>(words));
         if (first + 8 * (i + 1) < b.lines) words += to_next;
       }
@@ -58,7 +58,7 @@ struct GemmSkinny {
       // Lines are aligned to one block only.
       const int next = mine + 1 < b.blocks ? 1 : 0;
 #pragma unroll
-      for (int i = 0; i < 2 * kWide; ++i) {
+      for (int i = 0; i < 2 * kM16; ++i) {
         const uint2 low = __ldg(reinterpret_cast<const uint2*>(words));
         const uint2 high = __ldg(reinterpret_cast<const uint2*>(words) + next);
         codes.word[i] = make_uint4(low.x, low.y, high.x, high.y);
@@ -68,64 +68,64 @@ struct GemmSkinny {
   }
 
   // sum[i][j]: columns 16i to 16i + 15, rows 8j to 8j + 7
-  template <int narrow>
+  template <int n8>
   static __device__ void add_stage(
-      Accumulator (&sum)[kWide][narrow], const Codes& b, const WarpStage<narrow>& stage, const Lane& lane) {
-    const StagedLines<8 * narrow>& a = stage.a;
-    HalfScales a_scale[narrow], b_scale[2 * kWide];
+      Accumulator (&sum)[kM16][n8], const Codes& b, const WarpStage<n8>& stage, const MmaLane& lane) {
+    const SmemStage<8 * n8>& a = stage.a;
+    ScalesF16x2 a_scale[n8], b_scale[2 * kM16];
 #pragma unroll
-    for (int i = 0; i < narrow; ++i) a_scale[i] = HalfScales(two_scales(a.scales[8 * i + lane.group], lane.member));
+    for (int i = 0; i < n8; ++i) a_scale[i] = ScalesF16x2(two_scales(a.scales[8 * i + lane.group], lane.member));
 #pragma unroll
-    for (int i = 0; i < 2 * kWide; ++i)
-      b_scale[i] = HalfScales(two_scales(stage.b_scales[8 * i + lane.group], lane.member));
+    for (int i = 0; i < 2 * kM16; ++i)
+      b_scale[i] = ScalesF16x2(two_scales(stage.b_scales[8 * i + lane.group], lane.member));
 #pragma unroll
     for (int quad = 0; quad < 8; ++quad) {
       const int half = quad / 4, word = quad % 4 / 2, parity = quad % 2;
-      WideFragment wide[kWide];
+      FragmentM16 m16[kM16];
 #pragma unroll
-      for (int i = 0; i < kWide; ++i) {
+      for (int i = 0; i < kM16; ++i) {
         const auto decode = [&](int of) {
           const uint4& codes = b.word[of];
           const u32 words[4] = {codes.x, codes.y, codes.z, codes.w};
-          return half_quad(words[2 * half + word], parity, b_scale[of].both(half));
+          return dequant_4(words[2 * half + word], parity, b_scale[of].both(half));
         };
-        const HalfQuad upper = decode(2 * i), lower = decode(2 * i + 1);
-        wide[i] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+        const CodesF16x4 upper = decode(2 * i), lower = decode(2 * i + 1);
+        m16[i] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
       }
 #pragma unroll
-      for (int j = 0; j < narrow; ++j) {
+      for (int j = 0; j < n8; ++j) {
         const uint2* codes = &a.codes[half][8 * j + lane.group][lane.member];
         // volatile: read for each half of its codes anew, or registers run short
         const u32 a_word = reinterpret_cast<const volatile u32*>(codes)[word];
-        const HalfQuad line = half_quad(a_word, parity, a_scale[j].both(half));
+        const CodesF16x4 line = dequant_4(a_word, parity, a_scale[j].both(half));
 #pragma unroll
-        for (int i = 0; i < kWide; ++i) multiply_add(sum[i][j], wide[i], {line.pair[0], line.pair[1]});
+        for (int i = 0; i < kM16; ++i) mma_m16n8k16(sum[i][j], m16[i], {line.pair[0], line.pair[1]});
       }
     }
   }
 
   // narrow: groups of 8 rows; first_a, first_b: lines of the operands where they begin. store(row, col, sums) takes
   // four sums of a row, true ones, no unit left.
-  template <int narrow, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
+  template <int n8, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
   static __device__ void multiply(
-      Shared& shared, const PackedOperand<a_scale_layout>& a, const PackedOperand<b_scale_layout>& b, int first_a,
+      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
       int first_b, const Store& store) {
-    constexpr int kDepth = GemmSkinny::kDepth<narrow>, kStep = kWarps * kStageBlocks;
-    static_assert(kDepth * sizeof(WarpStage<narrow>) <= kStagesBytes, "stages of a warp beyond its memory");
+    constexpr int kDepth = MainloopSkinny::kDepth<n8>, kStep = kWarps * kStageBlocks;
+    static_assert(kDepth * sizeof(WarpStage<n8>) <= kStagesBytes, "stages of a warp beyond its memory");
     const int first_block = threadIdx.x / 32 * kStageBlocks;
-    const Lane lane(threadIdx.x);
-    WarpStage<narrow>* stage = reinterpret_cast<WarpStage<narrow>*>(shared.stages[threadIdx.x / 32]);
-    Accumulator sum[kWide][narrow] = {};
+    const MmaLane lane(threadIdx.x);
+    WarpStage<n8>* stage = reinterpret_cast<WarpStage<n8>*>(shared.stages[threadIdx.x / 32]);
+    Accumulator sum[kM16][n8] = {};
     Codes codes[kDepth];
     const auto fetch = [&](int slot, int block) {
       if (block < b.blocks) {
         load(codes[slot], b, first_b, lane, block);
-        const StageFeed<8 * narrow, 32> a_feed(a, made_here(first_a), block);
-        const StageFeed<kCols, 32> b_feed(b, made_here(first_b), block);
+        const StageLoader<8 * n8, 32> a_feed(a, opaque(first_a), block);
+        const StageLoader<kCols, 32> b_feed(b, opaque(first_b), block);
         a_feed.copy(stage[slot].a, 0, b.blocks - block);
         b_feed.copy_scales(stage[slot].b_scales, b.blocks - block);
       }
-      commit_copies();
+      cp_async_commit();
     };
 #pragma unroll
     for (int slot = 0; slot < kDepth; ++slot) fetch(slot, first_block + slot * kStep);
@@ -134,14 +134,14 @@ struct GemmSkinny {
       for (int slot = 0; slot < kDepth; ++slot) {
         const int current = block + slot * kStep;
         if (current >= b.blocks) break;
-        await_copies<kDepth - 1>();
+        cp_async_wait<kDepth - 1>();
         __syncwarp();
         add_stage(sum, codes[slot], stage[slot], lane);
         __syncwarp();
         fetch(slot, current + kDepth * kStep);
       }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     shared.sums.add(sum, threadIdx.x / 32, 0, lane, store);
   }
 };

@@ -12,26 +12,26 @@
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-struct GemmSkinnyWarpgroup {
+struct MainloopSkinnyWgmma {
   static constexpr int kRows = 64, kCols = 64;  // lines of A and of B
   static constexpr int kGroups = 4;
-  static constexpr int kThreads = kGroups * kWarpgroup;
+  static constexpr int kThreads = kGroups * kWarpgroupThreads;
   static constexpr int kSteps = 4;  // of the matrix unit in half a stage: of the blocks with one parity
 
   // A, decoded, for half a stage of one warpgroup: step, eight of sixteen along K, line / 8, line % 8, two of eight
-  template <int narrow>
-  using Decoded = u32[kSteps][2][narrow][8][4];
+  template <int n8>
+  using Decoded = u32[kSteps][2][n8][8][4];
 
   // While the matrix unit reads one half, the next is written, if there is room for both.
-  template <int narrow>
-  static constexpr int kRoom = narrow <= 4 ? 2 : 1;
+  template <int n8>
+  static constexpr int kBuffers = n8 <= 4 ? 2 : 1;
   // Of a warpgroup in a stage: before each half is read and, if there is room for one, before it is written
-  template <int narrow>
-  static constexpr int kMeetings = kRoom<narrow> == 1 ? 4 : 2;
+  template <int n8>
+  static constexpr int kBarriers = kBuffers<n8> == 1 ? 4 : 2;
 
   union Shared {
     uint4 decoded[kGroups][sizeof(Decoded<8>) / sizeof(uint4)];
-    PartialSums<kGroups> sums;
+    SplitKReduce<kGroups> sums;
   };
 
   // What a lane takes of a stage of a line: blocks 2t and 2t + 1
@@ -42,10 +42,10 @@ struct GemmSkinnyWarpgroup {
 
   // A lane's way along a line. A line beyond the last is the last: what comes of it is never stored.
   template <ScaleLayout scale_layout>
-  struct Way {
+  struct LineReader {
     const u8 *codes, *scales;
 
-    __device__ Way(const PackedOperand<scale_layout>& operand, int line, int block) {
+    __device__ LineReader(const GemmOperand<scale_layout>& operand, int line, int block) {
       const int existing = line < operand.lines ? line : operand.lines - 1;
       codes = operand.codes_at(existing, block);
       scales = operand.scales_at(existing, block);
@@ -83,87 +83,87 @@ struct GemmSkinnyWarpgroup {
 
   // narrow: groups of 8 rows, 1, 2, 4 or 8; first_a, first_b: lines of the operands where they begin.
   // store(row, col, sums) takes four sums of a row, true ones, no unit left.
-  template <int narrow, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
+  template <int n8, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
   static __device__ void multiply(
-      Shared& shared, const PackedOperand<a_scale_layout>& a, const PackedOperand<b_scale_layout>& b, int first_a,
+      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
       int first_b, const Store& store) {
-    constexpr int kDepth = narrow <= 2 ? 3 : 2;          // stages on the way or at hand
-    constexpr int kPieces = narrow == 8 ? 2 : 1;         // of A that a lane decodes
-    constexpr int kWords = narrow >= 4 ? 2 : 1;          // of the two of a block that it decodes
-    constexpr int kEightsApart = narrow == 8 ? 4 : 0;    // of its pieces
-    constexpr u32 kToNextK = sizeof(u32[narrow][8][4]);  // bytes
-    const Lane lane(threadIdx.x);
+    constexpr int kDepth = n8 <= 2 ? 3 : 2;          // stages on the way or at hand
+    constexpr int kPieces = n8 == 8 ? 2 : 1;         // of A that a lane decodes
+    constexpr int kWords = n8 >= 4 ? 2 : 1;          // of the two of a block that it decodes
+    constexpr int kEightsApart = n8 == 8 ? 4 : 0;    // of its pieces
+    constexpr u32 kToNextK = sizeof(u32[n8][8][4]);  // bytes
+    const MmaLane lane(threadIdx.x);
     // Of every lane the same, which the compiler cannot know.
-    const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroup, 0);
-    const int warp = __shfl_sync(~0u, threadIdx.x % kWarpgroup / 32, 0);
+    const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0);
+    const int warp = __shfl_sync(~0u, threadIdx.x % kWarpgroupThreads / 32, 0);
     const int eight = kWords == 2 ? warp : warp / 2, word = kWords == 2 ? 0 : warp % 2;
 
-    Decoded<narrow>* const decoded = reinterpret_cast<Decoded<narrow>*>(shared.decoded[group]);
+    Decoded<n8>* const decoded = reinterpret_cast<Decoded<n8>*>(shared.decoded[group]);
     const u32 address = __shfl_sync(~0u, u32(__cvta_generic_to_shared(decoded)), 0);
     const int block = group * kStageBlocks + 2 * lane.member;
     const int line_a = first_a + 8 * eight + lane.group, line_b = first_b + 16 * warp + lane.group;
-    Way<a_scale_layout> way_a[2] = {{a, line_a, block}, {a, line_a + 8 * kEightsApart, block}};
-    Way<b_scale_layout> way_b[2] = {{b, line_b, block}, {b, line_b + 8, block}};
+    LineReader<a_scale_layout> reader_a[2] = {{a, line_a, block}, {a, line_a + 8 * kEightsApart, block}};
+    LineReader<b_scale_layout> reader_b[2] = {{b, line_b, block}, {b, line_b + 8, block}};
     Piece piece_a[kDepth][kPieces], piece_b[kDepth][2];
-    WideFragment wide[2][kSteps];
-    Accumulator sum[1][narrow] = {};
+    FragmentM16 m16[2][kSteps];
+    Accumulator sum[1][n8] = {};
 
     const auto advance = [&] {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        way_a[i].advance(kGroups);
-        way_b[i].advance(kGroups);
+        reader_a[i].advance(kGroups);
+        reader_b[i].advance(kGroups);
       }
     };
     const auto fetch = [&](int slot) {
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) piece_a[slot][i] = way_a[i].piece();
+      for (int i = 0; i < kPieces; ++i) piece_a[slot][i] = reader_a[i].piece();
 #pragma unroll
-      for (int i = 0; i < 2; ++i) piece_b[slot][i] = way_b[i].piece();
+      for (int i = 0; i < 2; ++i) piece_b[slot][i] = reader_b[i].piece();
       advance();
     };
     const auto add_stage = [&](int slot) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int room = half % kRoom<narrow>;
-        if (kRoom<narrow> == 1) {
-          await_products();
-          meet_warpgroup(group);
+        const int buffer = half % kBuffers<n8>;
+        if (kBuffers<n8> == 1) {
+          wgmma_wait();
+          warpgroup_sync(group);
         }
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
           const Piece& piece = piece_a[slot][i];
-          const u32 scale = HalfScales(piece.scales).both(half);
+          const u32 scale = ScalesF16x2(piece.scales).both(half);
 #pragma unroll
           for (int step = 0; step < 2 * kWords; ++step) {
             const u32 upper = piece.codes[2 * half + 1], lower = piece.codes[2 * half];
-            const HalfQuad line = half_quad((kWords == 2 ? step / 2 : word) ? upper : lower, step % 2, scale);
+            const CodesF16x4 line = dequant_4((kWords == 2 ? step / 2 : word) ? upper : lower, step % 2, scale);
 #pragma unroll
             for (int k = 0; k < 2; ++k) {
-              if (eight < narrow)
-                decoded[room][2 * word + step][k][eight + kEightsApart * i][lane.group][lane.member] = line.pair[k];
+              if (eight < n8)
+                decoded[buffer][2 * word + step][k][eight + kEightsApart * i][lane.group][lane.member] = line.pair[k];
             }
           }
         }
-        publish_to_matrix_unit();
+        fence_proxy_async();
         const u32 scale[2] = {
-            HalfScales(piece_b[slot][0].scales).both(half), HalfScales(piece_b[slot][1].scales).both(half)};
+            ScalesF16x2(piece_b[slot][0].scales).both(half), ScalesF16x2(piece_b[slot][1].scales).both(half)};
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           const int from = 2 * half + step / 2;
-          const HalfQuad upper = half_quad(piece_b[slot][0].codes[from], step % 2, scale[0]);
-          const HalfQuad lower = half_quad(piece_b[slot][1].codes[from], step % 2, scale[1]);
-          wide[half][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+          const CodesF16x4 upper = dequant_4(piece_b[slot][0].codes[from], step % 2, scale[0]);
+          const CodesF16x4 lower = dequant_4(piece_b[slot][1].codes[from], step % 2, scale[1]);
+          m16[half][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
         }
-        await_products();
-        meet_warpgroup(group);
-        fence_fragments();
+        wgmma_wait();
+        warpgroup_sync(group);
+        wgmma_fence();
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          const u32 from = address + (room * kSteps + step) * 2 * kToNextK;
-          multiply_add_async(sum[0], wide[half][step], matrix_descriptor(from, kToNextK, sizeof(u32[8][4])));
+          const u32 from = address + (buffer * kSteps + step) * 2 * kToNextK;
+          wgmma(sum[0], m16[half][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])));
         }
-        commit_products();
+        wgmma_commit_group();
       }
     };
 
@@ -184,22 +184,22 @@ struct GemmSkinnyWarpgroup {
         stage += kGroups;
       }
     }
-    await_products();
+    wgmma_wait();
     for (; stage < stages; stage += kGroups) {
       const int left = b.blocks - stage * kStageBlocks - 2 * lane.member;
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) piece_a[0][i] = way_a[i].piece(left);
+      for (int i = 0; i < kPieces; ++i) piece_a[0][i] = reader_a[i].piece(left);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) piece_b[0][i] = way_b[i].piece(left);
+      for (int i = 0; i < 2; ++i) piece_b[0][i] = reader_b[i].piece(left);
       advance();
       add_stage(0);
-      await_products();
+      wgmma_wait();
     }
     // Every warpgroup meets as often as the first: else compute-sanitizer's racecheck loses count of the barriers of the
     // whole block, and reports races beyond them.
     if (stage - group < round_up(stages, kGroups)) {
 #pragma unroll
-      for (int i = 0; i < kMeetings<narrow>; ++i) meet_warpgroup(group);
+      for (int i = 0; i < kBarriers<n8>; ++i) warpgroup_sync(group);
     }
     shared.sums.add(sum, group, 16 * warp, lane, store);
   }

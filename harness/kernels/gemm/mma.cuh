@@ -6,17 +6,17 @@
 
 #include "numerics/types.cuh"
 
-struct Lane {
+struct MmaLane {
   int group, member;
 
-  __device__ explicit Lane(u32 thread) : group(thread % 32 / 4), member(thread % 4) {}
+  __device__ explicit MmaLane(u32 thread) : group(thread % 32 / 4), member(thread % 4) {}
 };
 
-struct WideFragment {
+struct FragmentM16 {
   u32 word[4];  // 16 lines: g, g + 8, g, g + 8
 };
 
-struct NarrowFragment {
+struct FragmentN8 {
   u32 word[2];  // 8 lines
 };
 
@@ -25,38 +25,9 @@ struct Accumulator {
 };
 
 // sum += wide * narrow^T, of f16, in fp32 and in no particular order
-__device__ __forceinline__ void multiply_add(Accumulator& sum, const WideFragment& wide, const NarrowFragment& narrow) {
+__device__ __forceinline__ void mma_m16n8k16(Accumulator& sum, const FragmentM16& m16, const FragmentN8& n8) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(sum.value[0]), "+f"(sum.value[1]), "+f"(sum.value[2]), "+f"(sum.value[3])
-      : "r"(wide.word[0]), "r"(wide.word[1]), "r"(wide.word[2]), "r"(wide.word[3]), "r"(narrow.word[0]),
-        "r"(narrow.word[1]));
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// Copies from global to shared memory, which land while the threads go on
-// ---------------------------------------------------------------------------------------------------------------------
-
-// target: shared memory; both aligned to `bytes`. Zeros are written if not `used`, and nothing is read.
-template <int bytes>
-__device__ __forceinline__ void copy_async(void* target, const void* source, bool used) {
-  const u32 address = u32(__cvta_generic_to_shared(target));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(bytes),
-               "r"(used ? bytes : 0)
-               : "memory");
-}
-
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-// Wait for this thread's copies, all but the `left` groups committed last.
-template <int left>
-__device__ __forceinline__ void await_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
-}
-
-// The value, of which the compiler forgets where it comes from: what depends on it is not made ahead of a loop and
-// kept in registers.
-__device__ __forceinline__ u32 made_here(u32 value) {
-  asm volatile("" : "+r"(value));
-  return value;
+      : "r"(m16.word[0]), "r"(m16.word[1]), "r"(m16.word[2]), "r"(m16.word[3]), "r"(n8.word[0]), "r"(n8.word[1]));
 }

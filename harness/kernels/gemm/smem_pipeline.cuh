@@ -1,14 +1,45 @@
 // Lines of a packed operand on their way from global to shared memory, 128 elements along K at a time, still packed.
 #pragma once
 
-#include "gemm/mma.cuh"
 #include "memory/scale_layout.cuh"
+
+// ---------------------------------------------------------------------------------------------------------------------
+// cp.async: copies from global to shared memory, which land while the threads go on
+// ---------------------------------------------------------------------------------------------------------------------
+
+// target: shared memory; both aligned to `bytes`. Zeros are written if not `used`, and nothing is read.
+template <int bytes>
+__device__ __forceinline__ void cp_async(void* target, const void* source, bool used) {
+  const u32 address = u32(__cvta_generic_to_shared(target));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(bytes),
+               "r"(used ? bytes : 0)
+               : "memory");
+}
+
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Wait for this thread's copies, all but the `left` groups committed last.
+template <int left>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+
+// The value, of which the compiler forgets where it comes from: what depends on it is not made ahead of a loop and
+// kept in registers.
+__device__ __forceinline__ u32 opaque(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Stages
+// ---------------------------------------------------------------------------------------------------------------------
 
 constexpr int kStageBlocks = 8;  // scale blocks of 16 along K
 
 // Member t of a group takes blocks 2t and 2t + 1 of a line. What lies together here is what a warp reads at once.
 template <int lines>
-struct StagedLines {
+struct SmemStage {
   uint2 codes[2][lines][4];  // block % 2, line, block / 2
   u32 scales[lines][2];      // four e4m3 bytes
 };
@@ -20,7 +51,7 @@ __device__ __forceinline__ u32 two_scales(const u32 (&fours)[2], int member) {
 
 // A (lines, K) operand in memory
 template <ScaleLayout scale_layout>
-struct PackedOperand {
+struct GemmOperand {
   const u8* data;       // (lines, K/2) e2m1 pairs
   const u8* scale_inv;  // (round_up(lines, 128), round_up(K/16, 4)) e4m3
   int lines, blocks;
@@ -43,9 +74,9 @@ struct PackedOperand {
 // Some threads' way through `count` lines of an operand, from line `first` on, a stage at a time. Zeros take the place
 // of what is beyond the last line and beyond K.
 template <int count, int threads>
-struct StageFeed {
-  static constexpr int kTogether = threads / kStageBlocks;   // lines whose codes are copied at a time
-  static constexpr int kScaleFours = threads >= 64 ? 1 : 2;  // fours of scales of a line that a thread copies
+struct StageLoader {
+  static constexpr int kLinesPerCopy = threads / kStageBlocks;  // lines whose codes are copied at a time
+  static constexpr int kScaleFours = threads >= 64 ? 1 : 2;     // fours of scales of a line that a thread copies
   static_assert(threads == 32 || threads == 64, "the lines whose scales a thread copies are 32 apart");
 
   const u8 *codes, *scales;     // of the first line this thread copies
@@ -55,10 +86,10 @@ struct StageFeed {
 
   // first_block: along K
   template <ScaleLayout scale_layout>
-  __device__ StageFeed(const PackedOperand<scale_layout>& operand, int first, int first_block) {
+  __device__ StageLoader(const GemmOperand<scale_layout>& operand, int first, int first_block) {
     const int line = first + thread() / kStageBlocks;
     codes = operand.codes_at(line, first_block + piece());
-    codes_step = u32(operand.codes_step(kTogether));
+    codes_step = u32(operand.codes_step(kLinesPerCopy));
     codes_left = operand.lines - line;
     scales = operand.scales_at(first + scale_line(), first_block + 4 * scale_four());
     scales_step = u32(operand.scales_step());
@@ -72,20 +103,21 @@ struct StageFeed {
 
   // This stage, to lines of `stage` from `target` on. left: blocks along K from its first
   template <int lines>
-  __device__ void copy(StagedLines<lines>& stage, int target, int left) const {
-    const u32 to_next = made_here(codes_step);
+  __device__ void copy(SmemStage<lines>& stage, int target, int left) const {
+    const u32 to_next = opaque(codes_step);
     const u8* source = codes;
 #pragma unroll
-    for (int i = 0; i < count / kTogether; ++i) {
-      uint2* codes_target = &stage.codes[piece() % 2][target + thread() / kStageBlocks + i * kTogether][piece() / 2];
-      copy_async<8>(codes_target, source, piece() < left && i * kTogether < codes_left);
+    for (int i = 0; i < count / kLinesPerCopy; ++i) {
+      uint2* codes_target =
+          &stage.codes[piece() % 2][target + thread() / kStageBlocks + i * kLinesPerCopy][piece() / 2];
+      cp_async<8>(codes_target, source, piece() < left && i * kLinesPerCopy < codes_left);
       source += to_next;
     }
     copy_scales(stage.scales + target, left);
   }
 
   __device__ void copy_scales(u32 (*target)[2], int left) const {
-    const u32 to_next = made_here(scales_step);
+    const u32 to_next = opaque(scales_step);
     const u8* source = scales;
 #pragma unroll
     for (int i = 0; i < (count + 31) / 32; ++i) {
@@ -94,7 +126,7 @@ struct StageFeed {
 #pragma unroll
       for (int k = 0; k < kScaleFours; ++k) {
         const int four = scale_four() + k;
-        copy_async<4>(&target[line][four], source + k * four_step, 4 * four < left);
+        cp_async<4>(&target[line][four], source + k * four_step, 4 * four < left);
       }
       source += to_next;
     }

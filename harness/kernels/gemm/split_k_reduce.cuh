@@ -5,57 +5,57 @@
 #include "gemm/mma.cuh"
 
 // Sums of 64 columns of `parts` parts. The wide operand's lines are columns, the narrow one's are rows.
-template <int parts>
-struct PartialSums {
+template <int splits>
+struct SplitKReduce {
   static constexpr int kRows = 16;  // at a time
   static constexpr int kCols = 64;
   static constexpr int kStride = kCols + 4;          // no two lanes that write meet in a bank
   static constexpr int kAdders = kRows * kCols / 4;  // threads that add
 
-  float sum[parts][kRows][kStride];
+  float sum[splits][kRows][kStride];
 
   // The whole block calls this, every lane with its sums: mine[i][j] of columns 16i, from `first_col` on, and rows 8j.
   // store(row, col, sums) takes four true sums of a row, no unit left.
-  template <int wide, int narrow, typename Store>
+  template <int m16, int n8, typename Store>
   __device__ void add(
-      const Accumulator (&mine)[wide][narrow], int part, int first_col, const Lane& lane, const Store& store) {
+      const Accumulator (&own)[m16][n8], int split, int first_col, const MmaLane& lane, const Store& store) {
 #pragma unroll
-    for (int first = 0; first < narrow; first += kRows / 8) {
+    for (int first = 0; first < n8; first += kRows / 8) {
       // What lay here before, an operand or rows already added, nobody reads any more.
       __syncthreads();
-      put(mine, first, part, first_col, lane);
+      store_partials(own, first, split, first_col, lane);
       __syncthreads();
       const int row = threadIdx.x / (kCols / 4), col = threadIdx.x % (kCols / 4) * 4;
-      if (threadIdx.x < kAdders && 8 * first + row < 8 * narrow) {
+      if (threadIdx.x < kAdders && 8 * first + row < 8 * n8) {
         float total[4] = {};
-        add_parts(total, row, col);
+        add_splits(total, row, col);
         store(8 * first + row, col, total);
       }
     }
   }
 
   // This lane's sums of rows 8 * first and on, as many as there is room for
-  template <int wide, int narrow>
-  __device__ __forceinline__ void put(
-      const Accumulator (&mine)[wide][narrow], int first, int part, int first_col, const Lane& lane) {
+  template <int m16, int n8>
+  __device__ __forceinline__ void store_partials(
+      const Accumulator (&own)[m16][n8], int first, int split, int first_col, const MmaLane& lane) {
 #pragma unroll
-    for (int j = first; j < narrow && j < first + kRows / 8; ++j) {
+    for (int j = first; j < n8 && j < first + kRows / 8; ++j) {
       const int row = (j - first) * 8 + 2 * lane.member;
 #pragma unroll
-      for (int i = 0; i < wide; ++i) {
+      for (int i = 0; i < m16; ++i) {
         const int col = first_col + 16 * i + lane.group;
-        sum[part][row][col] = mine[i][j].value[0];
-        sum[part][row + 1][col] = mine[i][j].value[1];
-        sum[part][row][col + 8] = mine[i][j].value[2];
-        sum[part][row + 1][col + 8] = mine[i][j].value[3];
+        sum[split][row][col] = own[i][j].value[0];
+        sum[split][row + 1][col] = own[i][j].value[1];
+        sum[split][row][col + 8] = own[i][j].value[2];
+        sum[split][row + 1][col + 8] = own[i][j].value[3];
       }
     }
   }
 
   // Four neighbours of a row, over the parts in their order
-  __device__ __forceinline__ void add_parts(float (&total)[4], int row, int col) const {
+  __device__ __forceinline__ void add_splits(float (&total)[4], int row, int col) const {
 #pragma unroll
-    for (int from = 0; from < parts; ++from) {
+    for (int from = 0; from < splits; ++from) {
       const float4 value = *reinterpret_cast<const float4*>(&sum[from][row][col]);
       total[0] = __fadd_rn(total[0], value.x);
       total[1] = __fadd_rn(total[1], value.y);

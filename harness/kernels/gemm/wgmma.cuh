@@ -5,53 +5,51 @@
 
 #include "gemm/mma.cuh"
 
-constexpr int kWarpgroup = 128;  // threads
+constexpr int kWarpgroupThreads = 128;  // threads
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // Where in shared memory the matrix unit finds the narrow operand: in units of eight lines by eight f16 along K, each
 // of 128 bytes, a line's 16 bytes together. to_next_k, to_next_lines: bytes to the unit with the next eight along K,
 // and with the next eight lines. (PTX ISA, "Matrix Descriptor Format", no swizzle)
-__device__ __forceinline__ u64 matrix_descriptor(u32 address, u32 to_next_k, u32 to_next_lines) {
+__device__ __forceinline__ u64 smem_descriptor(u32 address, u32 to_next_k, u32 to_next_lines) {
   return u64(address >> 4) | u64(to_next_k >> 4) << 16 | u64(to_next_lines >> 4) << 32;
 }
 
 // What registers hold now is what the multiplications after this see.
-__device__ __forceinline__ void fence_fragments() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 // What this thread wrote to shared memory is what the matrix unit sees, after a barrier.
-__device__ __forceinline__ void publish_to_matrix_unit() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-__device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 // Wait until all multiplications committed have read their operands and are in their sums.
-__device__ __forceinline__ void await_products() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
 // Wait for the other threads of this warpgroup. index: of the warpgroup in its block
-__device__ __forceinline__ void meet_warpgroup(int index) {
+__device__ __forceinline__ void warpgroup_sync(int index) {
   // Barrier 0 is __syncthreads.
-  asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarpgroup) : "memory");
+  asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarpgroupThreads) : "memory");
 }
 
-// sum += wide * narrow^T, of f16, in fp32 and in no particular order, some time before await_products returns.
+// sum += wide * narrow^T, of f16, in fp32 and in no particular order, some time before wgmma_wait returns.
 // wide: lines 16w to 16w + 15 in warp w; narrow: a descriptor of 8 * `eights` lines
-template <int eights>
-__device__ __forceinline__ void multiply_add_async(Accumulator (&sum)[eights], const WideFragment& wide, u64 narrow);
+template <int n8_tiles>
+__device__ __forceinline__ void wgmma(Accumulator (&sum)[n8_tiles], const FragmentM16& m16, u64 n8_descriptor);
 
 #define FOUR_SUMS(i) "+f"(sum[i].value[0]), "+f"(sum[i].value[1]), "+f"(sum[i].value[2]), "+f"(sum[i].value[3])
-#define OPERANDS "r"(wide.word[0]), "r"(wide.word[1]), "r"(wide.word[2]), "r"(wide.word[3]), "l"(narrow)
+#define OPERANDS "r"(m16.word[0]), "r"(m16.word[1]), "r"(m16.word[2]), "r"(m16.word[3]), "l"(n8_descriptor)
 
 template <>
-__device__ __forceinline__ void multiply_add_async<1>(Accumulator (&sum)[1], const WideFragment& wide, u64 narrow) {
+__device__ __forceinline__ void wgmma<1>(Accumulator (&sum)[1], const FragmentM16& m16, u64 n8_descriptor) {
   asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1, 0;"
                : FOUR_SUMS(0)
                : OPERANDS);
 }
 
 template <>
-__device__ __forceinline__ void multiply_add_async<2>(Accumulator (&sum)[2], const WideFragment& wide, u64 narrow) {
+__device__ __forceinline__ void wgmma<2>(Accumulator (&sum)[2], const FragmentM16& m16, u64 n8_descriptor) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, "
       "1, 1, 1, 0;"
@@ -60,7 +58,7 @@ __device__ __forceinline__ void multiply_add_async<2>(Accumulator (&sum)[2], con
 }
 
 template <>
-__device__ __forceinline__ void multiply_add_async<4>(Accumulator (&sum)[4], const WideFragment& wide, u64 narrow) {
+__device__ __forceinline__ void wgmma<4>(Accumulator (&sum)[4], const FragmentM16& m16, u64 n8_descriptor) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
       "%14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
@@ -69,7 +67,7 @@ __device__ __forceinline__ void multiply_add_async<4>(Accumulator (&sum)[4], con
 }
 
 template <>
-__device__ __forceinline__ void multiply_add_async<8>(Accumulator (&sum)[8], const WideFragment& wide, u64 narrow) {
+__device__ __forceinline__ void wgmma<8>(Accumulator (&sum)[8], const FragmentM16& m16, u64 n8_descriptor) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
       "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "

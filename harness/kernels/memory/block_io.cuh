@@ -92,12 +92,12 @@ __device__ __forceinline__ i64 scale_stride(int further, int padded_blocks) {
 // Where a thread stores its blocks of a tile of 128 lines: one of `line`, and one each of lines further on.
 // edges: whether the tile may reach beyond the matrix
 template <ScaleLayout layout, bool edges = true>
-struct TileBlocks {
+struct TileStore {
   u8 *data, *scale_inv;        // of the first
   int lines, allocated_lines;  // from the first on, that hold such a block, and that are allocated; 0 or less if none
   int blocks, padded_blocks;
 
-  __device__ TileBlocks(u8* data, u8* scale_inv, const ScaleExtents& extents, int line, int block)
+  __device__ TileStore(u8* data, u8* scale_inv, const ScaleExtents& extents, int line, int block)
       : data(data + BlockPlace(extents, line, block).element / 2),
         scale_inv(scale_inv + scale_offset<layout>(line, block, extents.padded_blocks)),
         lines(block < extents.blocks ? extents.rows - line : 0),

@@ -9,7 +9,7 @@
 struct TransposeTile {
   static constexpr int kRows = 128, kCols = 128, kThreads = 256;
 };
-constexpr int kTurnBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : 3;  // what registers allow without spilling
+constexpr int kTransposeBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : 3;  // what registers allow without spilling
 
 // Rowwise a warp holds a band of 16 rows, neighbouring lanes the blocks of a row. A thread takes a block of kLines of
 // them.
@@ -25,12 +25,12 @@ struct RowRole {
 };
 
 template <typename Dtype>
-struct Turn {
+struct TransposePass {
   static constexpr int kRows = TransposeTile::kRows;
   static constexpr int kBands = kRows / kBlock;
   static constexpr int kCols = TransposeTile::kCols / (sizeof(Dtype) == 4 ? 2 : 1);
   static constexpr int kBlocks = kCols / kBlock;
-  static constexpr int kTurns = TransposeTile::kCols / kCols;
+  static constexpr int kPasses = TransposeTile::kCols / kCols;
   using Role = RowRole<kBlocks>;
   static constexpr int kLines = Role::kLines;  // that a thread takes, rowwise and columnwise
   static constexpr int kPairs = kLines / 2;
@@ -47,7 +47,7 @@ struct ColumnRole {
 
   // A warp holds four 16x16 tiles one below the other, four neighbouring lanes a pair of columns of them. The reads of
   // the shared tile meet in banks, two at a time.
-  __device__ static ColumnRole of_square_tiles() {
+  __device__ static ColumnRole of_16x16_blocks() {
     const int warp = threadIdx.x / 32;
     return {warp / 4 * 4 + int(threadIdx.x % 4), warp % 4 * kBlock + int(threadIdx.x % 32 / 4 * 2)};
   }
@@ -94,18 +94,18 @@ struct ColumnPair<fp32> {
 // rows, for the quarter warp that stores two rows, and right of column 64, for the one that stores more than 128 bytes
 // of a row.
 template <typename Dtype>
-struct SharedTile {
-  static constexpr int kCols = Turn<Dtype>::kCols;
+struct TransposeSmem {
+  static constexpr int kCols = TransposePass<Dtype>::kCols;
   static constexpr int kChunk = 16 / int(sizeof(Dtype));
   static constexpr int kBand = kBlock * kCols + kChunk;
-  alignas(16) Dtype elements[Turn<Dtype>::kBands * kBand];
+  alignas(16) Dtype elements[TransposePass<Dtype>::kBands * kBand];
 
   __device__ static int place(int band, int row_in_band, int col) {
     return band * kBand + row_in_band * kCols + (col ^ (row_in_band + col / 64) % 2 * kChunk);
   }
 
   // x: row `i` of those that `role` takes
-  __device__ void store(const typename Turn<Dtype>::Role& role, int i, const Packed16<Dtype>& x) {
+  __device__ void store(const typename TransposePass<Dtype>::Role& role, int i, const Packed16<Dtype>& x) {
 #pragma unroll
     for (int j = 0; j < kBlock / kChunk; ++j) {
       const u32* word = x.word + 4 * j;
@@ -114,7 +114,7 @@ struct SharedTile {
     }
   }
 
-  __device__ Packed16<Dtype> load(const typename Turn<Dtype>::Role& role, int i) const {
+  __device__ Packed16<Dtype> load(const typename TransposePass<Dtype>::Role& role, int i) const {
     Packed16<Dtype> x;
 #pragma unroll
     for (int j = 0; j < kBlock / kChunk; ++j) {
@@ -141,7 +141,7 @@ struct SharedTile {
 
 // What a block of threads shares that encodes a tile in both directions
 template <typename Dtype>
-struct EncodeTile {
-  SharedTile<Dtype> tile;
-  float square_amax[Turn<Dtype>::kBands][Turn<Dtype>::kBlocks];  // of 16x16 tiles
+struct EncodeSmem {
+  TransposeSmem<Dtype> tile;
+  float amax_16x16[TransposePass<Dtype>::kBands][TransposePass<Dtype>::kBlocks];  // of 16x16 tiles
 };

@@ -33,7 +33,7 @@ struct EncodedBlock {
 constexpr float kHalfSteps = 0x1p-14f;
 
 // Two floats cut off to f16, the first in the low half; NaN of either sign becomes +NaN.
-__device__ __forceinline__ u32 truncate_half2(float low, float high) {
+__device__ __forceinline__ u32 truncate_f16x2(float low, float high) {
   u32 pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
@@ -80,7 +80,7 @@ __device__ __forceinline__ u32 e2m1_word(const u32 (&steps)[4], const u32 (&sign
   return merge_bits<0x88888888u>((even + odd * 16u + more) >> 1, signs);
 }
 
-// Sixteen values and what they are to be multiplied by for `truncate_half2`
+// Sixteen values and what they are to be multiplied by for `truncate_f16x2`
 struct Steps16 {
   float value[kBlock], multiplier;
 
@@ -131,7 +131,7 @@ __device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) { return cod
 #else
 
 struct E2m1x16 {
-  u32 pair[2][4];  // of each word, as `truncate_half2` makes them
+  u32 pair[2][4];  // of each word, as `truncate_f16x2` makes them
 };
 
 // Sixteen values times any multiplier. One more half step, and the code is the nearest, and of two the upper one. So
@@ -149,7 +149,7 @@ __device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float 
 #pragma unroll
   for (int i = 0; i < kBlock / 2; ++i) {
     const int low = i / 4 * 8 + first_of_pair(i % 4);
-    codes.pair[i / 4][i % 4] = truncate_half2(steps.value[low], steps.value[low + 2]);
+    codes.pair[i / 4][i % 4] = truncate_f16x2(steps.value[low], steps.value[low + 2]);
   }
   return codes;
 }
@@ -193,9 +193,9 @@ encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& 
       const float low = __fmul_rn(steps.value[8 * w + first], steps.multiplier);
       const float high = __fmul_rn(steps.value[8 * w + first + 2], steps.multiplier);
       const u32 bits = random.word[2 * w + first / 4];
-      sign[j] = truncate_half2(low, high);
+      sign[j] = truncate_f16x2(low, high);
       const u32 half_steps =
-          saturated(truncate_half2(__fadd_rz(fabsf(low), kRounding), __fadd_rz(fabsf(high), kRounding)));
+          saturated(truncate_f16x2(__fadd_rz(fabsf(low), kRounding), __fadd_rz(fabsf(high), kRounding)));
       sum[j] = j % 2 ? half_steps + ((bits & 0xFF00FF00u) >> 7) : plus_twice(half_steps, bits & 0x00FF00FFu);
     }
     codes.word[w] = e2m1_word(sum, sign, 0u);

@@ -49,7 +49,7 @@ __device__ __forceinline__ float e4m3_decode(u32 code) {
 }
 
 // Two codes, the first in the low byte, to two f16, exactly; NaN of either sign is NaN.
-__device__ __forceinline__ u32 e4m3_to_half2(u32 codes) {
+__device__ __forceinline__ u32 e4m3_to_f16x2(u32 codes) {
   u32 halves;
 #if __CUDA_ARCH__ >= 890
   asm("{ .reg .b16 pair; cvt.u16.u32 pair, %1; cvt.rn.f16x2.e4m3x2 %0, pair; }" : "=r"(halves) : "r"(codes));

@@ -6,7 +6,7 @@
 enum class Error { mae, mse };
 enum class ErrorMath { exact, fp16 };
 
-constexpr float kStepToFour = 1.5f;  // 6 / 4, the scale of a block that is mapped to 4 over to 6
+constexpr float kMap4OverMap6 = 1.5f;  // 6 / 4, the scale of a block that is mapped to 4 over to 6
 
 // Amaxes for which no step below under- or overflows, whatever the block. Any other takes the contract literally, with
 // real divisions.
@@ -67,7 +67,7 @@ __device__ __forceinline__ float exact_error(
   }
   // A loop that rotates its operands, because sixteen divisions at once would decide how many registers a kernel needs.
 #pragma unroll 1
-  for (int turn = 0; turn < kBlock; ++turn) {
+  for (int rotation = 0; rotation < kBlock; ++rotation) {
     const float first = x[0], q = __fmul_rn(magnitude[0], 1.0f / kE2m1Unit);
     const float decoded = __fdiv_rn(__fmul_rn(__fmul_rn(q, scale_inv), amax), float(kBound));
     sum = add_error<error>(sum, __fsub_rn(decoded, fabsf(first)));
@@ -94,15 +94,15 @@ __device__ __forceinline__ float fp16_error(
   return sum;
 }
 
-struct Candidate {
+struct MappedBlock {
   EncodedBlock encoded;
   float error;
 };
 
 // Steps 3 to 6, from the scale before its cast
 template <typename Dtype, Error error, ErrorMath error_math, int e4m3_max>
-__device__ __forceinline__ Candidate
-candidate(float (&x)[kBlock], float scale, float amax, const GlobalScale& global, bool ordinary) {
+__device__ __forceinline__ MappedBlock
+map_block(float (&x)[kBlock], float scale, float amax, const GlobalScale& global, bool ordinary) {
   const E4m3 scale_inv = e4m3_round(scale);
   const E2m1x16 codes = e2m1_nearest(x, block_encode_scale<Multiplier::reciprocal>(scale_inv.value, global));
   float magnitude[kBlock];
@@ -114,27 +114,27 @@ candidate(float (&x)[kBlock], float scale, float amax, const GlobalScale& global
   return {encoded, exact_error<Dtype, error, e4m3_max>(x, magnitude, scale_inv.value, amax, ordinary)};
 }
 
-struct Candidates {
-  Candidate four, six;
+struct Map4Map6 {
+  MappedBlock map4, map6;
 
   // Step 8: map-to-4 only where it is better, so not for a tie or a NaN
-  __device__ EncodedBlock better() const {
-    const bool to_four = four.error < six.error;
-    const u32 low = to_four ? four.encoded.codes.word[0] : six.encoded.codes.word[0];
-    const u32 high = to_four ? four.encoded.codes.word[1] : six.encoded.codes.word[1];
-    return {to_four ? four.encoded.scale_inv : six.encoded.scale_inv, {{low, high}}};
+  __device__ EncodedBlock smaller_error() const {
+    const bool take_map4 = map4.error < map6.error;
+    const u32 low = take_map4 ? map4.encoded.codes.word[0] : map6.encoded.codes.word[0];
+    const u32 high = take_map4 ? map4.encoded.codes.word[1] : map6.encoded.codes.word[1];
+    return {take_map4 ? map4.encoded.scale_inv : map6.encoded.scale_inv, {{low, high}}};
   }
 };
 
 // Steps 2 to 6 of sixteen values whose scale covers `block_amax`
 template <typename Dtype, Error error, ErrorMath error_math, int e4m3_max>
-__device__ __forceinline__ Candidates
-candidates(float (&x)[kBlock], float block_amax, float amax, const GlobalScale& global) {
+__device__ __forceinline__ Map4Map6
+map4_map6(float (&x)[kBlock], float block_amax, float amax, const GlobalScale& global) {
   const bool ordinary = amax >= kOrdinaryAmaxMin && amax <= kOrdinaryAmaxMax;
   const float sixth = ordinary ? divide<int(kE2m1Max)>(block_amax) : __fdiv_rn(block_amax, kE2m1Max);
   const float base = __fmul_rn(sixth, global.encode);
-  const float step = __fmul_rn(base, kStepToFour);
+  const float step = __fmul_rn(base, kMap4OverMap6);
   return {
-      candidate<Dtype, error, error_math, e4m3_max>(x, step, amax, global, ordinary),
-      candidate<Dtype, error, error_math, e4m3_max>(x, base, amax, global, ordinary)};
+      map_block<Dtype, error, error_math, e4m3_max>(x, step, amax, global, ordinary),
+      map_block<Dtype, error, error_math, e4m3_max>(x, base, amax, global, ordinary)};
 }

@@ -22,7 +22,7 @@ __device__ __forceinline__ float high_to_float(u32 word, fp16) {
 }
 
 // Two floats to f16, the first in the low half; NaN of either sign becomes +NaN.
-__device__ __forceinline__ u32 to_half2(float low, float high) {
+__device__ __forceinline__ u32 to_f16x2(float low, float high) {
   u32 pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
@@ -34,7 +34,7 @@ __device__ __forceinline__ u32 pack2(float low, float high, bf16) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
-__device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_half2(low, high); }
+__device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_f16x2(low, high); }
 
 // One element
 __device__ __forceinline__ float to_float(bf16 x) { return low_to_float(x.bits, bf16{}); }

@@ -5,7 +5,7 @@
 
 // In place of the amaxes of a thread's blocks in RowRole, that of the 16x16 tile that holds them.
 template <int blocks>
-__device__ __forceinline__ void widen_to_square(float (&amax)[RowRole<blocks>::kLines]) {
+__device__ __forceinline__ void amax_16x16(float (&amax)[RowRole<blocks>::kLines]) {
 #pragma unroll
   for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
 #pragma unroll

@@ -6,16 +6,16 @@
 #include "reduce/row_col_amax.cuh"
 #include "scheduler/group_scheduler.cuh"
 
-struct Chunk {
+struct DbiasTile {
   static constexpr int kThreads = 256;
   static constexpr int kCols = kThreads * 2;
 };
 
 // Sums of v down a pair of columns, from 0. The whole block calls this; for every 16 rows it calls band(the first of
 // them, the rounded v of the pair), zeros beyond the last column.
-template <typename Dtype, Activation activation, typename Band>
-__device__ __forceinline__ float2
-walk_chunk(const DactPrologue<Dtype, activation>& source, int rows, int cols, const TileOrigin& origin, Band band) {
+template <typename Dtype, Activation activation, typename OnBand>
+__device__ __forceinline__ float2 column_sums(
+    const DactPrologue<Dtype, activation>& prologue, int rows, int cols, const TileOrigin& origin, OnBand on_band) {
   const int col = origin.col + int(threadIdx.x) * 2;
   float2 sum = {0.0f, 0.0f};
   for (int row = origin.row; row < min(origin.row + kChunkRows, rows); row += kBlock) {
@@ -23,19 +23,19 @@ walk_chunk(const DactPrologue<Dtype, activation>& source, int rows, int cols, co
     if (col < cols) {
 #pragma unroll
       for (int i = 0; i < kBlock; ++i) {
-        const float2 v = source.pair(row_offset(row + i, cols) + col);
+        const float2 v = prologue.pair(row_offset(row + i, cols) + col);
         sum = {__fadd_rn(sum.x, v.x), __fadd_rn(sum.y, v.y)};
         pair.rows[i] = pack_row<Dtype>(v);
       }
     }
-    band(row, pair);
+    on_band(row, pair);
   }
   return sum;
 }
 
 // The sums of a chunk to their place among those of the group, (chunks, cols)
-__device__ __forceinline__ void store_sums(
-    float* __restrict__ dbias_partials, const Member& tensor, const TileOrigin& origin, float2 sum) {
+__device__ __forceinline__ void store_dbias_partials(
+    float* __restrict__ dbias_partials, const GroupTensor& tensor, const TileOrigin& origin, float2 sum) {
   const int col = origin.col + int(threadIdx.x) * 2;
   if (dbias_partials == nullptr || origin.row >= tensor.rows || col >= tensor.cols) return;
   const int chunk = tensor.chunk + origin.row / kChunkRows;
@@ -45,16 +45,16 @@ __device__ __forceinline__ void store_sums(
 // per_token's amaxes of a chunk, whose rows other blocks may share, and whose columns. `row_max`: of the chunk's rows.
 // The whole block calls this; `row_max` may be used again after the next barrier.
 template <Outputs outputs, bool rht, int sign_mask, Activation activation>
-__device__ __forceinline__ float2 per_token_amax_chunk(
-    u32 (&row_max)[kChunkRows], const DactPrologue<bf16, activation>& source, int rows, int cols,
-    const TileOrigin& origin, const LineMerge& by_row, const LineMerge& by_col) {
+__device__ __forceinline__ float2 dbias_row_col_amax(
+    u32 (&row_max)[kChunkRows], const DactPrologue<bf16, activation>& prologue, int rows, int cols,
+    const TileOrigin& origin, const LineAmax& by_row, const LineAmax& by_col) {
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
   const int lane = threadIdx.x % 32;
   const int col = origin.col + int(threadIdx.x) * 2;
   if (threadIdx.x < kChunkRows) row_max[threadIdx.x] = 0;
   __syncthreads();
   float column_max[2] = {};
-  const float2 sum = walk_chunk(source, rows, cols, origin, [&](int row, const ColumnPair<bf16>& pair) {
+  const float2 sum = column_sums(prologue, rows, cols, origin, [&](int row, const ColumnPair<bf16>& pair) {
     if constexpr (kByRow) {
       u32 own = 0;
 #pragma unroll
@@ -86,7 +86,7 @@ __device__ __forceinline__ float2 per_token_amax_chunk(
     by_col.add(col, column_max[0]);
     by_col.add(col + 1, column_max[1]);
   }
-  const Arrived& last = arrive<outputs>(by_row, by_col);
+  const LastArrival& last = arrive<outputs>(by_row, by_col);
   if (has_row && last.by_row) by_row.take(row);
   if (has_cols && last.by_col) {
     by_col.take(col);

@@ -6,7 +6,7 @@
 // Largest of `values` sets of non-negative floats over a block; thread 0 has the results, as bits. Such floats order
 // as their bits do.
 template <int threads, int values>
-__device__ __forceinline__ void block_max(const float (&value)[values], u32 (&bits)[values]) {
+__device__ __forceinline__ void cta_max(const float (&value)[values], u32 (&bits)[values]) {
   __shared__ u32 warp_max[values][threads / 32];
 #pragma unroll
   for (int v = 0; v < values; ++v) {
@@ -26,7 +26,7 @@ __device__ __forceinline__ void block_max(const float (&value)[values], u32 (&bi
 
 // Maxima over the whole grid. All zero before a launch and after it, so that no launch has to clear it and a graph
 // can replay.
-struct GridMax {
+struct GridAmax {
   u32 bits[2];  // largest values so far
   u32 ticket;   // blocks that have arrived
   u32 unused;
@@ -34,7 +34,7 @@ struct GridMax {
 
 // Called by one thread of every block. True in the block that arrives last, which then holds the results.
 template <int values>
-__device__ __forceinline__ bool grid_max(GridMax* state, u32 (&bits)[values]) {
+__device__ __forceinline__ bool grid_amax(GridAmax* state, u32 (&bits)[values]) {
 #pragma unroll
   for (int v = 0; v < values; ++v) atomicMax(&state->bits[v], bits[v]);
   __threadfence();

@@ -5,7 +5,7 @@
 #include "scheduler/last_arrival.cuh"
 
 // Scratch: all zero before a launch and after it, so that no launch has to clear it and a graph can replay.
-struct GroupMax {
+struct GroupAmax {
   u32 bits[2][kMaxTensors];  // largest values so far
   u32 ticket;                // blocks that have arrived
   u32 unused[3];
@@ -13,7 +13,7 @@ struct GroupMax {
 
 // The maxima that a block knows of, in shared memory
 template <int values>
-struct BlockMaxima {
+struct CtaGroupAmax {
   u32 bits[values][kMaxTensors];
 
   // The whole block calls this; a barrier must follow.
@@ -31,7 +31,7 @@ struct BlockMaxima {
   // The whole block calls this once, at its end. In the block that arrives last, a thread for each tensor calls
   // write(index, its maxima).
   template <typename Write>
-  __device__ void finish(GroupMax* state, int num_tensors, Write write) {
+  __device__ void finish(GroupAmax* state, int num_tensors, Write write) {
     __shared__ bool last;
     __syncthreads();
     const int index = threadIdx.x;

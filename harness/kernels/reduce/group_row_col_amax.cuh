@@ -12,7 +12,7 @@ struct GroupLines {
   i64 elements;            // of all tensors
   int elements_of_ticket;  // at least so many of a tensor
 
-  __device__ LineMerge merge(float* amax, const Member& tensor, int ticket, int arrivals) const {
+  __device__ LineAmax merge(float* amax, const GroupTensor& tensor, int ticket, int arrivals) const {
     u32* tickets = state + elements / 128 + tensor.element / elements_of_ticket;
     return {amax, state + tensor.element / 128, tickets + ticket, u32(arrivals)};
   }
@@ -24,23 +24,23 @@ __device__ __forceinline__ GroupLines group_cols(u32* state, i64 elements) { ret
 
 // The amaxes of all tensors, by a persistent grid. The whole block calls this once.
 template <Outputs outputs, bool rht, int sign_mask>
-__device__ __forceinline__ void amax_by_shares(
+__device__ __forceinline__ void group_row_col_amax(
     const bf16* __restrict__ input, const i64* __restrict__ first_dims, const i64* __restrict__ last_dims,
     const i64* __restrict__ tensor_offsets, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
     u32* __restrict__ rowwise_state, u32* __restrict__ columnwise_state, int num_tensors) {
-  using Strip = AmaxStrip<rht>;
+  using Strip = RowColStrip<rht>;
   __shared__ Group group;
   __shared__ Strip shared;
-  const Shares<Strip> shares(first_dims, last_dims, tensor_offsets, num_tensors);
+  const WorkSplit<Strip> split(first_dims, last_dims, tensor_offsets, num_tensors);
   read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int cols) {
-    return u32(shares.strips_of(cols) * shares.team_of(rows, cols));
+    return u32(split.strips_of(cols) * split.team_of(rows, cols));
   });
-  for_each_item(group, [&](int, const Member& tensor, u32 item) {
+  for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {
     const i64 elements = __ldg(tensor_offsets + num_tensors);
-    const int strips = shares.strips_of(tensor.cols), team = shares.team_of(tensor.rows, tensor.cols);
+    const int strips = split.strips_of(tensor.cols), team = split.team_of(tensor.rows, tensor.cols);
     const int strip = int(item) % strips, number = int(item) / strips;
     __syncthreads();
-    per_token_amax_share<outputs, rht, sign_mask>(
+    row_col_amax<outputs, rht, sign_mask>(
         shared, input + tensor.element, tensor.rows, tensor.cols,
         {number, team, tensor.rows / Strip::kRows, strip * Strip::kCols},
         group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, number, strips),

@@ -4,7 +4,7 @@
 #include "numerics/rht.cuh"
 
 // Step 1 with rht: the largest magnitudes that a thread knows of, two to a word. A unit is 16 rows of 4 columns.
-struct RotatedAmax {
+struct RhtAmax {
   static constexpr int kCols = 4;
   u32 input = 0, rotated = 0;
 

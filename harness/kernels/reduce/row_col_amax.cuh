@@ -10,7 +10,7 @@
 // it, a lane `kLaneCols` columns of a piece. Column maxima stay in registers to the end; row maxima, which the warps
 // have shares of, in shared memory.
 template <bool rht>
-struct AmaxStrip {
+struct RowColStrip {
   static constexpr int kThreads = 256;
   static constexpr int kWarps = kThreads / 32;
   static constexpr int kLaneCols = rht ? 4 : 8;
@@ -35,20 +35,20 @@ struct AmaxStrip {
 };
 // Chunks `first`, `first + step`, ... before `end` of the strip whose first column is `col`. Chunks rather than bands:
 // blocks that run together read neighbouring memory.
-struct AmaxShare {
+struct RowColWork {
   int first, step, end;
   int col;
 
   // Row `r` of the chunks from `chunk` on.
   template <bool rht>
   __device__ int row(int chunk, int r) const {
-    constexpr int kRows = AmaxStrip<rht>::kRows;
+    constexpr int kRows = RowColStrip<rht>::kRows;
     return (chunk + r / kRows * step) * kRows + r % kRows;
   }
 };
 
 // Where the maxima of lines go to which `arrivals` blocks contribute.
-struct LineMerge {
+struct LineAmax {
   float* amax;  // of line 0: the result
   u32* maxima;  // of line 0; zero before and after
   u32* ticket;  // one; zero before and after
@@ -68,15 +68,15 @@ struct LineMerge {
 };
 
 // Whether this block is to take the results of rows, and of columns
-struct Arrived {
+struct LastArrival {
   bool by_row, by_col;
 };
 
 // The whole block calls this once all its maxima are added. The result lies in shared memory and stays until the next
 // barrier.
 template <Outputs outputs>
-__device__ __forceinline__ const Arrived& arrive(const LineMerge& by_row, const LineMerge& by_col) {
-  __shared__ Arrived last;
+__device__ __forceinline__ const LastArrival& arrive(const LineAmax& by_row, const LineAmax& by_col) {
+  __shared__ LastArrival last;
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -91,19 +91,19 @@ __device__ __forceinline__ const Arrived& arrive(const LineMerge& by_row, const 
 // The share's row maxima to `by_row`, its column maxima to `by_col`; the last block of either moves the results out.
 // Called by all threads; shared memory may be used again after the next barrier.
 template <Outputs outputs, bool rht, int sign_mask>
-__device__ __forceinline__ void per_token_amax_share(
-    AmaxStrip<rht>& shared, const bf16* __restrict__ input, int rows, int cols, const AmaxShare& share,
-    const LineMerge& by_row, const LineMerge& by_col) {
-  using Strip = AmaxStrip<rht>;
+__device__ __forceinline__ void row_col_amax(
+    RowColStrip<rht>& shared, const bf16* __restrict__ input, int rows, int cols, const RowColWork& work,
+    const LineAmax& by_row, const LineAmax& by_col) {
+  using Strip = RowColStrip<rht>;
   constexpr bool kByRow = outputs != Outputs::columnwise, kByCol = outputs != Outputs::rowwise;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_col = share.col + warp * Strip::kWarpCols;
+  const int warp_col = work.col + warp * Strip::kWarpCols;
   const int lane_col = warp_col + lane * Strip::kLaneCols;
 
   u32 column_words[Strip::kWords] = {};
   float column_max[Strip::kLaneCols] = {};
   int held = 0;  // rows
-  for (int chunk = share.first; chunk < share.end; chunk += share.step) {
+  for (int chunk = work.first; chunk < work.end; chunk += work.step) {
     const bf16* corner = input + row_offset(chunk * Strip::kRows, cols) + lane_col;
     u32 word[Strip::kRows][Strip::kWords] = {};
     if (lane_col < cols) {
@@ -139,14 +139,14 @@ __device__ __forceinline__ void per_token_amax_share(
     }
     if constexpr (kByRow) {
       held += Strip::kRows;
-      const bool last = chunk + share.step >= share.end;
+      const bool last = chunk + work.step >= work.end;
       if (held < Strip::kHold && !last) continue;
       __syncthreads();
-      const int first_held = chunk - (held / Strip::kRows - 1) * share.step;
+      const int first_held = chunk - (held / Strip::kRows - 1) * work.step;
       for (int r = threadIdx.x; r < held; r += Strip::kThreads) {
         const uint4 v = *reinterpret_cast<const uint4*>(shared.rows[r]);
         const u32 warps[] = {v.x, v.y, v.z, v.w};
-        by_row.add(share.row<rht>(first_held, r), amax_of_word<bf16>(absmax<bf16>(warps)));
+        by_row.add(work.row<rht>(first_held, r), amax_of_word<bf16>(absmax<bf16>(warps)));
       }
       if (!last) __syncthreads();
       held = 0;
@@ -166,14 +166,13 @@ __device__ __forceinline__ void per_token_amax_share(
     }
   }
 
-  const Arrived& last = arrive<outputs>(by_row, by_col);
+  const LastArrival& last = arrive<outputs>(by_row, by_col);
   if (kByRow && last.by_row) {
-    const int count = (share.end - share.first + share.step - 1) / share.step;
-    for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads)
-      by_row.take(share.row<rht>(share.first, r));
+    const int count = (work.end - work.first + work.step - 1) / work.step;
+    for (int r = threadIdx.x; r < count * Strip::kRows; r += Strip::kThreads) by_row.take(work.row<rht>(work.first, r));
   }
   if (kByCol && last.by_col) {
-    for (int col = share.col + threadIdx.x; col < min(cols, share.col + Strip::kCols); col += Strip::kThreads) {
+    for (int col = work.col + threadIdx.x; col < min(cols, work.col + Strip::kCols); col += Strip::kThreads) {
       by_col.take(col);
     }
   }

@@ -32,7 +32,7 @@ struct TensorAmax {
 // Reads the input once. Either result may be null.
 template <typename Dtype>
 __device__ __forceinline__ void tensor_amax(
-    const Dtype* __restrict__ input, int rows, int cols, GridMax* __restrict__ state, float* __restrict__ rowwise_amax,
+    const Dtype* __restrict__ input, int rows, int cols, GridAmax* __restrict__ state, float* __restrict__ rowwise_amax,
     float* __restrict__ columnwise_amax) {
   const uint4* vectors = reinterpret_cast<const uint4*>(input);
   const i64 total = i64(rows) * cols * sizeof(Dtype) / sizeof(uint4);
@@ -41,8 +41,8 @@ __device__ __forceinline__ void tensor_amax(
     running = TensorAmax::step<Dtype>(vectors, first, total, running);
   }
   u32 bits[1];
-  block_max<TensorAmax::kThreads>({amax_of_word<Dtype>(running)}, bits);
-  if (threadIdx.x != 0 || !grid_max(state, bits)) return;
+  cta_max<TensorAmax::kThreads>({amax_of_word<Dtype>(running)}, bits);
+  if (threadIdx.x != 0 || !grid_amax(state, bits)) return;
   if (rowwise_amax != nullptr) *rowwise_amax = __uint_as_float(bits[0]);
   if (columnwise_amax != nullptr) *columnwise_amax = __uint_as_float(bits[0]);
 }

@@ -6,12 +6,12 @@
 #include "scheduler/launch.cuh"
 
 // Part of a matrix: its top left element and its extents, which are multiples of 128 and may reach into the padding
-struct Patch {
+struct CtaTile {
   int row, col, rows, cols;
 };
 
 // That of this block, of a grid for `launch`. A grid that covers the matrix with tiles has one block for each.
-__device__ __forceinline__ Patch patch_of_block(const Launch& launch, int rows, int cols) {
+__device__ __forceinline__ CtaTile cta_tile(const Launch& launch, int rows, int cols) {
   constexpr int kTile = 128;
   const int tall = gridDim.y * gridDim.z * kTile < u32(rows) ? launch.tile_rows : kTile;
   const int wide = gridDim.x * kTile < u32(cols) ? launch.tile_cols : kTile;

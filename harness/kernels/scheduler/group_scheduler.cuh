@@ -17,7 +17,7 @@ constexpr int kScalePadding = 128;  // scale matrices cover extents rounded up t
 // ---------------------------------------------------------------------------------------------------------------------
 
 // A tensor's extents, and how much of everything lies before it
-struct Member {
+struct GroupTensor {
   i64 element;                                  // data: half as many bytes
   i64 rowwise_scale_inv, columnwise_scale_inv;  // bytes
   int row, col, chunk;
@@ -26,7 +26,7 @@ struct Member {
 };
 
 struct Group {
-  Member member[kMaxTensors];
+  GroupTensor member[kMaxTensors];
   u32 items_to[kMaxTensors];  // with the tensor's own; beyond the last tensor, all of them
 };
 
@@ -38,7 +38,7 @@ __device__ __forceinline__ i64 scale_bytes(int lines, int elements) {
 
 // value: of the two tensors that a lane holds, 2 * lane and 2 * lane + 1. before: the sum over all tensors before each
 template <typename Number>
-__device__ __forceinline__ void sum_before(const Number (&value)[2], Number (&before)[2]) {
+__device__ __forceinline__ void exclusive_sum(const Number (&value)[2], Number (&before)[2]) {
   const int lane = threadIdx.x % 32;
   const Number own = value[0] + value[1];
   Number sum = own;
@@ -53,20 +53,20 @@ __device__ __forceinline__ void sum_before(const Number (&value)[2], Number (&be
 
 // Over the tensors before one
 template <typename Number>
-__device__ __forceinline__ u32 sum_of_those_before(int index, const Number (&value)[2]) {
+__device__ __forceinline__ u32 sum_of_earlier(int index, const Number (&value)[2]) {
   const int first = 2 * int(threadIdx.x % 32);
   return __reduce_add_sync(~0u, (first < index ? u32(value[0]) : 0u) + (first + 1 < index ? u32(value[1]) : 0u));
 }
 
 // Tensors 2t and 2t + 1, as thread t of the first warp reads them; empty beyond the last
-struct TwoTensors {
+struct TensorPair {
   int rows[2] = {}, cols[2] = {};
   i64 element[2] = {};
   u32 items[2] = {};
 
   // items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
   template <typename ItemsOf>
-  __device__ TwoTensors(
+  __device__ TensorPair(
       const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
       int num_tensors, ItemsOf items_of) {
 #pragma unroll
@@ -97,7 +97,7 @@ __device__ __forceinline__ void read_group(
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     int num_tensors, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    const TwoTensors two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
     int chunks[2];
     i64 rowwise[2], columnwise[2];
 #pragma unroll
@@ -109,12 +109,12 @@ __device__ __forceinline__ void read_group(
     int row[2], col[2], chunk[2];
     i64 rowwise_before[2], columnwise_before[2];
     u32 item[2];
-    sum_before(two.rows, row);
-    sum_before(two.cols, col);
-    sum_before(chunks, chunk);
-    sum_before(rowwise, rowwise_before);
-    sum_before(columnwise, columnwise_before);
-    sum_before(two.items, item);
+    exclusive_sum(two.rows, row);
+    exclusive_sum(two.cols, col);
+    exclusive_sum(chunks, chunk);
+    exclusive_sum(rowwise, rowwise_before);
+    exclusive_sum(columnwise, columnwise_before);
+    exclusive_sum(two.items, item);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       group.member[2 * threadIdx.x + i] = {two.element[i], rowwise_before[i], columnwise_before[i], row[i], col[i],
@@ -131,45 +131,45 @@ __device__ __forceinline__ void read_group(
 
 // The work of one block of a persistent grid: whole warps call work(index of the tensor, the tensor, item within it).
 template <typename Work>
-__device__ __forceinline__ void for_each_item(const Group& group, Work work) {
+__device__ __forceinline__ void for_each_work_item(const Group& group, Work work) {
   const int lane = threadIdx.x % 32;
   for (u32 item = blockIdx.x; item < group.items_to[kMaxTensors - 1]; item += gridDim.x) {
     const int index = tensor_of(item, {group.items_to[2 * lane], group.items_to[2 * lane + 1]});
-    const Member& tensor = group.member[index];
+    const GroupTensor& tensor = group.member[index];
     work(index, tensor, item - tensor.item);
   }
 }
 
 // Which of a Member's places are found beside that of its elements
-enum class Places { lines, scales };  // row and col; or those of the scales, where they have padding
+enum class Offsets { lines, scales };  // row and col; or those of the scales, where they have padding
 
 // One item: the index of its tensor, the tensor, and the item within it
-struct Found {
+struct WorkItem {
   int index;  // beyond the last tensor if there is no such item
-  Member tensor;
+  GroupTensor tensor;
   u32 item, items;  // items: of the whole group
 };
 
 // The same for one item, without a group in shared memory. Its first warp reads the extents for the whole block, which
 // waits: every instruction of the others is one that encodes.
-template <Places places, typename ItemsOf>
-__device__ __forceinline__ void find_item(
-    Found& found, u32 item,
+template <Offsets places, typename ItemsOf>
+__device__ __forceinline__ void find_work_item(
+    WorkItem& work_item, u32 item,
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     int num_tensors, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    const TwoTensors two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
     u32 before[2];
-    sum_before(two.items, before);
+    exclusive_sum(two.items, before);
     const u32 to_here = before[1] + two.items[1];
     const int index = tensor_of(item, {before[0] + two.items[0], to_here});
     const u32 items = __shfl_sync(~0u, to_here, 31);
-    Member tensor = {};
-    if constexpr (places == Places::lines) {
-      tensor.row = int(sum_of_those_before(index, two.rows));
-      tensor.col = int(sum_of_those_before(index, two.cols));
+    GroupTensor tensor = {};
+    if constexpr (places == Offsets::lines) {
+      tensor.row = int(sum_of_earlier(index, two.rows));
+      tensor.col = int(sum_of_earlier(index, two.cols));
     } else {
       constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
       u32 rowwise[2], columnwise[2];
@@ -178,8 +178,8 @@ __device__ __forceinline__ void find_item(
         rowwise[i] = u32(scale_bytes(two.rows[i], two.cols[i]) / kUnit);
         columnwise[i] = u32(scale_bytes(two.cols[i], two.rows[i]) / kUnit);
       }
-      tensor.rowwise_scale_inv = i64(kUnit) * sum_of_those_before(index, rowwise);
-      tensor.columnwise_scale_inv = i64(kUnit) * sum_of_those_before(index, columnwise);
+      tensor.rowwise_scale_inv = i64(kUnit) * sum_of_earlier(index, rowwise);
+      tensor.columnwise_scale_inv = i64(kUnit) * sum_of_earlier(index, columnwise);
     }
     if (threadIdx.x == (index < num_tensors ? index / 2 : 0)) {
       const int own = index % 2;
@@ -187,7 +187,7 @@ __device__ __forceinline__ void find_item(
       tensor.rows = own ? two.rows[1] : two.rows[0];
       tensor.cols = own ? two.cols[1] : two.cols[0];
       tensor.item = own ? before[1] : before[0];
-      found = {index, tensor, item - tensor.item, items};
+      work_item = {index, tensor, item - tensor.item, items};
     }
   }
   __syncthreads();
@@ -195,24 +195,24 @@ __device__ __forceinline__ void find_item(
 
 // All items of a block, each found anew: for grids so large that a block has one or two. The whole block calls
 // work(index of the tensor, the tensor, item within it).
-template <Places places, typename ItemsOf, typename Work>
-__device__ __forceinline__ void for_each_item(
+template <Offsets places, typename ItemsOf, typename Work>
+__device__ __forceinline__ void for_each_work_item(
     const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
     int num_tensors, ItemsOf items_of, Work work) {
-  __shared__ Found found;
+  __shared__ WorkItem work_item;
   for (u32 item = blockIdx.x;;) {
-    find_item<places>(found, item, first_dims, last_dims, tensor_offsets, num_tensors, items_of);
-    if (found.index >= num_tensors) return;
-    work(found.index, found.tensor, found.item);
+    find_work_item<places>(work_item, item, first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    if (work_item.index >= num_tensors) return;
+    work(work_item.index, work_item.tensor, work_item.item);
     item += gridDim.x;
-    if (item >= found.items) return;
+    if (item >= work_item.items) return;
     __syncthreads();
   }
 }
 
 // Tiles that cover a tensor and the padding of its scale matrices; neighbouring items are neighbours in a row of tiles.
 template <int tile_rows, int tile_cols>
-struct Tiles {
+struct GroupTiles {
   __device__ static u32 across(int cols) { return (u32(round_up(cols, kScalePadding)) + tile_cols - 1) / tile_cols; }
   __device__ static u32 count(int rows, int cols) {
     return (u32(round_up(rows, kScalePadding)) + tile_rows - 1) / tile_rows * across(cols);

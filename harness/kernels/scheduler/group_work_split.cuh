@@ -6,32 +6,32 @@
 // A tensor is cut into strips of columns, and a strip's chunks of rows go to a team of shares with equal work. An empty
 // tensor is one share: its amaxes, if it has any, are 0.
 template <typename Strip>
-struct Shares {
-  int chunks_per_share;
+struct WorkSplit {
+  int chunks_per_cta;
 
   // Every lane of a warp calls this. The lanes try sizes from 1/16 to twice the work of a block, and the one with which
   // the grid is done first is taken; the end of a share costs as much as half a chunk.
-  __device__ Shares(
+  __device__ WorkSplit(
       const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
       int num_tensors)
-      : chunks_per_share(1) {
+      : chunks_per_cta(1) {
     const u32 lane = threadIdx.x % 32;
     const u64 chunks = u64(__ldg(tensor_offsets + num_tensors)) / (Strip::kRows * Strip::kCols);
     if (chunks <= gridDim.x) return;
-    chunks_per_share = max(1, int(chunks * (lane + 1) / 16 / gridDim.x));
-    u32 shares = 0, longest = 0;
+    chunks_per_cta = max(1, int(chunks * (lane + 1) / 16 / gridDim.x));
+    u32 parts = 0, longest = 0;
     for (int i = 0; i < num_tensors; ++i) {
       const int cols = int(__ldg(last_dims + i));
       const u32 rows = u32(__ldg(first_dims + i)) / Strip::kRows, team = team_of(int(__ldg(first_dims + i)), cols);
-      shares += strips_of(cols) * team;
+      parts += strips_of(cols) * team;
       longest = max(longest, (rows + team - 1) / team);
     }
-    const u32 cost = (shares + gridDim.x - 1) / gridDim.x * (2 * longest + 1);
+    const u32 cost = (parts + gridDim.x - 1) / gridDim.x * (2 * longest + 1);
     const u32 best = __reduce_min_sync(~0u, min(cost, ~0u >> 5) << 5 | lane) % 32;
-    chunks_per_share = __shfl_sync(~0u, chunks_per_share, best);
+    chunks_per_cta = __shfl_sync(~0u, chunks_per_cta, best);
   }
   __device__ static int strips_of(int cols) { return max(1, (cols + Strip::kCols - 1) / Strip::kCols); }
   __device__ int team_of(int rows, int cols) const {
-    return cols == 0 ? 1 : max(1, (rows / Strip::kRows + chunks_per_share - 1) / chunks_per_share);
+    return cols == 0 ? 1 : max(1, (rows / Strip::kRows + chunks_per_cta - 1) / chunks_per_cta);
   }
 };

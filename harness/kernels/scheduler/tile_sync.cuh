@@ -6,7 +6,7 @@
 
 // The 128 lines that a row, or a column, of tiles has in common. Scratch: all zero before a launch and after it, so
 // that no launch has to clear it and a graph can replay.
-struct Band {
+struct TileSync {
   static constexpr int kLines = 128;
   u32 maxima[kLines];  // bits of non-negative floats, which order as the floats do
   u32 arrived, left;   // tiles
@@ -49,7 +49,7 @@ struct Band {
 };
 
 // Waits, with the whole block, until all tiles of a row and of a column have added what they know. Either may be null.
-__device__ __forceinline__ void meet(Band* by_row, u32 across, Band* by_col, u32 down) {
+__device__ __forceinline__ void wait_for_tiles(TileSync* by_row, u32 across, TileSync* by_col, u32 down) {
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
