@@ -57,7 +57,7 @@ def test_a_kernel_without_geometry_says_what_to_write():
 def test_arguments_are_bound_by_name_in_the_order_of_the_signature():
     step = next(step for step in plan(CASE) if step.signature.name == "per_tensor_amax")
     bound = list(bind(step, {"input": "x", "rowwise_amax": "a", "amax_state": "s"}))
-    assert bound == [("Dtype", "x"), ("float", "a"), ("float", None), ("GridMax", "s"), ("int", 48), ("int", 80)]
+    assert bound == [("Dtype", "x"), ("float", "a"), ("float", None), ("GridAmax", "s"), ("int", 48), ("int", 80)]
 
 
 def test_launches_that_use_a_name_share_the_largest_of_its_sizes():

@@ -1,5 +1,7 @@
 """What a `.cu` says about its kernels is what Python reads."""
 
+import re
+
 import pytest
 
 from harness.errors import CompileError
@@ -10,8 +12,9 @@ KERNEL = """
 // a comment with (brackets; and a semicolon) before
 template <typename Dtype, Rounding rounding, bool rht, int sign_mask>
 __global__ void __launch_bounds__(kThreads) quantize(
-    const Dtype* __restrict__ input,  // (rows, cols), compact; in row order
-    u8* __restrict__ rowwise_data,    // (rows, cols/2), or null
+    const Dtype* __restrict__ input,  // (rows, cols), compact; in row order, or null: a comment has no power
+    Optional<const u8> rowwise_data,  // (rows, cols/2)
+    InPlace<float> amax,              // (1,)
     int rows, int cols, u64 seed) {
 }
 __global__ void plain(float* out) {}
@@ -36,24 +39,27 @@ def test_template_parameters_are_named_after_flags(kernels):
 
 def test_call_parameters_carry_type_name_and_whether_they_may_be_absent(kernels):
     call = read_signatures("recipe", kernels)["quantize"].call
-    assert [(p.type, p.name, p.pointer, p.optional) for p in call] == [
-        ("Dtype", "input", True, False),
-        ("u8", "rowwise_data", True, True),
-        ("int", "rows", False, False),
-        ("int", "cols", False, False),
-        ("u64", "seed", False, False),
+    assert [(p.type, p.name, p.pointer, p.optional, p.in_place) for p in call] == [
+        ("Dtype", "input", True, False, False),
+        ("u8", "rowwise_data", True, True, False),
+        ("float", "amax", True, False, True),
+        ("int", "rows", False, False, False),
+        ("int", "cols", False, False, False),
+        ("u64", "seed", False, False, False),
     ]
 
 
 def test_a_kernel_without_template_is_read_too_and_lines_are_right(kernels):
     plain = read_signatures("recipe", kernels)["plain"]
     assert plain.template == ()
-    assert plain.where == "recipe.cu:9"
+    assert plain.where == "recipe.cu:10"
 
 
-def test_a_parameter_without_a_name_is_refused_with_its_line(tmp_path):
-    (tmp_path / "bad.cu").write_text("__global__ void k(float*) {}")
-    with pytest.raises(CompileError, match=r"bad\.cu:1: parameter 'float\*' is not of the form `type name`"):
+@pytest.mark.parametrize("text", ["float*", "float", "Optional<float*> x", "Optional<float>", "Maybe<float> x"])
+def test_a_parameter_that_cannot_be_read_is_refused_with_its_line(tmp_path, text):
+    (tmp_path / "bad.cu").write_text(f"__global__ void k({text}) {{}}")
+    sentence = f"bad.cu:1: parameter '{text}' is not of the form `type name`, `Optional<type> name` or `InPlace<type>"
+    with pytest.raises(CompileError, match=re.escape(sentence)):
         read_signatures("bad", tmp_path)
 
 
@@ -68,5 +74,5 @@ def test_every_pointer_of_every_kernel_says_its_shape(path):
         for line in path.read_text().splitlines()[signature.line :]:
             if line.rstrip().endswith(") {"):
                 break
-            if "*" in line.partition("//")[0]:
+            if re.search(r"\*|<", line.partition("//")[0]):
                 assert "// (" in line, f"{signature.where}: {line.strip()}"

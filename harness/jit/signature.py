@@ -1,8 +1,8 @@
 """What a `.cu` file says about its own kernels: template and call parameters, read from the source.
 
 The names in a kernel's signature are the binding: a template parameter takes the value of the flag of that name, a call
-parameter the array or number of that name. Nothing else has to list a kernel's arguments, and a comment `or null`
-beside a pointer is what makes it optional.
+parameter the array or number of that name. Nothing else has to list a kernel's arguments. `Optional<const T> name` is a
+pointer that may be null, `InPlace<T> name` one to an array that is read before it is written.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _KERNEL = re.compile(
     re.DOTALL,
 )
 _COMMENT = re.compile(r"//[^\n]*")
+_MARKED = re.compile(r"(?P<mark>Optional|InPlace)<(?:const )?(?P<type>\w+)>")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TemplateParameter:
 
 @dataclass(frozen=True)
 class CallParameter:
-    """type: as written, without qualifiers; optional: a pointer whose comment says `or null`; in_place: `in place`."""
+    """type: as written, without qualifiers; optional: marked `Optional<>`; in_place: marked `InPlace<>`."""
 
     type: str
     name: str
@@ -82,7 +83,7 @@ def read_signatures(stem: str, folder: Path = KERNELS) -> dict[str, Signature]:
     for match in _KERNEL.finditer(source):
         line = source.count("\n", 0, match.start("name")) + 1
         template = tuple(_template_parameter(text, path.name, line) for text in _split(match["template"] or ""))
-        call = tuple(_call_parameters(match["call"], path.name, line))
+        call = tuple(_call_parameter(text, path.name, line) for text in _split(match["call"]))
         found[match["name"]] = Signature(path, match["name"], line, template, call)
     return found
 
@@ -98,13 +99,16 @@ def _template_parameter(text: str, file: str, line: int) -> TemplateParameter:
     return TemplateParameter(*words)
 
 
-def _call_parameters(text: str, file: str, line: int):
-    # A parameter's comment follows its comma, so comment and parameters belong together by line.
-    for row in text.split("\n"):
-        code, _, comment = row.partition("//")
-        for part in _split(code):
-            words = part.replace("*", " * ").replace("__restrict__", " ").split()
-            if len(words) < 2 or words[-1] == "*":
-                raise CompileError(f"{file}:{line}: parameter {part!r} is not of the form `type name`")
-            kind = " ".join(word for word in words[:-1] if word not in ("const", "*"))
-            yield CallParameter(kind, words[-1], "*" in words, "or null" in comment, "in place" in comment)
+def _call_parameter(text: str, file: str, line: int) -> CallParameter:
+    *words, name = text.replace("*", " * ").replace("__restrict__", " ").split()
+    marked = _MARKED.fullmatch(" ".join(words))
+    if marked:
+        mark = marked["mark"]
+        return CallParameter(marked["type"], name, True, optional=mark == "Optional", in_place=mark == "InPlace")
+    if not words or name == "*" or "<" in text:
+        raise CompileError(
+            f"{file}:{line}: parameter {text!r} is not of the form `type name`, `Optional<type> name` or "
+            "`InPlace<type> name`"
+        )
+    kind = " ".join(word for word in words if word not in ("const", "*"))
+    return CallParameter(kind, name, "*" in words, optional=False)

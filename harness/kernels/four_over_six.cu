@@ -128,10 +128,10 @@ __device__ __forceinline__ void encode_lines(
 
 template <typename Dtype>
 __global__ void __launch_bounds__(TensorAmax::kThreads) four_over_six_amax(
-    const Dtype* __restrict__ input,      // (rows, cols)
-    float* __restrict__ rowwise_amax,     // (1,), or null
-    float* __restrict__ columnwise_amax,  // (1,), or null
-    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
+    const Dtype* __restrict__ input,    // (rows, cols)
+    Optional<float> rowwise_amax,       // (1,)
+    Optional<float> columnwise_amax,    // (1,)
+    GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
   tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
@@ -188,10 +188,10 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_ove
 template <typename Dtype, Block block, Outputs outputs, Error error, int e4m3_max, ErrorMath error_math>
 __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
-    const float* __restrict__ rowwise_amax,     // (1,), or null
+    Optional<const float> rowwise_amax,         // (1,)
     const float* __restrict__ columnwise_amax,  // (1,)
-    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+    Optional<u8> rowwise_data,                  // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,             // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {

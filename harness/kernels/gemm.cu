@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
     const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
     const float* __restrict__ b_amax,    // (1,) or (N,)
-    const Dtype* __restrict__ c,         // (M, N), or null
-    const Dtype* __restrict__ bias,      // (N,), or null
+    Optional<const Dtype> c,             // (M, N)
+    Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   __shared__ Mainloop::Shared shared;
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
     const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
     const float* __restrict__ b_amax,    // (1,) or (N,)
-    const Dtype* __restrict__ c,         // (M, N), or null
-    const Dtype* __restrict__ bias,      // (N,), or null
+    Optional<const Dtype> c,             // (M, N)
+    Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   __shared__ Skinny::Shared shared;
@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
     const float* __restrict__ acc,     // (M, N)
     const float* __restrict__ a_amax,  // (1,) or (M,)
     const float* __restrict__ b_amax,  // (1,) or (N,)
-    const Dtype* __restrict__ c,       // (M, N), or null
-    const Dtype* __restrict__ bias,    // (N,), or null
+    Optional<const Dtype> c,           // (M, N)
+    Optional<const Dtype> bias,        // (N,)
     Dtype* __restrict__ output,        // (M, N)
     int M, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);

@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
     const u8* __restrict__ b_data,           // (num_tensors * N, K/2) e2m1 pairs
     const u8* __restrict__ b_scale_inv,      // (num_tensors * round_up(N, 128), round_up(K/16, 4)) e4m3
     const float* __restrict__ b_amax,        // (num_tensors,) or (num_tensors * N,)
-    const Dtype* __restrict__ c,             // (M, N), or null
-    const Dtype* __restrict__ bias,          // (num_tensors * N,), or null
+    Optional<const Dtype> c,                 // (M, N)
+    Optional<const Dtype> bias,              // (num_tensors * N,)
     Dtype* __restrict__ output,              // (M, N)
     const i64* __restrict__ first_dims,      // (num_tensors,), every M_g
     const i64* __restrict__ last_dims,       // (num_tensors,), K each

@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
     const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
     const float* __restrict__ b_amax,    // (1,) or (N,)
-    const Dtype* __restrict__ c,         // (M, N), or null
-    const Dtype* __restrict__ bias,      // (N,), or null
+    Optional<const Dtype> c,             // (M, N)
+    Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
     int M, int N, int K, float alpha, float beta, int a_e4m3_max, int b_e4m3_max) {
   __shared__ OperandTile a, b;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
 
 // 2 bytes in and 2 out for each element. N is a multiple of 128, as per_token demands.
 __global__ void __launch_bounds__(kThreads) gemm_post_scale(
-    bf16* __restrict__ output,         // (M, N), in place
+    InPlace<bf16> output,              // (M, N)
     const float* __restrict__ a_amax,  // (M,)
     const float* __restrict__ b_amax,  // (N,)
     int M, int N) {

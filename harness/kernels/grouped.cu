@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    float* __restrict__ rowwise_amax,        // (num_tensors,), or null
-    float* __restrict__ columnwise_amax,     // (num_tensors,), or null
+    Optional<float> rowwise_amax,            // (num_tensors,)
+    Optional<float> columnwise_amax,         // (num_tensors,)
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
   constexpr int kPerVector = 16 / int(sizeof(Dtype)), kPerItem = TensorAmax::kStep * kPerVector;  // elements
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    float* __restrict__ rowwise_amax,        // (num_tensors,), or null
+    Optional<float> rowwise_amax,            // (num_tensors,)
     float* __restrict__ columnwise_amax,     // (num_tensors,)
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
@@ -164,13 +164,13 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
 template <typename Dtype, Activation activation, bool rht>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbias(
     const Dtype* __restrict__ input,         // (elements,)
-    const Dtype* __restrict__ act_input,     // (elements,), or null
+    Optional<const Dtype> act_input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    float* __restrict__ rowwise_amax,        // (num_tensors,), or null
-    float* __restrict__ columnwise_amax,     // (num_tensors,), or null
-    float* __restrict__ dbias_partials,      // (chunks, cols), or null
+    Optional<float> rowwise_amax,            // (num_tensors,)
+    Optional<float> columnwise_amax,         // (num_tensors,)
+    Optional<float> dbias_partials,          // (chunks, cols)
     GroupAmax* __restrict__ amax_state,      // (1,) zero before and after
     int num_tensors) {
   static_assert(!rht || sizeof(Dtype) == 2, "rht is defined on bf16");
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
-    const Dtype* __restrict__ act_input,     // (elements,), or null
+    Optional<const Dtype> act_input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
@@ -273,14 +273,14 @@ template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLay
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
-        const Dtype* __restrict__ act_input,        // (elements,), or null
+        Optional<const Dtype> act_input,            // (elements,)
         const i64* __restrict__ first_dims,         // (num_tensors,)
         const i64* __restrict__ last_dims,          // (num_tensors,)
         const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
-        const float* __restrict__ rowwise_amax,     // (num_tensors,), or null
+        Optional<const float> rowwise_amax,         // (num_tensors,)
         const float* __restrict__ columnwise_amax,  // (num_tensors,)
-        u8* __restrict__ rowwise_data,              // (elements / 2,) e2m1 pairs, or null
-        u8* __restrict__ rowwise_scale_inv,         // (padded scales of each tensor,) e4m3, or null
+        Optional<u8> rowwise_data,                  // (elements / 2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,             // (padded scales of each tensor,) e4m3
         u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
         u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
         int num_tensors, u64 seed, u32 offset) {
@@ -310,8 +310,8 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    float* __restrict__ rowwise_amax,        // (rows of all,), or null
-    float* __restrict__ columnwise_amax,     // (cols of all,), or null
+    Optional<float> rowwise_amax,            // (rows of all,)
+    Optional<float> columnwise_amax,         // (cols of all,)
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    float* __restrict__ rowwise_amax,        // (rows of all,), or null
+    Optional<float> rowwise_amax,            // (rows of all,)
     float* __restrict__ columnwise_amax,     // (cols of all,)
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
@@ -340,13 +340,13 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
 template <Outputs outputs, bool rht, Activation activation>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
     const bf16* __restrict__ input,          // (elements,)
-    const bf16* __restrict__ act_input,      // (elements,), or null
+    Optional<const bf16> act_input,          // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    float* __restrict__ rowwise_amax,        // (rows of all,), or null
-    float* __restrict__ columnwise_amax,     // (cols of all,), or null
-    float* __restrict__ dbias_partials,      // (chunks, cols), or null
+    Optional<float> rowwise_amax,            // (rows of all,)
+    Optional<float> columnwise_amax,         // (cols of all,)
+    Optional<float> dbias_partials,          // (chunks, cols)
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
@@ -374,17 +374,17 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
-    const bf16* __restrict__ input,             // (elements,)
-    const bf16* __restrict__ act_input,         // (elements,), or null
-    const i64* __restrict__ first_dims,         // (num_tensors,)
-    const i64* __restrict__ last_dims,          // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
-    const float* __restrict__ rowwise_amax,     // (rows of all,), or null
-    const float* __restrict__ columnwise_amax,  // (cols of all,), or null
-    u8* __restrict__ rowwise_data,              // (elements/2,) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (elements/16,) e4m3, or null
-    u8* __restrict__ columnwise_data,           // (elements/2,) e2m1 pairs, or null
-    u8* __restrict__ columnwise_scale_inv,      // (elements/16,) e4m3, or null
+    const bf16* __restrict__ input,          // (elements,)
+    Optional<const bf16> act_input,          // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    Optional<const float> rowwise_amax,      // (rows of all,)
+    Optional<const float> columnwise_amax,   // (cols of all,)
+    Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
+    Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
+    Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
     int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
   for_each_work_item<Offsets::lines>(
@@ -407,12 +407,12 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
         const i64* __restrict__ first_dims,       // (num_tensors,)
         const i64* __restrict__ last_dims,        // (num_tensors,)
         const i64* __restrict__ tensor_offsets,   // (num_tensors + 1,)
-        float* __restrict__ rowwise_amax,         // (rows of all,), or null
-        float* __restrict__ columnwise_amax,      // (cols of all,), or null
-        u8* __restrict__ rowwise_data,            // (elements/2,) e2m1 pairs, or null
-        u8* __restrict__ rowwise_scale_inv,       // (elements/16,) e4m3, or null
-        u8* __restrict__ columnwise_data,         // (elements/2,) e2m1 pairs, or null
-        u8* __restrict__ columnwise_scale_inv,    // (elements/16,) e4m3, or null
+        Optional<float> rowwise_amax,             // (rows of all,)
+        Optional<float> columnwise_amax,          // (cols of all,)
+        Optional<u8> rowwise_data,                // (elements/2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,           // (elements/16,) e4m3
+        Optional<u8> columnwise_data,             // (elements/2,) e2m1 pairs
+        Optional<u8> columnwise_scale_inv,        // (elements/16,) e4m3
         TileSync* __restrict__ rowwise_bands,     // (elements/16384,) zero before and after
         TileSync* __restrict__ columnwise_bands,  // (elements/16384,) zero before and after
         int num_tensors, u64 seed, u32 offset) {

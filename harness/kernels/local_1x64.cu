@@ -53,13 +53,13 @@ __device__ __forceinline__ void store_window_amax(
 // Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
 template <typename Dtype, Outputs outputs, Multiplier multiplier, ScaleLayout scale_layout>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTransposeBlocksPerSm) local_1x64_quantize(
-    const Dtype* __restrict__ input,        // (rows, cols)
-    float* __restrict__ rowwise_amax,       // (rows, cols/64), or null
-    u8* __restrict__ rowwise_data,          // (rows, cols/2) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
-    float* __restrict__ columnwise_amax,    // (cols, rows/64), or null
-    u8* __restrict__ columnwise_data,       // (cols, rows/2) e2m1 pairs, or null
-    u8* __restrict__ columnwise_scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) e4m3, or null
+    const Dtype* __restrict__ input,    // (rows, cols)
+    Optional<float> rowwise_amax,       // (rows, cols/64)
+    Optional<u8> rowwise_data,          // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
+    Optional<float> columnwise_amax,    // (cols, rows/64)
+    Optional<u8> columnwise_data,       // (cols, rows/2) e2m1 pairs
+    Optional<u8> columnwise_scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {
   static_assert(multiplier != Multiplier::fast, "windows have no fast_math");
   using Pass = TransposePass<Dtype>;

@@ -43,20 +43,20 @@ constexpr int kTileBlocksPerSm<Outputs::both, true, Rounding::sr, ScaleLayout::c
 
 template <typename Dtype>
 __global__ void __launch_bounds__(TensorAmax::kThreads) per_tensor_amax(
-    const Dtype* __restrict__ input,      // (rows, cols)
-    float* __restrict__ rowwise_amax,     // (1,), or null
-    float* __restrict__ columnwise_amax,  // (1,), or null
-    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
+    const Dtype* __restrict__ input,    // (rows, cols)
+    Optional<float> rowwise_amax,       // (1,)
+    Optional<float> columnwise_amax,    // (1,)
+    GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
   tensor_amax(input, rows, cols, amax_state, rowwise_amax, columnwise_amax);
 }
 
 template <int sign_mask>
 __global__ void __launch_bounds__(kThreads) per_tensor_amax_rht(
-    const bf16* __restrict__ input,       // (rows, cols)
-    float* __restrict__ rowwise_amax,     // (1,), or null
-    float* __restrict__ columnwise_amax,  // (1,), or null
-    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
+    const bf16* __restrict__ input,     // (rows, cols)
+    Optional<float> rowwise_amax,       // (1,)
+    Optional<float> columnwise_amax,    // (1,)
+    GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
   const u32 units = RhtAmax::units(rows, cols);
   RhtAmax running;
@@ -132,10 +132,10 @@ template <
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocksPerSm<outputs, rht, rounding, scale_layout>)
     per_tensor_encode_tile(
         const Dtype* __restrict__ input,            // (rows, cols)
-        const float* __restrict__ rowwise_amax,     // (1,), or null
+        Optional<const float> rowwise_amax,         // (1,)
         const float* __restrict__ columnwise_amax,  // (1,)
-        u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
-        u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+        Optional<u8> rowwise_data,                  // (rows, cols/2) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,             // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
         u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
         u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
         int rows, int cols, u64 seed, u32 offset) {
@@ -153,8 +153,8 @@ template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
 __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPerSm) per_tensor_encode_square(
     const Dtype* __restrict__ input,            // (rows, cols)
     const float* __restrict__ columnwise_amax,  // (1,)
-    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+    Optional<u8> rowwise_data,                  // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,             // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {

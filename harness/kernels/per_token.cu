@@ -59,11 +59,11 @@ __device__ __forceinline__ void row_col_amax_by_teams(
 // Both read the input once. A state is u32: a maximum for each line, then tickets.
 template <Outputs outputs>
 __global__ void __launch_bounds__(RowColStrip<false>::kThreads, kAmaxBlocksPerSm) per_token_amax(
-    const bf16* __restrict__ input,       // (rows, cols)
-    float* __restrict__ rowwise_amax,     // (rows,), or null
-    float* __restrict__ columnwise_amax,  // (cols,), or null
-    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
-    u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
+    const bf16* __restrict__ input,      // (rows, cols)
+    Optional<float> rowwise_amax,        // (rows,)
+    Optional<float> columnwise_amax,     // (cols,)
+    u32* __restrict__ rowwise_state,     // (rows + rows/8,) zero before and after
+    u32* __restrict__ columnwise_state,  // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   row_col_amax_by_teams<outputs, false, 0>(
       input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(RowColStrip<false>::kThreads, kAmaxBlocksPerSm
 template <Outputs outputs, int sign_mask>
 __global__ void __launch_bounds__(RowColStrip<true>::kThreads, kAmaxRhtBlocksPerSm) per_token_amax_rht(
     const bf16* __restrict__ input,       // (rows, cols)
-    float* __restrict__ rowwise_amax,     // (rows,), or null
+    Optional<float> rowwise_amax,         // (rows,)
     float* __restrict__ columnwise_amax,  // (cols,)
     u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
     u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
@@ -82,10 +82,10 @@ __global__ void __launch_bounds__(RowColStrip<true>::kThreads, kAmaxRhtBlocksPer
 }
 
 __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
-    const bf16* __restrict__ input,       // (rows, cols)
-    float* __restrict__ rowwise_amax,     // (rows,), or null
-    float* __restrict__ columnwise_amax,  // (cols,), or null
-    GridAmax* __restrict__ amax_state,    // (1,) zero before and after
+    const bf16* __restrict__ input,     // (rows, cols)
+    Optional<float> rowwise_amax,       // (rows,)
+    Optional<float> columnwise_amax,    // (cols,)
+    GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
   __shared__ float amax;  // stays negative in all blocks but the last
   if (threadIdx.x == 0) amax = -1.0f;
@@ -105,13 +105,13 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<rounding>) per_token_encode(
-    const bf16* __restrict__ input,             // (rows, cols)
-    const float* __restrict__ rowwise_amax,     // (rows,), or null
-    const float* __restrict__ columnwise_amax,  // (cols,), or null
-    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (rows, cols/16) e4m3, or null
-    u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs, or null
-    u8* __restrict__ columnwise_scale_inv,      // (cols, rows/16) e4m3, or null
+    const bf16* __restrict__ input,         // (rows, cols)
+    Optional<const float> rowwise_amax,     // (rows,)
+    Optional<const float> columnwise_amax,  // (cols,)
+    Optional<u8> rowwise_data,              // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,         // (rows, cols/16) e4m3
+    Optional<u8> columnwise_data,           // (cols, rows/2) e2m1 pairs
+    Optional<u8> columnwise_scale_inv,      // (cols, rows/16) e4m3
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> shared;
   TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
@@ -133,12 +133,12 @@ template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout
 __global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
     per_token_resident(
         const bf16* __restrict__ input,           // (rows, cols)
-        float* __restrict__ rowwise_amax,         // (rows,), or null
-        float* __restrict__ columnwise_amax,      // (cols,), or null
-        u8* __restrict__ rowwise_data,            // (rows, cols/2) e2m1 pairs, or null
-        u8* __restrict__ rowwise_scale_inv,       // (rows, cols/16) e4m3, or null
-        u8* __restrict__ columnwise_data,         // (cols, rows/2) e2m1 pairs, or null
-        u8* __restrict__ columnwise_scale_inv,    // (cols, rows/16) e4m3, or null
+        Optional<float> rowwise_amax,             // (rows,)
+        Optional<float> columnwise_amax,          // (cols,)
+        Optional<u8> rowwise_data,                // (rows, cols/2) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,           // (rows, cols/16) e4m3
+        Optional<u8> columnwise_data,             // (cols, rows/2) e2m1 pairs
+        Optional<u8> columnwise_scale_inv,        // (cols, rows/16) e4m3
         TileSync* __restrict__ rowwise_bands,     // (rows/128,) zero before and after
         TileSync* __restrict__ columnwise_bands,  // (cols/128,) zero before and after
         int rows, int cols, u64 seed, u32 offset) {

@@ -86,10 +86,10 @@ __device__ __forceinline__ GlobalScale line_scale(const float* __restrict__ amax
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out.
 template <typename Dtype, ScaleLayout scale_layout, Stage stage>
 __global__ void __launch_bounds__(kThreads, kQuantizeBlocksPerSm<Dtype>) row_scaled_quantize(
-    const Dtype* __restrict__ input,     // (rows, cols)
-    float* __restrict__ rowwise_amax,    // (rows,)
-    u8* __restrict__ rowwise_data,       // (rows, cols/2) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+    const Dtype* __restrict__ input,   // (rows, cols)
+    float* __restrict__ rowwise_amax,  // (rows,)
+    Optional<u8> rowwise_data,         // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,    // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     int rows, int cols) {
   __shared__ u32 warp_max[2][kWarps];
   const TileOrigin origin = tile_origin(kRowsPerTile, kWholeRow);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, kQuantizeBlocksPerSm<Dtype>) row_sca
 
 template <Outputs outputs>
 __global__ void __launch_bounds__(kThreads) row_scaled_clear_amax(
-    float* __restrict__ rowwise_amax,     // (rows,), or null
+    Optional<float> rowwise_amax,         // (rows,)
     float* __restrict__ columnwise_amax,  // (cols,)
     int rows, int cols) {
   for (int i = blockIdx.x * kThreads + threadIdx.x; i < max(rows, cols); i += gridDim.x * kThreads) {
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads) row_scaled_clear_amax(
 template <typename Dtype, Outputs outputs>
 __global__ void __launch_bounds__(kThreads) row_scaled_amax(
     const Dtype* __restrict__ input,      // (rows, cols)
-    float* __restrict__ rowwise_amax,     // (rows,), or null
+    Optional<float> rowwise_amax,         // (rows,)
     float* __restrict__ columnwise_amax,  // (cols,)
     int rows, int cols) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no merging: use row_scaled_quantize");
@@ -202,10 +202,10 @@ __global__ void __launch_bounds__(kThreads) row_scaled_amax(
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dtype>) row_scaled_encode_tile(
     const Dtype* __restrict__ input,            // (rows, cols)
-    const float* __restrict__ rowwise_amax,     // (rows,), or null
+    Optional<const float> rowwise_amax,         // (rows,)
     const float* __restrict__ columnwise_amax,  // (cols,)
-    u8* __restrict__ rowwise_data,              // (rows, cols/2) e2m1 pairs, or null
-    u8* __restrict__ rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, or null
+    Optional<u8> rowwise_data,                  // (rows, cols/2) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,             // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     u8* __restrict__ columnwise_data,           // (cols, rows/2) e2m1 pairs
     u8* __restrict__ columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols) {

@@ -23,3 +23,10 @@ enum class Rounding { rne, sr };
 enum class Stage { full, amax, encode };
 enum class Granularity { tensor, row, window };      // of an amax
 enum class Multiplier { direct, reciprocal, fast };  // fast is per_tensor's fast_math
+
+// Marks of pointers in a kernel's signature, which the launch reads: null where a case has no such array; and read
+// before it is written.
+template <typename T>
+using Optional = T* __restrict__;
+template <typename T>
+using InPlace = T* __restrict__;
