@@ -38,7 +38,8 @@ SECONDS = 200.0
 def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Path | None, listed: bool) -> int:
     """Time our kernels in turns with public implementations, on the same inputs and in one process.
 
-    Every side's bytes are judged first. Writes peers.md and peers.jsonl. Exits with 1 if a byte of ours is wrong.
+    The bytes of every implementation are checked first. Writes peers.md and peers.jsonl. Exits with 1 if a byte of
+    ours is wrong.
     """
     chosen = contests.contests(shapes, names)
     if listed:

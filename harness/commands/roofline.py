@@ -84,11 +84,11 @@ def _frame(found: list[TargetResult]) -> pd.DataFrame:
 
 
 def _markdown(header: Header, found: list[TargetResult]) -> str:
-    told = {name: value for name, value in facts_of(header).items() if name in FACTS}
-    facts = "\n".join(f"- {name}: {value}" for name, value in told.items())
-    held = sum(one.holds for one in found)
+    kept = {name: value for name, value in facts_of(header).items() if name in FACTS}
+    facts = "\n".join(f"- {name}: {value}" for name, value in kept.items())
+    right = sum(one.holds for one in found)
     return (
-        f"# Figures to reach\n\n`make roofline` made this table: {held} of {len(found)} cases reach theirs. They "
+        f"# Figures to reach\n\n`make roofline` made this table: {right} of {len(found)} cases reach theirs. They "
         f"stand in `harness/bench/targets.yaml`; percent are of the copy in the same run.\n\n{facts}\n\n"
         f"{markdown(_frame(found))}\n"
     )

@@ -1,7 +1,7 @@
 """Two runs of the same cases, one on the emulator and one on a GPU: did both write the same bytes?
 
-Both were held against the same oracles, so a field of which every byte is demanded must agree. The fields that may lie
-anywhere in an interval need not: a matrix unit adds in an order of its own. A graph is held against the emulator's
+Both were compared with the same oracles, so a field that is checked byte for byte must agree. Fields that may lie
+anywhere in an interval need not: a matrix unit adds in an order of its own. A graph is compared with the emulator's
 eager launches, because the emulator has no graphs and the inputs of a case do not depend on its mode.
 """
 
@@ -23,10 +23,10 @@ Compared = tuple[str, str, str]  # a case, an emulated target, and the kind of i
 
 @dataclass
 class Agreement:
-    """What two runs say of each other.
+    """The comparison of two runs.
 
-    equal, differ: what was compared; both: cases of the GPU that the emulator has, too
-    only: cases that passed on one of the two alone, by its name; failed: what went wrong on either
+    equal, differ: the compared fields; both: cases of the GPU that the emulator has, too
+    only: cases that passed on one of the two alone, by its name; failed: errors of either
     """
 
     both: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Agreement:
     failed: list[str] = field(default_factory=list)
 
     def differing(self, kind: str) -> list[Compared]:
-        """Those of one kind of fields that differ."""
+        """The comparisons of one kind of fields that differ."""
         return [each for each in self.differ if each[2] == kind]
 
 

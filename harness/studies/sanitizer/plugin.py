@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out the cases that the tool is not shown, of those that -k leaves."""
+    """Deselect the cases that the tool does not run."""
     left_out = [item for item in items if reason(config.option.tool, item.case)]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
