@@ -1,5 +1,3 @@
-"""`harness conversions`"""
-
 from __future__ import annotations
 
 import os

@@ -1,5 +1,3 @@
-"""`harness gate`"""
-
 from __future__ import annotations
 
 import shlex

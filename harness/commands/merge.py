@@ -1,5 +1,3 @@
-"""`harness merge`"""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,3 @@
-"""`harness peers`"""
-
 from __future__ import annotations
 
 import gc
@@ -8,7 +6,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +16,10 @@ from harness.bench import roofline
 from harness.clock import clock_of
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
-from harness.runner.run_files import Record, new_header, now, shown
+from harness.runner.run_files import Record, new_folder, new_header, now, shown
 from harness.studies.peers import contests, peer_bench, tables
 from harness.studies.peers.contests import Contest
 from harness.studies.peers.prepared import CasePreparer
-from harness.suite import ROOT
 from harness.verdict import Verdict
 
 SECONDS = 200.0
@@ -57,7 +53,7 @@ def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Pa
 
 
 def _path(out: Path | None) -> Path:
-    folder = out or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = out or new_folder()
     if (folder / tables.FILE).exists():
         raise UsageError(f"{folder / tables.FILE} is there already; nothing is overwritten, so name another folder")
     folder.mkdir(parents=True, exist_ok=True)

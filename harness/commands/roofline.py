@@ -1,5 +1,3 @@
-"""`harness roofline`"""
-
 from __future__ import annotations
 
 import subprocess
@@ -28,7 +26,7 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 @click.option("--times", type=click.Path(path_type=Path), metavar="FILE", help="time nothing; read a bench.jsonl")
 @click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="write the table to FILE, as Markdown")
 def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
-    """Time every kernel that has a figure to reach, and hold it against that figure.
+    """Time every kernel that has a figure to reach, and compare it with that figure.
 
     The figures stand in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Exits with 2 if a
     figure is missed, with 1 if bytes differ, with 3 if a kernel has no time.

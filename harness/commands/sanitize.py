@@ -1,5 +1,3 @@
-"""`harness sanitize`"""
-
 from __future__ import annotations
 
 import os

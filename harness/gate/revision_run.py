@@ -6,7 +6,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
 from harness.gate import checkout, revision_bench
 from harness.gate.revision_bench import Comparison, RevisionBench
-from harness.runner.run_files import Record, new_header, now
-from harness.suite import ROOT, find_case, load_suites, suite_of
+from harness.runner.run_files import Record, new_folder, new_header, now
+from harness.suite import find_case, load_suites, suite_of
 from harness.verdict import Judgement
 
 FILE = "gate.jsonl"
@@ -61,7 +60,7 @@ def run(
             "base": base, "base_commit": revision.commit, "effect": effect,
         }  # fmt: skip
         header["roofline"].append(_roofline(bench.clock, "start"))
-        path = (folder or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")) / FILE
+        path = (folder or new_folder()) / FILE
         if path.exists():
             raise UsageError(f"{path} is there already; nothing is overwritten, so name another folder")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -133,7 +133,7 @@ def page(command: str, headers: Sequence[Header], found: Agreement) -> str:
     }
     for title, lines in lists.items():
         if lines:
-            text += [f"## {title}", "\n".join(f"- {markdown_code(line)}" for line in lines)]
+            text += [f"## {title}", "\n".join(f"- {_code(line)}" for line in lines)]
     return "\n\n".join(text) + "\n"
 
 
@@ -142,6 +142,5 @@ def _sources(headers: Sequence[Header]) -> str:
     return f"Both are of sources {gpu}." if emulator == gpu else f"The sources are not the same: {emulator}, {gpu}."
 
 
-def markdown_code(text: str) -> str:
-    """The text as code in Markdown, on one line."""
+def _code(text: str) -> str:
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"

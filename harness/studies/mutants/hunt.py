@@ -13,9 +13,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -63,10 +62,6 @@ class Catch:
     wrong_bytes: int = 0
     cases: int = 0
     seconds: float = 0.0
-
-    def record(self) -> dict[str, Any]:
-        """As a journal keeps it."""
-        return asdict(self)
 
 
 def hunt(mutant: Mutant) -> Catch:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class Journal:
         decided_by = {"key": self._keys[catch.mutant], "diagnosis": diagnosis, "smoke": self._smoke[catch.mutant]}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**decided_by, **catch.record()}, ensure_ascii=False) + "\n")
+            file.write(json.dumps({**decided_by, **asdict(catch)}, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
 

@@ -1,4 +1,4 @@
-"""The instructions that the emulator executes, those that the kernels use, and the test that shows what each does."""
+"""The instructions that the emulator executes, those that the kernels use, and the test that covers each."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ _found: dict[str, tuple[int, str]] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option of this plugin."""
     parser.addoption("--opcodes", type=Path, help="write which test covers which instruction")
 
 

@@ -19,7 +19,6 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of this plugin."""
     parser.addoption("--tool", default="", help="the tool of compute-sanitizer that this process runs under")
     parser.addoption("--stop-at", type=float, default=float("inf"), help="begin no case after this time")
 
