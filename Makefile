@@ -37,7 +37,7 @@ bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, a
 	$(PY) -m pytest $(SUITES) --bench $(CASES) --device $(DEVICE) $(ARGS)
 
 .PHONY: roofline
-roofline: $(ENV) ## Time every kernel that has a figure to reach, and hold it against that figure.
+roofline: $(ENV) ## Time every kernel that has a figure to reach, and compare it with that figure.
 	$(PY) -m harness roofline $(ARGS)
 
 .PHONY: gate

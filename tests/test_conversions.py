@@ -62,16 +62,16 @@ def test_a_row_is_a_kernel_with_its_fewest_and_most() -> None:
     (row,) = conversions.table(found).to_dict("records")
     assert (row["kernel"], row["instantiations"], row["to e2m1"], row["to e4m3"]) == ("k rne", 2, "4-8", "0")
     assert (row["e2m1 on sm_90a"], row["machine code"]) == (0, "1/2 as PTX")
-    assert [each.expression for each in conversions.unlike(found)] == ["k<fp16, Rounding::rne>"]
-    assert conversions.lacking(found) == conversions.unlike(found)
-    assert len(conversions.every(found)) == 3
+    assert [each.expression for each in conversions.differing(found)] == ["k<fp16, Rounding::rne>"]
+    assert conversions.narrowing_differs(found) == conversions.differing(found)
+    assert len(conversions.rows_of(found)) == 3
     assert "of 3 instantiations that were disassembled, 2 have" in conversions.page("c", "13.5", found)
 
 
 def test_a_decoding_that_nothing_reads_may_be_dropped() -> None:
     found = [Counted("k", "sm_100a", Counter({"to e4m3": 2, "from e4m3": 2}), Counter({"to e4m3": 2}))]
-    assert conversions.unlike(found) == found
-    assert conversions.lacking(found) == []
+    assert conversions.differing(found) == found
+    assert conversions.narrowing_differs(found) == []
     assert "of the others (k) the assembler dropped" in conversions.page("c", "13.5", found)
 
 

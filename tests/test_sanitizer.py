@@ -18,7 +18,7 @@ from harness.errors import DeviceUnavailable, Exit
 from harness.jit.compile import ARCHES, compile_kernel, ptx_of
 from harness.studies.sanitizer import compute_sanitizer, left_out, planted, plugin
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, read_log
-from harness.studies.sanitizer.run import Checked, outcome, page, see_planted
+from harness.studies.sanitizer.run import ToolResult, exit_code, page, run_planted
 from harness.suite.launch_plan import Step, plan
 from harness.suite.suite import find_case, load_suites
 
@@ -99,7 +99,7 @@ def test_errors_are_red_and_say_where(sanitize) -> None:
 
 
 def test_a_tool_that_does_not_see_its_planted_error_is_told_apart(stand_in, tmp_path) -> None:
-    seen = see_planted(stand_in(blind="synccheck"), ("memcheck", "synccheck"), tmp_path / "planted")
+    seen = run_planted(stand_in(blind="synccheck"), ("memcheck", "synccheck"), tmp_path / "planted")
     assert seen == {"memcheck": True, "synccheck": False}
 
 
@@ -237,18 +237,17 @@ def test_memory_has_exact_sizes_under_the_plugin(monkeypatch) -> None:
 
 
 def test_what_is_left_open_is_not_clean() -> None:
-    done = Checked("memcheck", planted=True, cases=3, done=3)
-    assert outcome([done]) is Exit.CLEAN
-    assert outcome([done, Checked("racecheck", planted=True, cases=3, done=2)]) is Exit.NOISY
-    assert outcome([done, Checked("racecheck", planted=True)]) is Exit.NOISY
-    assert outcome([replace(done, planted=False)]) is Exit.NOISY
-    assert outcome([replace(done, silent=1)]) is Exit.NOISY
-    assert outcome([replace(done, done=2)]) is Exit.NOISY
-    assert outcome([replace(done, done=2, left_out={"a": "why"})]) is Exit.CLEAN
-    assert outcome([replace(done, done=2, left_out={"a": ""})]) is Exit.NOISY
-    assert outcome([replace(done, done=0, left_out=dict.fromkeys("abc", "why"))]) is Exit.NOISY
-    assert (
-        outcome([done, Checked("racecheck", planted=True, cases=1, done=1, failed=["MISMATCH"])]) is Exit.BYTES_DIFFER
-    )
-    assert outcome([]) is Exit.NOISY
+    done = ToolResult("memcheck", planted=True, cases=3, done=3)
+    assert exit_code([done]) is Exit.CLEAN
+    assert exit_code([done, ToolResult("racecheck", planted=True, cases=3, done=2)]) is Exit.NOISY
+    assert exit_code([done, ToolResult("racecheck", planted=True)]) is Exit.NOISY
+    assert exit_code([replace(done, planted=False)]) is Exit.NOISY
+    assert exit_code([replace(done, silent=1)]) is Exit.NOISY
+    assert exit_code([replace(done, done=2)]) is Exit.NOISY
+    assert exit_code([replace(done, done=2, left_out={"a": "why"})]) is Exit.CLEAN
+    assert exit_code([replace(done, done=2, left_out={"a": ""})]) is Exit.NOISY
+    assert exit_code([replace(done, done=0, left_out=dict.fromkeys("abc", "why"))]) is Exit.NOISY
+    failed = ToolResult("racecheck", planted=True, cases=1, done=1, failed=["MISMATCH"])
+    assert exit_code([done, failed]) is Exit.BYTES_DIFFER
+    assert exit_code([]) is Exit.NOISY
     assert "## memcheck" not in page("c", "v", {"device": {"gpu": "g", "driver": "d", "nvrtc": "n"}}, "abc", [done])

@@ -1,5 +1,3 @@
-"""`harness agree`"""
-
 from __future__ import annotations
 
 import shlex

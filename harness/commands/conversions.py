@@ -1,5 +1,3 @@
-"""`harness conversions`"""
-
 from __future__ import annotations
 
 import os
@@ -33,17 +31,17 @@ def command(sets: tuple[str, ...], nvdisasm: str | None, jobs: int, out: Path | 
     work = instantiations(sets, (conversions.NEWEST, conversions.OLDER))
     counted = side_by_side(partial(_count, nvdisasm or shutil.which("nvdisasm")), work, jobs)
     show(conversions.table(counted), "conversions in an instantiation for sm_100a")
-    unlike = conversions.unlike(counted)
+    unlike = conversions.differing(counted)
     for each in unlike:
         click.echo(f"{each.expression}: PTX has {dict(each.ptx)}, machine code {dict(each.sass)}")
     if out:
         words = [word for word in sys.argv[1:] if not word.startswith("--nvdisasm")]
         made_by = shlex.join(["harness", *(word for word in words if word != nvdisasm)])
         write_text(out / "conversions.md", conversions.page(made_by, nvrtc_version(), counted))
-        write_text(out / "conversions.csv", conversions.every(counted).to_csv(index=False))
+        write_text(out / "conversions.csv", conversions.rows_of(counted).to_csv(index=False))
         for name in ("conversions.md", "conversions.csv"):
             click.echo(shown(out / name))
-    return Exit.BYTES_DIFFER if conversions.lacking(counted) else Exit.CLEAN
+    return Exit.BYTES_DIFFER if conversions.narrowing_differs(counted) else Exit.CLEAN
 
 
 def _count(nvdisasm: str | None, job: Job) -> conversions.Counted:

@@ -1,5 +1,3 @@
-"""`harness coverage`"""
-
 from __future__ import annotations
 
 import shlex

@@ -1,5 +1,3 @@
-"""`harness exhaustive`"""
-
 from __future__ import annotations
 
 import time

@@ -1,5 +1,3 @@
-"""`harness gate`"""
-
 from __future__ import annotations
 
 import shlex
@@ -52,8 +50,8 @@ def command(
     Or, with --base, time the kernels as they are against those of another revision, in one process and in turns;
     RUN_DIR is then a new folder for what is measured.
 
-    The report goes into that folder. Exits with 1 if a byte differs, 2 if a case is slower, 3 if it cannot be told,
-    5 without a baseline.
+    The report goes into that folder. Exits with 1 if a byte differs, 2 if a case is slower, 3 if times are
+    inconclusive, 5 without a baseline.
     """
     if base is not None:
         if baseline or save:

@@ -1,5 +1,3 @@
-"""`harness merge`"""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -53,9 +51,9 @@ def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]
     first: dict[str, tuple[Path, Record]] = {}
     conflicts = []
     for run, record in pairs:
-        where, held = first.setdefault(record["case_id"], (run, record))
-        if held["verdict"] != record["verdict"]:
-            conflicts.append(f"{record['case_id']} is {held['verdict']} in {where} and {record['verdict']} in {run}")
+        where, earlier = first.setdefault(record["case_id"], (run, record))
+        if earlier["verdict"] != record["verdict"]:
+            conflicts.append(f"{record['case_id']} is {earlier['verdict']} in {where} and {record['verdict']} in {run}")
     return [record for _, record in first.values()], conflicts
 
 

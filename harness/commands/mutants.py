@@ -1,5 +1,3 @@
-"""`harness mutants`"""
-
 from __future__ import annotations
 
 import importlib

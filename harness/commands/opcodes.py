@@ -1,5 +1,3 @@
-"""`harness opcodes`"""
-
 from __future__ import annotations
 
 import os
@@ -23,7 +21,7 @@ from harness.suite.instantiations import Job, instantiations, side_by_side
 @click.option("--jobs", default=os.cpu_count(), show_default=True, help="compile this many at a time")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="write files, too")
 def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
-    """Hold every PTX instruction of the kernels, and every one that the emulator executes, against its tests.
+    """Check that every PTX instruction of the kernels, and every one that the emulator executes, has a test.
 
     Exits with 1 if one has no test.
     """

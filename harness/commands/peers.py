@@ -1,5 +1,3 @@
-"""`harness peers`"""
-
 from __future__ import annotations
 
 import gc
@@ -8,7 +6,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +15,8 @@ from harness.bench import roofline
 from harness.bench.gpu_timer import clock_of
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
-from harness.files import ROOT
 from harness.runner.records import Record
-from harness.runner.run_files import new_header, now, shown
+from harness.runner.run_files import new_folder, new_header, now, shown
 from harness.studies.peers import contests, peer_bench, tables
 from harness.studies.peers.contests import Contest
 from harness.studies.peers.prepared import CasePreparer
@@ -39,7 +35,8 @@ SECONDS = 200.0
 def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Path | None, listed: bool) -> int:
     """Time our kernels in turns with public implementations, on the same inputs and in one process.
 
-    Every side's bytes are judged first. Writes peers.md and peers.jsonl. Exits with 1 if a byte of ours is wrong.
+    The bytes of every implementation are checked first. Writes peers.md and peers.jsonl. Exits with 1 if a byte of
+    ours is wrong.
     """
     chosen = contests.contests(shapes, names)
     if listed:
@@ -57,7 +54,7 @@ def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Pa
 
 
 def _path(out: Path | None) -> Path:
-    folder = out or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = out or new_folder()
     if (folder / tables.FILE).exists():
         raise UsageError(f"{folder / tables.FILE} is there already; nothing is overwritten, so name another folder")
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,3 @@
-"""`harness picture`"""
-
 from __future__ import annotations
 
 import io

@@ -1,5 +1,3 @@
-"""`harness prove`"""
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""`harness report`"""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`harness roofline`"""
-
 from __future__ import annotations
 
 import subprocess
@@ -27,7 +25,7 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 @click.option("--times", type=click.Path(path_type=Path), metavar="FILE", help="time nothing; read a bench.jsonl")
 @click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="write the table to FILE, as Markdown")
 def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
-    """Time every kernel that has a figure to reach, and hold it against that figure.
+    """Time every kernel that has a figure to reach, and compare it with that figure.
 
     The figures stand in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Exits with 2 if a
     figure is missed, with 1 if bytes differ, with 3 if a kernel has no time.
@@ -83,11 +81,11 @@ def _frame(found: list[TargetResult]) -> pd.DataFrame:
 
 
 def _markdown(header: Header, found: list[TargetResult]) -> str:
-    told = {name: value for name, value in facts_of(header).items() if name in FACTS}
-    facts = "\n".join(f"- {name}: {value}" for name, value in told.items())
-    held = sum(one.holds for one in found)
+    kept = {name: value for name, value in facts_of(header).items() if name in FACTS}
+    facts = "\n".join(f"- {name}: {value}" for name, value in kept.items())
+    right = sum(one.holds for one in found)
     return (
-        f"# Figures to reach\n\n`make roofline` made this table: {held} of {len(found)} cases reach theirs. They "
+        f"# Figures to reach\n\n`make roofline` made this table: {right} of {len(found)} cases reach theirs. They "
         f"stand in `harness/bench/targets.yaml`; percent are of the copy in the same run.\n\n{facts}\n\n"
         f"{markdown(_frame(found))}\n"
     )

@@ -1,5 +1,3 @@
-"""`harness sanitize`"""
-
 from __future__ import annotations
 
 import os
@@ -17,7 +15,7 @@ from harness.files import ROOT, write_text
 from harness.report.console import show
 from harness.runner.run_files import gpu_folder, new_header, shown
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, executable
-from harness.studies.sanitizer.run import check, header_of, outcome, page, see_planted, table
+from harness.studies.sanitizer.run import check, exit_code, header_of, page, run_planted, table
 from harness.suite.suite import load_suites
 
 
@@ -45,7 +43,7 @@ def command(
     words = ["--set", set_name, *(("-k", expression) if expression else ())]
     folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
     click.echo(f"logs are in {folder}")
-    seen = see_planted(program, tools, folder / "planted")
+    seen = run_planted(program, tools, folder / "planted")
     found = []
     for tool in tools:
         found.append(check(program, tool, seen[tool], suites, words, jobs, seconds, folder / tool))
@@ -56,7 +54,7 @@ def command(
     commit = new_header(made_by, header["device"], "", "")["commit"][:12]
     write_text(path, page(made_by, _version(program), header, commit, found))
     click.echo(shown(path))
-    return Exit(outcome(found))
+    return Exit(exit_code(found))
 
 
 def _version(program: str) -> str:

@@ -1,22 +1,18 @@
-"""`harness shrink`"""
-
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from harness.device.select import select
 from harness.errors import Exit, UsageError
-from harness.files import KERNELS, ROOT
+from harness.files import KERNELS
+from harness.runner.run_files import new_folder
 from harness.shrink.failure import describe
 from harness.shrink.reproducer import write
 from harness.shrink.search import Budget
 from harness.shrink.shrinker import shrink
 from harness.suite.suite import find_case
-
-TRIES, SECONDS = 600, 120
 
 
 @click.command()
@@ -29,8 +25,12 @@ TRIES, SECONDS = 600, 120
     metavar="DIR",
     help="the folder of the .cu files (harness/kernels)",
 )
-@click.option("--tries", type=click.IntRange(1), default=TRIES, show_default=True, help="at most so many smaller cases")
-@click.option("--seconds", type=click.FloatRange(1), default=SECONDS, show_default=True, help="for at most so long")
+@click.option(
+    "--tries", type=click.IntRange(1), default=Budget.tries, show_default=True, help="at most so many smaller cases"
+)
+@click.option(
+    "--seconds", type=click.FloatRange(1), default=Budget.seconds, show_default=True, help="for at most so long"
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -48,7 +48,7 @@ def command(
     """
     case = find_case(case_id)
     chosen = select(device_name, kernels=kernels or KERNELS)
-    folder = into or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ") / "shrunk"
+    folder = into or new_folder() / "shrunk"
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty; name a folder that is, or is not there")
     shrunk = shrink(case, chosen, Budget(tries, seconds))

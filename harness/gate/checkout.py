@@ -16,20 +16,17 @@ FOLDERS = ("harness/kernels", "suites")
 
 @dataclass(frozen=True)
 class Revision:
-    """A commit's files. name: as the user spelled it; commit: 40 hex digits; root: the folder they lie in"""
+    """A commit's files. commit: 40 hex digits; root: the folder they lie in"""
 
-    name: str
     commit: str
     root: Path
 
     @property
     def kernels(self) -> Path:
-        """The folder of its `.cu` files."""
         return self.root / FOLDERS[0]
 
     @property
     def suites(self) -> Path:
-        """The folder of its suites."""
         return self.root / FOLDERS[1]
 
 
@@ -49,7 +46,7 @@ def fetch(name: str, into: Path, repository: Path = ROOT) -> Revision:
     into.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(into, filter="data")
-    return Revision(name, commit.decode().strip(), into)
+    return Revision(commit.decode().strip(), into)
 
 
 def _git(repository: Path, problem: str, *words: str) -> bytes:

@@ -6,7 +6,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from harness.bench.gpu_timer import GpuClock, clock_of
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
-from harness.files import ROOT
 from harness.gate import checkout, revision_bench
 from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.runner.records import Record
-from harness.runner.run_files import new_header, now
+from harness.runner.run_files import new_folder, new_header, now
 from harness.suite.suite import find_case, load_suites, suite_of
 from harness.verdict import Judgement
 
@@ -63,7 +61,7 @@ def run(
             "base": base, "base_commit": revision.commit, "effect": effect,
         }  # fmt: skip
         header["roofline"].append(_roofline(bench.clock, "start"))
-        path = (folder or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")) / FILE
+        path = (folder or new_folder()) / FILE
         if path.exists():
             raise UsageError(f"{path} is there already; nothing is overwritten, so name another folder")
         path.parent.mkdir(parents=True, exist_ok=True)

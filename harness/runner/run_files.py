@@ -89,6 +89,11 @@ def gpu_folder(machine: dict[str, str]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", machine.get("gpu", "unknown").lower()).strip("-") or "unknown"
 
 
+def new_folder() -> Path:
+    """A folder of `results/runs` named by this second; it is not made."""
+    return ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
 def now() -> str:
     """This second, in UTC."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

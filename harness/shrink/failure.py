@@ -22,7 +22,6 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, result: Result) -> Failure:
-        """The failure of a result."""
         field = _FIELD.search(result.story)
         disagreed = _DISAGREED.search(result.reason)
         access = _ACCESS.search(result.reason)

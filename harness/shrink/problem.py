@@ -33,7 +33,6 @@ class Problem:
 
     @classmethod
     def of(cls, case: Case) -> Problem:
-        """The problem with the tensors that the case draws."""
         return cls(case, _split(case, high_precision(case)))
 
     def inputs(self) -> dict[str, np.ndarray]:

@@ -1,5 +1,5 @@
-"""How many hardware conversions of the narrow floats each instantiation has: those of e4m3 from sm_89 on, of e2m1 on
-sm_100a, which older chips make of integer instructions.
+"""Count the hardware conversions of narrow floats in each instantiation: e4m3 has them from sm_89 on, e2m1 on sm_100a,
+where older chips use integer instructions.
 
 Counted where they are written, not where they run: a loop counts once. In PTX always; in the machine code, too, where
 there is a disassembler for it, and there each is one instruction.
@@ -57,7 +57,7 @@ def in_ptx(text: str) -> Counter[str]:
 
 
 def in_sass(text: str) -> Counter[str]:
-    """The same, of disassembled machine code."""
+    """Conversions by kind, in disassembled machine code."""
     return Counter(f"{'to' if how == 'PACK' else 'from'} {narrow.lower()}" for narrow, how in _SASS.findall(text))
 
 
@@ -68,15 +68,15 @@ def _disassembled(nvdisasm: str, cubin: Path) -> str:
     return done.stdout
 
 
-def unlike(counted: Iterable[Counted]) -> list[Counted]:
-    """Those of which PTX and machine code have different numbers."""
+def differing(counted: Iterable[Counted]) -> list[Counted]:
+    """Instantiations whose PTX and machine code have different counts."""
     return [each for each in counted if each.sass is not None and each.sass != each.ptx]
 
 
-def lacking(counted: Iterable[Counted]) -> list[Counted]:
-    """Those that narrow fewer or more values in machine code than in PTX; ptxas may drop a decoding nothing reads."""
+def narrowing_differs(counted: Iterable[Counted]) -> list[Counted]:
+    """Instantiations that narrow other counts in machine code than in PTX; ptxas may drop a decoding nothing reads."""
     return [
-        each for each in unlike(counted) if any(each.sass[kind] != each.ptx[kind] for kind in ("to e2m1", "to e4m3"))
+        each for each in differing(counted) if any(each.sass[kind] != each.ptx[kind] for kind in ("to e2m1", "to e4m3"))
     ]
 
 
@@ -94,7 +94,7 @@ def table(counted: Iterable[Counted]) -> pd.DataFrame:
         row |= {kind: _range([each.ptx[kind] for each in new]) for kind in KINDS}
         row["e2m1 on sm_90a"] = sum(each.ptx["to e2m1"] + each.ptx["from e2m1"] for each in old)
         disassembled = [each for each in new if each.sass is not None]
-        row["machine code"] = f"{len(disassembled) - len(unlike(new))}/{len(new)} as PTX" if disassembled else "-"
+        row["machine code"] = f"{len(disassembled) - len(differing(new))}/{len(new)} as PTX" if disassembled else "-"
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -108,7 +108,7 @@ def _names(counted: Iterable[Counted]) -> str:
     return ", ".join(sorted({each.family for each in counted})) or "none"
 
 
-def every(counted: Iterable[Counted]) -> pd.DataFrame:
+def rows_of(counted: Iterable[Counted]) -> pd.DataFrame:
     """A row for each instantiation of the newest architecture."""
     return pd.DataFrame(
         [
@@ -120,7 +120,7 @@ def every(counted: Iterable[Counted]) -> pd.DataFrame:
 
 
 def page(command: str, nvrtc: str, counted: Sequence[Counted]) -> str:
-    """The table in Markdown, and what it says."""
+    """The table in Markdown, with a summary."""
     new = [each for each in counted if each.arch == NEWEST]
     none = sum(not each.ptx for each in new)
     disassembled = sum(each.sass is not None for each in new)
@@ -130,8 +130,8 @@ def page(command: str, nvrtc: str, counted: Sequence[Counted]) -> str:
         f"{len(new)} instantiations, the fewest and the most of a kernel's; conversions.csv has every one. Each "
         "converts two values, and a loop counts once.",
         f"In machine code each is one `F2FP`: of {disassembled} instantiations that were disassembled, "
-        f"{disassembled - len(unlike(new))} have as many of each kind as their PTX; of the others "
-        f"({_names(unlike(new))}) the assembler dropped decodings whose results nothing reads."
+        f"{disassembled - len(differing(new))} have as many of each kind as their PTX; of the others "
+        f"({_names(differing(new))}) the assembler dropped decodings whose results nothing reads."
         if disassembled
         else "No machine code was disassembled; `--nvdisasm PATH` counts there, too.",
         markdown(table(counted)),

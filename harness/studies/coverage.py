@@ -1,8 +1,8 @@
-"""What the suites sweep: which values of two kinds met in a case, of all that could.
+"""The coverage of the suites: which pairs of values occur together in a case, of all that could.
 
 Kinds are the flags of a recipe, and of its cases the class of the shape, the input, and the class of the group. Two
 values of flags can meet if some case with both is legal; any other two that the recipe's sets have can. Tensors of 2^31
-elements are left out: they take a minute each, so that nobody wants them with everything.
+elements are left out: they take a minute each, too long to want them with everything.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ COLUMNS = ("flag, flag", "flag, shape", "flag, input", "flag, group", "shape, in
 
 
 def shape_class(case: Case) -> str:
-    """What is special about the extents: `huge` from 2^31 elements on, `few rows` of a GEMM, whole tiles or not."""
+    """The class of the extents: `huge` from 2^31 elements on, `few rows` of a GEMM, whole tiles or not."""
     if case.elements >= HUGE:
         return "huge"
     if case.is_gemm and not case.is_group and case.rows <= FEW_ROWS:
@@ -65,7 +65,7 @@ def shape_class(case: Case) -> str:
 
 
 def group_class(case: Case) -> str:
-    """What is special about the tensors of a group: none with elements, some without, MANY, one, or how they differ."""
+    """The class of a group: none with elements, some without, MANY, one, or how its tensors differ."""
     tensors = case.problem.tensors
     sizes = [rows * cols for rows, cols in tensors]
     if not any(sizes):
@@ -115,7 +115,7 @@ def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
     text.append("## What the full sets leave out")
     for each in found:
         if each.set_name == "full" and each.missing:
-            text.append(f"**{each.recipe}**, {len(each.missing)}: {_told(each.missing)}")
+            text.append(f"**{each.recipe}**, {len(each.missing)}: {_missing_text(each.missing)}")
     paths = [folder / "coverage.md", folder / "coverage.csv"]
     write_text(paths[0], "\n\n".join(text) + "\n")
     write_text(paths[1], csv(table(found)))
@@ -153,8 +153,8 @@ def _possible(suite: Suite, cases: Iterable[Case]) -> Iterator[Pair]:
         yield from itertools.product(one, other)
 
 
-def _told(missing: Iterable[Pair]) -> str:
-    """`rht=true with input exhaustive, ties; ...`: each value once, with all that it did not meet of a kind."""
+def _missing_text(missing: Iterable[Pair]) -> str:
+    """`rht=true with input exhaustive, ties; ...`: each value once, with all values of a kind that it lacks."""
     apart: dict[tuple[Value, str], list[str]] = {}
     for one, (kind, value) in missing:
         apart.setdefault((one, kind), []).append(spell(value))

@@ -1,7 +1,7 @@
 """Two runs of the same cases, one on the emulator and one on a GPU: did both write the same bytes?
 
-Both were held against the same oracles, so a field of which every byte is demanded must agree. The fields that may lie
-anywhere in an interval need not: a matrix unit adds in an order of its own. A graph is held against the emulator's
+Both were compared with the same oracles, so a field that is checked byte for byte must agree. Fields that may lie
+anywhere in an interval need not: a matrix unit adds in an order of its own. A graph is compared with the emulator's
 eager launches, because the emulator has no graphs and the inputs of a case do not depend on its mode.
 """
 
@@ -24,10 +24,10 @@ Compared = tuple[str, str, str]  # a case, an emulated target, and the kind of i
 
 @dataclass
 class Agreement:
-    """What two runs say of each other.
+    """The comparison of two runs.
 
-    equal, differ: what was compared; both: cases of the GPU that the emulator has, too
-    only: cases that passed on one of the two alone, by its name; failed: what went wrong on either
+    equal, differ: the compared fields; both: cases of the GPU that the emulator has, too
+    only: cases that passed on one of the two alone, by its name; failed: errors of either
     """
 
     both: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Agreement:
     failed: list[str] = field(default_factory=list)
 
     def differing(self, kind: str) -> list[Compared]:
-        """Those of one kind of fields that differ."""
+        """The comparisons of one kind of fields that differ."""
         return [each for each in self.differ if each[2] == kind]
 
 
@@ -134,7 +134,7 @@ def page(command: str, headers: Sequence[Header], found: Agreement) -> str:
     }
     for title, lines in lists.items():
         if lines:
-            text += [f"## {title}", "\n".join(f"- {markdown_code(line)}" for line in lines)]
+            text += [f"## {title}", "\n".join(f"- {_code(line)}" for line in lines)]
     return "\n\n".join(text) + "\n"
 
 
@@ -143,6 +143,5 @@ def _sources(headers: Sequence[Header]) -> str:
     return f"Both are of sources {gpu}." if emulator == gpu else f"The sources are not the same: {emulator}, {gpu}."
 
 
-def markdown_code(text: str) -> str:
-    """The text as code in Markdown, on one line."""
+def _code(text: str) -> str:
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"

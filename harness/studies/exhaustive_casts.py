@@ -1,6 +1,6 @@
 """The scalar casts over all 2^32 float32 patterns: the kernel on a GPU, torch on the same GPU, NumPy on every core.
 
-The tensor of a suite would not fit a laptop's patience, so this goes chunk by chunk: the kernel's bytes are compared
+All patterns are too much for one tensor of a suite, so this goes chunk by chunk: the kernel's bytes are compared
 with torch's on the GPU, and with NumPy's by digest, because every core works on its own range meanwhile.
 """
 
@@ -27,7 +27,7 @@ COLS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Finding:
+class CastMismatch:
     """Float patterns whose kernel byte differs from a witness; first: bits of the first one, None if unknown."""
 
     witness: str
@@ -36,7 +36,7 @@ class Finding:
     first: int | None
 
     def sentence(self) -> str:
-        """What differs, in one line."""
+        """The mismatch in one line."""
         if self.first is None:
             return f"{self.field}: kernel and {self.witness} differ somewhere in a range of {self.count:,} patterns"
         value = np.uint32(self.first).view(np.float32)
@@ -46,10 +46,10 @@ class Finding:
         )
 
 
-def prove(device, progress: Callable[[int], None]) -> Iterator[Finding]:
-    """Compare the casts of every float32 pattern; yields what differs. `progress` is told the patterns done so far.
+def prove(device, progress: Callable[[int], None]) -> Iterator[CastMismatch]:
+    """Compare the casts of every float32 pattern; yields mismatches.
 
-    device: a CudaDevice
+    device: a CudaDevice; progress: called with the count of patterns done so far
     """
     case = replace(suite_of("casts").cases("smoke")[0], problem=Dense(CHUNK // COLS, COLS), mode="eager")
     context = multiprocessing.get_context("spawn")  # a forked process would inherit a CUDA context it cannot use
@@ -75,10 +75,10 @@ def prove(device, progress: Callable[[int], None]) -> Iterator[Finding]:
             theirs = numpy_digests[start].result()
             for name, digest in digests.result().items():
                 if digest != theirs[name]:
-                    yield Finding("numpy", name, RANGE, None)
+                    yield CastMismatch("numpy", name, RANGE, None)
 
 
-def _against_torch(outputs: dict, bits, start: int) -> Iterator[Finding]:
+def _against_torch(outputs: dict, bits, start: int) -> Iterator[CastMismatch]:
     import cupy
     import torch
 
@@ -89,7 +89,9 @@ def _against_torch(outputs: dict, bits, start: int) -> Iterator[Finding]:
             differing = cupy.flatnonzero(outputs[name].reshape(x.shape[0], -1)[rows] != cupy.from_dlpack(expected))
             if differing.size:
                 per_byte = 2 if name == "e2m1_data" else 1
-                yield Finding("torch", name, int(differing.size), start + first * COLS + int(differing[0]) * per_byte)
+                yield CastMismatch(
+                    "torch", name, int(differing.size), start + first * COLS + int(differing[0]) * per_byte
+                )
 
 
 def _bytes_of(name: str, offset: int) -> slice:

@@ -13,9 +13,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -39,18 +38,18 @@ _SENTENCES = {"the oracles disagree": "oracles disagree", "is not zero after": "
 
 
 class OutOfTimeError(TimeoutError):
-    """What was begun under `at_most` did not end in time."""
+    """Something under `at_most` did not end in time."""
 
 
 @dataclass(frozen=True)
 class Catch:
-    """What became of a mutant.
+    """The case that catches a mutant, or none.
 
     by: the id of the case that caught it, empty if none did; of_set: the set that holds this case
     verdict: of that case; reason: in a line
-    cause: what it is called, by the diagnosis if `diagnosed`, or else by the emulator that saw it happen
+    cause: as the diagnosis names it if `diagnosed`, or else the emulator
     wrong_bytes: how many bytes differed; 0 where the run was stopped at the first wrong access
-    cases: how many were asked; seconds: how long that took
+    cases: how many were run; seconds: for all of them
     """
 
     mutant: str
@@ -64,26 +63,22 @@ class Catch:
     cases: int = 0
     seconds: float = 0.0
 
-    def record(self) -> dict[str, Any]:
-        """As a journal keeps it."""
-        return asdict(self)
-
 
 def hunt(mutant: Mutant) -> Catch:
-    """Ask the smoke sets, then as much of the full sets as there is time for. Meant for a process that ends then."""
+    """Run the smoke sets, then as much of the full sets as there is time for. Meant for a process of its own."""
     started = time.perf_counter()
     _use_one_thread()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         device = _changed(mutant, Path(folder))
-        asked, caught = 0, None
+        ran, caught = 0, None
         for of_set in (SMOKE, FULL):
             caught, more = _first_red(reach.cases(mutant, of_set), device)
-            asked += more
+            ran += more
             if caught is not None:
                 break
     seconds = round(time.perf_counter() - started, 1)
     if caught is None:
-        return Catch(mutant.name, cases=asked, seconds=seconds)
+        return Catch(mutant.name, cases=ran, seconds=seconds)
     return Catch(
         mutant.name,
         caught.case_id,
@@ -93,7 +88,7 @@ def hunt(mutant: Mutant) -> Catch:
         cause_of(caught),
         bool(_CAUSE.search(caught.story)),
         wrong_bytes(caught),
-        asked,
+        ran,
         seconds,
     )
 
@@ -115,7 +110,7 @@ def at_most(seconds: int) -> Iterator[None]:
 
 
 def cause_of(result: Result) -> str:
-    """What a result that is not green says is wrong, in the words of the diagnosis or of the sanitizer."""
+    """The cause of a red result, in the words of the diagnosis or of the emulator."""
     named = _CAUSE.search(result.story)
     if named:
         return named[1].strip()
@@ -126,7 +121,7 @@ def cause_of(result: Result) -> str:
 
 
 def wrong_bytes(result: Result) -> int:
-    """How many bytes of all fields differed."""
+    """The count of wrong bytes in all fields."""
     return sum(np.dtype(_dtype(dtype)).itemsize * int(count) for dtype, count, _ in _WRONG.findall(result.story))
 
 
@@ -135,7 +130,7 @@ def _dtype(name: str) -> str:
 
 
 def _use_one_thread() -> None:
-    """Threads that torch had before the process parted are not in this one, and would be waited for."""
+    """Keep torch from waiting for threads that a forked process does not have."""
     try:
         import torch
     except ImportError:
@@ -154,24 +149,24 @@ def _changed(mutant: Mutant, folder: Path) -> EmulatorDevice:
 
 
 def _first_red(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Result | None, int]:
-    """The first result that is not green, if any, and how many cases were asked."""
-    asked = 0
+    """The first red result, if any, and how many cases were run."""
+    ran = 0
     case: Case | None = None
     try:
         with at_most(LONGEST):
             for case in cases:
                 if not _admitted(case, device):
                     continue
-                asked += 1
+                ran += 1
                 result = verify(case, device)
                 if result.verdict not in _GREEN:
-                    return result, asked
+                    return result, ran
     except OutOfTimeError:
         pass
-    except Exception as error:  # whatever a wrong oracle raises makes its case red
+    except Exception as error:  # a wrong oracle may raise anything, which makes its case red
         reason = f"{type(error).__name__} at {case.id}: {error}"
-        return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), asked
-    return None, asked
+        return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran
+    return None, ran
 
 
 def _admitted(case: Case, device: EmulatorDevice) -> bool:

@@ -1,8 +1,8 @@
-"""What hunts have found out: a line for each mutant, on disk at once, so that a run goes on where the last one was.
+"""Journal of hunts: a line for each mutant, on disk at once, so that a run continues where the last one ended.
 
-A line counts as long as nothing has changed that decides it. That is the mutant, whatever makes verdicts and, if the
-diagnosis named the cause, the diagnosis, too. A new case changes no verdict of the others, so that sets may grow; but
-what the smoke sets have not caught is asked again when they have other cases, and what nobody has caught each time.
+A line is valid until something changes that decides it: the mutant, the code that makes verdicts and, if the diagnosis
+named the cause, the diagnosis. A new case changes no verdict of the others, so that sets may grow; but a mutant that
+the smoke sets have not caught is hunted again when they have other cases, and one that no set has caught every time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -28,10 +29,10 @@ _DIAGNOSIS = ("diagnosis",)
 
 
 class Journal:
-    """The records of a file that still count, by mutant, and what is added to them."""
+    """The valid records of a file, by mutant; new ones are appended."""
 
     def __init__(self, path: Path, mutants: Sequence[Mutant], anew: bool = False):
-        """anew: forget what is known of these mutants"""
+        """anew: ignore the records of these mutants"""
         self.path = path
         self._keys = {mutant.name: _key(mutant) for mutant in mutants}
         self._smoke = {mutant.name: _smoke_ids(mutant) for mutant in mutants}
@@ -44,13 +45,13 @@ class Journal:
                 self.known[catch.mutant] = catch
 
     def add(self, catch: Catch) -> None:
-        """One more; it is on disk when this returns."""
+        """Append a catch; it is on disk when this returns."""
         self.known[catch.mutant] = catch
         diagnosis = _digest(_DIAGNOSIS) if catch.diagnosed else ""
         decided_by = {"key": self._keys[catch.mutant], "diagnosis": diagnosis, "smoke": self._smoke[catch.mutant]}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**decided_by, **catch.record()}, ensure_ascii=False) + "\n")
+            file.write(json.dumps({**decided_by, **asdict(catch)}, ensure_ascii=False) + "\n")
             file.flush()
             os.fsync(file.fileno())
 

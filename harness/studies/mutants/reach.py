@@ -1,4 +1,4 @@
-"""Which cases a wrong line can be seen by: those of the recipes whose sources include the file it is in."""
+"""The cases that a wrong line can reach: those of the recipes whose sources include its file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def recipes_of(file: str) -> tuple[str, ...]:
 
 
 def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
-    """Those of a set, in the order they are asked: the mutant's own, then the cheapest of every recipe in turn.
+    """Cases of a set in the order to run: the mutant's own, then the cheapest of every recipe in turn.
 
     Recipes of the mutant's own cases come before the others.
     """
@@ -40,7 +40,7 @@ def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
     yield from first
     for recipes in ([r for r in reached if r in own], [r for r in reached if r not in own]):
         cheapest_first = (sorted(set(of_set[recipe]) - set(first), key=_cost) for recipe in recipes)
-        # In turns, so that a file that all recipes have is not asked of one of them for long.
+        # In turns, so that a file that all recipes include is not tried on one of them for long.
         yield from (case for turn in zip_longest(*cheapest_first) for case in turn if case is not None)
 
 

@@ -1,4 +1,4 @@
-"""The table of a hunt, `results/mutants.md` and `.csv`: who was caught, by which case, and what it was called."""
+"""The table of a hunt, `results/mutants.md` and `.csv`: which case caught each mutant, and the cause it named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_BY_SMOKE, _LEAST_NAMED = 0.95, 0.80
 
 
 class Counts(NamedTuple):
-    """Of all mutants: caught by the smoke sets, caught at all, and called what they are."""
+    """Counts of mutants: caught by the smoke sets, caught at all, and with the right cause."""
 
     mutants: int
     by_smoke: int
@@ -26,7 +26,7 @@ class Counts(NamedTuple):
 
     @classmethod
     def of(cls, hunted: Sequence[tuple[Mutant, Catch]]) -> Counts:
-        """Count what became of some mutants."""
+        """Count the results of a hunt."""
         return cls(
             len(hunted),
             sum(catch.of_set == SMOKE for _, catch in hunted),
@@ -36,7 +36,7 @@ class Counts(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Whether all were caught, nearly all of them by the smoke sets, and most were called what they are."""
+        """Whether all were caught, nearly all of them by the smoke sets, and most with the right cause."""
         return (
             self.caught == self.mutants
             and self.by_smoke >= _LEAST_BY_SMOKE * self.mutants
@@ -52,7 +52,7 @@ class Counts(NamedTuple):
 
 
 def is_named(mutant: Mutant, catch: Catch) -> bool:
-    """Whether what the diagnosis says is what the catalogue says."""
+    """Whether the diagnosis names the cause of the catalogue."""
     return bool(catch.by) and catch.cause == mutant.cause
 
 

@@ -1,4 +1,4 @@
-"""The instructions that the emulator executes, those that the kernels use, and the test that shows what each does."""
+"""The instructions that the emulator executes, those that the kernels use, and the test that covers each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Opcode:
 
 
 def plain(mnemonic: str) -> str:
-    """Without what cannot change a value, and with PTX's defaults left out, so that one instruction has one name.
+    """The mnemonic without hints and defaults of PTX, so that one instruction has one name.
 
     Caches, eviction and prefetching are hints; an atomic is `relaxed` and `gpu` unless it says otherwise.
     """
@@ -102,7 +102,7 @@ def opcodes(used: Mapping[str, Counter[str]], tests: Mapping[str, str]) -> list[
 
 
 def without_test(names: Iterable[str], tests: Iterable[str]) -> list[str]:
-    """Those of the emulator's catalogue that no test shows.
+    """Mnemonics of the emulator's catalogue that no test covers.
 
     A name there stands for all spaces of an atomic, and all types and vectors of a load or a store; `/3`, which no PTX
     has, for a third source.

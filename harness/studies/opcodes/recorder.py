@@ -23,7 +23,6 @@ _found: dict[str, tuple[int, str]] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option of this plugin."""
     parser.addoption("--opcodes", type=Path, help="write which test covers which instruction")
 
 
@@ -56,7 +55,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def covers(beginnings: tuple[str, ...], name: str) -> bool:
-    """Whether a marker with these beginnings is about this mnemonic: one ends with a dot, or is the whole of it."""
+    """Whether a marker covers this mnemonic: a beginning ends with a dot, or is the whole of it."""
     return any(
         name == beginning or (beginning.endswith(".") and name.startswith(beginning)) for beginning in beginnings
     )

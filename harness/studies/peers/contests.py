@@ -73,7 +73,7 @@ def sweep() -> list[str]:
 
 
 def products() -> list[str]:
-    """M x K x N of the products."""
+    """Shapes of the products, MxKxN."""
     return [f"{tokens}x{WEIGHT}" for tokens in TOKENS]
 
 

@@ -56,8 +56,6 @@ class Setup:
 
 
 class OurKernels:
-    """Our kernels."""
-
     def __init__(self, setup: Setup):
         self._clock = setup.clock
         self._rotation = Rotation(setup.device, setup.case, setup.memories)

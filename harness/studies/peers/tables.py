@@ -100,7 +100,7 @@ def page(header: Header, found: Sequence[Record]) -> str:
 
 
 def write(folder: Path, header: Header, found: Sequence[Record]) -> Path:
-    """`peers.md` in the folder."""
+    """Write `peers.md`; its path."""
     path = folder / "peers.md"
     write_text(path, page(header, found))
     return path

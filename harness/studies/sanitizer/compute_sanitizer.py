@@ -29,9 +29,9 @@ _NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY")
 
 @dataclass(frozen=True)
 class Log:
-    """What one process' tool wrote.
+    """The log of one process.
 
-    errors: None if it never summed up; findings: the head of each report and where it happened, in a race each place
+    errors: None without a summary; findings: the head of each report and where it happened, in a race each place
     """
 
     errors: int | None
@@ -69,7 +69,7 @@ def kernel_names() -> list[str]:
 
 
 def read_log(path: Path) -> Log:
-    """What a tool found. A log that is missing or breaks off has no summary."""
+    """Read a log; one that is missing or breaks off has no summary."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     summaries = [int(found) for pair in _SUMMARY.findall(text) for found in pair if found]
     lines = [line.removeprefix(_PREFIX) for line in text.splitlines() if line.startswith(_PREFIX)]

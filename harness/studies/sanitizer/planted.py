@@ -1,4 +1,4 @@
-"""`python -m harness.studies.sanitizer.planted TOOL`: launch the kernel with the error that the tool is to see."""
+"""`python -m harness.studies.sanitizer.planted TOOL`: launch the kernel with an error for the tool to see."""
 
 from __future__ import annotations
 

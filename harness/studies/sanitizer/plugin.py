@@ -19,7 +19,6 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of this plugin."""
     parser.addoption("--tool", default="", help="the tool of compute-sanitizer that this process runs under")
     parser.addoption("--stop-at", type=float, default=float("inf"), help="begin no case after this time")
 
@@ -39,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out the cases that the tool is not shown, of those that -k leaves."""
+    """Deselect the cases that the tool does not run."""
     left_out = [item for item in items if reason(config.option.tool, item.case)]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)

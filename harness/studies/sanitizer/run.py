@@ -1,4 +1,4 @@
-"""Each tool over a set of cases: processes side by side, what they found, and the page that says so."""
+"""Run each tool over a set of cases in parallel processes, and write the page of what they found."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PLANTED_SECONDS = 90
 
 
 @dataclass
-class Checked:
-    """What a tool said of the cases.
+class ToolResult:
+    """The result of one tool.
 
-    cases: all of them; left_out: id to reason of those that it was not shown, empty if there is none
-    done: those that ran; failed: those of which a byte was wrong, or worse
-    planted: whether it saw the error that was planted; silent: processes that never summed up
+    cases: how many there were; left_out: case id → reason why the tool does not run it, which may be empty
+    done: how many ran; failed: cases with wrong bytes, or worse
+    planted: whether the tool saw its planted error; silent: processes without a summary
     """
 
     tool: str
@@ -55,12 +55,12 @@ class Checked:
 
     @property
     def complete(self) -> bool:
-        """Whether it looked at every case that it was not spared for a reason, and would have seen an error."""
+        """Whether it ran every case that is not left out for a reason, and saw its planted error."""
         explained = all(self.left_out.values())
         return self.planted and not self.silent and explained and self.done > 0 and self.missing == 0
 
 
-def see_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str, bool]:
+def run_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str, bool]:
     """Whether each tool sees its planted error. Raises DeviceUnavailable if none sees any."""
     folder.mkdir(parents=True, exist_ok=True)
     commands = {
@@ -70,14 +70,14 @@ def see_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str,
         ]
         for number, tool in enumerate(tools)
     }
-    _together(commands, folder, PLANTED_SECONDS)
+    _run_parallel(commands, folder, PLANTED_SECONDS)
     logs = {tool: read_log(folder / f"{tool}.log") for tool in tools}
     seen = {tool: bool(log.errors) for tool, log in logs.items()}
     if not any(seen.values()):
-        said = [line for log in logs.values() for line in log.findings] or _last_words(folder)
+        lines = [line for log in logs.values() for line in log.findings] or _last_lines(folder)
         raise DeviceUnavailable(
             "compute-sanitizer sees none of the errors planted for it, so it cannot work on this machine; "
-            f"it says: {said[0] if said else 'nothing'}"
+            f"it says: {lines[0] if lines else 'nothing'}"
         )
     return seen
 
@@ -85,7 +85,7 @@ def see_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str,
 def check(
     sanitizer: str, tool: str, planted: bool, suites: Sequence[str], words: Sequence[str], jobs: int, seconds: float,
     folder: Path,
-) -> Checked:  # fmt: skip
+) -> ToolResult:  # fmt: skip
     """Run the cases under one tool. words: more for pytest; seconds: after which no case begins"""
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,15 +109,15 @@ def check(
             *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name)),
             *("--tool", tool, "--stop-at", str(time.time() + seconds), "-q", *words),
         ]
-    _together(commands, folder, seconds + GRACE)
-    found = Checked(tool, planted)
+    _run_parallel(commands, folder, seconds + GRACE)
+    found = ToolResult(tool, planted)
     for name in commands:
         _add(found, folder / name, read_log(folder / f"{name}.log"))
     found.seconds = time.monotonic() - began
     return found
 
 
-def _add(found: Checked, run: Path, log: Log) -> None:
+def _add(found: ToolResult, run: Path, log: Log) -> None:
     note = json.loads((run / NOTE).read_text()) if (run / NOTE).exists() else {}
     left_out = reasons(found.tool, note.get("left_out", ()))
     found.left_out |= left_out
@@ -131,8 +131,8 @@ def _add(found: Checked, run: Path, log: Log) -> None:
             found.failed.append(f"{record['verdict']} {record['case_id']}: {record['reason']}")
 
 
-def _together(commands: dict[str, list[str]], folder: Path, seconds: float) -> None:
-    """Run commands side by side, what each prints in `NAME.txt`; end those that last longer."""
+def _run_parallel(commands: dict[str, list[str]], folder: Path, seconds: float) -> None:
+    """Run commands in parallel, with their output in `NAME.txt`; kill those that last longer."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     running = []
     for name, command in commands.items():
@@ -149,7 +149,7 @@ def _together(commands: dict[str, list[str]], folder: Path, seconds: float) -> N
             process.wait()
 
 
-def _last_words(folder: Path) -> list[str]:
+def _last_lines(folder: Path) -> list[str]:
     texts = (path.read_text(errors="replace").strip() for path in sorted(folder.glob("*.txt")))
     return [text.splitlines()[-1] for text in texts if text]
 
@@ -158,19 +158,19 @@ def header_of(folder: Path) -> Header:
     """The header of any of the runs below. Raises DeviceUnavailable if no process came so far as to begin one."""
     for path in sorted(folder.rglob(JOURNAL)):
         return read_run(path.parent).about
-    said = [line for tool in sorted(folder.iterdir()) for line in _last_words(tool)]
-    raise DeviceUnavailable(f"no case was begun under compute-sanitizer; pytest says: {(said or ['nothing'])[-1]}")
+    lines = [line for tool in sorted(folder.iterdir()) for line in _last_lines(tool)]
+    raise DeviceUnavailable(f"no case was begun under compute-sanitizer; pytest says: {(lines or ['nothing'])[-1]}")
 
 
-def outcome(found: Iterable[Checked]) -> Exit:
-    """Errors are as wrong bytes; a tool that saw less than everything leaves it open."""
+def exit_code(found: Iterable[ToolResult]) -> Exit:
+    """The exit code: an error counts as wrong bytes, an incomplete tool as NOISY."""
     found = list(found)
     if any(each.errors or each.failed for each in found):
         return Exit.BYTES_DIFFER
     return Exit.CLEAN if found and all(each.complete for each in found) else Exit.NOISY
 
 
-def table(found: Iterable[Checked]) -> pd.DataFrame:
+def table(found: Iterable[ToolResult]) -> pd.DataFrame:
     """A row for each tool."""
     rows = [
         {
@@ -188,8 +188,8 @@ def table(found: Iterable[Checked]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def page(command: str, version: str, header: Header, commit: str, found: Sequence[Checked]) -> str:
-    """What the tools said, in Markdown. header: of one of the runs"""
+def page(command: str, version: str, header: Header, commit: str, found: Sequence[ToolResult]) -> str:
+    """The page in Markdown. header: of one of the runs"""
     device = header["device"]
     text = [
         "# compute-sanitizer",
@@ -205,7 +205,7 @@ def page(command: str, version: str, header: Header, commit: str, found: Sequenc
         text.append(f"Not run: {', '.join(left)}.")
     if any(each.missing for each in found):
         text.append("Cases that are missing were not begun before the tool's time was over.")
-    text += [_told(each.tool, why, ids) for each in found for why, ids in _by_reason(each.left_out).items()]
+    text += [_left_out_text(each.tool, why, ids) for each in found for why, ids in _by_reason(each.left_out).items()]
     for each in found:
         lines = [f"{count} x {line}" for line, count in each.findings.most_common(20)] + each.failed[:20]
         if lines:
@@ -217,7 +217,7 @@ def _by_reason(left_out: dict[str, str]) -> dict[str, list[str]]:
     return {why: [case for case in left_out if left_out[case] == why] for why in dict.fromkeys(left_out.values())}
 
 
-def _told(tool: str, why: str, left_out: Sequence[str]) -> str:
+def _left_out_text(tool: str, why: str, left_out: Sequence[str]) -> str:
     count = f"{len(left_out)} case{'s' * (len(left_out) != 1)}"
     if not why:
         return f"{tool} left out {count} without a reason: {', '.join(left_out)}."
