@@ -90,7 +90,7 @@ class CudaDevice:
             raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {total >> 30}")
 
     @contextmanager
-    def turn(self, case: Case) -> Iterator[None]:
+    def reserve(self, case: Case) -> Iterator[None]:
         """Cases that need much of the memory take turns, also with those of other processes on this GPU."""
         import cupy
 
@@ -136,13 +136,13 @@ class CudaDevice:
         """Compile the case's kernels to cubins, load them and upload the inputs."""
         return CudaProgram(self, case, target, Memory.upload(inputs, fields))
 
-    def accepts(self, ours, demanded: Demand) -> bool:
-        """Whether an output on the GPU holds exactly the demanded bytes, or nothing outside the interval."""
-        if isinstance(demanded, Interval):
+    def accepts(self, actual, expected: Demand) -> bool:
+        """Whether an output on the GPU holds exactly the expected bytes, or nothing outside the interval."""
+        if isinstance(expected, Interval):
             # bf16 as well, which CuPy has not: the order of numbers is that of integers.
-            ends = (upload(end) for end in (demanded.low, demanded.high))
-            return bool(inside(ours, *ends, demanded.dtype.itemsize).all())
-        return bool((ours == upload(demanded)).all())
+            ends = (upload(end) for end in (expected.low, expected.high))
+            return bool(inside(actual, *ends, expected.dtype.itemsize).all())
+        return bool((actual == upload(expected)).all())
 
     def to_host(self, array, field: Field) -> np.ndarray:
         """A copy in host memory."""
@@ -204,26 +204,26 @@ class CudaProgram:
         # A non-blocking stream would not wait for the copies above.
         cupy.cuda.get_current_stream().synchronize()
 
-    def launch(self, turn: int = 0) -> None:
-        """Every launch in order on the current stream, on odd turns with the grids that another GPU might have.
+    def launch(self, repeat: int = 0) -> None:
+        """Every launch in order on the current stream, on odd repeats with the grids that another GPU might have.
 
         Nothing here allocates or waits.
         """
-        for call in self.other_calls if turn % 2 else self.calls:
+        for call in self.other_calls if repeat % 2 else self.calls:
             call()
 
-    def run(self, poison: int, turn: int) -> Outcome:
+    def run(self, poison: int, repeat: int) -> Outcome:
         """Poison, launch or replay, wait, look for trespass.
 
-        Eager launches go to the default stream on even turns and to a non-blocking one on odd turns.
+        Eager launches go to the default stream on even repeats and to a non-blocking one on odd repeats.
         """
         import cupy
 
-        stream = cupy.cuda.Stream.null if turn % 2 == 0 and self.case.mode == "eager" else self.side_stream
+        stream = cupy.cuda.Stream.null if repeat % 2 == 0 and self.case.mode == "eager" else self.side_stream
         with cuda_errors(self.case.id):
             with stream:
                 self.poison(poison)
-                self.enqueue(turn)
+                self.enqueue(repeat)
             stream.synchronize()
         return self.outcome(poison)
 
@@ -232,13 +232,13 @@ class CudaProgram:
         for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
             guarded.poison(byte)
 
-    def enqueue(self, turn: int = 0) -> None:
+    def enqueue(self, repeat: int = 0) -> None:
         """Launch, or replay the graph that the first call captures, on the current stream; nothing here waits."""
         import cupy
 
         with cuda_errors(self.case.id):
             if self.case.mode != "graph":
-                self.launch(turn)
+                self.launch(repeat)
                 return
             if self.graph is None:
                 self.graph = self.capture()

@@ -29,6 +29,6 @@ class HostDevice(EmulatorDevice):
         if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
 
-    def turn(self, case: Case) -> AbstractContextManager[None]:
+    def reserve(self, case: Case) -> AbstractContextManager[None]:
         """Nothing to wait for."""
         return nullcontext()

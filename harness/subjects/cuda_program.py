@@ -56,11 +56,11 @@ class CudaSubjectProgram(SubjectProgram):
 
         cupy.cuda.get_current_stream().synchronize()
 
-    def run(self, poison: int, turn: int) -> Outcome:
-        """On the default stream on even turns, on a non-blocking one on odd turns."""
+    def run(self, poison: int, repeat: int) -> Outcome:
+        """On the default stream on even repeats, on a non-blocking one on odd repeats."""
         import cupy
 
-        return self._queued(poison, self._watched, cupy.cuda.Stream.null if turn % 2 == 0 else self.stream)
+        return self._queued(poison, self._watched, cupy.cuda.Stream.null if repeat % 2 == 0 else self.stream)
 
     def run_behind_work(self, poison: int) -> Outcome:
         """Poison, too, comes behind the work: it hides what did not wait for its turn on the stream."""

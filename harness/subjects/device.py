@@ -45,9 +45,9 @@ class SubjectDevice:
             raise NotCapable(reason)
         self.inner.admit(case)
 
-    def turn(self, case: Case) -> AbstractContextManager[None]:
+    def reserve(self, case: Case) -> AbstractContextManager[None]:
         """The device's."""
-        return self.inner.turn(case)
+        return self.inner.reserve(case)
 
     def lost(self) -> str:
         """The device's."""
@@ -59,9 +59,9 @@ class SubjectDevice:
         """Upload; a subject compiles when it likes."""
         return self._program.upload(self.subject, target, case, inputs, fields)
 
-    def accepts(self, ours: Any, demanded: Demand) -> bool:
+    def accepts(self, actual: Any, expected: Demand) -> bool:
         """As the device judges its own kernels."""
-        return self.inner.accepts(ours, demanded)
+        return self.inner.accepts(actual, expected)
 
     def to_host(self, array: Any, field: Field) -> np.ndarray:
         """A NumPy array of the field's dtype and shape."""

@@ -18,7 +18,7 @@ from harness.device.memory import Memory, flat
 from harness.errors import HarnessError, LaunchError
 from harness.launch import Grid
 from harness.subjects.audit.oracle_guard import watch
-from harness.subjects.audit.violations import Offence, OffenceError
+from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.subject import Subject
 from harness.tensor import Field
 
@@ -91,15 +91,15 @@ class SubjectProgram:
         self.memory.put({name: self.uploaded(array) for name, array in inputs.items()})
 
     def call(self) -> None:
-        """The subject, once. Raises OffenceError with the line for whatever it raises."""
+        """The subject, once. Raises ViolationError with the line for whatever it raises."""
         try:
             self.subject.quantize(self.case, self.inputs, self.outputs)
-        except (HarnessError, OffenceError):
+        except (HarnessError, ViolationError):
             raise
         except (Exception, SystemExit) as error:  # of whatever kind its author chose
-            raise OffenceError(Offence.RAISES, f"{self.subject.name} {told(error)}") from None
+            raise ViolationError(Violation.RAISES, f"{self.subject.name} {describe(error)}") from None
 
-    def run(self, poison: int, turn: int) -> Outcome:
+    def run(self, poison: int, repeat: int) -> Outcome:
         """Poison, call, and take what is there when it returns."""
         return self._run(poison, self.call)
 
@@ -141,7 +141,7 @@ class SubjectProgram:
         return array.view(np.dtype(dtype)).reshape(layout.shape)
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """`raised ValueError at mine.py:12: the sentence`"""
     frames = extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""

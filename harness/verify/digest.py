@@ -14,7 +14,7 @@ from harness.interval import Interval
 EXACT, BOUNDED = "exact", "bounded"
 LARGEST = 1 << 24  # bytes of outputs; what writes more is too large for the emulator, and not fetched from a GPU
 
-Digests = dict[str, str]  # of the fields of which every byte is demanded, and of those held to an interval, if any
+Digests = dict[str, str]  # of the fields of which every byte must be equal, and of those held to an interval, if any
 
 
 def digests(device: Device, outcome: Outcome, expected: Expectation) -> Digests:

@@ -18,7 +18,7 @@ OTHER_POISON = 0x3C  # where a run is not one of the three that a verification o
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """One step.
 
     kind: `call`, `held` (called behind a busy stream) or `replay` of a graph
@@ -39,35 +39,35 @@ class Look:
         return any(array.size and bool((array == self.poison).all()) for array in self.outcome.outputs.values())
 
 
-def take(
+def observe(
     program: SubjectProgram,
     inputs: Mapping[str, np.ndarray],
     other: Mapping[str, np.ndarray],
     poisons: Sequence[int],
     graph: bool,
-) -> Iterator[Look]:
+) -> Iterator[Observation]:
     """Calls on the case's data and on others, and the same of a graph, if it is to be replayed."""
-    for turn, poison in enumerate(poisons):
-        yield Look("call", poison, program.run(poison, turn))
+    for repeat, poison in enumerate(poisons):
+        yield Observation("call", poison, program.run(poison, repeat))
     program.put(other)
-    yield settle(program, Look("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
+    yield settle(program, Observation("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
     program.put(inputs)
     held = program.run_behind_work(OTHER_POISON)
     if held is not None:
-        yield Look("held", OTHER_POISON, held)
+        yield Observation("held", OTHER_POISON, held)
     if not graph:
         return
     program.capture()
     for poison in poisons:
-        yield Look("replay", poison, program.replay(poison))
+        yield Observation("replay", poison, program.replay(poison))
     program.put(other)
-    yield settle(program, Look("replay", OTHER_POISON, program.replay(OTHER_POISON), other=True))
+    yield settle(program, Observation("replay", OTHER_POISON, program.replay(OTHER_POISON), other=True))
     program.put(inputs)
 
 
-def settle(program: SubjectProgram, look: Look, seconds: float = GRACE) -> Look:
-    """The look with what the outputs hold when all else is over, and so many seconds later."""
-    return replace(look, at_once=program.later(0), settled=program.later(seconds))
+def settle(program: SubjectProgram, observation: Observation, seconds: float = GRACE) -> Observation:
+    """The observation with what the outputs hold when all else is over, and so many seconds later."""
+    return replace(observation, at_once=program.later(0), settled=program.later(seconds))
 
 
 def same(one: Mapping[str, Any], another: Mapping[str, Any]) -> bool:
