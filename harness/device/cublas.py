@@ -32,7 +32,7 @@ def _integer(name: str) -> CallParameter:
     return CallParameter("int", name, pointer=False, optional=False)
 
 
-# What a call takes, as the signature of a kernel says it. acc (M, N) = a_decoded (M, K) * b_decoded (N, K)^T
+# Parameters of each call, in the form of a kernel's signature. acc (M, N) = a_decoded (M, K) * b_decoded (N, K)^T
 SIGNATURES = {
     "cublas_gemm": Signature(
         Path(__file__),

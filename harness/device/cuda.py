@@ -25,9 +25,9 @@ from harness.signature import KERNELS
 from harness.tensor import Field
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
-LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
+LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory has the GPU alone
 
-# cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady: of the machine, not a kernel.
+# The machine's and no kernel's: cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady.
 _GONE = {46, 100, 101, 214, 802}
 
 _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "float": np.float32}
@@ -91,7 +91,7 @@ class CudaDevice:
 
     @contextmanager
     def reserve(self, case: Case) -> Iterator[None]:
-        """Cases that need much of the memory take turns, also with those of other processes on this GPU."""
+        """Run one large case at a time on this GPU, over all processes."""
         import cupy
 
         if needed(case) * LARGE < self.properties["totalGlobalMem"]:
@@ -110,7 +110,7 @@ class CudaDevice:
                 self.release()
 
     def release(self) -> None:
-        """Give memory that CuPy and torch keep for later back to the GPU."""
+        """Return the memory that CuPy and torch hold in their pools."""
         import cupy
         import torch
 
@@ -118,7 +118,7 @@ class CudaDevice:
         torch.cuda.empty_cache()
 
     def lost(self) -> str:
-        """What CUDA answers to everything since a kernel broke the context, or an empty string if it did not."""
+        """The error that CUDA answers every call with once a kernel broke the context, or an empty string."""
         import cupy
 
         try:
@@ -145,7 +145,6 @@ class CudaDevice:
         return bool((actual == upload(expected)).all())
 
     def to_host(self, array, field: Field) -> np.ndarray:
-        """A copy in host memory."""
         return array.get().view(field.dtype).reshape(field.shape)
 
 
@@ -205,15 +204,15 @@ class CudaProgram:
         cupy.cuda.get_current_stream().synchronize()
 
     def launch(self, repeat: int = 0) -> None:
-        """Every launch in order on the current stream, on odd repeats with the grids that another GPU might have.
+        """Queue every launch on the current stream, on odd repeats with the grids that another GPU might have.
 
-        Nothing here allocates or waits.
+        Allocates and waits for nothing.
         """
         for call in self.other_calls if repeat % 2 else self.calls:
             call()
 
     def run(self, poison: int, repeat: int) -> Outcome:
-        """Poison, launch or replay, wait, look for trespass.
+        """Poison, launch or replay, wait, check guards.
 
         Eager launches go to the default stream on even repeats and to a non-blocking one on odd repeats.
         """
@@ -233,7 +232,7 @@ class CudaProgram:
             guarded.poison(byte)
 
     def enqueue(self, repeat: int = 0) -> None:
-        """Launch, or replay the graph that the first call captures, on the current stream; nothing here waits."""
+        """Queue the launches, or the graph that the first call captures, on the current stream; wait for nothing."""
         import cupy
 
         with cuda_errors(self.case.id):
@@ -245,7 +244,7 @@ class CudaProgram:
             self.graph.launch(cupy.cuda.get_current_stream())
 
     def outcome(self, poison: int) -> Outcome:
-        """What the outputs hold once the stream was waited for, given the byte they were filled with before."""
+        """Copies of the outputs and what was written beside them, once the stream is done. poison: as in `run`"""
         outputs = {name: output.payload.copy() for name, output in self.memory.outputs.items()}
         return Outcome(outputs, self._trespass(poison))
 
@@ -258,7 +257,7 @@ class CudaProgram:
             return self.side_stream.end_capture()
 
     def load_libraries(self) -> None:
-        """Have libraries load their machine code, which they do at their first call and not during a capture."""
+        """Call each library once, because its machine code is loaded at the first call and not during a capture."""
         for call, step in zip(self.calls, self.steps, strict=True):
             if step.library:
                 call()

@@ -50,13 +50,13 @@ class Device(Protocol):
     subject_label: str
 
     def identity(self) -> dict[str, str]:
-        """What a record must say about the device to be comparable."""
+        """What two records must share to be comparable."""
 
     def admit(self, case: Case) -> None:
         """Raise NotCapable, with the reason, if this device cannot run the case."""
 
     def reserve(self, case: Case) -> AbstractContextManager[None]:
-        """Room for the case, its oracle included, as long as the context lasts; waits for it. Raises NotCapable."""
+        """Wait for room for the case and its oracle, and hold it. Raises NotCapable."""
 
     def lost(self) -> str:
         """Why this process can run nothing more on the device, or an empty string.

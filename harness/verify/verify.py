@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -30,15 +29,8 @@ _ACCESS_VERDICTS = {
 }
 
 
-class Verifier(Protocol):
-    """Finds the verdict on a case: `verify` for our kernels, `harness.subjects.audit.verify.audit` for a subject.
-
-    Never raises for what a kernel does wrong.
-
-    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
-    """
-
-    def __call__(self, case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Result: ...
+# Finds the verdict on a case, as `verify` does for our kernels and `harness.subjects.audit.verify.audit` for a subject.
+Verifier = Callable[[Case, Device, int], Result]
 
 
 def verify(
@@ -46,6 +38,7 @@ def verify(
 ) -> Result:
     """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
 
+    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
     inputs: the arrays its kernels read, by parameter, in place of those that the case would draw
     """
     return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest, inputs), inputs is None)

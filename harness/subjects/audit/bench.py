@@ -26,7 +26,6 @@ class SubjectBench(Bench):
         self._ours = Bench(device.inner, clock, roofline_gbps, in_passes=True)
 
     def baseline_id(self, case: Case) -> str:
-        """The same case, with our kernel."""
         return f"ours {case.id}"
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:

@@ -1,4 +1,4 @@
-"""From what was seen to what a subject did: each way to be wrong that bytes alone would not tell apart has a name."""
+"""Name what a subject did from what was observed, where bytes alone would not tell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.subjects.audit.observations import Observation, same, settle
 from harness.subjects.audit.violations import Finding, Violation
 from harness.subjects.program import SubjectProgram
 
-# Of the calls that are made only to name what was wrong: in no order that a call counter or the poison would follow.
+# Poisons of the calls made only to name what was wrong, in no order that a call counter or the poison would follow.
 _PROBES = (0xA5, 0xA5, 0x5A, 0x5A, 0xA5, 0x5A, 0x5A, 0xA5)
 
 PATIENCE = 0.1  # seconds after each of them

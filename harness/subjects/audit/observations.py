@@ -1,7 +1,4 @@
-"""What a subject is made to do in a verification, and what its outputs held after each step.
-
-No oracle has been asked when the last step is over.
-"""
+"""The steps of a subject's verification and what its outputs held after each; no oracle is asked before the last."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import numpy as np
 from harness.device.device import Outcome
 from harness.subjects.program import GRACE, SubjectProgram
 
-OTHER_POISON = 0x3C  # where a run is not one of the three that a verification of our own kernels has
+OTHER_POISON = 0x3C  # of runs beyond the three that a verification of our own kernels has
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def observe(
     poisons: Sequence[int],
     graph: bool,
 ) -> Iterator[Observation]:
-    """Calls on the case's data and on others, and the same of a graph, if it is to be replayed."""
+    """Call on the case's data and on others, and if `graph`, replay a graph of the same."""
     for repeat, poison in enumerate(poisons):
         yield Observation("call", poison, program.run(poison, repeat))
     program.put(other)
@@ -66,7 +63,7 @@ def observe(
 
 
 def settle(program: SubjectProgram, observation: Observation, seconds: float = GRACE) -> Observation:
-    """The observation with what the outputs hold when all else is over, and so many seconds later."""
+    """Add what the outputs hold when all work is done, and so many seconds later."""
     return replace(observation, at_once=program.later(0), settled=program.later(seconds))
 
 

@@ -1,4 +1,4 @@
-"""One case with a subject: run it in every way that could tell on it, then ask the oracles, then give a verdict."""
+"""Verify one case with a subject: observe it, then ask the oracles, then give a verdict."""
 
 from __future__ import annotations
 

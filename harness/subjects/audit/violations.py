@@ -1,4 +1,4 @@
-"""The names of what a subject can be caught at, each with the verdict it gets."""
+"""What a subject can be caught at, by name, each with its verdict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Violation(StrEnum):
 
     @property
     def verdict(self) -> Verdict:
-        """What a case gets in which it was seen."""
+        """The verdict on the case."""
         return _VERDICTS.get(self, Verdict.NONDETERMINISTIC)
 
 
@@ -58,7 +58,7 @@ class Finding:
 
 
 class ViolationError(Exception):
-    """Raised where going on makes no sense."""
+    """A violation after which nothing more can be learned of the case."""
 
     def __init__(self, violation: Violation, sentence: str):
         super().__init__(f"{violation}: {sentence}")
