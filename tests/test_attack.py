@@ -37,15 +37,15 @@ def test_a_cheat_on_the_cpu(name: str):
     cheat = NAMES[name]
     device = with_subject(EmulatorDevice(), load(f"{cheats.__name__}:{name}"))
     result = self_test.run(device, cheat, None)
-    assert (result.offence, result.verdict) == (cheat.offence, cheat.offence.verdict)
-    assert result.reason.startswith(f"{cheat.offence}: ")
+    assert (result.offence, result.verdict) == (cheat.violation, cheat.violation.verdict)
+    assert result.reason.startswith(f"{cheat.violation}: ")
     assert f"--subject {cheats.__name__}:{name}" in result.story
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cheat_on_a_gpu(name: str, gpu: StandInGpu):
     result = on_the_gpu(gpu, NAMES[name])
-    assert (result.offence, result.verdict) == (NAMES[name].offence, NAMES[name].offence.verdict)
+    assert (result.offence, result.verdict) == (NAMES[name].violation, NAMES[name].violation.verdict)
     assert not result.times
 
 

@@ -19,8 +19,8 @@ def test_on_the_emulator_every_grid_gets_its_turn(monkeypatch: pytest.MonkeyPatc
         "harness.device.emulator.launch", lambda module, symbol, grid, **_: launched.append((symbol, grid))
     )
     program = EmulatorDevice().prepare(CASE, "sm_90a", make_inputs(CASE), fields_of(CASE))
-    for turn in range(3):
-        program.run(0x5A, turn)
+    for repeat in range(3):
+        program.run(0x5A, repeat)
     assert [grid for symbol, grid in launched if "encode_square" in symbol] == [TILES, PATCHES, TILES]
 
 
@@ -29,7 +29,7 @@ def test_on_a_gpu_odd_turns_have_the_other_grids():
     program = object.__new__(CudaProgram)
     program.calls = (partial(launched.append, "own"),)
     program.other_calls = (partial(launched.append, "other"),)
-    for turn in range(3):
-        program.launch(turn)
+    for repeat in range(3):
+        program.launch(repeat)
     program.launch()
     assert launched == ["own", "other", "own", "own"]

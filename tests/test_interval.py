@@ -97,7 +97,7 @@ class FakeDevice:
     """Writes what it is given, a run at a time; `eager` is what an eager launch of a graph case writes."""
 
     name, targets, modes, subject_label = "fake", ("sm_90a",), frozenset({"eager", "graph"}), ""
-    accepts, to_host, turn = EmulatorDevice.accepts, EmulatorDevice.to_host, EmulatorDevice.turn
+    accepts, to_host, reserve = EmulatorDevice.accepts, EmulatorDevice.to_host, EmulatorDevice.reserve
 
     def __init__(self, *runs, eager=None):
         self.runs, self.eager, self.trespass = runs, eager, ""
@@ -108,8 +108,8 @@ class FakeDevice:
     def prepare(self, case, target, inputs, fields):
         runs = self.runs if self.eager is None or case.mode == "graph" else [self.eager]
 
-        def run(poison, turn):
-            return Outcome({"output": bits(runs[turn % len(runs)])}, self.trespass)
+        def run(poison, repeat):
+            return Outcome({"output": bits(runs[repeat % len(runs)])}, self.trespass)
 
         return SimpleNamespace(kernels=(), run=run)
 

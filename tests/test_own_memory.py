@@ -117,8 +117,8 @@ def test_a_plan_has_the_sizes_of_its_case(memo: Memo):
 
 def test_a_workspace_passes_from_one_launch_to_the_next(memo: Memo):
     program = memo.prepare()
-    for turn, poison in enumerate((0xA5, 0x5A)):
-        outcome = program.run(poison, turn)
+    for repeat, poison in enumerate((0xA5, 0x5A)):
+        outcome = program.run(poison, repeat)
         assert outcome.trespass == ""
         assert outcome.outputs["total"].view(np.uint32)[0] == sum(range(96))
 

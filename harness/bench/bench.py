@@ -36,13 +36,13 @@ class Bench:
         self._in_passes = in_passes
         self._baselines: dict[str, Baseline] = {}  # `baseline_id` → the baselines of one shape
 
-    def held_against(self, case: Case) -> str:
+    def baseline_id(self, case: Case) -> str:
         """The id of what the case's time is compared with."""
         return baseline_id(case)
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """The verified result with times; without, and with another verdict, if the timed launches did wrong."""
-        name = self.held_against(case)
+        name = self.baseline_id(case)
         baseline = Baseline() if case.id == name else self._baseline(case)
         try:
             timing = self._measure(case, baseline, record)

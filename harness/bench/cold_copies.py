@@ -1,4 +1,4 @@
-"""A case launched time after time on memory that the L2 has let go of: its copies in turn, captured into one graph."""
+"""Cold memory: copies of a case's memory that fill the L2 several times, launched in turn by one captured graph."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from harness.device.cuda import CudaDevice, CudaProgram
 from harness.device.device import Outcome
 from harness.device.memory import Memory
 
-COLD = 3  # times the L2, that the copies fill at least
+COLD = 3  # times the L2; the least that the copies fill
 MOST_COPIES = 256
-LEAST_US = 200.0  # that a graph takes, so that the GPU never waits for the host
+LEAST_US = 200.0  # shortest graph, so that the GPU never waits for the host
 MOST_CALLS = 512
 WARM_IS_FASTER = 0.03  # by this much a case on one copy alone is faster, if the copies were cold
 
 
 def copies_for(nbytes: int, l2_bytes: int) -> int:
-    """So many copies of so many bytes that none of them is left in the L2 when its turn comes again.
+    """How many copies of these bytes evict each other from the L2: at least two, at most MOST_COPIES.
 
-    At least two, and MOST_COPIES at most, which is not enough for the smallest cases.
+    For the smallest cases MOST_COPIES is not enough.
     """
     return min(max(math.ceil(COLD * l2_bytes / max(1, nbytes)) + 1, 2), MOST_COPIES)
 
 
 def calls_for(copies: int, us: float) -> int:
-    """How many calls a graph has: of every copy as many, and LEAST_US of them, given the time of one."""
+    """Calls in a graph: equally many on every copy, and LEAST_US long. us: time of one"""
     wanted = max(copies, min(int(LEAST_US / us) + 1, MOST_CALLS))
     return -(-wanted // copies) * copies
 
 
 def memories(first: Memory, l2_bytes: int) -> list[Memory]:
-    """A case's memory and its copies."""
+    """The memory and as many copies as keep it cold."""
     return [first, *(first.twin() for _ in range(copies_for(first.nbytes, l2_bytes) - 1))]
 
 
 def capture(clock: GpuClock, launches: Sequence[Callable[[], None]], calls: int) -> Any:
-    """A graph of so many calls, one of the launches after the other and again from the first."""
+    """A graph of so many calls, going round the launches."""
     with clock.stream as stream:
         stream.begin_capture()
         for number in range(calls):
@@ -49,7 +49,7 @@ def capture(clock: GpuClock, launches: Sequence[Callable[[], None]], calls: int)
 
 
 def rotate(clock: GpuClock, launches: Sequence[Callable[[], None]]) -> tuple[Any, int]:
-    """A graph of these launches in turn that takes LEAST_US, and how many calls that are."""
+    """A graph that goes round these launches for LEAST_US, and its number of calls."""
     count = len(launches)
     calls = calls_for(count, graph_us(clock, capture(clock, launches, count)) / count)
     return capture(clock, launches, calls), calls
@@ -58,7 +58,7 @@ def rotate(clock: GpuClock, launches: Sequence[Callable[[], None]]) -> tuple[Any
 class Passes:
     """A graph of one call on each copy, replayed until it takes LEAST_US.
 
-    One call is all that ever writes a copy in it, so that a call left out is a copy without the right bytes.
+    Only one call writes each copy, so that a call left out shows as wrong bytes.
     """
 
     def __init__(self, clock: GpuClock, graph: Any, copies: int):
@@ -67,7 +67,7 @@ class Passes:
         self._times = self.calls // copies
 
     def launch(self, stream: Any) -> None:
-        """All of it on this stream."""
+        """Queue all replays on this stream."""
         for _ in range(self._times):
             self._graph.launch(stream)
 
@@ -81,7 +81,7 @@ class Rotation:
 
     @property
     def launches(self) -> list[Callable[[], None]]:
-        """Of every copy. What libraries load at their first call is loaded."""
+        """The launches on each copy, with libraries loaded."""
         self.programs[0].load_libraries()
         return [program.launch for program in self.programs]
 
@@ -91,10 +91,7 @@ class Rotation:
             program.poison(byte)
 
     def outcomes(self, poison: int, order: random.Random) -> list[tuple[str, Outcome]]:
-        """What the first copy, the last and one between hold, given the byte all outputs were filled with before.
-
-        Each with words for which copy it is.
-        """
+        """Outcomes of the first copy, the last and one between, each with words for which copy it is."""
         count = len(self.programs)
         numbers = sorted({0, order.randrange(count), count - 1})
         return [(f"copy {number + 1} of {count}", self.programs[number].outcome(poison)) for number in numbers]
@@ -102,7 +99,7 @@ class Rotation:
     def coldness(self, clock: GpuClock, calls: int, us: float) -> str:
         """Whether what was timed came from memory and not from the L2, in words.
 
-        calls, us: of the graph, and of one call. Shown by an A/B with one copy alone, unless that is more than the L2.
+        Shown by an A/B with one copy alone, unless that fills the L2. calls: in the graph; us: time of one
         """
         one = self.programs[0].memory.nbytes
         filled = one * len(self.programs) / self.l2_bytes

@@ -1,8 +1,8 @@
 """The GPU clock: a reading is a CUDA event on one stream, and every round starts behind a flush of the L2.
 
-Nobody waits for the flush. While the GPU is busy with it the host queues start event, launches and stop event, so
-that the time between the events holds no host latency, provided that the host is done first. Whether it was is looked
-at in every round and kept in `exposed`.
+The host does not wait for the flush: while the GPU is busy with it, the host queues start event, launches and stop
+event, so that the time between the events holds no host latency if the host is done first. `exposed` keeps for every
+round whether it was not.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Clock(Protocol):
         """Queue a read of more bytes than the L2 holds, so that the round finds none of its data there."""
 
     def restart(self) -> None:
-        """Forget what `mhz` tells of."""
+        """Forget the readings behind `mhz`."""
 
     def mhz(self) -> list[float]:
-        """Of the multiprocessors, from each flush since `restart` to the next, and from the last until now."""
+        """Clock of the multiprocessors from each flush since `restart` to the next, and from the last until now."""
 
 
 class Tick:
@@ -67,7 +67,7 @@ class Tick:
 
 
 def clock_of(device: CudaDevice) -> GpuClock:
-    """A clock of this GPU."""
+    """The clock of this GPU, for its L2."""
     return GpuClock(int(device.identity()["l2_bytes"]), SmClock(device))
 
 
@@ -106,11 +106,11 @@ class GpuClock:
             self._memory.max(out=self._sink)
 
     def restart(self) -> None:
-        """Forget what `mhz` tells of."""
+        """Forget the readings behind `mhz`."""
         self._sm_clock.restart()
 
     def mhz(self) -> list[float]:
-        """Of the multiprocessors, from each flush since `restart` to the next, and from the last until now."""
+        """Clock of the multiprocessors from each flush since `restart` to the next, and from the last until now."""
         with cuda_errors("clock of the multiprocessors"), self.stream as stream:
             self._sm_clock.read()
             stream.synchronize()

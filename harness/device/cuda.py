@@ -26,9 +26,9 @@ from harness.jit.geometry import Grid
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
-LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory waits for its turn
+LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory has the GPU alone
 
-# cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady: of the machine, not a kernel.
+# The machine's and no kernel's: cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady.
 _GONE = {46, 100, 101, 214, 802}
 
 _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "float": np.float32}
@@ -91,8 +91,8 @@ class CudaDevice:
             raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {total >> 30}")
 
     @contextmanager
-    def turn(self, case: Case) -> Iterator[None]:
-        """Cases that need much of the memory take turns, also with those of other processes on this GPU."""
+    def reserve(self, case: Case) -> Iterator[None]:
+        """Run one large case at a time on this GPU, over all processes."""
         import cupy
 
         if needed(case) * LARGE < self.properties["totalGlobalMem"]:
@@ -111,7 +111,7 @@ class CudaDevice:
                 self.release()
 
     def release(self) -> None:
-        """Give memory that CuPy and torch keep for later back to the GPU."""
+        """Return the memory that CuPy and torch hold in their pools."""
         import cupy
         import torch
 
@@ -119,7 +119,7 @@ class CudaDevice:
         torch.cuda.empty_cache()
 
     def lost(self) -> str:
-        """What CUDA answers to everything since a kernel broke the context, or an empty string if it did not."""
+        """The error that CUDA answers every call with once a kernel broke the context, or an empty string."""
         import cupy
 
         try:
@@ -137,16 +137,15 @@ class CudaDevice:
         """Compile the case's kernels to cubins, load them and upload the inputs."""
         return CudaProgram(self, case, target, Memory.upload(inputs, fields))
 
-    def accepts(self, ours, demanded: Demand) -> bool:
-        """Whether an output on the GPU holds exactly the demanded bytes, or nothing outside the interval."""
-        if isinstance(demanded, Interval):
+    def accepts(self, actual, expected: Demand) -> bool:
+        """Whether an output on the GPU holds exactly the expected bytes, or nothing outside the interval."""
+        if isinstance(expected, Interval):
             # bf16 as well, which CuPy has not: the order of numbers is that of integers.
-            ends = (upload(end) for end in (demanded.low, demanded.high))
-            return bool(inside(ours, *ends, demanded.dtype.itemsize).all())
-        return bool((ours == upload(demanded)).all())
+            ends = (upload(end) for end in (expected.low, expected.high))
+            return bool(inside(actual, *ends, expected.dtype.itemsize).all())
+        return bool((actual == upload(expected)).all())
 
     def to_host(self, array, field: Field) -> np.ndarray:
-        """A copy in host memory."""
         return array.get().view(field.dtype).reshape(field.shape)
 
 
@@ -207,26 +206,26 @@ class CudaProgram:
         # A non-blocking stream would not wait for the copies above.
         cupy.cuda.get_current_stream().synchronize()
 
-    def launch(self, turn: int = 0) -> None:
-        """Every launch in order on the current stream, on odd turns with the grids that another GPU might have.
+    def launch(self, repeat: int = 0) -> None:
+        """Queue every launch on the current stream, on odd repeats with the grids that another GPU might have.
 
-        Nothing here allocates or waits.
+        Allocates and waits for nothing.
         """
-        for call in self.other_calls if turn % 2 else self.calls:
+        for call in self.other_calls if repeat % 2 else self.calls:
             call()
 
-    def run(self, poison: int, turn: int) -> Outcome:
-        """Poison, launch or replay, wait, look for trespass.
+    def run(self, poison: int, repeat: int) -> Outcome:
+        """Poison, launch or replay, wait, check guards.
 
-        Eager launches go to the default stream on even turns and to a non-blocking one on odd turns.
+        Eager launches go to the default stream on even repeats and to a non-blocking one on odd repeats.
         """
         import cupy
 
-        stream = cupy.cuda.Stream.null if turn % 2 == 0 and self.case.mode == "eager" else self.side_stream
+        stream = cupy.cuda.Stream.null if repeat % 2 == 0 and self.case.mode == "eager" else self.side_stream
         with cuda_errors(self.case.id):
             with stream:
                 self.poison(poison)
-                self.enqueue(turn)
+                self.enqueue(repeat)
             stream.synchronize()
         return self.outcome(poison)
 
@@ -235,20 +234,20 @@ class CudaProgram:
         for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
             guarded.poison(byte)
 
-    def enqueue(self, turn: int = 0) -> None:
-        """Launch, or replay the graph that the first call captures, on the current stream; nothing here waits."""
+    def enqueue(self, repeat: int = 0) -> None:
+        """Queue the launches, or the graph that the first call captures, on the current stream; wait for nothing."""
         import cupy
 
         with cuda_errors(self.case.id):
             if self.case.mode != "graph":
-                self.launch(turn)
+                self.launch(repeat)
                 return
             if self.graph is None:
                 self.graph = self.capture()
             self.graph.launch(cupy.cuda.get_current_stream())
 
     def outcome(self, poison: int) -> Outcome:
-        """What the outputs hold once the stream was waited for, given the byte they were filled with before."""
+        """Copies of the outputs and what was written beside them, once the stream is done. poison: as in `run`"""
         outputs = {name: output.payload.copy() for name, output in self.memory.outputs.items()}
         return Outcome(outputs, self._trespass(poison))
 
@@ -261,7 +260,7 @@ class CudaProgram:
             return self.side_stream.end_capture()
 
     def load_libraries(self) -> None:
-        """Have libraries load their machine code, which they do at their first call and not during a capture."""
+        """Call each library once, because its machine code is loaded at the first call and not during a capture."""
         for call, step in zip(self.calls, self.steps, strict=True):
             if step.library:
                 call()

@@ -34,8 +34,8 @@ class Program(Protocol):
 
     kernels: tuple[Compiled, ...]
 
-    def run(self, poison: int, turn: int) -> Outcome:
-        """Fill outputs and guards with the byte `poison`, launch, wait. `turn` counts the runs of a verification."""
+    def run(self, poison: int, repeat: int) -> Outcome:
+        """Fill outputs and guards with the byte `poison`, launch, wait. `repeat` counts the runs of a verification."""
 
 
 class Device(Protocol):
@@ -50,13 +50,13 @@ class Device(Protocol):
     subject_label: str
 
     def identity(self) -> dict[str, str]:
-        """What a record must say about the device to be comparable."""
+        """What two records must share to be comparable."""
 
     def admit(self, case: Case) -> None:
         """Raise NotCapable, with the reason, if this device cannot run the case."""
 
-    def turn(self, case: Case) -> AbstractContextManager[None]:
-        """Room for the case, its oracle included, as long as the context lasts; waits for it. Raises NotCapable."""
+    def reserve(self, case: Case) -> AbstractContextManager[None]:
+        """Wait for room for the case and its oracle, and hold it. Raises NotCapable."""
 
     def lost(self) -> str:
         """Why this process can run nothing more on the device, or an empty string.
@@ -69,8 +69,8 @@ class Device(Protocol):
     ) -> Program:
         """Compile, load and upload."""
 
-    def accepts(self, ours: Array, demanded: Demand) -> bool:
-        """Whether an output holds exactly the demanded bytes, or nothing outside the demanded interval."""
+    def accepts(self, actual: Array, expected: Demand) -> bool:
+        """Whether an output holds exactly the expected bytes, or nothing outside the expected interval."""
 
     def to_host(self, array: Array, field: Field) -> np.ndarray:
         """An output as a NumPy array of the field's dtype and shape."""

@@ -60,7 +60,7 @@ class EmulatorDevice:
         if case.terms > MOST_TERMS:
             raise NotCapable(f"capability: a product of more than {MOST_TERMS} terms needs a GPU")
 
-    def turn(self, case: Case) -> AbstractContextManager[None]:
+    def reserve(self, case: Case) -> AbstractContextManager[None]:
         """Nothing to wait for: a process emulates alone."""
         return nullcontext()
 
@@ -74,12 +74,12 @@ class EmulatorDevice:
         """Compile the case's kernels to PTX for `target` and decode them."""
         return EmulatedProgram(self, case, target, inputs, fields)
 
-    def accepts(self, ours: np.ndarray, demanded: Demand) -> bool:
-        """Whether the bytes of an output are the demanded ones, or nothing in it is outside the interval."""
-        if isinstance(demanded, Interval):
-            low, high = (np.ascontiguousarray(end).reshape(-1).view(np.uint8) for end in (demanded.low, demanded.high))
-            return bool(inside(ours, low, high, demanded.dtype.itemsize).all())
-        return ours.tobytes() == demanded.tobytes()
+    def accepts(self, actual: np.ndarray, expected: Demand) -> bool:
+        """Whether the bytes of an output are the expected ones, or nothing in it is outside the interval."""
+        if isinstance(expected, Interval):
+            low, high = (np.ascontiguousarray(end).reshape(-1).view(np.uint8) for end in (expected.low, expected.high))
+            return bool(inside(actual, low, high, expected.dtype.itemsize).all())
+        return actual.tobytes() == expected.tobytes()
 
     def to_host(self, array: np.ndarray, field: Field) -> np.ndarray:
         """The same memory."""
@@ -110,10 +110,10 @@ class EmulatedProgram:
         self.steps = plan(case, device.kernels, fits)
         self.kernels = tuple(map(compiled, self.steps))
 
-    def run(self, poison: int, turn: int) -> Outcome:
+    def run(self, poison: int, repeat: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 
-        Where devices of different sizes have different grids, each gets its turn.
+        Grids that differ between devices of different sizes alternate.
         """
         arrays = {
             name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
@@ -128,7 +128,7 @@ class EmulatedProgram:
         arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in workspace.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
             grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
-            self._launch(step, compiled, arrays, grids[turn % len(grids)])
+            self._launch(step, compiled, arrays, grids[repeat % len(grids)])
         left = [name for name, memory in scratch.items() if memory.any()]
         return Outcome(
             outputs,

@@ -1,7 +1,4 @@
-"""Memory that kernels are given: inputs that must stay as they are, outputs between guard bands.
-
-It is the GPU's, by CuPy. What a subject is given on the CPU is the same by NumPy.
-"""
+"""Memory of a case, CuPy's or NumPy's: inputs that must stay unchanged, outputs between guard bands."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class Memory:
 
     @classmethod
     def upload(cls, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
-        """With contents from the host."""
+        """Copy the inputs to the GPU."""
         return cls({name: upload(value) for name, value in inputs.items()}, fields)
 
     def twin(self) -> Memory:
@@ -64,7 +61,7 @@ class Memory:
 
     @property
     def nbytes(self) -> int:
-        """Of inputs and outputs, without guards and pristine copies."""
+        """Bytes of inputs and outputs, without guards and pristine copies."""
         return sum(value.nbytes for value in self.inputs.values()) + sum(o.field.nbytes for o in self.outputs.values())
 
     def replace_input(self, name: str, value: np.ndarray) -> None:
@@ -90,7 +87,7 @@ class Memory:
 
 
 def copied(array: Any) -> Any:
-    """Other memory with the same contents."""
+    """A copy; the sanitizer's plugin puts another in its place."""
     return array.copy()
 
 

@@ -178,15 +178,15 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
         by, furthest = beyond(e.intervals[e.root], e.written(e.root), found.index)
         lines = [
             _labelled("first", place),
-            _labelled("demanded", f"{low} at least, {high} at most" if low != high else low),
-            _labelled("written", written),
+            _labelled("expected", f"{low} at least, {high} at most" if low != high else low),
+            _labelled("actual", written),
             _labelled("beyond", by),
         ]
         return [*lines, _labelled("furthest", furthest)] if furthest else lines
     return [
         _labelled("first", place),
-        _labelled("one run" if e.root in e.intervals else "demanded", decoded(e.root, e.expected[e.root][found.index])),
-        _labelled("another" if e.root in e.intervals else "written", written),
+        _labelled("one run" if e.root in e.intervals else "expected", decoded(e.root, e.expected[e.root][found.index])),
+        _labelled("another" if e.root in e.intervals else "actual", written),
     ]
 
 
@@ -218,7 +218,7 @@ def _block(e: Evidence, found: Difference) -> list[str]:
     )
     lines += [_labelled("steps", summary), *_sixteen("products", encoded.product[here, span])]
     if e.kind == "data":
-        for label, array in (("demanded", e.right), ("written", e.actual)):
+        for label, array in (("expected", e.right), ("actual", e.actual)):
             values = [f"{E2M1_VALUES[code]:g}" for code in unpacked(array[line])[span]]
             lines.append(_labelled(label, " ".join(f"{value:>4}" for value in values)))
     return lines
@@ -238,7 +238,7 @@ def _decoded_block(e: Evidence, found: Difference) -> list[str]:
         *_sixteen("codes", E2M1_VALUES[got.codes[0, span]]),
         _labelled("steps", summary),
         *_sixteen("products", got.product[0, span]),
-        *_sixteen("written", e.actual[row, span]),
+        *_sixteen("actual", e.actual[row, span]),
     ]
 
 

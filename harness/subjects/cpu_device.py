@@ -1,9 +1,8 @@
-"""The CPU for subjects that are functions of NumPy arrays. Nothing is emulated and nothing is timed here."""
+"""The CPU for subjects that are functions of NumPy arrays; nothing is emulated or timed here."""
 
 from __future__ import annotations
 
 import platform
-from contextlib import AbstractContextManager, nullcontext
 
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
@@ -13,13 +12,12 @@ LARGEST = 1 << 26  # elements; beyond, its oracles take minutes
 
 
 class HostDevice(EmulatorDevice):
-    """Judges arrays as the emulator does, and runs whatever it is told to."""
+    """Compares arrays as the emulator does."""
 
     name = "host"
     targets = ("host",)
 
     def identity(self) -> dict[str, str]:
-        """The processor."""
         return {"device": "host", "processor": platform.machine()}
 
     def admit(self, case: Case) -> None:
@@ -28,7 +26,3 @@ class HostDevice(EmulatorDevice):
             raise NotCapable(f"capability: there are no CUDA graphs on a CPU; mode {case.mode!r} needs a GPU")
         if case.elements > LARGEST:
             raise NotCapable(f"capability: more than {LARGEST} elements need a GPU")
-
-    def turn(self, case: Case) -> AbstractContextManager[None]:
-        """Nothing to wait for."""
-        return nullcontext()

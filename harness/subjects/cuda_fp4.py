@@ -24,7 +24,6 @@ _WANTED = {
 
 
 def refuses(case: Case) -> str:
-    """Why a case cannot be run, or nothing."""
     if case.recipe != "per_tensor":
         return "the kernel on cuda_fp4.h is per_tensor's"
     for flag, value in _WANTED.items():

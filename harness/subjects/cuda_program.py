@@ -30,19 +30,17 @@ class CudaSubjectProgram(SubjectProgram):
 
     @cached_property
     def stream(self) -> Any:
-        """On which it is verified."""
+        """The stream of verification."""
         import cupy
 
         return cupy.cuda.Stream(non_blocking=True)
 
     @staticmethod
     def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
-        """Guard-banded memory of the GPU."""
         return Memory.upload(inputs, fields)
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:
-        """The bytes on the GPU."""
         return upload(array)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -51,23 +49,22 @@ class CudaSubjectProgram(SubjectProgram):
         self.synchronize()
 
     def synchronize(self) -> None:
-        """Wait for the current stream."""
         import cupy
 
         cupy.cuda.get_current_stream().synchronize()
 
-    def run(self, poison: int, turn: int) -> Outcome:
-        """On the default stream on even turns, on a non-blocking one on odd turns."""
+    def run(self, poison: int, repeat: int) -> Outcome:
+        """Run on the default stream on even repeats, on a non-blocking one on odd repeats."""
         import cupy
 
-        return self._queued(poison, self._watched, cupy.cuda.Stream.null if turn % 2 == 0 else self.stream)
+        return self._queued(poison, self._watched, cupy.cuda.Stream.null if repeat % 2 == 0 else self.stream)
 
     def run_behind_work(self, poison: int) -> Outcome:
-        """Poison, too, comes behind the work: it hides what did not wait for its turn on the stream."""
+        """Queue poison behind the work as well: it overwrites what did not wait for the stream."""
         return self._queued(poison, self._watched, self.stream, held=True)
 
     def capture(self) -> None:
-        """A graph of one call. Code is loaded and memory is found by then, because runs went before."""
+        """Capture one call. Earlier runs have loaded code and allocated memory."""
         with streams.errors(self.case.id):
             self.graph = streams.Graph(self.stream, [self._watched])
 
@@ -76,7 +73,7 @@ class CudaSubjectProgram(SubjectProgram):
         return self._queued(poison, lambda: self.graph.launch(self.stream), self.stream)
 
     def later(self, seconds: float = GRACE) -> dict[str, Any]:
-        """After all streams of the GPU, too, were waited for."""
+        """Wait for all streams of the GPU first."""
         import cupy
 
         with streams.errors(self.case.id):

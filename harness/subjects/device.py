@@ -35,7 +35,7 @@ class SubjectDevice:
         self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
 
     def identity(self) -> dict[str, str]:
-        """The device's, and the subject with its version."""
+        """Identity of the device, and the subject with its version."""
         return self.inner.identity() | {"subject": self.subject.label}
 
     def admit(self, case: Case) -> None:
@@ -45,12 +45,10 @@ class SubjectDevice:
             raise NotCapable(reason)
         self.inner.admit(case)
 
-    def turn(self, case: Case) -> AbstractContextManager[None]:
-        """The device's."""
-        return self.inner.turn(case)
+    def reserve(self, case: Case) -> AbstractContextManager[None]:
+        return self.inner.reserve(case)
 
     def lost(self) -> str:
-        """The device's."""
         return self.inner.lost()
 
     def prepare(
@@ -59,10 +57,8 @@ class SubjectDevice:
         """Upload; a subject compiles when it likes."""
         return self._program.upload(self.subject, target, case, inputs, fields)
 
-    def accepts(self, ours: Any, demanded: Demand) -> bool:
-        """As the device judges its own kernels."""
-        return self.inner.accepts(ours, demanded)
+    def accepts(self, actual: Any, expected: Demand) -> bool:
+        return self.inner.accepts(actual, expected)
 
     def to_host(self, array: Any, field: Field) -> np.ndarray:
-        """A NumPy array of the field's dtype and shape."""
         return self.inner.to_host(array, field)

@@ -14,12 +14,10 @@ CONVENTIONS = calls.CONVENTIONS
 
 
 def refuses(case: Case) -> str:
-    """Why a case cannot be run, or nothing."""
     return calls.refuses(case) or ("its rotation matrix is made on a GPU only" if case.flags.rht else "")
 
 
 def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
-    """Quantize tensors of torch; what comes back is as the implementation gives it."""
     quantize_to_fp4 = calls.load("fouroversix.quantize.pytorch.reference").quantize_to_fp4
     found: dict[str, Any] = {}
     for side in handover.sides(case):
@@ -37,5 +35,4 @@ def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Quantize into the outputs of a case."""
     handover.run(call, case, inputs, outputs)

@@ -14,14 +14,12 @@ CONVENTIONS = calls.CONVENTIONS
 
 
 def refuses(case: Case) -> str:
-    """Why a case cannot be run, or nothing."""
     import torch
 
     return calls.refuses(case) or ("" if torch.cuda.is_available() else "its kernels run on a GPU only")
 
 
 def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
-    """Quantize tensors of torch; what comes back is as the implementation gives it."""
     config = calls.load("fouroversix.quantize.config").QuantizationConfig
     quantize_to_fp4 = calls.load("fouroversix.quantize.frontend").quantize_to_fp4
     found: dict[str, Any] = {}
@@ -45,5 +43,4 @@ def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Quantize into the outputs of a case."""
     handover.run(call, case, inputs, outputs)

@@ -33,7 +33,7 @@ def _shared(array: Any) -> Any:
 
 
 def sides(case: Case) -> list[str]:
-    """The outputs that a case asks for: `rowwise`, `columnwise` or both."""
+    """Directions that a case asks for: `rowwise`, `columnwise` or both."""
     return ["rowwise", "columnwise"] if case.flags.outputs == "both" else [str(case.flags.outputs)]
 
 

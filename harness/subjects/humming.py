@@ -32,7 +32,6 @@ _WANTED = {
 
 
 def refuses(case: Case) -> str:
-    """Why a case cannot be run, or nothing."""
     if case.recipe != "gemm":
         return f"Humming has no {case.recipe}; it has gemm"
     for flag, value in _WANTED.items():
@@ -87,7 +86,6 @@ def call(case: Case, layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Multiply into the output of a case."""
     handover.run(lambda case, given: call(case, prepare(case, given)), case, inputs, outputs)
 
 

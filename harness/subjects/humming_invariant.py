@@ -14,7 +14,6 @@ CONVENTIONS = humming.CONVENTIONS
 
 
 def refuses(case: Case) -> str:
-    """Why a case cannot be run, or nothing."""
     return humming.refuses(case)
 
 
@@ -29,5 +28,4 @@ def call(case: Case, layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Multiply into the output of a case."""
     handover.run(lambda case, given: call(case, prepare(case, given)), case, inputs, outputs)

@@ -15,11 +15,11 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.memory import Memory, flat
-from harness.errors import HarnessError, LaunchError
+from harness.errors import HarnessError
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
 from harness.subjects.audit.oracle_guard import watch
-from harness.subjects.audit.violations import Offence, OffenceError
+from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.subject import Subject
 
 GRACE = 0.02  # seconds after which nothing may arrive any more
@@ -63,7 +63,7 @@ class SubjectProgram:
         inputs: Mapping[str, np.ndarray],
         fields: Mapping[str, Field],
     ) -> SubjectProgram:
-        """With memory of its own."""
+        """A program on memory of its own."""
         layouts = {name: Layout(array.dtype.name, array.shape) for name, array in inputs.items()}
         return cls(subject, target, case, cls.memory_of(inputs, fields), layouts)
 
@@ -74,7 +74,7 @@ class SubjectProgram:
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:
-        """The bytes of an array where `put` takes them from."""
+        """An array's bytes as `put` takes them."""
         return flat(array)
 
     def poison(self, byte: int) -> None:
@@ -83,7 +83,7 @@ class SubjectProgram:
             guarded.poison(byte)
 
     def twin(self) -> SubjectProgram:
-        """The same on other memory."""
+        """Another program with the same inputs on other memory."""
         return type(self)(self.subject, self.target, self.case, self.memory.twin(), self.layouts)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -91,39 +91,31 @@ class SubjectProgram:
         self.memory.put({name: self.uploaded(array) for name, array in inputs.items()})
 
     def call(self) -> None:
-        """The subject, once. Raises OffenceError with the line for whatever it raises."""
+        """Call the subject once. Raises ViolationError with the line for whatever it raises."""
         try:
             self.subject.quantize(self.case, self.inputs, self.outputs)
-        except (HarnessError, OffenceError):
+        except (HarnessError, ViolationError):
             raise
         except (Exception, SystemExit) as error:  # of whatever kind its author chose
-            raise OffenceError(Offence.RAISES, f"{self.subject.name} {told(error)}") from None
+            raise ViolationError(Violation.RAISES, f"{self.subject.name} {describe(error)}") from None
 
-    def run(self, poison: int, turn: int) -> Outcome:
-        """Poison, call, and take what is there when it returns."""
+    def run(self, poison: int, repeat: int) -> Outcome:
+        """Poison, call, and copy the outputs at once."""
         return self._run(poison, self.call)
 
     def run_behind_work(self, poison: int) -> Outcome | None:
-        """The same behind work that keeps the stream busy; None where there are no streams."""
+        """Run behind work that keeps the stream busy; None where there are no streams."""
         return None
 
     def synchronize(self) -> None:
         """Wait for the current stream."""
 
     def outcome(self, poison: int) -> Outcome:
-        """What the outputs hold, given what they were filled with before."""
+        """Copies of the outputs and what was written beside them. poison: as in `run`"""
         return Outcome(self._copies(), self.memory.trespass(poison))
 
-    def capture(self) -> None:
-        """Have `replay` replay what one call queues; there are no graphs here."""
-        raise LaunchError(f"{self.case.id}: a graph needs a GPU")
-
-    def replay(self, poison: int) -> Outcome:
-        """Poison and launch the graph."""
-        raise LaunchError(f"{self.case.id}: a graph needs a GPU")
-
     def later(self, seconds: float = GRACE) -> dict[str, Any]:
-        """What the outputs hold some time after everything was waited for."""
+        """Copies of the outputs some time after all work is done."""
         time.sleep(seconds)
         return self._copies()
 
@@ -141,7 +133,7 @@ class SubjectProgram:
         return array.view(np.dtype(dtype)).reshape(layout.shape)
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """`raised ValueError at mine.py:12: the sentence`"""
     frames = extract_tb(error.__traceback__)
     where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""

@@ -1,4 +1,4 @@
-"""Streams and graphs for code of others: whatever queues work by CuPy, torch or Triton finds the stream current."""
+"""Streams and graphs for other implementations: a stream is current for CuPy, torch and Triton alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.errors import LaunchError
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
 
-HOLD_NS = 5_000_000  # longer than a host needs to queue any launch of which it does not compile the kernels
+HOLD_NS = 5_000_000  # longer than a host needs to queue any launch whose kernels are compiled
 
 
 @contextmanager
@@ -33,14 +33,14 @@ def current(stream: Any) -> Iterator[Any]:
     """Make a CuPy stream the current one of CuPy and of torch."""
     import torch
 
-    # The stream of address 0 is nobody's to wrap.
+    # torch cannot wrap the stream of address 0.
     theirs = torch.cuda.ExternalStream(stream.ptr) if stream.ptr else torch.cuda.default_stream()
     with stream, torch.cuda.stream(theirs):
         yield stream
 
 
 class Graph:
-    """What some calls queued on a stream, to be replayed on any. Memory that they asked for stays theirs."""
+    """Work that some calls queue on a stream, replayed on any. Memory that the calls allocate stays allocated."""
 
     def __init__(self, stream: Any, calls: Sequence[Callable[[], None]]):
         import cupy

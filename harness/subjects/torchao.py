@@ -22,7 +22,6 @@ _BOUND = 448 * 6
 
 
 def refuses(case: Case) -> str:
-    """Why a case cannot be run, or nothing."""
     if case.recipe != "per_tensor":
         return f"torchao has no {case.recipe}; it has per_tensor"
     if case.flags.stage == "amax":
@@ -35,7 +34,6 @@ def refuses(case: Case) -> str:
 
 
 def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:
-    """Quantize tensors of torch; what comes back is as the implementation gives it."""
     from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize
 
     return quantize_with(nvfp4_quantize, case, given)
@@ -55,5 +53,4 @@ def quantize_with(nvfp4_quantize: Any, case: Case, given: dict[str, Any]) -> dic
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Quantize into the outputs of a case."""
     handover.run(call, case, inputs, outputs)

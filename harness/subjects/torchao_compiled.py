@@ -14,7 +14,6 @@ CONVENTIONS = torchao.CONVENTIONS
 
 
 def refuses(case: Case) -> str:
-    """Why a case cannot be run, or nothing."""
     return torchao.refuses(case)
 
 
@@ -32,5 +31,4 @@ def _compiled() -> Any:
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Quantize into the outputs of a case."""
     handover.run(call, case, inputs, outputs)

@@ -1,4 +1,4 @@
-"""Digests of what a case wrote, by which two machines that never meet can be compared byte for byte."""
+"""Digests of a case's outputs, to compare two machines byte for byte without copying them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from harness.device.device import Device, Outcome
 from harness.verify.expected import Expectation
 
 EXACT, BOUNDED = "exact", "bounded"
-LARGEST = 1 << 24  # bytes of outputs; what writes more is too large for the emulator, and not fetched from a GPU
+LARGEST = 1 << 24  # bytes of outputs; more is too large for the emulator, and not copied from a GPU
 
-Digests = dict[str, str]  # of the fields of which every byte is demanded, and of those held to an interval, if any
+Digests = dict[str, str]  # of the fields of which every byte must be equal, and of those held to an interval, if any
 
 
 def digests(device: Device, outcome: Outcome, expected: Expectation) -> Digests:

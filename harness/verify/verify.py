@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -30,15 +29,8 @@ _ACCESS_VERDICTS = {
 }
 
 
-class Verifier(Protocol):
-    """Finds the verdict on a case: `verify` for our kernels, `harness.subjects.audit.verify.audit` for a subject.
-
-    Never raises for what a kernel does wrong.
-
-    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
-    """
-
-    def __call__(self, case: Case, device: Device, numpy_largest: int = NUMPY_LARGEST) -> Result: ...
+# Finds the verdict on a case, as `verify` does for our kernels and `harness.subjects.audit.verify.audit` for a subject.
+Verifier = Callable[[Case, Device, int], Result]
 
 
 def verify(
@@ -46,6 +38,7 @@ def verify(
 ) -> Result:
     """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
 
+    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
     inputs: the arrays its kernels read, by parameter, in place of those that the case would draw
     """
     return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest, inputs), inputs is None)
@@ -62,7 +55,7 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
         device.admit(case)
         if draw:
             make_inputs(case)
-        with device.turn(case):
+        with device.reserve(case):
             result = run(empty)
     except NotCapable as reason:
         result = replace(empty, verdict=Verdict.EXCLUDED, reason=str(reason))
@@ -122,20 +115,20 @@ def judge(
 ) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
     """Run once for each poison: what each run left behind, and what is wrong with it.
 
-    Nothing is, if every run wrote what is demanded, the same bytes each time, and nothing else. Otherwise the verdict,
+    Nothing is, if every run wrote the expected bytes, the same each time, and nothing else. Otherwise the verdict,
     its reason in a line, and its story on a screen.
     """
     outcomes: list[Outcome] = []
-    for turn, poison in enumerate(POISONS):
-        outcome = program.run(poison, turn)
+    for repeat, poison in enumerate(POISONS):
+        outcome = program.run(poison, repeat)
         if outcome.trespass:
             return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {outcome.trespass}", "")
         outcomes.append(outcome)
     wrong = [
         name
-        for name, demanded in expected.values.items()
-        if not all(device.accepts(outcome.outputs[name], demanded) for outcome in outcomes)
-        or (isinstance(demanded, Interval) and _differ(outcomes, name))
+        for name, value in expected.values.items()
+        if not all(device.accepts(outcome.outputs[name], value) for outcome in outcomes)
+        or (isinstance(value, Interval) and _differ(outcomes, name))
     ]
     if not wrong:
         return outcomes, None
@@ -145,8 +138,8 @@ def judge(
 def _unlike_eager(
     case: Case, device: Device, target: str, program: Program, expected: Expectation
 ) -> tuple[Verdict, str, str] | None:
-    """Where the demand leaves room for a graph to differ from the same launches made eagerly: None if it does not."""
-    bounded = [name for name, demanded in expected.values.items() if isinstance(demanded, Interval)]
+    """What is wrong if a graph differs from the same launches made eagerly, where an interval leaves room for it."""
+    bounded = [name for name, value in expected.values.items() if isinstance(value, Interval)]
     if case.mode == "eager" or not bounded:
         return None
     eager = device.prepare(replace(case, mode="eager"), target, expected.inputs, expected.fields)

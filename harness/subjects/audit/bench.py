@@ -12,7 +12,7 @@ from harness.bench.timed import Timed
 from harness.bench.times import Timing
 from harness.contract.case import Case
 from harness.subjects.audit.timed_calls import TimedSubject
-from harness.subjects.audit.violations import OffenceError
+from harness.subjects.audit.violations import ViolationError
 from harness.subjects.device import SubjectDevice
 from harness.verdict import Result
 from harness.verify.expected import forget
@@ -25,8 +25,7 @@ class SubjectBench(Bench):
         super().__init__(device, clock, roofline_gbps)
         self._ours = Bench(device.inner, clock, roofline_gbps, in_passes=True)
 
-    def held_against(self, case: Case) -> str:
-        """The same case, with our kernel."""
+    def baseline_id(self, case: Case) -> str:
         return f"ours {case.id}"
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
@@ -35,9 +34,9 @@ class SubjectBench(Bench):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return super().time(case, verified, record)
-        except OffenceError as error:
-            caught = error.caught
-        return replace(spoiled(verified, caught.offence.verdict, caught.reason), offence=str(caught.offence))
+        except ViolationError as error:
+            finding = error.finding
+        return replace(spoiled(verified, finding.violation.verdict, finding.reason), offence=str(finding.violation))
 
     def _baseline(self, case: Case) -> Baseline:
         if case.id not in self._baselines:

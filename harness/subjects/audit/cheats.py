@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.subjects.audit import tools
-from harness.subjects.audit.violations import Offence
+from harness.subjects.audit.violations import Violation
 from harness.subjects.subject import Arrays
 from harness.verify.expected import expect
 
@@ -27,11 +27,11 @@ LATE = 0.005  # seconds
 class Cheat:
     """An honest subject; those below differ from it in what their first line says.
 
-    offence: what it must be caught at; gpu: True if it needs one; mode: in which it is run; timed: True if verification
-    alone cannot tell
+    violation: what it must be caught at; gpu: True if it needs one; mode: in which it is run
+    timed: True if verification alone cannot tell
     """
 
-    offence: ClassVar[Offence | None] = None
+    violation: ClassVar[Violation | None] = None
     gpu: ClassVar[bool] = False
     mode: ClassVar[str] = "eager"
     timed: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class Cheat:
 class SkipsWork(Cheat):
     """returns at once"""
 
-    offence = Offence.SKIPS_WORK
+    violation = Violation.SKIPS_WORK
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         pass
@@ -61,7 +61,7 @@ class SkipsWork(Cheat):
 class AsleepAtFirst(Cheat):
     """does nothing in its first four calls, and works from then on"""
 
-    offence = Offence.ASLEEP_AT_FIRST
+    violation = Violation.ASLEEP_AT_FIRST
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         if self.calls > 4:
@@ -71,7 +71,7 @@ class AsleepAtFirst(Cheat):
 class WorksOnlyTimed(Cheat):
     """looks at the stack, and does nothing unless it is timed"""
 
-    offence = Offence.SKIPS_WORK
+    violation = Violation.SKIPS_WORK
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         frame = sys._getframe()
@@ -84,7 +84,7 @@ class WorksOnlyTimed(Cheat):
 class WorksOnlyVerified(Cheat):
     """works in its first thirty calls, which are more than a verification makes, and never again"""
 
-    offence = Offence.NOT_IN_TIMING
+    violation = Violation.NOT_IN_TIMING
     timed = True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
@@ -95,7 +95,7 @@ class WorksOnlyVerified(Cheat):
 class OnceInFive(Cheat):
     """works in one of five calls"""
 
-    offence = Offence.NOT_EVERY_CALL
+    violation = Violation.NOT_EVERY_CALL
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         if self.calls % 5 == 1:
@@ -105,7 +105,7 @@ class OnceInFive(Cheat):
 class WritesLate(Cheat):
     """has a thread do the work 5 ms after the call is over"""
 
-    offence = Offence.WRITES_LATE
+    violation = Violation.WRITES_LATE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         def later() -> None:
@@ -118,7 +118,7 @@ class WritesLate(Cheat):
 class OtherStream(Cheat):
     """queues its work on a stream of its own"""
 
-    offence = Offence.OTHER_STREAM
+    violation = Violation.OTHER_STREAM
     gpu = True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
@@ -129,7 +129,7 @@ class OtherStream(Cheat):
 class DelayedOnOtherStream(Cheat):
     """queues 5 ms of nothing and then its work on a stream of its own"""
 
-    offence = Offence.OTHER_STREAM
+    violation = Violation.OTHER_STREAM
     gpu = True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
@@ -141,7 +141,7 @@ class DelayedOnOtherStream(Cheat):
 class CachesByPointer(Cheat):
     """returns at once if it has been called with these addresses before"""
 
-    offence = Offence.CACHES_BY_POINTER
+    violation = Violation.CACHES_BY_POINTER
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         if self.seen.setdefault(tools.address(target), self.calls) == self.calls:
@@ -151,7 +151,7 @@ class CachesByPointer(Cheat):
 class CachesAnswer(Cheat):
     """copies the bytes that it wrote when it was first called with these addresses"""
 
-    offence = Offence.CACHES_BY_POINTER
+    violation = Violation.CACHES_BY_POINTER
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         if tools.address(target) not in self.seen:
@@ -163,7 +163,7 @@ class CachesAnswer(Cheat):
 class BakesAnswer(Cheat):
     """computes while it is captured, beside the graph, and has the graph copy the result"""
 
-    offence = Offence.CACHES_BY_POINTER
+    violation = Violation.CACHES_BY_POINTER
     gpu, mode = True, "graph"
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
@@ -181,7 +181,7 @@ class BakesAnswer(Cheat):
 class NotCaptured(Cheat):
     """does its work beside the graph while it is captured, so that the graph holds nothing"""
 
-    offence = Offence.NOT_CAPTURED
+    violation = Violation.NOT_CAPTURED
     gpu, mode = True, "graph"
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
@@ -195,7 +195,7 @@ class NotCaptured(Cheat):
 class FirstRotation(Cheat):
     """of the buffers that a timed graph goes round, works on the first alone"""
 
-    offence = Offence.FIRST_ROTATION
+    violation = Violation.FIRST_ROTATION
     gpu, mode, timed = True, "graph", True
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
@@ -210,7 +210,7 @@ class FirstRotation(Cheat):
 class AsksOracle(Cheat):
     """asks the harness's oracle for the answer"""
 
-    offence = Offence.READS_ORACLE
+    violation = Violation.READS_ORACLE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         tools.assign(target, tools.like(target, expect(case).values[FIELD]))
@@ -219,7 +219,7 @@ class AsksOracle(Cheat):
 class SearchesMemory(Cheat):
     """searches the process's memory for the answer, and works only if there is none"""
 
-    offence = Offence.READS_ORACLE
+    violation = Violation.READS_ORACLE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         answers = [each for each in gc.get_objects() if isinstance(each, dict) and FIELD in each]
@@ -233,7 +233,7 @@ class SearchesMemory(Cheat):
 class WritesOutside(Cheat):
     """does its work, and changes the last byte before the guard of its output ends"""
 
-    offence = Offence.WRITES_OUTSIDE
+    violation = Violation.WRITES_OUTSIDE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         tools.work(source, target)
@@ -244,7 +244,7 @@ class WritesOutside(Cheat):
 class ModifiesInputs(Cheat):
     """does its work, and clears the first byte of its input"""
 
-    offence = Offence.MODIFIES_INPUTS
+    violation = Violation.MODIFIES_INPUTS
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         tools.work(source, target)
@@ -255,7 +255,7 @@ class ModifiesInputs(Cheat):
 class DependsOnPoison(Cheat):
     """reads its outputs before it writes them"""
 
-    offence = Offence.DEPENDS_ON_POISON
+    violation = Violation.DEPENDS_ON_POISON
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         before = (target == 0x5A).astype(np.uint8)

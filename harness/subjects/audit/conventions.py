@@ -47,41 +47,41 @@ class Convention(StrEnum):
 
 @np.errstate(all="ignore")
 def explain(
-    case: Case, inputs: Arrays, demanded: Arrays, written: Arrays, declared: frozenset[str]
+    case: Case, inputs: Arrays, expected: Arrays, actual: Arrays, declared: frozenset[str]
 ) -> tuple[str, ...] | None:
     """A sentence with a count for every declared convention that bytes differ by; None if one differs by no such.
 
-    inputs, demanded, written: arrays by name in the shapes and dtypes of the case's inputs and fields
+    inputs, expected, actual: arrays by name in the shapes and dtypes of the case's inputs and fields
     declared: `Convention`s; no difference at all gives no sentence
     """
-    if any(isinstance(value, Interval) for value in demanded.values()):
+    if any(isinstance(value, Interval) for value in expected.values()):
         return None
-    wrong = [name for name in demanded if demanded[name].tobytes() != written[name].tobytes()]
+    wrong = [name for name in expected if expected[name].tobytes() != actual[name].tobytes()]
     if not wrong:
         return ()
     x = inputs.get("input")
     if x is None or case.is_group or case.is_gemm or not set(wrong) <= _QUANTIZED:
         return None
-    if not np.isfinite(x).all() or _degenerate(inputs, demanded):
-        return _told({Convention.SPECIALS: sum(map(_count, _pairs(wrong, demanded, written)))}, declared)
+    if not np.isfinite(x).all() or _degenerate(inputs, expected):
+        return _described({Convention.SPECIALS: sum(map(_count, _pairs(wrong, expected, actual)))}, declared)
     if any(name.endswith("_amax") for name in wrong):
         return None
     found: dict[str, int] = {}
     looked, total = 0, 0
     for direction in layout.DIRECTIONS.values():
         name = direction.name
-        if f"{name}_data" not in demanded:
+        if f"{name}_data" not in expected:
             continue
         field = fields_of(case)[f"{name}_scale_inv"]
-        amax = {**demanded, **inputs}[f"{name}_amax"]
-        blocks = differing(case, direction, field, x, amax, demanded, written)
+        amax = {**expected, **inputs}[f"{name}_amax"]
+        blocks = differing(case, direction, field, x, amax, expected, actual)
         one = _classify(case, blocks, bool(case.flags.get("rht")) and direction.transposed)
         if one is None:
             return None
         looked, total = looked + blocks.x.shape[0], total + blocks.total
         for convention, count in one.items():
             found[convention] = found.get(convention, 0) + count
-    return _told(found, declared, "" if looked == total else f" in {looked:,} of {total:,} blocks that differ")
+    return _described(found, declared, "" if looked == total else f" in {looked:,} of {total:,} blocks that differ")
 
 
 _SCALE_CHOICES = (Convention.SCALE_ORDER, Convention.ERROR_ORDER, Convention.SCALE_FLOOR)
@@ -90,12 +90,12 @@ _UNITS = dict.fromkeys(_SCALE_CHOICES, "scales") | dict.fromkeys(_BYTES, "bytes"
 _QUANTIZED = {f"{side}_{part}" for side in layout.DIRECTIONS for part in ("data", "scale_inv", "amax")}
 
 
-def _degenerate(inputs: Arrays, demanded: Arrays) -> bool:
-    amaxes = [value for name, value in {**demanded, **inputs}.items() if name.endswith("_amax")]
+def _degenerate(inputs: Arrays, expected: Arrays) -> bool:
+    amaxes = [value for name, value in {**expected, **inputs}.items() if name.endswith("_amax")]
     return any(bool((~np.isfinite(amax) | (amax < LEAST_AMAX)).any()) for amax in amaxes)
 
 
-def _told(found: Mapping[str, int], declared: Iterable[str], where: str = "") -> tuple[str, ...] | None:
+def _described(found: Mapping[str, int], declared: Iterable[str], where: str = "") -> tuple[str, ...] | None:
     if not set(found) <= set(declared):
         return None
     return tuple(f"{each}: {found[each]:,} {_UNITS.get(each, 'codes')}{where}" for each in Convention if each in found)
@@ -141,11 +141,11 @@ def _scale_reasons(case: Case, blocks: Differing) -> dict[Convention, np.ndarray
     other = blocks.other_scale
     if not other.any():
         return {}
-    demanded, theirs = blocks.scale, blocks.their_scale
+    expected, theirs = blocks.scale, blocks.their_scale
     base = np.minimum(blocks.block_amax / LARGEST_E2M1 * _encode_scale(case, blocks), float(nvfp4.E4M3_MAX))
     if case.recipe == "four_over_six":
         four = np.minimum(base * 1.5, float(nvfp4.E4M3_MAX))
-        ways = [(_reached(demanded, way), _reached(theirs, way)) for way in (base, four)]
+        ways = [(_reached(expected, way), _reached(theirs, way)) for way in (base, four)]
         order = np.logical_or.reduce([ours & their for ours, their in ways])
         chosen = np.logical_or.reduce([their for _, their in ways]) & _errors_alike(case, blocks)
     else:
@@ -153,7 +153,7 @@ def _scale_reasons(case: Case, blocks: Differing) -> dict[Convention, np.ndarray
     raised = other & ~order & ~chosen
     floors = np.unique(theirs[raised])
     # One byte for all of them, and nothing that must be larger.
-    if floors.size > 1 or (floors.size and bool((demanded[raised] >= floors[0]).any())) or (floors >= 0x7F).any():
+    if floors.size > 1 or (floors.size and bool((expected[raised] >= floors[0]).any())) or (floors >= 0x7F).any():
         return None
     return {
         Convention.SCALE_ORDER: other & order,
@@ -211,7 +211,7 @@ def _neighbours(case: Case, blocks: Differing, tie: float) -> np.ndarray:
 
 
 def _errors_alike(case: Case, blocks: Differing) -> np.ndarray:
-    """(n,) bool: what is written comes back as close as what is demanded, as far as float32 can tell."""
+    """(n,) bool: what is written comes back as close as what is expected, as far as float32 can tell."""
 
     def error(scale: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         known = np.where(scale < nvfp4.E4M3_NAN, scale, 0)
@@ -232,8 +232,8 @@ def _summed(blocks: Differing, value: np.ndarray) -> np.ndarray:
     return np.bincount(where, value)[where]
 
 
-def _pairs(names: Iterable[str], demanded: Arrays, written: Arrays) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-    return ((demanded[name].reshape(-1).view(np.uint8), written[name].reshape(-1).view(np.uint8)) for name in names)
+def _pairs(names: Iterable[str], expected: Arrays, actual: Arrays) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    return ((expected[name].reshape(-1).view(np.uint8), actual[name].reshape(-1).view(np.uint8)) for name in names)
 
 
 def _count(pair: tuple[np.ndarray, np.ndarray]) -> int:

@@ -23,7 +23,7 @@ class Differing:
 
     x: (n, 16) float64, what was quantized, rotated if the case rotates it
     amax, block_amax: (n,) float64, of the granule and of the block or tile
-    scale: (n,) uint8 and codes: (n, 16) uint8 as demanded; their_scale, their_codes: as written
+    scale: (n,) uint8 and codes: (n, 16) uint8 as expected; their_scale, their_codes: as written
     group: (n,) int64, the same number for blocks that share one scale
     total: blocks that differ, of which these were looked at
     padding: bytes of scale padding that differ
@@ -57,16 +57,16 @@ def differing(
     field: Field,
     x: np.ndarray,
     amax: np.ndarray,
-    demanded: Arrays,
-    written: Arrays,
+    expected: Arrays,
+    actual: Arrays,
 ) -> Differing:
     """Those of `rowwise` or `columnwise`.
 
     field: of the scales; x: (rows, cols), the input; amax: as the contract has it
     """
     order = "swizzled" if field.swizzled else "compact"
-    scales = [layout.gather(part[f"{direction.name}_scale_inv"], field.shape, order) for part in (demanded, written)]
-    data = [np.ascontiguousarray(part[f"{direction.name}_data"]) for part in (demanded, written)]
+    scales = [layout.gather(part[f"{direction.name}_scale_inv"], field.shape, order) for part in (expected, actual)]
+    data = [np.ascontiguousarray(part[f"{direction.name}_data"]) for part in (expected, actual)]
     lines, blocks = field.valid or field.shape
     valid = np.zeros(field.shape, bool)
     valid[:lines, :blocks] = True

@@ -1,4 +1,4 @@
-"""Data that no oracle has seen, in the place of a case's own and of its kind."""
+"""Data of the same kind as a case's own that no oracle has seen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.verify.expected import high_precision, make_inputs, oracle_of
 
-DISTANCE = 0x9E3779B9  # elements; far, and in whole blocks of no size
+DISTANCE = 0x9E3779B9  # elements; far, and a multiple of no block size
 
 
 def moved_along(case: Case, distance: int = DISTANCE) -> dict[str, np.ndarray]:

@@ -1,7 +1,4 @@
-"""What a subject is made to do in a verification, and what its outputs held after each step.
-
-No oracle has been asked when the last step is over.
-"""
+"""The steps of a subject's verification and what its outputs held after each; no oracle is asked before the last."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ import numpy as np
 from harness.device.device import Outcome
 from harness.subjects.program import GRACE, SubjectProgram
 
-OTHER_POISON = 0x3C  # where a run is not one of the three that a verification of our own kernels has
+OTHER_POISON = 0x3C  # of runs beyond the three that a verification of our own kernels has
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """One step.
 
     kind: `call`, `held` (called behind a busy stream) or `replay` of a graph
@@ -39,35 +36,35 @@ class Look:
         return any(array.size and bool((array == self.poison).all()) for array in self.outcome.outputs.values())
 
 
-def take(
+def observe(
     program: SubjectProgram,
     inputs: Mapping[str, np.ndarray],
     other: Mapping[str, np.ndarray],
     poisons: Sequence[int],
     graph: bool,
-) -> Iterator[Look]:
-    """Calls on the case's data and on others, and the same of a graph, if it is to be replayed."""
-    for turn, poison in enumerate(poisons):
-        yield Look("call", poison, program.run(poison, turn))
+) -> Iterator[Observation]:
+    """Call on the case's data and on others, and if `graph`, replay a graph of the same."""
+    for repeat, poison in enumerate(poisons):
+        yield Observation("call", poison, program.run(poison, repeat))
     program.put(other)
-    yield settle(program, Look("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
+    yield settle(program, Observation("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
     program.put(inputs)
     held = program.run_behind_work(OTHER_POISON)
     if held is not None:
-        yield Look("held", OTHER_POISON, held)
+        yield Observation("held", OTHER_POISON, held)
     if not graph:
         return
     program.capture()
     for poison in poisons:
-        yield Look("replay", poison, program.replay(poison))
+        yield Observation("replay", poison, program.replay(poison))
     program.put(other)
-    yield settle(program, Look("replay", OTHER_POISON, program.replay(OTHER_POISON), other=True))
+    yield settle(program, Observation("replay", OTHER_POISON, program.replay(OTHER_POISON), other=True))
     program.put(inputs)
 
 
-def settle(program: SubjectProgram, look: Look, seconds: float = GRACE) -> Look:
-    """The look with what the outputs hold when all else is over, and so many seconds later."""
-    return replace(look, at_once=program.later(0), settled=program.later(seconds))
+def settle(program: SubjectProgram, observation: Observation, seconds: float = GRACE) -> Observation:
+    """Add what the outputs hold when all work is done, and so many seconds later."""
+    return replace(observation, at_once=program.later(0), settled=program.later(seconds))
 
 
 def same(one: Mapping[str, Any], another: Mapping[str, Any]) -> bool:

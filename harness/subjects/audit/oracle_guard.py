@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from harness import oracles
-from harness.subjects.audit.violations import Offence, OffenceError
+from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.subject import Subject
 from harness.verify import expected, pipeline_oracle
 
@@ -37,7 +37,7 @@ class _Watched:
 
 @contextmanager
 def watch(subject: Subject) -> Iterator[None]:
-    """Raise OffenceError, at once or at the end, if the subject asks an oracle or searches the process's memory."""
+    """Raise ViolationError, at once or at the end, if the subject asks an oracle or searches the process's memory."""
     if not _Watched.hooked:
         sys.addaudithook(_audit)
         _Watched.hooked = True
@@ -50,7 +50,7 @@ def watch(subject: Subject) -> Iterator[None]:
         _Watched.subject = None
         _set(before, before_threads)
         if _Watched.seen:  # also where the subject made another error of ours
-            raise OffenceError(Offence.READS_ORACLE, _Watched.seen) from None
+            raise ViolationError(Violation.READS_ORACLE, _Watched.seen) from None
 
 
 def _set(profile: Any, of_threads: Any) -> None:
@@ -77,4 +77,4 @@ def _audit(event: str, _: Any) -> None:
 
 def _see(sentence: str) -> None:
     _Watched.seen = sentence
-    raise OffenceError(Offence.READS_ORACLE, sentence)
+    raise ViolationError(Violation.READS_ORACLE, sentence)

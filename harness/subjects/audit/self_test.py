@@ -39,9 +39,9 @@ class Attack:
         """Whether the cheat got its name, or the honest subject a pass."""
         if self.result is None:
             return True
-        if self.cheat.offence is None:
+        if self.cheat.violation is None:
             return self.result.verdict is Verdict.PASS
-        return self.result.offence == self.cheat.offence
+        return self.result.offence == self.cheat.violation
 
     @property
     def word(self) -> str:
@@ -86,26 +86,26 @@ def table(found: Sequence[Attack]) -> pd.DataFrame:
     for each in found:
         name = each.cheat.__name__ if each.cheat is not Cheat else "(an honest subject)"
         does = (each.cheat.__doc__ or "").partition("\n")[0] if each.cheat is not Cheat else "does its work"
-        row = rows.setdefault(name, {"subject": name, "does": does, "must be": each.cheat.offence or Verdict.PASS})
+        row = rows.setdefault(name, {"subject": name, "does": does, "must be": each.cheat.violation or Verdict.PASS})
         row[each.where] = each.word
     return pd.DataFrame(rows.values())
 
 
 def write(command: str, found: Sequence[Attack], into: Path) -> Path:
-    """The table and what each cheat was told, as attacks.md; its path."""
-    told = [
+    """The table and what is said of each cheat, as attacks.md; its path."""
+    said = [
         f"- {each.where}, {each.cheat.__name__}, {each.cheat.mode}: {each.result.reason}"
         for each in found
         if each.result is not None and each.result.reason
     ]
-    ran = [each for each in found if each.result is not None and each.cheat.offence]
+    ran = [each for each in found if each.result is not None and each.cheat.violation]
     text = [
         "# Attacks on the measurement",
         f"Made by `{command}`. Subjects that cheat, on `{CASE.format(mode='MODE')}`. "
         f"{sum(each.repelled for each in ran)} of {len(ran)} runs of a cheat were rejected by the name they must be.",
         markdown(table(found)),
         "## What is said of each",
-        "\n".join(told),
+        "\n".join(said),
         LIMITS,
     ]
     path = into / FILE

@@ -25,7 +25,7 @@ from harness.subjects import streams
 from harness.subjects.audit.fresh_data import moved_along
 from harness.subjects.audit.observations import same
 from harness.subjects.audit.verify import explain
-from harness.subjects.audit.violations import Caught, Offence, OffenceError
+from harness.subjects.audit.violations import Finding, Violation, ViolationError
 from harness.subjects.device import SubjectDevice
 from harness.subjects.program import SubjectProgram
 from harness.verdict import Verdict
@@ -113,18 +113,18 @@ class TimedSubject(Timed):
         self.program.synchronize()
 
     def check(self) -> None:
-        """Raise OffenceError if the subject did wrong in the timed rounds, or on the data that it was timed on."""
-        caught = self._wrong_rounds() or self._wrong_bytes()
-        if caught:
-            raise OffenceError(caught.offence, caught.sentence)
+        """Raise ViolationError if the subject did wrong in the timed rounds, or on the data that it was timed on."""
+        finding = self._wrong_rounds() or self._wrong_bytes()
+        if finding:
+            raise ViolationError(finding.violation, finding.sentence)
 
-    def _wrong_rounds(self) -> Caught | None:
+    def _wrong_rounds(self) -> Finding | None:
         """What it did, as far as it can be told without an oracle."""
         for number, program in enumerate(self.programs):
             sentence = program.memory.trespass(self.poison_byte)
             if sentence:
-                offence = Offence.MODIFIES_INPUTS if sentence.startswith("input") else Offence.WRITES_OUTSIDE
-                return Caught(offence, f"while timed, copy {number + 1} of {len(self.programs)}: {sentence}")
+                violation = Violation.MODIFIES_INPUTS if sentence.startswith("input") else Violation.WRITES_OUTSIDE
+                return Finding(violation, f"while timed, copy {number + 1} of {len(self.programs)}: {sentence}")
         rounds = [[bool(flag) for flag in flags] for flags in self._wrong]
         wrong = sum(map(any, rounds))
         if not wrong:
@@ -132,17 +132,17 @@ class TimedSubject(Timed):
         count = len(self.programs)
         never = [number for number in range(count) if all(flags[number] for flags in rounds)]
         if never and 0 not in never:
-            return Caught(
-                Offence.FIRST_ROTATION,
+            return Finding(
+                Violation.FIRST_ROTATION,
                 f"of {count} copies of the memory {len(never)} were wrong in each of {len(rounds)} timed rounds, "
                 f"copy {never[0] + 1} for one, and copy 1 was right",
             )
-        return Caught(
-            Offence.NOT_IN_TIMING,
+        return Finding(
+            Violation.NOT_IN_TIMING,
             f"in {wrong} of {len(rounds)} timed rounds its outputs were not what it wrote for the same data before",
         )
 
-    def _wrong_bytes(self) -> Caught | None:
+    def _wrong_bytes(self) -> Finding | None:
         """What is wrong with what it wrote for the data it was timed on, which the oracles are asked only now."""
         for number, inputs in enumerate(self.data):
             where = "cuda" if self._device.name == "cuda" else "cpu"
@@ -155,17 +155,17 @@ class TimedSubject(Timed):
                     return self._named(outputs[wrong[0]], wrong)
         return None
 
-    def _named(self, first: Any, wrong: list[str]) -> Caught:
+    def _named(self, first: Any, wrong: list[str]) -> Finding:
         """What to call it. first: bytes of the first field that is wrong"""
         if bool((first == self.poison_byte).all()):
             if self._graph is not None:
-                return Caught(Offence.NOT_CAPTURED, f"the graph that was to be timed writes nothing to {wrong[0]}")
+                return Finding(Violation.NOT_CAPTURED, f"the graph that was to be timed writes nothing to {wrong[0]}")
             sentence = f"right in verification, and timed it writes nothing to {wrong[0]}"
-            return Caught(Offence.NOT_IN_TIMING, sentence)
+            return Finding(Violation.NOT_IN_TIMING, sentence)
         if same(*(outcome.outputs for outcome in self._references)):
-            return Caught(Offence.CACHES_BY_POINTER, f"timed, it writes the same {wrong[0]} whatever data lie there")
+            return Finding(Violation.CACHES_BY_POINTER, f"timed, it writes the same {wrong[0]} whatever data lie there")
         sentence = f"right in verification, and wrong in {', '.join(wrong)} on the data timed"
-        return Caught(Offence.NOT_IN_TIMING, sentence)
+        return Finding(Violation.NOT_IN_TIMING, sentence)
 
     def words(self, us: float) -> str:
         how = self._clock.words

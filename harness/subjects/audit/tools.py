@@ -1,4 +1,4 @@
-"""What the cheats work with, for NumPy and CuPy alike: one honest piece of work, and the ways to put it elsewhere."""
+"""Helpers of the cheats, for NumPy and CuPy alike: one honest piece of work, and ways to put it elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.subjects import streams
 
 
 def work(source: Any, target: Any) -> None:
-    """What is to be done: the bytes of 128x4 tiles, one tile after the other."""
+    """The honest work: bytes in 128x4 tiles, one tile after the other."""
     rows, cols = source.shape
     tiles = source.reshape(rows // 128, 4, 32, cols // 4, 4).transpose(0, 3, 2, 1, 4)
     assign(target.reshape(tiles.shape), tiles)

@@ -1,4 +1,4 @@
-"""The names of what a subject can be caught at, each with the verdict it gets."""
+"""What a subject can be caught at, by name, each with its verdict."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from harness.verdict import Verdict
 
 
-class Offence(StrEnum):
+class Violation(StrEnum):
     """What a subject did; its value stands in records and at the head of the reason."""
 
     SKIPS_WORK = "skips_work"
@@ -28,38 +28,38 @@ class Offence(StrEnum):
 
     @property
     def verdict(self) -> Verdict:
-        """What a case gets in which it was seen."""
+        """The verdict on the case."""
         return _VERDICTS.get(self, Verdict.NONDETERMINISTIC)
 
 
 _VERDICTS = {
-    Offence.SKIPS_WORK: Verdict.UNWRITTEN,
-    Offence.ASLEEP_AT_FIRST: Verdict.UNWRITTEN,
-    Offence.FIRST_ROTATION: Verdict.UNWRITTEN,
-    Offence.NOT_CAPTURED: Verdict.UNWRITTEN,
-    Offence.READS_ORACLE: Verdict.LAUNCH_ERROR,
-    Offence.RAISES: Verdict.LAUNCH_ERROR,
-    Offence.WRITES_OUTSIDE: Verdict.OUT_OF_BOUNDS,
-    Offence.MODIFIES_INPUTS: Verdict.OUT_OF_BOUNDS,
+    Violation.SKIPS_WORK: Verdict.UNWRITTEN,
+    Violation.ASLEEP_AT_FIRST: Verdict.UNWRITTEN,
+    Violation.FIRST_ROTATION: Verdict.UNWRITTEN,
+    Violation.NOT_CAPTURED: Verdict.UNWRITTEN,
+    Violation.READS_ORACLE: Verdict.LAUNCH_ERROR,
+    Violation.RAISES: Verdict.LAUNCH_ERROR,
+    Violation.WRITES_OUTSIDE: Verdict.OUT_OF_BOUNDS,
+    Violation.MODIFIES_INPUTS: Verdict.OUT_OF_BOUNDS,
 }
 
 
 @dataclass(frozen=True)
-class Caught:
-    """One offence, told in a sentence."""
+class Finding:
+    """A violation, in a sentence."""
 
-    offence: Offence
+    violation: Violation
     sentence: str
 
     @property
     def reason(self) -> str:
         """`writes_late: 64 bytes of output 'rowwise_data' changed after its stream was done`"""
-        return f"{self.offence}: {self.sentence}"
+        return f"{self.violation}: {self.sentence}"
 
 
-class OffenceError(Exception):
-    """Raised where going on makes no sense."""
+class ViolationError(Exception):
+    """A violation after which nothing more can be learned of the case."""
 
-    def __init__(self, offence: Offence, sentence: str):
-        super().__init__(f"{offence}: {sentence}")
-        self.caught = Caught(offence, sentence)
+    def __init__(self, violation: Violation, sentence: str):
+        super().__init__(f"{violation}: {sentence}")
+        self.finding = Finding(violation, sentence)
