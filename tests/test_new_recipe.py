@@ -1,4 +1,4 @@
-"""A recipe is three files: a new one is checked, tested and verified in a copy of the tree that is the same otherwise."""
+"""A recipe is three files: in a copy of the tree, a new one is checked, tested and verified without another edit."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.expectation import oracle_of
 from harness.interval import Interval, order
+from harness.suite import suite_of
 
 _AMAXES = ("a_amax", "b_amax")
 LARGEST = 1 << 20  # of `Case.work`; beyond, an oracle takes seconds for each question
@@ -108,13 +109,12 @@ def _without_amaxes(case: Case, tensors: Arrays) -> Asked:
 
 
 def _any_order(case: Case, tensors: Arrays) -> Asked:
-    """The sum as `gemm` may make it, whose contract has an interval."""
-    if case.recipe == "gemm_ordered":
-        from harness.suite import suite_of
-
-        defaults = suite_of("gemm").defaults
+    """The sum as the recipe may make it whose contract leaves the order open."""
+    recipe = getattr(oracle_of(case.recipe), "ANY_ORDER", "")
+    if recipe:
+        defaults = suite_of(recipe).defaults
         flags = defaults.replace(**{name: value for name, value in case.flags.items() if name in defaults})
-        yield replace(case, recipe="gemm", flags=flags, seed_of=case.problem), tensors
+        yield replace(case, recipe=recipe, flags=flags, seed_of=case.problem), tensors
 
 
 QUESTIONS = (

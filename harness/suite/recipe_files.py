@@ -51,7 +51,7 @@ def _problems(name: str) -> Iterator[str]:
         for path in there:
             yield f"{_short(path)}:1: {name} is a pipeline, whose stages are other recipes; remove this file"
         return
-    found = [*_missing(suite, kernel), *_missing(suite, oracle), *_dtype_problems(suite)]
+    found = [*_missing(suite, kernel), *_missing(suite, oracle), *_dtype_problems(suite), *_quality_problems(suite)]
     found += _oracle_problems(suite, oracle) if oracle in there else []
     found += kernel_problems(suite) if kernel in there else []
     yield from found or binding_problems(suite)
@@ -67,6 +67,15 @@ def _dtype_problems(suite: Suite) -> Iterator[str]:
     for index, value in enumerate(suite.file.axes.get("dtype", [])):
         if value not in DTYPES:
             yield f"{suite.document.where('axes', 'dtype', index)}: there is no dtype '{value}'{nearest(value, DTYPES)}"
+
+
+def _quality_problems(suite: Suite) -> Iterator[str]:
+    for index, variant in enumerate(suite.file.quality):
+        for name, _, text in (part.partition("=") for part in variant.split(",") if variant != "default"):
+            try:
+                suite.flag(name, text)
+            except UsageError as error:
+                yield f"{suite.document.where('quality', index)}: {error}"
 
 
 def _oracle_problems(suite: Suite, path: Path) -> Iterator[str]:
