@@ -1,6 +1,6 @@
 """The likely cause of a mismatch, by name: an ordered list of hypotheses, the most telling first.
 
-Some look at the bytes alone, the others (`harness.diagnosis.what_if`) replay the steps with one choice changed. A
+Some look at the bytes alone, the others (`harness.diagnosis.changed_steps`) replay the steps with one choice changed. A
 cause is where to start looking; it decides nothing.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from harness.case import Case
-from harness.diagnosis import of_amaxes, of_choices, other_questions, parts_of_sums
+from harness.diagnosis import amax_causes, changed_inputs, code_causes, sum_causes
 from harness.diagnosis.casts import E2M1_MIDPOINTS
+from harness.diagnosis.changed_steps import hypotheses
 from harness.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps
-from harness.diagnosis.what_if import hypotheses
 from harness.tensor import Field
 
 UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these bytes; trace the first wrong block")
@@ -248,15 +248,15 @@ HYPOTHESES = (
     Hypothesis(Cause("sign of a value", "every wrong value is the right one with the other sign"), _sign),
     Hypothesis(Cause("zeros written", "every wrong byte is 0"), _zeros),
     *hypotheses(exactly=False),
-    *other_questions.hypotheses(),
-    *parts_of_sums.HYPOTHESES,
-    *of_choices.HYPOTHESES,
+    *changed_inputs.hypotheses(),
+    *sum_causes.HYPOTHESES,
+    *code_causes.HYPOTHESES,
     Hypothesis(Cause("permutation", "the right bytes stand in other places of the layout"), _permutation),
-    *of_amaxes.HYPOTHESES,
+    *amax_causes.HYPOTHESES,
     Hypothesis(Cause("1-ulp scale", "every wrong scale byte is the neighbour of the right one"), _one_scale_off),
     Hypothesis(Cause("one code off", "every wrong code is the neighbour of the right one, and no tie"), _one_code_off),
     Hypothesis(Cause("1-ulp value", "every wrong value is the neighbour of the right one"), _one_ulp_off),
-    other_questions.of_any_order(),
+    changed_inputs.of_any_order(),
     Hypothesis(
         Cause(
             "gradient before it is quantized", "dbias and what is quantized are wrong: they have the gradient in common"

@@ -13,7 +13,7 @@ from harness.case import Case
 from harness.diagnosis.casts import BLOCK, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
-from harness.diagnosis.permitted import comparable
+from harness.diagnosis.intervals import comparable
 from harness.diagnosis.steps import Encoded, Steps, side_and_kind
 from harness.interval import Interval, order
 from harness.tensor import Field

@@ -10,14 +10,14 @@ import numpy as np
 from harness.case import Case
 from harness.diagnosis import one_stage
 from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.diagnosis.changed_inputs import LARGEST
 from harness.diagnosis.classify import cause_of
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import Difference, compare, first_input
 from harness.diagnosis.evidence import Evidence
+from harness.diagnosis.intervals import beyond, resolved
 from harness.diagnosis.one_stage import writer
 from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
-from harness.diagnosis.other_questions import LARGEST
-from harness.diagnosis.permitted import beyond, resolved
 from harness.diagnosis.steps import Steps
 from harness.interval import Interval
 from harness.pipeline import Stage

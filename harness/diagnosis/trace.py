@@ -13,7 +13,7 @@ from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
-from harness.diagnosis.side_by_side import Row, Section, rendered
+from harness.diagnosis.step_table import Row, Section, rendered
 from harness.diagnosis.steps import Steps, side_and_kind
 from harness.errors import NotCapable, UsageError
 from harness.expectation import NUMPY_LARGEST, ask_torch, make_inputs, oracle_of
