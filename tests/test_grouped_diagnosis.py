@@ -99,7 +99,7 @@ def test_the_amax_of_an_empty_tensor(toy: Toy):
         run["rowwise_amax"][1] = 3
 
     text = told(case, edit)
-    assert "tensor    1 of 4, 0x128" in text and "written   0x40400000 = 3" in text
+    assert "tensor    1 of 4, 0x128" in text and "actual    0x40400000 = 3" in text
     assert "empty tensor: without elements it has amaxes of 0" in text
     assert "harness trace" not in text
 

@@ -176,7 +176,7 @@ def test_the_screen_of_a_wrong_code(side, nibble):
     assert "block 2 of line 33" in text.replace("     ", " ")
     codes = [code for byte in right[33, 16:24] for code in (byte & 15, byte >> 4)]
     values = [f"{E2M1_VALUES[code]:g}" for code in codes]
-    assert ["demanded", *values] in [line.split() for line in text.splitlines()]
+    assert ["expected", *values] in [line.split() for line in text.splitlines()]
     assert "one code off" in text
     assert f"harness trace '{case.id}' --field {side}_data --at {at}" in text
     assert f"make verify CASE='{case.id}'" in text

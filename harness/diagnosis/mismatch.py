@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +18,9 @@ from harness.diagnosis.intervals import beyond, resolved
 from harness.diagnosis.one_stage import writer
 from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.diagnosis.steps import Steps
+from harness.expectation import Expectation
 from harness.interval import Interval
 from harness.pipeline import Stage
-
-if TYPE_CHECKING:
-    from harness.expectation import Expectation
 
 __all__ = ["Difference", "compare", "decoded", "render"]
 
@@ -46,13 +43,13 @@ def render(
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
     verdict: the first word of the story
     """
-    first, demanded = resolved(expected, runs)
+    first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
     evidence = Evidence(
         case,
         expected.inputs,
         expected.fields,
-        demanded,
+        values,
         tuple(runs[i] for i in order),
         tuple(poisons[i] for i in order if i < len(poisons)),
         {name: value for name, value in expected.values.items() if isinstance(value, Interval)},
@@ -172,21 +169,21 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
         place += f", row {at[0]} of A by row {at[1]} of B"
     elif found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"
-    written = decoded(e.root, e.written(e.root)[found.index])
+    actual = decoded(e.root, e.actual_of(e.root)[found.index])
     if e.root in e.outside:
         low, high = (decoded(e.root, end[found.index]) for end in (e.intervals[e.root].low, e.intervals[e.root].high))
-        by, furthest = beyond(e.intervals[e.root], e.written(e.root), found.index)
+        by, furthest = beyond(e.intervals[e.root], e.actual_of(e.root), found.index)
         lines = [
             _labelled("first", place),
-            _labelled("demanded", f"{low} at least, {high} at most" if low != high else low),
-            _labelled("written", written),
+            _labelled("expected", f"{low} at least, {high} at most" if low != high else low),
+            _labelled("actual", actual),
             _labelled("beyond", by),
         ]
         return [*lines, _labelled("furthest", furthest)] if furthest else lines
     return [
         _labelled("first", place),
-        _labelled("one run" if e.root in e.intervals else "demanded", decoded(e.root, e.expected[e.root][found.index])),
-        _labelled("another" if e.root in e.intervals else "written", written),
+        _labelled("one run" if e.root in e.intervals else "expected", decoded(e.root, e.expected[e.root][found.index])),
+        _labelled("another" if e.root in e.intervals else "actual", actual),
     ]
 
 
@@ -218,7 +215,7 @@ def _block(e: Evidence, found: Difference) -> list[str]:
     )
     lines += [_labelled("steps", summary), *_sixteen("products", encoded.product[here, span])]
     if e.kind == "data":
-        for label, array in (("demanded", e.right), ("written", e.actual)):
+        for label, array in (("expected", e.right), ("actual", e.actual)):
             values = [f"{E2M1_VALUES[code]:g}" for code in unpacked(array[line])[span]]
             lines.append(_labelled(label, " ".join(f"{value:>4}" for value in values)))
     return lines
@@ -238,7 +235,7 @@ def _decoded_block(e: Evidence, found: Difference) -> list[str]:
         *_sixteen("codes", E2M1_VALUES[got.codes[0, span]]),
         _labelled("steps", summary),
         *_sixteen("products", got.product[0, span]),
-        *_sixteen("written", e.actual[row, span]),
+        *_sixteen("actual", e.actual[row, span]),
     ]
 
 

@@ -212,7 +212,7 @@ def _entries(spot: _Spot) -> list[Section]:
 
 def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
     asked = spot.ask(spot.name)
-    said = {who: _demanded(array, index) for who, array in asked.items()}
+    said = {who: _spelled(array, index) for who, array in asked.items()}
     first = next(iter(said.values()))
     interval = next((value for value in asked.values() if isinstance(value, Interval)), None)
     kernel = asked.get("kernel")
@@ -226,7 +226,7 @@ def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
     )
 
 
-def _demanded(value: Demand, index: tuple[int, ...]) -> str:
+def _spelled(value: Demand, index: tuple[int, ...]) -> str:
     if isinstance(value, Interval):
         return f"{_entry(value.low[index])} to {_entry(value.high[index])}"
     return _entry(value[index])
