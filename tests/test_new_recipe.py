@@ -81,9 +81,8 @@ launches:
 sets:
   smoke: &smoke
     - cover: product
-      shapes: [[16, 16], [48, 80]]
-      inputs: [normal, specials_nan]
-      modes: [eager, graph]
+      shapes: [[48, 80]]
+      inputs: [normal]
   full: *smoke
   bench: *smoke
 """
@@ -104,3 +103,22 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def test_its_files_agree(tree: Tree):
     done = tree.run("harness", "check")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_is_tested_of_all_recipes_holds(tree: Tree):
+    places = {path.name: str(path.relative_to(tree.root)) for path in Path(tree.root, "tests").rglob("test_*.py")}
+    tests = [
+        places["test_structure.py"],
+        places["test_readme.py"] + "::test_every_recipe_has_a_row_with_its_contract_and_flags",
+        places["test_suite.py"] + "::test_sets_stay_as_small_as_promised",
+        places["test_suite.py"] + "::test_every_case_is_found_again_by_its_id[toy]",
+        places["test_coverage.py"] + "::test_no_legal_pair_of_flags_is_left_out_of_a_full_set[toy]",
+    ]
+    done = tree.run("pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert done.returncode == 0, done.stdout
+
+
+def test_it_is_verified(tree: Tree):
+    suite = ("suites/toy.yaml", "--set", "smoke", "--device", "emulator", "--run-dir", "out")
+    done = tree.run("pytest", "-q", "-p", "no:cacheprovider", *suite)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout

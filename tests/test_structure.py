@@ -159,6 +159,7 @@ def test_what_is_imported_is_declared():
         "humming": "humming-kernels",
         "_pytest": "pytest",
         "pydantic_core": "pydantic",
+        "elftools": "pyelftools",
     }
     extras = PROJECT["optional-dependencies"]
     declared = {re.split(r"[<>=]", name)[0] for names in (PROJECT["dependencies"], *extras.values()) for name in names}

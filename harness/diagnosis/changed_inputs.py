@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.case import Case
-from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.expectation import oracle_of
@@ -170,19 +170,10 @@ QUESTIONS = (
 
 
 def hypotheses() -> list[Hypothesis]:
-    """One for each question, and what another tensor of the group has."""
-
-    def holds(question: Question) -> Callable[[Evidence], bool]:
-        return lambda e: _worth_asking(e) and any(_explains(e, *asked) for asked in question.asked(e.case, e.tensors))
-
-    found = [Hypothesis(question.cause, holds(question)) for question in QUESTIONS]
-    granule = Cause(
-        "amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"
-    )
-    tensor = Cause("another tensor of the group", "an array of another tensor in place of its own gives these bytes")
-    for cause, asked in ((granule, _other_granules), (tensor, _mixed)):
-        found.append(Hypothesis(cause, _holds_for(asked)))
-    return found
+    """One for each question, then the amaxes of other granules and the arrays of other tensors of the group."""
+    asked_of_all = [(cause, lambda e, asked=asked: asked(e.case, e.tensors)) for cause, asked in QUESTIONS]
+    asked_of_some = [(OTHER_GRANULE, _other_granules), (OTHER_TENSOR, _mixed)]
+    return [Hypothesis(cause, _holds_for(asked)) for cause, asked in (*asked_of_all, *asked_of_some)]
 
 
 def _holds_for(asked: Callable[[Evidence], Asked]) -> Callable[[Evidence], bool]:

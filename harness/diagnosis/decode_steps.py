@@ -91,7 +91,7 @@ class DecodeSteps:
         output.view(nan.dtype)[np.isnan(product)] = nan
 
     def _amaxes(self, amax: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Of every block of some rows; broadcastable to (n, blocks)."""
+        """The amax of every block of some rows; broadcastable to (n, blocks)."""
         if self.granularity == "tensor" or self.granule == "first":
             return amax.reshape(-1)[:1].reshape(1, 1)
         if self.granularity == "row":

@@ -34,6 +34,13 @@ class Cause(NamedTuple):
         return f"{self.name}: {self.explanation}"
 
 
+# Causes that more than one hypothesis shows.
+OTHER_GRANULE = Cause(
+    "amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"
+)
+OTHER_TENSOR = Cause("another tensor of the group", "an array of another tensor in place of its own gives these bytes")
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """A wrong output. Arrays of a field are in compact order here, whatever its layout.

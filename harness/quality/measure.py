@@ -135,6 +135,7 @@ class _Decoded:
 def _decode(case: Case, x: np.ndarray) -> _Decoded:
     import torch
 
+    # These import torch.
     from harness.oracles import torch_numerics, torch_oracle
 
     source = _to_torch(x).to("cuda" if torch.cuda.is_available() else "cpu")
