@@ -65,10 +65,11 @@ test: $(ENV) ## Test the harness itself; no GPU.
 	$(PY) -m pytest tests -n $(JOBS) $(ARGS)
 
 .PHONY: check
-check: $(ENV) ## Check format and lint, and show the sizes of files.
+check: $(ENV) ## Check format, lint and that the files of each recipe agree, and show the sizes of files.
 	$(PY) -m ruff format --check --quiet .
 	$(PY) -m ruff check --quiet .
 	$(if $(CUDA),$(CLANG) --style='$(STYLE)' --dry-run --Werror $(CUDA))
+	$(PY) -m harness check
 	$(PY) -m harness size
 
 .PHONY: format

@@ -1,6 +1,6 @@
 """The likely cause of a mismatch, by name: an ordered list of hypotheses, the most telling first.
 
-Some look at the bytes alone, the others (`harness.diagnosis.what_if`) replay the steps with one choice changed. A
+Some look at the bytes alone, the others (`harness.diagnosis.changed_steps`) replay the steps with one choice changed. A
 cause is where to start looking; it decides nothing.
 """
 
@@ -12,12 +12,17 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.diagnosis import of_amaxes, of_choices, other_questions, parts_of_sums
+from harness.diagnosis import (
+    amax_causes,
+    changed_inputs,
+    code_causes,
+    sum_causes,
+)
 from harness.diagnosis.casts import E2M1_MIDPOINTS
+from harness.diagnosis.changed_steps import hypotheses
 from harness.diagnosis.difference import swizzled, unswizzled, wrong_entries
 from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps
-from harness.diagnosis.what_if import hypotheses
 
 UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these bytes; trace the first wrong block")
 
@@ -49,7 +54,7 @@ def cause_of(evidence: Evidence) -> Cause | None:
 
 
 def _unwritten(e: Evidence) -> bool:
-    wrong = wrong_entries(e.root, e.expected[e.root], e.written(e.root))
+    wrong = wrong_entries(e.root, e.expected[e.root], e.actual_of(e.root))
     filled = (
         np.ascontiguousarray(run[e.root][wrong]).view(np.uint8) == poison
         for run, poison in zip(e.runs, e.poisons, strict=False)
@@ -58,8 +63,8 @@ def _unwritten(e: Evidence) -> bool:
 
 
 def _runs_differ(e: Evidence) -> bool:
-    first = e.written(e.root)
-    return any(wrong_entries("", first, e.written(e.root, run)).any() for run in range(1, len(e.runs)))
+    first = e.actual_of(e.root)
+    return any(wrong_entries("", first, e.actual_of(e.root, run)).any() for run in range(1, len(e.runs)))
 
 
 def _padding(e: Evidence) -> bool:
@@ -79,7 +84,7 @@ def _row_column_mix(e: Evidence) -> bool:
 
 
 def _other_direction(e: Evidence) -> np.ndarray | None:
-    """The demanded field of the same kind in the other direction, in its array's order; replayed if not an output."""
+    """The expected field of the same kind in the other direction, in its array's order; replayed if not an output."""
     side = {"rowwise": "columnwise", "columnwise": "rowwise"}.get(e.side)
     if side is None:
         return None
@@ -100,16 +105,16 @@ def _layout_mix(e: Evidence) -> bool:
     if not e.kind.endswith("scale_inv"):
         return False
     other = e.right if e.field.swizzled else swizzled(e.right)
-    return _same(e.written(e.root), other)
+    return _same(e.actual_of(e.root), other)
 
 
 def _swizzled_twice(e: Evidence) -> bool:
     once = e.expected[e.root]
-    return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.written(e.root), swizzled(once))
+    return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.actual_of(e.root), swizzled(once))
 
 
 def _transposed_tiles(e: Evidence) -> bool:
-    return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.written(e.root), unswizzled(e.right))
+    return e.kind.endswith("scale_inv") and e.field.swizzled and _same(e.actual_of(e.root), unswizzled(e.right))
 
 
 def _tie_direction(e: Evidence) -> bool:
@@ -248,15 +253,14 @@ HYPOTHESES = (
     Hypothesis(Cause("sign of a value", "every wrong value is the right one with the other sign"), _sign),
     Hypothesis(Cause("zeros written", "every wrong byte is 0"), _zeros),
     *hypotheses(exactly=False),
-    *other_questions.hypotheses(),
-    *parts_of_sums.HYPOTHESES,
-    *of_choices.HYPOTHESES,
+    *changed_inputs.hypotheses(),
+    *sum_causes.HYPOTHESES,
+    *code_causes.HYPOTHESES,
     Hypothesis(Cause("permutation", "the right bytes stand in other places of the layout"), _permutation),
-    *of_amaxes.HYPOTHESES,
+    *amax_causes.HYPOTHESES,
     Hypothesis(Cause("1-ulp scale", "every wrong scale byte is the neighbour of the right one"), _one_scale_off),
     Hypothesis(Cause("one code off", "every wrong code is the neighbour of the right one, and no tie"), _one_code_off),
     Hypothesis(Cause("1-ulp value", "every wrong value is the neighbour of the right one"), _one_ulp_off),
-    other_questions.of_any_order(),
     Hypothesis(
         Cause(
             "gradient before it is quantized", "dbias and what is quantized are wrong: they have the gradient in common"

@@ -1,6 +1,6 @@
 """The steps from NVFP4 bytes back to floats, each with the choices in which implementations differ.
 
-The counterpart of `harness.diagnosis.steps` for the recipe dequantize. Again the defaults are the contract, and this
+The counterpart of `harness.diagnosis.steps`. Again the defaults are the contract, and this
 is a diagnosis.
 """
 
@@ -16,6 +16,7 @@ from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
 from harness.diagnosis.difference import unswizzled
 from harness.diagnosis.steps import WINDOW, Steps
 from harness.inputs.dtypes import DTYPES
+from harness.verify.expected import oracle_of
 
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
 
@@ -57,17 +58,6 @@ class DecodeSteps:
     granularity: str = "tensor"
     granule: str = "own"
 
-    @classmethod
-    def of(cls, case: Case) -> DecodeSteps:
-        """The contract's steps for a case of the recipe dequantize."""
-        flags = case.flags
-        return cls(
-            dtype=str(flags.dtype),
-            e4m3_max=int(flags.get("e4m3_max", 448)),
-            layout=str(flags.get("scale_layout", "compact")),
-            granularity=str(flags.get("granularity", "tensor")),
-        )
-
     def decode(self, tensors: Mapping[str, np.ndarray], rows: np.ndarray) -> Decoded:
         """Decode whole rows of `data` and `scale_inv`, by the `amax` of every granule."""
         data = tensors["data"][rows]
@@ -101,7 +91,7 @@ class DecodeSteps:
         output.view(nan.dtype)[np.isnan(product)] = nan
 
     def _amaxes(self, amax: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Of every block of some rows; broadcastable to (n, blocks)."""
+        """The amax of every block of some rows; broadcastable to (n, blocks)."""
         if self.granularity == "tensor" or self.granule == "first":
             return amax.reshape(-1)[:1].reshape(1, 1)
         if self.granularity == "row":
@@ -111,6 +101,7 @@ class DecodeSteps:
 
 def steps_of(case: Case, side: str) -> Steps | DecodeSteps | None:
     """The contract's steps to a field of this side, which may be empty; None where none are known."""
-    if case.recipe == "dequantize":
-        return DecodeSteps.of(case)
+    oracle = oracle_of(case.recipe)
+    if hasattr(oracle, "decode_steps"):
+        return DecodeSteps(**oracle.decode_steps(case))
     return Steps.of(case, side) if side else None

@@ -15,14 +15,14 @@ _GROUPS = 4  # rows r, r+32, r+64, r+96 of a tile lie side by side
 
 @dataclass(frozen=True)
 class Difference:
-    """How an array differs from what its field demands.
+    """How an array differs from what its field must be.
 
     kind: `dtype`, `shape` or `strides`, which make a comparison of entries meaningless, else `bytes`, or `padding` if
         only padding is wrong
     count, total: entries that differ, and entries of the allocation
     index: the first wrong entry in the array; of those with a value, if there are any
     compact: the same entry in compact order; equals `index` unless the field is swizzled
-    expected, actual: the bytes of that entry; for the first three kinds what was demanded and found, in words
+    expected, actual: the bytes of that entry; for the first three kinds in words
     """
 
     field: str
@@ -61,9 +61,9 @@ def compare(name: str, field: Field, expected: np.ndarray, actual: np.ndarray) -
         ("shape", str(field.shape), str(actual.shape)),
         ("strides", "C-contiguous", "C-contiguous" if actual.flags.c_contiguous else str(actual.strides)),
     )
-    for kind, demanded, found in layouts:
-        if demanded != found:
-            return Difference(name, kind, expected.size, expected.size, (), (), demanded, found)
+    for kind, must_be, found in layouts:
+        if must_be != found:
+            return Difference(name, kind, expected.size, expected.size, (), (), must_be, found)
     wrong = wrong_entries(name, expected, actual)
     count = int(np.count_nonzero(wrong))
     if not count:

@@ -15,7 +15,7 @@ from harness.contract.interval import Interval, order
 from harness.diagnosis.casts import BLOCK, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
-from harness.diagnosis.permitted import comparable
+from harness.diagnosis.intervals import comparable
 from harness.diagnosis.steps import Encoded, Steps, side_and_kind
 
 SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothesis
@@ -34,12 +34,19 @@ class Cause(NamedTuple):
         return f"{self.name}: {self.explanation}"
 
 
+# Causes that more than one hypothesis shows.
+OTHER_GRANULE = Cause(
+    "amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"
+)
+OTHER_TENSOR = Cause("another tensor of the group", "an array of another tensor in place of its own gives these bytes")
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """A wrong output. Arrays of a field are in compact order here, whatever its layout.
 
     tensors: what the kernel read, by parameter name
-    expected: the demanded bytes by field
+    expected: bytes by field
     runs: what the kernel wrote, one mapping for each run; the first is the one that is explained
     poisons: the byte each run's outputs were filled with before it
     intervals: of the fields whose contract is one; `expected` then has what is nearest to the first run
@@ -59,7 +66,7 @@ class Evidence:
     def differences(self) -> dict[str, Difference]:
         """What is wrong with each wrong field, in the order of the dataflow: amax, scale_inv, data, the rest."""
         found = {
-            name: compare(name, field, self.expected[name], self.written(name)) for name, field in self.fields.items()
+            name: compare(name, field, self.expected[name], self.actual_of(name)) for name, field in self.fields.items()
         }
         rank = {kind: number for number, kind in enumerate(_DATAFLOW)}
         ordered = sorted(found, key=lambda name: rank.get(side_and_kind(name)[1], len(rank)))
@@ -76,8 +83,8 @@ class Evidence:
         return {
             name
             for name, interval in self.intervals.items()
-            if comparable(interval, self.written(name))
-            and (order(interval.nearest(self.written(name))) != order(self.written(name))).any()
+            if comparable(interval, self.actual_of(name))
+            and (order(interval.nearest(self.actual_of(name))) != order(self.actual_of(name))).any()
         }
 
     @property
@@ -100,24 +107,24 @@ class Evidence:
         """Whether the root has the right dtype, shape and strides, so that its entries can be told apart."""
         return self.differences[self.root].kind in ("bytes", "padding")
 
-    def written(self, name: str, run: int = 0) -> np.ndarray:
+    def actual_of(self, name: str, run: int = 0) -> np.ndarray:
         """What a run left in a field, in the array's own order."""
         return self.runs[run][name]
 
     @cached_property
     def right(self) -> np.ndarray:
-        """The root as demanded."""
+        """The root's expected array."""
         return compacted(self.field, self.expected[self.root])
 
     @cached_property
     def actual(self) -> np.ndarray:
-        """The root as written."""
-        return compacted(self.field, self.written(self.root))
+        """The root's actual array."""
+        return compacted(self.field, self.actual_of(self.root))
 
     @cached_property
     def wrong(self) -> np.ndarray:
         """Mask of the root's wrong entries."""
-        return compacted(self.field, wrong_entries(self.root, self.expected[self.root], self.written(self.root)))
+        return compacted(self.field, wrong_entries(self.root, self.expected[self.root], self.actual_of(self.root)))
 
     @cached_property
     def valued(self) -> np.ndarray:
@@ -152,7 +159,7 @@ class Evidence:
 
     @cached_property
     def codes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Demanded and written codes of `lines`, for a root that is data."""
+        """Expected and actual codes of `lines`, for a root that is data."""
         return unpacked(self.right[self.lines]), unpacked(self.actual[self.lines])
 
     def explained_by(self, steps: Steps | DecodeSteps, exactly: bool) -> bool:
@@ -168,12 +175,12 @@ class Evidence:
             name = f"{self.side}_{kind}" if self.side else kind
             if name not in self.expected:
                 continue
-            written = self._looked_at(name, compacted(self.fields[name], self.written(name)))
-            if written.shape != array.shape:
+            actual = self._looked_at(name, compacted(self.fields[name], self.actual_of(name)))
+            if actual.shape != array.shape:
                 if kind == self.kind:
                     return False
                 continue
-            differs = wrong_entries("", written, array)
+            differs = wrong_entries("", actual, array)
             if kind == self.kind and not exactly:
                 wrong = self._looked_at(name, self.wrong)
                 predicted = wrong_entries("", self._looked_at(name, self.right), array)

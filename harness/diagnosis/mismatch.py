@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,19 +10,17 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.diagnosis import one_stage
 from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.diagnosis.changed_inputs import LARGEST
 from harness.diagnosis.classify import cause_of
 from harness.diagnosis.decode_steps import DecodeSteps
 from harness.diagnosis.difference import Difference, compare, first_input
 from harness.diagnosis.evidence import Evidence
+from harness.diagnosis.intervals import beyond, resolved
 from harness.diagnosis.one_stage import writer
 from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
-from harness.diagnosis.other_questions import LARGEST
-from harness.diagnosis.permitted import beyond, resolved
 from harness.diagnosis.steps import Steps
 from harness.suite.stages import Stage
-
-if TYPE_CHECKING:
-    from harness.verify.expected import Expectation
+from harness.verify.expected import Expectation
 
 __all__ = ["Difference", "compare", "decoded", "render"]
 
@@ -46,13 +43,13 @@ def render(
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
     verdict: the first word of the story
     """
-    first, demanded = resolved(expected, runs)
+    first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
     evidence = Evidence(
         case,
         expected.inputs,
         expected.fields,
-        demanded,
+        values,
         tuple(runs[i] for i in order),
         tuple(poisons[i] for i in order if i < len(poisons)),
         {name: value for name, value in expected.values.items() if isinstance(value, Interval)},
@@ -172,21 +169,21 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
         place += f", row {at[0]} of A by row {at[1]} of B"
     elif found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"
-    written = decoded(e.root, e.written(e.root)[found.index])
+    actual = decoded(e.root, e.actual_of(e.root)[found.index])
     if e.root in e.outside:
         low, high = (decoded(e.root, end[found.index]) for end in (e.intervals[e.root].low, e.intervals[e.root].high))
-        by, furthest = beyond(e.intervals[e.root], e.written(e.root), found.index)
+        by, furthest = beyond(e.intervals[e.root], e.actual_of(e.root), found.index)
         lines = [
             _labelled("first", place),
             _labelled("expected", f"{low} at least, {high} at most" if low != high else low),
-            _labelled("actual", written),
+            _labelled("actual", actual),
             _labelled("beyond", by),
         ]
         return [*lines, _labelled("furthest", furthest)] if furthest else lines
     return [
         _labelled("first", place),
         _labelled("one run" if e.root in e.intervals else "expected", decoded(e.root, e.expected[e.root][found.index])),
-        _labelled("another" if e.root in e.intervals else "actual", written),
+        _labelled("another" if e.root in e.intervals else "actual", actual),
     ]
 
 

@@ -15,12 +15,14 @@ import numpy as np
 from harness.contract.case import Case
 from harness.diagnosis import casts
 from harness.diagnosis.casts import BLOCK, E4M3_VALUES
+from harness.oracles import nvfp4
+from harness.verify.expected import oracle_of
 
 WINDOW = 64
 
-_GRANULARITIES = {"per_tensor": "tensor", "row_scaled": "row", "local_1x64": "window", "per_token": "row"}
 _CHUNK = 1 << 22  # elements of float32 held at one time while an amax is looked for
 _FLT_MAX = np.finfo(np.float32).max
+_WORD = np.uint64(0xFFFFFFFF)
 _BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
 
 
@@ -109,27 +111,18 @@ class Steps:
 
     @classmethod
     def of(cls, case: Case, side: str) -> Steps | None:
-        """The contract's steps for `rowwise` or `columnwise`; None for a recipe they do not describe."""
-        granularity = _GRANULARITIES.get(case.recipe)
-        if granularity is None:
+        """The contract's steps for `rowwise` or `columnwise`; None for a recipe whose oracle has no `encode_steps`."""
+        oracle = oracle_of(case.recipe)
+        if not hasattr(oracle, "encode_steps"):
             return None
-        flags, of_tokens = case.flags, case.recipe == "per_token"
-        if flags.get("weight_2d", False):
-            granularity, of_tokens = "tensor", False
-        floored = of_tokens or granularity == "window"
-        rotated = side == "columnwise" and flags.get("rht", False)
-        multiplier = flags.get("multiplier", "direct" if floored else "reciprocal")
+        rotated = side == "columnwise" and case.flags.get("rht", False)
         return cls(
             direction=int(side == "columnwise"),
             seed=case.seed,
             offset=case.philox_offset,
-            granularity=granularity,
-            amax_floor=1e-12 if floored else 0.0,
-            square=flags.get("block") == "block_16x16" or flags.get("weight_2d", False),
-            rotation=int(flags.get("sign_mask", 0xACE1 if of_tokens else 0xD7E8)) if rotated else None,
-            rotation_rounded=not of_tokens,
-            multiplier="fast" if flags.get("fast_math", False) else str(multiplier),
-            rounding=str(flags.get("rounding", "rne")),
+            rotation=int(case.flags.sign_mask) if rotated else None,
+            rounding=str(case.flags.get("rounding", "rne")),
+            **oracle.encode_steps(case),
         )
 
     def lines(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
@@ -255,15 +248,13 @@ class Steps:
         return np.fmin(np.float32(1) / (scale * decode_scale), _FLT_MAX)
 
     def _random(self, numbers: np.ndarray, blocks: int) -> np.ndarray:
-        # Imported late: only cases with random bits need torch for a diagnosis.
-        import torch
-
-        from harness.oracles.torch_philox import element_bits
-
-        index = torch.from_numpy(np.asarray(numbers, np.int64))[:, None] * blocks + torch.arange(blocks)
+        index = np.asarray(numbers, np.uint64)[:, None] * np.uint64(blocks) + np.arange(blocks, dtype=np.uint64)
         direction = self.direction if self.random_direction is None else self.random_direction
-        random = element_bits(index, direction, self.seed, self.offset).numpy()
-        return random.reshape(-1, 4)[:, self.random_order].reshape(len(numbers), -1)
+        fixed = np.full((2, index.size), [[direction], [self.offset]], np.uint64)
+        counter = np.stack((index.reshape(-1) & _WORD, index.reshape(-1) >> np.uint64(32), *fixed)).astype(np.uint32)
+        words = nvfp4.philox(counter, (self.seed & 0xFFFFFFFF, self.seed >> 32))
+        random = np.ascontiguousarray(words.T, "<u4").view(np.uint8).reshape(-1, 4)
+        return random[:, self.random_order].reshape(len(numbers), -1)
 
 
 def side_and_kind(field: str) -> tuple[str, str]:

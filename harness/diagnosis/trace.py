@@ -15,7 +15,7 @@ from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.diagnosis.difference import compacted
 from harness.diagnosis.product import terms
-from harness.diagnosis.side_by_side import Row, Section, rendered
+from harness.diagnosis.step_table import Row, Section, rendered
 from harness.diagnosis.steps import Steps, side_and_kind
 from harness.errors import NotCapable, UsageError
 from harness.verify.expected import NUMPY_LARGEST, make_inputs, oracle_of
@@ -213,7 +213,7 @@ def _entries(spot: _Spot) -> list[Section]:
 
 def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
     asked = spot.ask(spot.name)
-    said = {who: _demanded(array, index) for who, array in asked.items()}
+    said = {who: _spelled(array, index) for who, array in asked.items()}
     first = next(iter(said.values()))
     interval = next((value for value in asked.values() if isinstance(value, Interval)), None)
     kernel = asked.get("kernel")
@@ -227,7 +227,7 @@ def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
     )
 
 
-def _demanded(value: Demand, index: tuple[int, ...]) -> str:
+def _spelled(value: Demand, index: tuple[int, ...]) -> str:
     if isinstance(value, Interval):
         return f"{_entry(value.low[index])} to {_entry(value.high[index])}"
     return _entry(value[index])

@@ -89,6 +89,17 @@ def _exhaustive(case: Case) -> dict[str, np.ndarray]:
     return {"data": data, "scale_inv": layout.arrange(scale_inv, "compact"), "amax": amax}
 
 
+def decode_steps(case: Case) -> dict[str, object]:
+    """Choices of the diagnosis' `DecodeSteps`."""
+    flags = case.flags
+    return {
+        "dtype": flags.dtype,
+        "e4m3_max": flags.e4m3_max,
+        "layout": flags.scale_layout,
+        "granularity": flags.granularity,
+    }
+
+
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The elements of `output`, NaNs in their canonical encoding. Raises ContractError for an amax of another shape."""
     refuse(case)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 STEP_TO_FOUR = np.float32(nvfp4.E2M1_MAX / 4)
 SCALE_CAP = np.float32(nvfp4.E4M3_MAX)
+PLAIN = {"error": "mae", "error_math": "exact"}  # for `quantize_plain`
 
 
 class Candidate(NamedTuple):
@@ -86,6 +87,13 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     refuse(case)
     given = quantizer.given_amaxes(case, tensors, _granularity(case))
     return blocks.four_over_six(case, tensors["input"], amax=given or None)
+
+
+def map4(case: Case, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Which blocks of each output are mapped to 4, (lines, blocks) bool, on the device the tensor is on."""
+    from harness.oracles import torch_four_over_six
+
+    return torch_four_over_six.map4(case, x)
 
 
 @nvfp4.ieee

@@ -24,6 +24,8 @@ from harness.oracles.layout import Slab
 if TYPE_CHECKING:
     import torch
 
+PLAIN = {"multiplier": "direct"}  # for `quantize_plain`
+
 
 def refuse(case: Case) -> None:
     """Raise ContractError for a size or combination of flags that local_1x64 does not define."""
@@ -43,6 +45,11 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     """The array the kernel reads: `input` (rows, cols)."""
     refuse(case)
     return quantizer.inputs(case, x, "window")
+
+
+def encode_steps(case: Case) -> dict[str, object]:
+    """Choices of the diagnosis' `Steps` that are this recipe's."""
+    return {"granularity": "window", "amax_floor": nvfp4.AMAX_FLOOR, "multiplier": case.flags.multiplier}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

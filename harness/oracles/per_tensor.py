@@ -28,6 +28,8 @@ from harness.oracles.layout import COLUMNWISE, Slab
 if TYPE_CHECKING:
     import torch
 
+PLAIN = {"fast_math": False}  # for `quantize_plain`
+
 
 def refuse(case: Case) -> None:
     """Raise ContractError for a size or combination of flags that per_tensor does not define."""
@@ -54,6 +56,15 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays the kernel reads: `input` (rows, cols), and for stage=encode the amaxes, (1,) float32."""
     refuse(case)
     return quantizer.inputs(case, x, "tensor", _values)
+
+
+def encode_steps(case: Case) -> dict[str, object]:
+    """Choices of the diagnosis' `Steps` that are this recipe's."""
+    return {
+        "granularity": "tensor",
+        "square": case.flags.block == "block_16x16",
+        "multiplier": "fast" if case.flags.fast_math else "reciprocal",
+    }
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -57,6 +57,13 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     return {"input": x, **(_amaxes(case, x) if case.flags.stage == "encode" else {})}
 
 
+def encode_steps(case: Case) -> dict[str, object]:
+    """Choices of the diagnosis' `Steps` that are this recipe's."""
+    if case.flags.weight_2d:
+        return {"granularity": "tensor", "square": True, "multiplier": "reciprocal"}
+    return {"granularity": "row", "amax_floor": nvfp4.AMAX_FLOOR, "multiplier": "direct", "rotation_rounded": False}
+
+
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The bytes of every field of `outputs(case)`."""
     refuse(case)

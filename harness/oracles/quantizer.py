@@ -108,7 +108,7 @@ def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
 def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagValue) -> dict[str, np.ndarray]:
     """The tensor that a consumer's case reads, by a recipe's NumPy oracle: all plain and simple but for `flags`.
 
-    `x` as bf16; rowwise, 1x16, nearest-even, compact, in one stage.
+    `x` as bf16; rowwise, 1x16, nearest-even, compact, in one stage, and flags of its own as the oracle's `PLAIN` says.
     """
     plain = {
         "block": "block_1x16",
@@ -116,11 +116,8 @@ def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagV
         "rht": False,
         "rounding": "rne",
         "scale_layout": "compact",
-        "fast_math": False,
         "stage": "full",
-        "multiplier": "direct",
-        "error": "mae",
-        "error_math": "exact",
+        **getattr(oracle, "PLAIN", {}),
     }
     recipe = oracle.__name__.rpartition(".")[2]
     quantized_case = replace(case, recipe=recipe, flags=Flags({**plain, **flags, "dtype": "bf16"}))

@@ -45,6 +45,11 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     return quantizer.inputs(case, x, "row")
 
 
+def encode_steps(case: Case) -> dict[str, object]:
+    """Choices of the diagnosis' `Steps` that are this recipe's."""
+    return {"granularity": "row", "multiplier": "reciprocal"}
+
+
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The bytes of every field of `outputs(case)`."""
     refuse(case)

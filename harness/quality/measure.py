@@ -39,7 +39,7 @@ class Quality:
     max_error, mean_error: of |decoded - x|
     saturated: elements that the largest code does not reach
     zeroed: elements that are not zero and decode to zero, their codes or the scale of their block being zero
-    map4: blocks that four_over_six maps to 4; None for other recipes
+    map4: blocks that are mapped to 4; None for a recipe that does not choose
     """
 
     variant: str
@@ -135,11 +135,13 @@ class _Decoded:
 def _decode(case: Case, x: np.ndarray) -> _Decoded:
     import torch
 
-    from harness.oracles import torch_four_over_six, torch_numerics, torch_oracle
+    # These import torch.
+    from harness.oracles import torch_numerics, torch_oracle
 
     source = _to_torch(x).to("cuda" if torch.cuda.is_available() else "cpu")
     output = side(case)
-    written = oracle_of(case.recipe).torch_oracle(case, {"input": source})
+    oracle = oracle_of(case.recipe)
+    written = oracle.torch_oracle(case, {"input": source})
     fields = {name: written[f"{output}_{name}"] for name in ("data", "scale_inv", "amax")}
     decoded = torch_oracle.dequantize(_decoder(case, tuple(fields["amax"].shape)), fields)["output"].double()
     lines = source if output == "rowwise" else source.t().contiguous()
@@ -149,8 +151,8 @@ def _decode(case: Case, x: np.ndarray) -> _Decoded:
         restored = _rotated_back(decoded, int(case.flags.sign_mask))
     data = fields["data"]
     codes = torch.stack((data & 7, data >> 4 & 7), dim=2).flatten(1)
-    chosen = torch_four_over_six.map4(case, source)[output] if case.recipe == "four_over_six" else None
-    return _Decoded(lines.double(), seen.double(), decoded, codes, restored, chosen)
+    map4 = oracle.map4(case, source)[output] if hasattr(oracle, "map4") else None
+    return _Decoded(lines.double(), seen.double(), decoded, codes, restored, map4)
 
 
 def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:

@@ -90,7 +90,7 @@ def _snr(table: pd.DataFrame) -> Figure:
 
 
 def _map4(table: pd.DataFrame) -> Figure:
-    """Of every tensor, the share of blocks mapped to 4; the rest is mapped to 6."""
+    """Share of blocks mapped to 4 for every tensor; the rest is mapped to 6."""
     tensors, variants = table["tensor"].unique(), table["variant"].unique()
     figure, (axes,) = _panels(1, width=7, height=1.4 + 0.4 * len(tensors))
     _bands(axes, tensors)

@@ -9,33 +9,26 @@ from harness.contract.case import Case, spell
 from harness.contract.problem import Dense
 from harness.errors import UsageError
 from harness.suite.shapes import is_grouped, shape_problem
-from harness.suite.suite import find_case, suite_of
+from harness.suite.suite import find_case, load_suites, suite_of
 
-DEFAULTS = (
-    "per_tensor",
-    "per_tensor/block=block_16x16",
-    "per_tensor/outputs=columnwise,rht=true",
-    "per_tensor/rounding=sr",
-    "row_scaled",
-    "local_1x64",
-    "four_over_six",
-    "four_over_six/error=mse",
-    "four_over_six/e4m3_max=448",
-    "four_over_six/error=mse,e4m3_max=448",
-)
+
+def defaults() -> list[str]:
+    """The variants that the suites name under `quality:`, recipes in the order of the contract's sections."""
+    suites = sorted(load_suites(), key=lambda suite: suite.file.sections)
+    return [f"{suite.recipe}/{variant}" for suite in suites for variant in suite.file.quality]
 
 
 def parse(specs: Sequence[str], dtype: str) -> tuple[list[Case], list[str]]:
     """One case for each variant, of the smallest shape the recipe takes; `place` gives it a tensor.
 
-    specs: `recipe/flag=value,...`, or a recipe alone for all of its variants in `DEFAULTS`; none for all of `DEFAULTS`
-    returns: the cases, and a sentence for each variant in `DEFAULTS` that is not defined for this dtype
+    specs: `recipe/flag=value,...`, or a recipe alone for all of its `defaults`; none for those of all recipes
+    returns: the cases, and a sentence for each of the defaults that is not defined for this dtype
     raises UsageError for what does not exist, is excluded, or writes no quantized tensor
     """
     cases: dict[str, Case] = {}
-    left_out = []
-    for spec in specs or dict.fromkeys(variant.partition("/")[0] for variant in DEFAULTS):
-        expanded = [variant for variant in DEFAULTS if variant.partition("/")[0] == spec]
+    left_out, known = [], defaults()
+    for spec in specs or dict.fromkeys(variant.partition("/")[0] for variant in known):
+        expanded = [variant for variant in known if variant.partition("/")[0] == spec]
         for variant in expanded or [spec]:
             try:
                 case = find(variant, dtype)

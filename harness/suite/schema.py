@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -163,6 +164,8 @@ class SuiteFile(_Part):
     """Rows and cols are multiples of this; of a GEMM, K and N; of a pipeline, M as well."""
     gemm: bool = False
     """Whether the recipe multiplies two quantized tensors, (M, K) by (N, K) transposed."""
+    quality: list[str] = []
+    """The variants that `harness quality` compares unless told otherwise, `default` or `flag=value,...`."""
     axes: dict[Name, Annotated[list[Value], Field(min_length=1)]]
     """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
     exclude: list[Exclusion] = []
@@ -174,6 +177,11 @@ class SuiteFile(_Part):
     own. Its shapes are [M, K, N], all of them multiples."""
     sets: dict[Name, Annotated[list[Block], Field(min_length=1)]] = Field(min_length=1)
     """Named lists of cases; `smoke`, `full` and `bench` are always there."""
+
+    @property
+    def sections(self) -> tuple[int, ...]:
+        """The numbers of the contract's sections, by which recipes are sorted where one is shown after the other."""
+        return tuple(map(int, re.findall(r"\d+", self.contract)))
 
     @model_validator(mode="after")
     def _one_of_two(self) -> SuiteFile:

@@ -35,7 +35,7 @@ def _counts(e: Evidence, width: int) -> np.ndarray | None:
         factors = _factor(e, "a", rows) * _factor(e, "b", cols) * (flags.get("alpha", 1) if case.is_gemm else 1)
         factors = factors / (36.0 * flags.a_e4m3_max * flags.b_e4m3_max)
         sizes = np.abs(terms).sum(axis=1)
-        sums = e.written(e.root).astype(np.float64)[rows, cols] / factors
+        sums = e.actual_of(e.root).astype(np.float64)[rows, cols] / factors
     good = np.isfinite(sums) & np.isfinite(sizes) & (sizes > 0)
     if good.sum() < 2 * parts:
         return None

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.diagnosis.casts import BLOCK
 from harness.diagnosis.decode_steps import DecodeSteps
-from harness.diagnosis.evidence import SAMPLE, Cause, Evidence, Hypothesis
+from harness.diagnosis.evidence import OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import WINDOW, Steps
 
 _MOST_BLOCKS, _MOST_AMAXES = 64, 4096
@@ -88,20 +88,13 @@ def _any_line(e: Evidence) -> bool:
     return len(lines) > 0
 
 
-_ANOTHER = Cause(
-    "amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"
-)
-
 HYPOTHESES = (
     Hypothesis(
         Cause("floor on the stored amax", "what is stored is never less than what S_enc is computed from"), _floored
     ),
     Hypothesis(Cause("amax of a part", "the amax is that of some elements and not of all"), _partial),
-    Hypothesis(_ANOTHER, _elsewhere),
-    Hypothesis(_ANOTHER, _any_granule),
-    Hypothesis(_ANOTHER, _any_line),
-    Hypothesis(
-        Cause("another tensor of the group", "an array of another tensor in place of its own gives these bytes"),
-        _of_another_tensor,
-    ),
+    Hypothesis(OTHER_GRANULE, _elsewhere),
+    Hypothesis(OTHER_GRANULE, _any_granule),
+    Hypothesis(OTHER_GRANULE, _any_line),
+    Hypothesis(OTHER_TENSOR, _of_another_tensor),
 )

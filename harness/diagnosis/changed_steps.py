@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.diagnosis.decode_steps import DecodeSteps
-from harness.diagnosis.evidence import Cause, Evidence, Hypothesis
+from harness.diagnosis.evidence import OTHER_GRANULE, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps
 
 _DEFAULT_MASK = 0xD7E8
@@ -173,13 +173,13 @@ CHANGES = (
         ],
     ),
     Change(
-        Cause("amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"),
+        OTHER_GRANULE,
         lambda steps, case: [
             {"granule": granule} for granule in ("neighbour", "first") if steps.granularity in ("row", "window")
         ],
     ),
     Change(
-        Cause("amax of another granule", "an amax came from the neighbouring line, from the first, or from some other"),
+        OTHER_GRANULE,
         lambda steps, case: [{"granule": "first"}] if steps.granularity != "tensor" else [],
         DecodeSteps,
     ),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.contract.interval import Interval, order
 from harness.diagnosis.difference import compare
-
-if TYPE_CHECKING:
-    from harness.verify.expected import Expectation
+from harness.verify.expected import Expectation
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -19,31 +16,31 @@ Arrays = Mapping[str, np.ndarray]
 def resolved(expected: Expectation, runs: Sequence[Arrays]) -> tuple[int, dict[str, np.ndarray]]:
     """Which run is to be explained, and the bytes it should have had.
 
-    The first run in which something is wrong; of an interval, the permitted value nearest to what was written. If
+    The first run in which something is wrong; of an interval, the permitted value nearest to the actual one. If
     nothing is outside in any run, the first run that differs from the first, and the first's bytes.
     """
     for number, run in enumerate(runs):
-        demanded = {
+        values = {
             name: value.nearest(run[name]) if isinstance(value, Interval) and comparable(value, run[name]) else value
             for name, value in expected.values.items()
         }
-        demanded = {name: value.low if isinstance(value, Interval) else value for name, value in demanded.items()}
-        if _differs(expected, demanded, run):
-            return number, demanded
+        values = {name: value.low if isinstance(value, Interval) else value for name, value in values.items()}
+        if _differs(expected, values, run):
+            return number, values
     bounded = {name: runs[0][name] for name, value in expected.values.items() if isinstance(value, Interval)}
-    demanded = {**expected.values, **bounded}
-    return next((i for i, run in enumerate(runs) if _differs(expected, demanded, run)), 0), demanded
+    values = {**expected.values, **bounded}
+    return next((i for i, run in enumerate(runs) if _differs(expected, values, run)), 0), values
 
 
-def comparable(interval: Interval, written: np.ndarray) -> bool:
-    """Whether what was written has the dtype and shape of the interval's field."""
-    return written.dtype == interval.dtype and written.shape == interval.shape
+def comparable(interval: Interval, actual: np.ndarray) -> bool:
+    """Whether the array has the dtype and shape of the interval's field."""
+    return actual.dtype == interval.dtype and actual.shape == interval.shape
 
 
-def beyond(interval: Interval, written: np.ndarray, first: tuple[int, ...]) -> tuple[str, str]:
+def beyond(interval: Interval, actual: np.ndarray, first: tuple[int, ...]) -> tuple[str, str]:
     """By how much one entry is outside; and which is furthest outside, in case it is another."""
-    low, high, value = (array.astype(np.float64) for array in (interval.low, interval.high, written))
-    keys, nearest = (order(array).astype(np.int64) for array in (written, interval.nearest(written)))
+    low, high, value = (array.astype(np.float64) for array in (interval.low, interval.high, actual))
+    keys, nearest = (order(array).astype(np.int64) for array in (actual, interval.nearest(actual)))
     with np.errstate(invalid="ignore"):
         # A NaN, or a number in place of one, is further off than any other.
         off = np.where(keys < nearest, low - value, np.where(keys > nearest, value - high, 0))
@@ -57,12 +54,12 @@ def beyond(interval: Interval, written: np.ndarray, first: tuple[int, ...]) -> t
         return f"{off[at]:.4g} {'below the lowest' if keys[at] < nearest[at] else 'above the highest'}"
 
     steps, wide = int(abs(keys[first] - nearest[first])), high[first] - low[first]
-    text = f"{told(first)}, {steps} {'step' if steps == 1 else 'steps'} of {written.dtype.name}"
+    text = f"{told(first)}, {steps} {'step' if steps == 1 else 'steps'} of {actual.dtype.name}"
     if 0 < wide < np.inf and off[first] < np.inf:
         text += f", {off[first] / wide:.3g} times the interval"
     furthest = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
     return text, "" if furthest == first else f"{list(furthest)}, {told(furthest)}"
 
 
-def _differs(expected: Expectation, demanded: Arrays, run: Arrays) -> bool:
-    return any(compare(name, field, demanded[name], run[name]) for name, field in expected.fields.items())
+def _differs(expected: Expectation, values: Arrays, run: Arrays) -> bool:
+    return any(compare(name, field, values[name], run[name]) for name, field in expected.fields.items())

@@ -7,13 +7,14 @@ import numpy as np
 from harness.diagnosis.casts import E2M1_VALUES, unpacked
 from harness.diagnosis.evidence import FEW, SAMPLE, Cause, Evidence, Hypothesis
 from harness.diagnosis.steps import Steps
+from harness.oracles import layout
+from harness.verify.expected import oracle_of
 
 
 def _candidate(e: Evidence) -> bool:
-    if e.case.recipe != "four_over_six" or e.kind not in ("scale_inv", "data"):
+    oracle = oracle_of(e.case.recipe)
+    if not hasattr(oracle, "candidates") or e.kind not in ("scale_inv", "data"):
         return False
-    from harness.oracles import four_over_six, layout
-
     direction = layout.DIRECTIONS[e.side]
     x = e.tensors["input"]
     amax = e.tensors.get(f"{e.side}_amax", e.expected.get(f"{e.side}_amax"))
@@ -22,7 +23,7 @@ def _candidate(e: Evidence) -> bool:
     values = np.ascontiguousarray(x.T if direction.transposed else x).astype(np.float32)
     slab = layout.Slab(direction, slice(0, len(values)), values)
     amax = layout.amax_of_blocks(amax, slab.lines, "row" if e.case.flags.row_scaled else "tensor")
-    both = four_over_six.candidates(e.case, slab, amax)
+    both = oracle.candidates(e.case, slab, amax)
     if e.kind == "scale_inv":
         wrong = e.wrong[: len(values), : both[0].scale_inv.shape[1]]
         actual = e.actual[: len(values), : both[0].scale_inv.shape[1]]

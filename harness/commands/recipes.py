@@ -1,0 +1,31 @@
+"""`harness recipes`"""
+
+from __future__ import annotations
+
+import re
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from harness.files import KERNELS
+from harness.suite.suite import Suite, load_suites
+
+
+@click.command()
+def command() -> None:
+    """List the recipes and pipelines: what each is, the contract's section, and its flags."""
+    table = Table("recipe", "what it is", "contract", "flags")
+    for suite in sorted(load_suites(), key=lambda suite: (bool(suite.file.pipeline), suite.file.sections)):
+        table.add_row(suite.recipe, _description(suite), suite.file.contract, ", ".join(suite.file.axes))
+    Console().print(table)
+
+
+def _description(suite: Suite) -> str:
+    """The first sentence of a recipe's `.cu`, without its name; the stages of a pipeline."""
+    if suite.file.pipeline:
+        stages = dict.fromkeys(stage.stage for stage in suite.file.pipeline if not stage.given)
+        return f"a pipeline of the stages {', '.join(stages)}"
+    head = (KERNELS / f"{suite.recipe}.cu").read_text(encoding="utf-8").partition("\n//\n")[0]
+    text = " ".join(line.removeprefix("//").strip() for line in head.splitlines())
+    return re.split(r"(?<=\w)\. ", text.removeprefix(f"{suite.recipe}: "))[0].removesuffix(".")

@@ -1,0 +1,145 @@
+"""Whether the kernels of a recipe are those its suite launches, with flags, arrays and numbers for every parameter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from harness.contract.case import Case, FlagValue, spell
+from harness.errors import CompileError, ContractError
+from harness.files import KERNELS, ROOT
+from harness.jit.compile import include_closure, instantiation
+from harness.jit.signature import Signature, TemplateParameter, read_signatures
+from harness.suite.flag_values import position
+from harness.suite.launch_plan import Step, bind, own_memory, plan
+from harness.suite.schema import Launch, nearest
+from harness.suite.suite import Suite
+from harness.verify.expected import fields_of, make_inputs
+
+_ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")
+_COMMENT = re.compile(r"//[^\n]*")
+_FOLDER = KERNELS.relative_to(ROOT)
+
+
+def kernel_problems(suite: Suite) -> Iterator[str]:
+    """Kernels and parameters that only one of `S.cu` and `S.yaml` has, as far as their text tells."""
+    path = KERNELS / f"{suite.recipe}.cu"
+    if not path.read_text(encoding="utf-8").startswith(f"// {suite.recipe}: "):
+        yield f"{_FOLDER}/{path.name}:1: the file must begin with what it is, as in `// {suite.recipe}: one amax ...`"
+    try:
+        signatures = read_signatures(suite.recipe)
+        enums = _enums(suite.recipe)
+    except CompileError as error:
+        yield f"{_FOLDER}/{error}"
+        return
+    for index, launch in enumerate(suite.file.launches):
+        if launch.kernel:
+            yield from _launch_problems(suite, index, launch, signatures)
+    for name, signature in signatures.items():
+        launches = [launch for launch in suite.file.launches if launch.kernel == name]
+        if not launches:
+            yield f"{_FOLDER}/{signature.where}: no launch of {suite.name} names the kernel '{name}'"
+        for parameter in signature.template if launches else ():
+            yield from _template_problems(suite, signature, parameter, launches, enums)
+
+
+def _launch_problems(suite: Suite, index: int, launch: Launch, signatures: Mapping[str, Signature]) -> Iterator[str]:
+    route = ("launches", index)
+    if launch.kernel not in signatures:
+        choices = nearest(launch.kernel, signatures)
+        yield f"{suite.document.where(*route, 'kernel')}: {suite.recipe}.cu has no kernel '{launch.kernel}'{choices}"
+        return
+    names = [parameter.name for parameter in signatures[launch.kernel].call if parameter.pointer]
+    for kind, sizes in (("scratch", launch.scratch), ("workspace", launch.workspace)):
+        for name in (name for name in sizes if name not in names):
+            at = suite.document.where(*route, kind, name)
+            yield f"{at}: {launch.kernel} has no pointer '{name}'{nearest(name, names)}"
+
+
+def _template_problems(
+    suite: Suite,
+    signature: Signature,
+    parameter: TemplateParameter,
+    launches: Sequence[Launch],
+    enums: Mapping[str, Sequence[str]],
+) -> Iterator[str]:
+    flag, where = parameter.flag, f"{_FOLDER}/{signature.where}"
+    if flag not in suite.file.axes:
+        choices = nearest(flag, suite.file.axes)
+        yield f"{where}: template parameter '{parameter.name}' names no flag of {suite.name}{choices}"
+        return
+    axis = suite.file.axes[flag]
+    for index, value in enumerate(axis):
+        asked = any(position(value, launch.when.get(flag, axis)) is not None for launch in launches)
+        if asked and suite.refusal({flag: value}) is None and not _fits(parameter.kind, value, enums):
+            choices = nearest(value, enums.get(parameter.kind, ()))
+            yield (
+                f"{suite.document.where('axes', flag, index)}: {flag} is '{spell(value)}', which is no "
+                f"`{parameter.kind} {parameter.name}` of {signature.where}{choices}"
+            )
+
+
+def _fits(kind: str, value: FlagValue, enums: Mapping[str, Sequence[str]]) -> bool:
+    if kind in ("bool", "int"):
+        return isinstance(value, int) and isinstance(value, bool) == (kind == "bool")
+    return value in enums.get(kind, ())
+
+
+def _enums(recipe: str) -> dict[str, list[str]]:
+    """Enumerators by enum of a `.cu` and all it includes; by `typename`, the types there are."""
+    text = _COMMENT.sub("", "\n".join(include_closure(KERNELS / f"{recipe}.cu").values()))
+    found = {name: re.findall(r"\w+(?=\s*(?:,|=|$))", body.strip()) for name, body in _ENUM.findall(text)}
+    return {**found, "typename": re.findall(r"\b(?:using|struct|class) (\w+)\b", text)}
+
+
+def binding_problems(suite: Suite) -> Iterator[str]:
+    """Parameters that nothing in the cases of the suite goes by; one that may be null must be bound in some case."""
+    null: dict[str, set[str]] = {}
+    waiting = {launch.kernel for launch in suite.file.launches if launch.kernel}
+    for case in _variants(suite, lambda: bool(waiting or any(null.values()))):
+        try:
+            arrays = {**fields_of(case), **make_inputs(case)}
+            for step, memory in _steps(case):
+                absent = _absent(step, {**arrays, **memory})
+                null[step.signature.name] = null.get(step.signature.name, absent) & absent
+                waiting.discard(step.signature.name)
+        except CompileError as error:
+            yield f"{_FOLDER}/{error}"
+            return
+        except ImportError as error:
+            yield f"harness/oracles/{suite.recipe}.py:1: it cannot be imported: {error}"
+            return
+        except ContractError as error:
+            yield f"{case.where}: the oracle refuses {case.id}: {error}; the suite must exclude it"
+            return
+    for kernel in sorted(waiting):
+        yield f"{suite.document.where('launches')}: no case of any set launches '{kernel}'"
+    for kernel, names in null.items():
+        for name in sorted(names):
+            where = read_signatures(suite.recipe)[kernel].where
+            yield f"{_FOLDER}/{where}: parameter '{name}' of {kernel} is null in every case; no array has that name"
+
+
+def _absent(step: Step, arrays: Mapping[str, object]) -> set[str]:
+    """Parameters of a launch that are null. Raises CompileError for one that nothing binds."""
+    instantiation(step.signature, step.case.flags)
+    given = bind(step, arrays)
+    return {name.name for name, (_, value) in zip(step.signature.call, given, strict=True) if value is None}
+
+
+def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:
+    """The launches of a case and their memory, where blocks that wait for each other fit on the device or do not."""
+    for fits in (False, True):
+        steps = plan(case, fits=lambda step, fits=fits: fits)
+        scratch, workspace = own_memory(steps)
+        yield from ((step, {**scratch, **workspace}) for step in steps if not step.library)
+
+
+def _variants(suite: Suite, unfinished: Callable[[], bool]) -> Iterator[Case]:
+    """The smallest case for every combination of flags of the smoke set; while unfinished, of the others, too."""
+    seen = set()
+    for name in sorted(suite.sets, key=lambda name: name != "smoke"):
+        for case in suite.cases(name) if name == "smoke" or unfinished() else ():
+            if case.flags not in seen and (name == "smoke" or unfinished()):
+                seen.add(case.flags)
+                yield case

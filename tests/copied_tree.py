@@ -1,0 +1,33 @@
+"""A copy of the tree that a test may spoil or extend, and commands that run in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from harness.files import ROOT
+
+
+class Tree:
+    """All files of the checkout but those git ignores, and the committed results, which are only linked."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        for name in names:
+            if not name.startswith("results/") and (ROOT / name).is_file():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, root / name)
+        (root / "results").symlink_to(ROOT / "results")
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """`python -m command` in the copy."""
+        return self.python("-m", *command)
+
+    def python(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Python in the copy, which leaves no bytecode that a changed file could be taken for."""
+        command = [sys.executable, "-B", *arguments]
+        return subprocess.run(command, cwd=self.root, input=stdin, capture_output=True, text=True, timeout=300)
