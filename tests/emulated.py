@@ -1,4 +1,4 @@
-"""What one run of a case writes, on the emulator."""
+"""Run a case on the emulator."""
 
 from __future__ import annotations
 

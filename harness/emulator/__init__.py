@@ -5,8 +5,8 @@
 one that they share; `arithmetic` computes on them, rounding once as hardware does. `races` has the shadow memory, and
 `catalogue` lists every mnemonic. The folder imports NumPy, and nothing of the rest of the harness.
 
-It checks (kinds of Fault): `out_of_bounds` and `misaligned` for every access; `unwritten_read` for shared memory and for
-buffers that are not `initialised`; `race` between threads of a block without a barrier, lanes of a warp without
+It checks (kinds of Fault): `out_of_bounds` and `misaligned` for every access; `unwritten_read` for shared memory and
+for buffers that are not `initialised`; `race` between threads of a block without a barrier, lanes of a warp without
 `__syncwarp`, blocks without a fence and an atomic, and around `wgmma`, whose registers may not be used before
 `wgmma.wait_group` nor without `wgmma.fence`, and which reads shared memory asynchronously and needs
 `fence.proxy.async`; `divergent_barrier` and `inactive_shuffle` for lanes that wait for lanes that never arrive, wrong

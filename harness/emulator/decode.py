@@ -7,7 +7,8 @@ from functools import cache
 from harness.emulator.instructions import cp_async, load_store, mma, moves, warp_sync, wgmma
 from harness.emulator.instructions.arithmetic import arithmetic
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
-from harness.emulator.instructions.steps import releasing, unsupported
+from harness.emulator.instructions.steps import unsupported
+from harness.emulator.liveness import release_dead
 from harness.emulator.machine.basic_blocks import (
     Barrier,
     Block,
@@ -22,7 +23,6 @@ from harness.emulator.machine.basic_blocks import (
 )
 from harness.emulator.machine.launch_state import Resources
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable
-from harness.emulator.registers import Bits
 
 DECODERS: dict[str, Decoder] = {
     head: decoder
@@ -32,16 +32,11 @@ DECODERS: dict[str, Decoder] = {
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
-_BRANCHES = ("bra", "brx", "ret", "exit", "trap")
-
-
-def _is(instruction: Instruction, names: tuple[str, ...]) -> bool:
-    return f"{instruction.mnemonic}.".startswith(tuple(f"{name}." for name in names))
+_TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
 
 
 @cache
-def _ends_block(mnemonic: str) -> bool:
-    names = (*_BRANCHES, *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
+def _is(mnemonic: str, names: tuple[str, ...]) -> bool:
     return f"{mnemonic}.".startswith(tuple(f"{name}." for name in names))
 
 
@@ -57,7 +52,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         end = starts[i + 1] if i + 1 < len(starts) else len(kernel.instructions)
         blocks.append(_block(emitter, kernel, kernel.instructions[start:end], i + 1, labels))
     blocks.append(Block([]))  # falling off the end
-    _release_dead(blocks, emitter.initial)
+    release_dead(blocks, emitter.initial)
     resources = Resources(
         kernel=kernel,
         initial=emitter.initial,
@@ -77,10 +72,10 @@ def _leaders(kernel: Kernel) -> list[int]:
     """Indices of the first instructions of basic blocks."""
     starts = {0, *kernel.labels.values()}
     for i, instruction in enumerate(kernel.instructions):
-        if _ends_block(instruction.mnemonic):
+        if _is(instruction.mnemonic, _TERMINATORS):
             starts.add(i + 1)
         # Lanes may wait at its entry or at its end, so it has a block of its own.
-        if warp_sync.is_warp_wide(instruction) or _is(instruction, (*_BARRIERS, *_REDUCTIONS)):
+        if warp_sync.is_warp_wide(instruction) or _is(instruction.mnemonic, (*_BARRIERS, *_REDUCTIONS)):
             starts.add(i)
     return sorted(start for start in starts if start < len(kernel.instructions))
 
@@ -93,7 +88,7 @@ def _block(
         try:
             if warp_sync.is_warp_wide(instruction) and not i:
                 block.membermask = warp_sync.membermask(emitter, instruction)
-            if _ends_block(instruction.mnemonic):
+            if _is(instruction.mnemonic, _TERMINATORS):
                 block.terminator = _terminator(emitter, kernel, instruction, following, labels)
                 block.decoded += emitter.finish()
             else:
@@ -118,7 +113,7 @@ def _terminator(
     emitter: Emitter, kernel: Kernel, instruction: Instruction, following: int, labels: dict[str, int]
 ) -> Terminator:
     name, operands = instruction.mnemonic, instruction.operands
-    if _is(instruction, ("bra", "ret", "exit")):
+    if _is(instruction.mnemonic, ("bra", "ret", "exit")):
         target = labels[operands[0].text] if name.startswith("bra") else None
         if not instruction.guard:
             return Exit() if target is None else Jump(target)
@@ -126,7 +121,7 @@ def _terminator(
         return Branch(predicate, instruction.guard.negated, target, following)
     if instruction.guard:
         raise Unsupported
-    if _is(instruction, ("brx",)):
+    if _is(instruction.mnemonic, ("brx",)):
         targets = kernel.targets[operands[1].text]
         return IndexedBranch(emitter.source(operands[0], "u32"), tuple(labels[label] for label in targets))
     return Trap() if name == "trap" else _barrier(emitter, instruction, following)
@@ -135,79 +130,11 @@ def _terminator(
 def _barrier(emitter: Emitter, instruction: Instruction, following: int) -> Barrier:
     operands = list(instruction.operands)
     reduction = None
-    if _is(instruction, _REDUCTIONS):
+    if _is(instruction.mnemonic, _REDUCTIONS):
         name, kind = instruction.mnemonic.split(".")[-2:]
         reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
     if len(operands) == 1 and not isinstance(operands[0], Immediate):
         raise Unsupported
     number = emitter.source(operands[0], "u32")
     count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
-    return Barrier(number, count, not _is(instruction, _ARRIVALS), following, reduction)
-
-
-# ---- liveness --------------------------------------------------------------------------------------------------------
-
-
-def _successors(terminator: Terminator) -> tuple[int, ...]:
-    if isinstance(terminator, Jump | Barrier):
-        return (terminator.target,)
-    if isinstance(terminator, Branch):
-        return (terminator.otherwise,) if terminator.target is None else (terminator.target, terminator.otherwise)
-    return terminator.targets if isinstance(terminator, IndexedBranch) else ()
-
-
-def _needs(terminator: Terminator) -> set[int]:
-    """The slots that a terminator reads."""
-    if isinstance(terminator, Branch):
-        return {terminator.predicate}
-    if isinstance(terminator, IndexedBranch):
-        return {terminator.register}
-    if isinstance(terminator, Barrier):
-        reduction = terminator.reduction[1:] if terminator.reduction else ()
-        return {terminator.number, terminator.count, *reduction} - {None}
-    return set()
-
-
-def _release_dead(blocks: list[Block], zeros: list[Bits]) -> None:
-    """Set the steps of every block, which drop registers after their last use."""
-    written = {slot for block in blocks for step in block.decoded for slot in step.writes}
-    live_in = _live_at_entry(blocks)
-    for block in blocks:
-        live = _live_at_exit(block, live_in)
-        steps = []
-        for step in reversed(block.decoded):
-            dead = ((step.reads | step.writes) - live) & written
-            if dead:
-                steps.append(releasing(tuple(dead), zeros))
-            steps.append(step.run)
-            live -= step.writes
-            live |= step.reads
-        block.steps = steps[::-1]
-
-
-def _live_at_entry(blocks: list[Block]) -> list[set[int]]:
-    """For each block, the slots that are read later than its entry."""
-    needs, gives = [], []
-    for block in blocks:
-        need, give = set(), set()
-        for step in block.decoded:
-            need |= step.reads - give
-            give |= step.writes
-        needs.append(need | ({block.membermask} - {None}))
-        gives.append(give)
-    live_in = [set(need) for need in needs]
-    changed = True
-    while changed:
-        changed = False
-        for i in reversed(range(len(blocks))):
-            live = (_live_at_exit(blocks[i], live_in) - gives[i]) | needs[i]
-            if live != live_in[i]:
-                live_in[i], changed = live, True
-    return live_in
-
-
-def _live_at_exit(block: Block, live_in: list[set[int]]) -> set[int]:
-    live = _needs(block.terminator)
-    for successor in _successors(block.terminator):
-        live |= live_in[successor]
-    return live
+    return Barrier(number, count, not _is(instruction.mnemonic, _ARRIVALS), following, reduction)

@@ -42,7 +42,7 @@ def ptx(source: str, arch: str = "sm_90a") -> str:
 
 @cache
 def module(source: str, arch: str = "sm_90a") -> Module:
-    """A compiled module, shared by all who ask for the same; kernels are `extern "C"`."""
+    """A compiled module, cached; kernels are `extern "C"`."""
     return Module(ptx(source, arch))
 
 

@@ -81,7 +81,7 @@ def power_of_two(exponent: int) -> Fraction:
 
 @cache
 def decode(bits: int, form: Format) -> Number:
-    """What a pattern stands for."""
+    """The value of a pattern."""
     negative, bits = bool(bits & form.sign_bit), bits & (form.sign_bit - 1)
     if form.infinity is not None and bits >= form.infinity:
         return Number(negative, None) if bits == form.infinity else NAN
@@ -93,7 +93,7 @@ def decode(bits: int, form: Format) -> Number:
 
 
 def encode(number: Number, form: Format, mode: str = "rn", saturates: bool = False) -> int:
-    """The pattern of the rounded number. saturates: beyond the largest value is the largest value."""
+    """The pattern of the rounded number. saturates: clamp to the largest value"""
     if number.is_nan:
         return form.nan
     sign = form.sign_bit if number.negative else 0
@@ -127,7 +127,7 @@ def _floor_log2(value: Fraction) -> int:
 
 
 def add(a: Number, b: Number, mode: str = "rn") -> Number:
-    """Exact sum; mode decides the sign of an exact zero."""
+    """Exact sum; `mode` decides the sign of an exact zero."""
     if a.is_nan or b.is_nan or (a.is_infinite and b.is_infinite and a.negative != b.negative):
         return NAN
     if a.is_infinite or b.is_infinite:

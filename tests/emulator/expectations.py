@@ -1,6 +1,6 @@
-"""What every arithmetic mnemonic should do, from its name alone: scalar functions on bit patterns, by the PTX manual's
-words, and where those leave a choice, by what an H200 gave for the operands of `operands.draw`: all 1683 mnemonics that
-sm_90a has were compared.
+"""Expected results of every arithmetic mnemonic, from its name alone: scalar functions on bit patterns, by the PTX
+manual's words, and where those leave a choice, by what an H200 gave for the operands of `operands.draw`: all 1683
+mnemonics that sm_90a has were compared.
 
 `expected(mnemonic)` returns (result type, source types, function of ints); KeyError if this page does not know it.
 """
@@ -246,7 +246,7 @@ def _class(bits: int, what: str, kind: str) -> int:
         "infinite": number.is_infinite,
         "number": not number.is_nan,
         "notanumber": number.is_nan,
-        "normal": not (number.is_nan or number.is_infinite or subnormal),  # zero is
+        "normal": not (number.is_nan or number.is_infinite or subnormal),  # zero is normal
         "subnormal": subnormal,
     }[what]
 

@@ -1,4 +1,4 @@
-"""A launch of CUDA C++ under the sanitizer, and the fault that must come of it."""
+"""Launch CUDA C++ under the sanitizer, and expect a fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(source: str, *args, grid=1, block=64, arch="sm_90a", **options) -> Count
 
 
 def fault(source: str, *args, kind: str, marker: str, **options) -> str:
-    """The sentence of the fault that must come, of this kind, at the line with this marker."""
+    """The sentence of the expected fault, of this kind, at the line with this marker."""
     with pytest.raises(Fault) as caught:
         run(source, *args, **options)
     assert caught.value.kind == kind

@@ -1,4 +1,4 @@
-"""Operands worth trying: the edges of every type, and numbers drawn from a seed that depends on the mnemonic."""
+"""Test operands: the edges of every type, and random numbers with a seed from the mnemonic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNT = 200
 
 
 def edges(kind: str) -> list[int]:
-    """Patterns of a type where rules change."""
+    """Edge cases of a type."""
     if kind in FORMATS:
         return _float_edges(FORMATS[kind])
     width = int(kind[1:])
@@ -46,7 +46,7 @@ def _float_edges(form: Format) -> list[int]:
 
 
 def draw(mnemonic: str, kinds: Sequence[str]) -> list[np.ndarray]:
-    """COUNT tuples of operands, as unsigned arrays, one array for each operand: edges first, then random ones."""
+    """COUNT tuples of operands, edges first, then random: one unsigned array for each operand."""
     rng = np.random.default_rng(zlib.crc32(mnemonic.encode()))
     return [_column(rng, kind) for kind in kinds]
 

@@ -1,4 +1,4 @@
-"""Branches, loops, exits, barriers and special registers: who runs when, and who waits for whom."""
+"""Branches, loops, exits, barriers and special registers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THREAD = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r
 
 
 def threads(body: str, block: int = 64, **options) -> np.ndarray:
-    """What thread i stores at [%rd1], its own word of 64."""
+    """The words that 64 threads store at [%rd1]."""
     out = np.zeros(block, np.uint32)
     run(kernel(THREAD + body, 1), {"out": out}, block=block, **options)
     return out
@@ -97,7 +97,7 @@ $end:"""
 
 
 def test_guarded_result_keeps_its_old_value() -> None:
-    # %r2 is dead before the guarded move but for the lanes whose guard is false.
+    # %r2 is live before the guarded move only in lanes whose guard is false.
     body = (
         " mov.u32 %r2, 5; add.u32 %r3, %r2, 1; setp.lt.u32 %p0, %r0, 9; @%p0 mov.u32 %r2, 6; st.global.u32 [%rd1], %r2;"
     )
@@ -181,7 +181,7 @@ def test_an_arrival_counts_once() -> None:
     assert caught.value.kind == "divergent_barrier"
 
 
-# Each half of the block has a barrier of its own, and the second meets twice.
+# Each half of the block has a barrier of its own, and the second half waits twice.
 NUMBERED = """ shr.u32 %r1, %r0, 6; add.u32 %r1, %r1, 1; mov.u32 %r2, 0; {leave}
 $again: bar.sync %r1, 64; add.u32 %r2, %r2, 1; setp.lt.u32 %p0, %r2, %r1; @%p0 bra $again;
  st.global.u32 [%rd1], %r2;"""
@@ -234,7 +234,7 @@ $meet: bar.sync 0; st.global.u32 [%rd1], %r2;"""
 
 
 def test_shuffle_group_is_that_of_its_first_lane() -> None:
-    # Lanes 0 to 7 come first and wait for all; 16 to 31 exit without coming, then 8 to 15 come.
+    # Lanes 0 to 7 arrive first and wait for all; 16 to 31 exit without arriving, then 8 to 15 arrive.
     body = """ setp.ge.u32 %p0, %r0, 16; @%p0 bra $late; setp.ge.u32 %p1, %r0, 8; @%p1 bra $longer;
 $meet: shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; st.global.u32 [%rd1], %r1; ret;
 $late: st.global.u32 [%rd1], %r0; exit;

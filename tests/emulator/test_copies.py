@@ -1,4 +1,4 @@
-"""`cp.async`: what arrives and when, what it reads, and the races of a pipeline that forgets a barrier."""
+"""`cp.async`: what it reads, when it writes, and the races of a pipeline without a barrier."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_copy_that_is_not_waited_for_has_not_arrived() -> None:
 
 
 def test_groups_are_each_threads_own() -> None:
-    """Even threads commit once more, so that for them alone the copy is not among the youngest."""
+    """Even threads commit once more, so that only theirs is not among the latest groups."""
     body = COPY + " and.b32 %r4, %r0, 1; setp.eq.u32 %p0, %r4, 0; cp.async.cg.shared.global [%r3], [%rd4], 16;"
     body += " cp.async.commit_group; @%p0 cp.async.commit_group; cp.async.wait_group 1;\n @%p0 bra $read;"
     body += " cp.async.wait_group 0;\n$read:" + OUT
@@ -141,7 +141,7 @@ def pipeline(**parts: str) -> str:
 
 
 def summed(source: str, turns: int = 3) -> np.ndarray:
-    """Three blocks with one turn more each."""
+    """Three blocks, each with one iteration more than the last."""
     data = np.arange(256 * (turns + 2), dtype=np.uint32)
     out = np.zeros(192, np.uint32)
     launch(module(source), "k", (3, 1, 1), (64, 1, 1), [buffer("in", data), buffer("out", out), turns])
@@ -169,14 +169,14 @@ def test_waiting_for_one_copy_too_few() -> None:
 
 
 def test_no_barrier_after_the_wait() -> None:
-    """What a thread waited for is there for that thread alone."""
+    """A copy is visible to the thread that waited for it, and to no other."""
     source = pipeline(late=NEXT, wait="0", done=BARRIER)
     error = caught(source)
     assert (error.kind, error.where) == ("race", line_of(source, "// read"))
 
 
 def test_a_copy_starts_while_others_still_read() -> None:
-    """A barrier between the start and the wait hides nothing: the copy may land before it."""
+    """A barrier between the start and the wait does not order a copy, which may be stored before it."""
     source = pipeline(early=NEXT, wait="1", arrived=BARRIER)
     error = caught(source)
     assert (error.kind, error.where) == ("race", line_of(source, "// copy"))

@@ -1,4 +1,4 @@
-"""The numbers a launch returns: instructions, bytes, sectors, bank conflicts, barriers."""
+"""Counters of a launch: instructions, bytes, sectors, bank conflicts, barriers."""
 
 from __future__ import annotations
 

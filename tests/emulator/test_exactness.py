@@ -1,4 +1,4 @@
-"""Where one rounding too many, or the wrong way at a tie, would show: fused multiply-add, casts at every midpoint."""
+"""Double rounding and ties: fused multiply-add, and casts at every midpoint."""
 
 from __future__ import annotations
 

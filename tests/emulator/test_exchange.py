@@ -79,7 +79,7 @@ IN_SET = """ mov.u32 %r8, %laneid; shr.u32 %r9, {0}, %r8; and.b32 %r9, %r9, 1; s
 
 
 def subset(line: str, values: np.ndarray, members: str) -> np.ndarray:
-    """The line, executed only by the lanes of `members`; others give 77."""
+    """The line, executed by the lanes of `members` only; others give 77."""
     return exchange(line + "\n$skip:", values, members, IN_SET.format(members))[0]
 
 

@@ -13,7 +13,7 @@ FOLDER = Path(errors.__file__).parent
 
 
 def outside(source: str, package: str = "harness.emulator") -> set[str]:
-    """What a file of `package` imports of the harness but not of the emulator, at any depth and by name too."""
+    """Imports of a file of `package` from the harness outside the emulator, late and by name, too."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

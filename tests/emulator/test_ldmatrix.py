@@ -1,4 +1,4 @@
-"""`ldmatrix` against the manual's layout, and what the sanitizer says of the rows it reads."""
+"""`ldmatrix` against the manual's layout, and faults in the rows it reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILL = """ .shared .align 16 .b8 s[1024]; mov.u32 %r0, %tid.x; ld.param.u64 %rd0
 
 
 def loaded(count: int, trans: str, start: np.ndarray, **options) -> tuple[np.ndarray, np.ndarray]:
-    """What shared memory holds, (512,) uint16, and what each of 64 threads got, (64, count). start: (64,) row bytes"""
+    """Shared memory, (512,) uint16, and the registers of 64 threads, (64, count). start: (64,) row bytes"""
     data = np.random.default_rng(1).integers(0, 1 << 16, 512, dtype=np.uint16)
     names = [f"%r{20 + i}" for i in range(count)]
     space = options.pop("space", ".shared")
@@ -77,7 +77,7 @@ def test_a_row_beyond_shared_memory() -> None:
     assert caught.value.kind == "out_of_bounds"
 
 
-# ---- ldmatrix and what stored the rows ------------------------------------------------------------------------------
+# ---- ldmatrix after stores ------------------------------------------------------------------------------------------
 
 TRANSPOSE = """
 extern "C" __global__ void k(const uint4* in, unsigned* out, int rows) {
@@ -98,7 +98,7 @@ extern "C" __global__ void k(const uint4* in, unsigned* out, int rows) {
 
 
 def transposed(first: str, turn: int, second: str = "__syncthreads()", again: int = 0, rows: int = 64) -> str:
-    """The source; its result is checked, or a sanitizer stops it."""
+    """The source of a kernel whose result is checked, or that faults."""
     source = TRANSPOSE.replace("FIRST", first).replace("SECOND", second)
     source = source.replace("TURN", str(turn)).replace("AGAIN", str(again))
     data, out = np.random.default_rng(3).integers(0, 1 << 16, (64, 8), dtype=np.uint16), np.zeros(64, np.uint32)
@@ -151,7 +151,7 @@ def test_ldmatrix_by_half_a_warp() -> None:
 
 
 def test_passes_over_the_banks_of_ldmatrix() -> None:
-    """Rows one after the other need one pass a matrix; rows 128 bytes apart share four banks: eight passes."""
+    """Contiguous rows need one wavefront per matrix; rows 128 bytes apart share four banks and need eight."""
     for stride, passes in ((1, 4), (8, 32)):
         body = f""" .shared .align 16 .b8 s[4096]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; mad.lo.u32 %r2, %r0,
  {16 * stride}, %r1; ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r3, %r4, %r5, %r6}}, [%r2];"""

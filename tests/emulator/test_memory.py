@@ -58,7 +58,7 @@ def test_vectors(kind: str, count: int) -> None:
     assert (out.reshape(32, count, size) == source.reshape(32, count, size)[:, ::-1]).all()
 
 
-# The registers that hold an element of each size; a narrow one is extended on its way in.
+# Registers for an element of each size; a narrow element is extended.
 HELD = {1: "%rs", 2: "%rs", 4: "%r1", 8: "%rd1"}
 KINDS = [f"{kind}{width}" for width in (8, 16, 32, 64) for kind in "bus"] + ["f32", "f64"]
 
@@ -68,7 +68,7 @@ KINDS = [f"{kind}{width}" for width in (8, 16, 32, 64) for kind in "bus"] + ["f3
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("volatile", ["", ".volatile"])
 def test_every_type_and_vector_through_every_space(space: str, kind: str, volatile: str) -> None:
-    """Each vector is turned by one element on its way into the space, and reversed on its way out."""
+    """Each vector is rotated by one element when stored, and reversed when loaded."""
     size = int(kind[1:]) // 8
     for count in (1, 2, 4, 8):
         width = size * count
@@ -384,7 +384,7 @@ def test_float64_atomic() -> None:
 def test_red_adds_floats_in_lane_order() -> None:
     body = """ mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; mad.wide.u32 %rd2, %r0, 4, %rd1;
  ld.global.f32 %f0, [%rd2]; red.global.add.f32 [%rd0], %f0;"""
-    values = np.array([1.0, 2.0**-24, 2.0**-24, 2.0**-23], np.float32)  # the two that are lost would, together, not be
+    values = np.array([1.0, 2.0**-24, 2.0**-24, 2.0**-23], np.float32)  # the two lost terms would not be lost together
     memory = np.zeros(1, np.float32)
     run(kernel(body, 2), {"memory": memory, "values": values}, block=4)
     assert memory[0] == np.float32(1 + 2.0**-23)

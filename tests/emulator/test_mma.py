@@ -138,7 +138,7 @@ def test_subnormal_operands_and_results(kind: str) -> None:
     check(kind, subnormal, near_one.astype(np.uint16), c)
 
 
-TIES = [  # terms of the sum, the accumulator among them, and what of 2^24 + 2i is nearest
+TIES = [  # terms of the sum, with the accumulator, and the nearest 2^24 + 2i
     ([1, 2.0**-40], 2.0**24, 2),
     ([1, -(2.0**-40)], 2.0**24, 0),
     ([1, 2.0**-80], 2.0**24, 2),
@@ -155,7 +155,7 @@ TIES = [  # terms of the sum, the accumulator among them, and what of 2^24 + 2i 
 
 @pytest.mark.parametrize("terms, accumulator, beyond", TIES)
 def test_a_small_term_decides_a_tie(terms: list[float], accumulator: float, beyond: int) -> None:
-    """2^24 + 1 is a tie of float32; a little more, and it is none, though no float64 holds the sum."""
+    """2^24 + 1 is a tie in float32; a little more is none, though it does not fit a float64."""
     a, b = np.zeros((1, 16, 16)), np.zeros((1, 16, 8))
     a[0, 3], b[0, : len(terms), 5] = 1.0, terms
     c = np.full((1, 16, 8), accumulator, np.float32)

@@ -103,7 +103,7 @@ def test_syncwarp_does_not_order_two_warps() -> None:
 
 
 def test_broadcast_read_then_write_by_the_last_reader() -> None:
-    # All threads read s[0]; thread 63, whose tag is the one a naive shadow keeps, writes it.
+    # All threads read s[0]; thread 63, whose tag a naive shadow would keep, writes it.
     source = """
 extern "C" __global__ void k(unsigned* out) {
   __shared__ unsigned s[1];
@@ -233,7 +233,7 @@ extern "C" __global__ void k(unsigned char* out, int stride) {
 }"""
     run(source, buffer("out", words(64)), 64, grid=4)
     fault(source, buffer("out", words(64)), 63, kind="race", marker="// here", grid=4)
-    # The same if the blocks run one after the other.
+    # The result is the same if the blocks run one after another.
     sentence = fault(source, buffer("out", words(64)), 63, kind="race", marker="// here", grid=4, lanes=64)
     assert "block (0, 0, 0) wrote" in sentence and "block (1, 0, 0), thread (0, 0, 0)" in sentence
 

@@ -1,4 +1,4 @@
-"""A tensor-core kernel as one writes it: two stages of cp.async, swizzled tiles, ldmatrix, mma; and decoding e2m1."""
+"""A typical tensor-core kernel: two stages of cp.async, swizzled tiles, ldmatrix, mma; and decoding e2m1."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def multiply(
 
 
 def integers(n: int, columns: int, depth: int, kind: str) -> tuple[np.ndarray, ...]:
-    """Operands, and the sum as float32: small integers, which no rounding touches."""
+    """Operands, and their product as float32: small integers, so that the sum is exact."""
     rng = np.random.default_rng(columns + depth)
     a, b = rng.integers(-60, 60, (n, 64, depth)), rng.integers(-60, 60, (n, columns, depth))
     d = rng.integers(-1000, 1000, (n, 64, columns))
@@ -134,7 +134,7 @@ def test_core_matrices(kind: str, columns: int, registers: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
 def test_every_number_of_columns(kind: str) -> None:
-    """The first columns of B times A, whose product no rounding touches: 16 deep, A in registers, D new."""
+    """The first columns of an exact product: K = 16, A in registers, no accumulator."""
     rng = np.random.default_rng(16)
     a, b = rng.integers(-60, 60, (64, 16)), rng.integers(-60, 60, (256, 16))
     fragments, leading = to_fragments(encoded(a, kind), 8, place_of_a), 256 * 16 + 32
@@ -165,7 +165,7 @@ def test_every_number_of_columns(kind: str) -> None:
 @pytest.mark.parametrize("registers", [True, False])
 @pytest.mark.parametrize("mode, depth", [(1, 64), (2, 32), (3, 16)])
 def test_swizzled_rows(mode: int, depth: int, registers: bool) -> None:
-    """Along K the start of the matrix moves within a row of the pattern."""
+    """Along K, the start address moves within a row of the swizzling pattern."""
     a, b, d, wanted = integers(2, 40, depth, "bf16")
     got, _ = multiply(a, b, d, registers=registers, mode=mode)
     assert (got.view(np.float32) == wanted).all()
@@ -174,7 +174,7 @@ def test_swizzled_rows(mode: int, depth: int, registers: bool) -> None:
 @pytest.mark.parametrize("block", [256, 288])
 @pytest.mark.parametrize("lanes", [1, 1 << 14])
 def test_warpgroups_and_blocks(block: int, lanes: int) -> None:
-    """Two warpgroups a block, with and without a warp that is of none, and in batches of one block and of all."""
+    """Two warpgroups a block, with and without a further warp, in batches of one block and of all."""
     a, b, d, wanted = integers(6, 16, 32, "bf16")
     got, counters = multiply(a, b, d, registers=False, block=block, lanes=lanes)
     assert (got.view(np.float32) == wanted).all()
@@ -200,7 +200,7 @@ def test_negated_operands(immediates: str, sign: int) -> None:
 
 @pytest.mark.parametrize("kind", ["bf16", "f16"])
 def test_sums_are_those_of_mma(kind: str) -> None:
-    """Exact, and rounded once: patterns of all exponents, whose sums cancel, overflow, and fit no float64."""
+    """Exact, and rounded once: patterns of all exponents, whose sums cancel, overflow, or do not fit a float64."""
     rng = np.random.default_rng(3)
     pool = finite_edges(kind)
     a, b = rng.choice(pool, (1, 64, 16)), rng.choice(pool, (1, 8, 16))

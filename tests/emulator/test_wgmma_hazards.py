@@ -12,8 +12,7 @@ from wgmma_source import descriptor, device_functions
 from harness.emulator.errors import Fault
 from harness.emulator.launch import launch
 
-# A warpgroup, or more that do the same, multiplies ones: A from registers, B of 8 columns, which `FILL` writes. The
-# names in capitals are where a test puts a line.
+# Warpgroups multiply ones: A from registers, B of 8 columns, which `FILL` writes. Tests replace the names in capitals.
 SOURCE = """
 #define barrier() __syncthreads()
 #define copy(to, from) \\
@@ -57,7 +56,7 @@ def run(text: str, block: int = 128, **options) -> np.ndarray:
 
 
 def fault(text: str, kind: str = "race", at: str = MULTIPLY, block: int = 128) -> str:
-    """The sentence of the fault that must come, of this kind, at the line with this marker."""
+    """The sentence of the expected fault, of this kind, at the line with this marker."""
     with pytest.raises(Fault) as caught:
         run(text, block)
     assert (caught.value.kind, caught.value.where) == (kind, line_of(text, at))
@@ -158,7 +157,7 @@ def test_a_fragment_may_be_read() -> None:
     run(source(third="out[t] = a[2];"))
 
 
-# Two products in a row: the first of registers 0 to 3 and B of zeros, the second of registers that a test puts in.
+# Two products in a row: the first of registers 0 to 3 and B of zeros, the second of registers that a test inserts.
 PAIR = """ .shared .align 128 .b8 s[256];
  mov.u32 %r20, %tid.x; shl.b32 %r20, %r20, 1; mov.u32 %r21, s; add.u32 %r20, %r20, %r21; mov.u16 %rs0, 0;
  st.shared.u16 [%r20], %rs0; fence.proxy.async; bar.sync 0;
@@ -232,7 +231,7 @@ def test_a_constant_needs_no_fence_after_it() -> None:
 
 @pytest.mark.parametrize("fenced", [False, True])
 def test_a_moved_register_is_as_good_as_what_it_copies(fenced: bool) -> None:
-    """The compiler copies x behind the fence, wherever x was written."""
+    """The compiler copies x after the fence, wherever x was written."""
     write = 'float x; asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(in));  // late\n'
     order = f"{write} fence();" if fenced else f"fence(); {write}"
     text = source(
@@ -275,7 +274,7 @@ def test_no_proxy_fence(first: str) -> None:
 
 
 def test_a_proxy_fence_of_the_reader_before_the_barrier() -> None:
-    """Threads 128 and up write, the warpgroup of the others fences what it does not yet see."""
+    """Threads 128 and up write; the other warpgroup fences before the barrier, too early."""
     text = source(first="b[1][0] = 1; if (t >= 128) b[0][t % 64] = 2; if (t < 128) proxy(); barrier(); fence();")
     text = text.replace("b[1][0] = 1; ", "").replace("b[0][t % 64] = 2;", "if (t < 192) b[0][t % 64] = 0x3F803F80u;")
     text = text.replace("if (t < 128) b[t / 64]", "if (t < 0) b[t / 64]")

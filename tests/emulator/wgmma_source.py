@@ -44,7 +44,7 @@ constexpr int kHeld = {n};
 
 
 def descriptor(start: int, leading: int, stride: int, mode: int = 0) -> int:
-    """The 64 bits; to move the matrix by so many bytes, add them >> 4."""
+    """The 64 bits; to move the matrix by some bytes, add bytes >> 4."""
     return (start & 0x3FFFF) >> 4 | (leading & 0x3FFFF) >> 4 << 16 | (stride & 0x3FFFF) >> 4 << 32 | mode << 62
 
 
@@ -81,7 +81,7 @@ def place_of_d(thread: int, i: int) -> tuple[int, int]:
 
 
 def to_fragments(matrix: np.ndarray, count: int, place) -> np.ndarray:
-    """(128, count), what each thread of a warpgroup holds of a matrix."""
+    """(128, count), the elements that each thread of a warpgroup holds."""
     return np.array([[matrix[place(thread, i)] for i in range(count)] for thread in range(128)], matrix.dtype)
 
 

@@ -40,7 +40,7 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
         used = None if kept is None else registers[kept]
         values = _read(batch, reads, registers[source], used, mask)
         batch.mark_pending(writes, registers[target], mask)
-        batch.cp_async.start(writes, registers[target], values, batch.live if mask is None else mask)
+        batch.cp_async.start(writes, registers[target], values, batch.under(mask))
 
     emitter.emit(step, (target, source) if kept is None else (target, source, kept), ())
 
@@ -55,7 +55,7 @@ def _bytes_used(emitter: Emitter, operand: Operand, size: int) -> int:
 
 
 def _synchronise(batch: Batch, what: str, keep: int, mask: np.ndarray | None) -> None:
-    lanes = batch.live if mask is None else mask
+    lanes = batch.under(mask)
     if what != "wait_group":
         batch.cp_async.commit(lanes)
     if what != "commit_group":
@@ -67,7 +67,7 @@ def _read(batch: Batch, reads: Access, source: Bits, used: Bits | None, mask: np
     """The first `used` bytes of each lane's source, then zeros; the other bytes are neither read nor checked."""
     if used is None:
         return batch.read(reads, source, mask)
-    lanes, used = batch.live if mask is None else mask, batch.full(used).astype(I64)
+    lanes, used = batch.under(mask), batch.full(used).astype(I64)
     whole = lanes & (used >= reads.bytes)
     if (whole == lanes).all():
         return batch.read(reads, source, mask)

@@ -85,19 +85,16 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
     address = address_slot(emitter, source, access)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        registers = batch.registers
-        for target, value in zip(targets, batch.read(access, registers[address], mask), strict=True):
-            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+        for target, value in zip(targets, batch.read(access, batch.registers[address], mask), strict=True):
+            batch.assign(target, value, mask)
 
     emitter.emit(step, (address,), targets)
 
 
 def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list[int]) -> None:
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        registers = batch.registers
         for i, target in enumerate(targets):
-            value = batch.parameter(offset + i * access.size, access.size)
-            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+            batch.assign(target, batch.parameter(offset + i * access.size, access.size), mask)
 
     emitter.emit(step, (), targets)
 
@@ -147,7 +144,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
         found = batch.update(
             access, operation, in_global, registers[address], [registers[slot] for slot in operands], mask
         )
-        registers[target] = found if mask is None else np.where(mask, found, registers[target])
+        batch.assign(target, found, mask)
 
     emitter.emit(step, (address, *operands), (target,))
 

@@ -26,11 +26,6 @@ def membermask(emitter: Emitter, instruction: Instruction) -> int:
     return emitter.source(instruction.operands[-1], "b32")
 
 
-def _store(batch: Batch, slot: int, value: np.ndarray, mask: np.ndarray | None) -> None:
-    registers = batch.registers
-    registers[slot] = value if mask is None else np.where(mask, value, registers[slot])
-
-
 def _targets(emitter: Emitter, instruction: Instruction, kind: str) -> tuple[int, int | None]:
     target = instruction.operands[0]
     if isinstance(target, Pair):
@@ -54,9 +49,9 @@ def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
         if participants is not None:
             reached = participants >> plan.source.astype(U32) & U32(1) == 1
             batch.require_source(instruction, batch.full(reached), plan.source, mask)
-        _store(batch, target, warp.read(values, plan.source), mask)
+        batch.assign(target, warp.read(values, plan.source), mask)
         if in_range is not None:
-            _store(batch, in_range, plan.in_range, mask)
+            batch.assign(in_range, plan.in_range, mask)
 
     emitter.emit(step, (value, offset, clamp, named), (target,) if in_range is None else (target, in_range))
 
@@ -71,7 +66,7 @@ def _vote(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True)
-        _store(batch, target, warp.vote(parts[2], batch.full(batch.registers[predicate]), participants), mask)
+        batch.assign(target, warp.vote(parts[2], batch.full(batch.registers[predicate]), participants), mask)
 
     emitter.emit(step, (predicate, named), (target,))
 
@@ -91,7 +86,7 @@ def _reduction(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True)
-        _store(batch, target, run(batch.full(batch.registers[value]), participants), mask)
+        batch.assign(target, run(batch.full(batch.registers[value]), participants), mask)
 
     emitter.emit(step, (value, named), (target,))
 
@@ -108,11 +103,11 @@ def _match(emitter: Emitter, instruction: Instruction) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         same = warp.match_any(batch.full(batch.registers[value]), participants)
         if parts[1] == "any":
-            _store(batch, target, same, mask)
+            batch.assign(target, same, mask)
             return
-        _store(batch, target, np.where(same == participants, participants, U32(0)), mask)
+        batch.assign(target, np.where(same == participants, participants, U32(0)), mask)
         if agreed is not None:
-            _store(batch, agreed, same == participants, mask)
+            batch.assign(agreed, same == participants, mask)
 
     emitter.emit(step, (value, named), (target,) if agreed is None else (target, agreed))
 
@@ -126,9 +121,9 @@ def _elect(emitter: Emitter, instruction: Instruction) -> None:
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         leader = np.bitwise_count((participants & (~participants + U32(1))) - U32(1)).astype(U32)
-        _store(batch, target, leader, mask)
+        batch.assign(target, leader, mask)
         if chosen is not None:
-            _store(batch, chosen, leader == np.arange(batch.threads, dtype=U32)[None, :] % U32(32), mask)
+            batch.assign(chosen, leader == np.arange(batch.threads, dtype=U32)[None, :] % U32(32), mask)
 
     emitter.emit(step, (named,), (target,) if chosen is None else (target, chosen))
 
@@ -148,7 +143,7 @@ def _active(emitter: Emitter, instruction: Instruction) -> None:
     target = emitter.target(instruction.operands[0], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        _store(batch, target, warp.ballot(batch.live if mask is None else mask), mask)
+        batch.assign(target, warp.ballot(batch.under(mask)), mask)
 
     emitter.emit(step, (), (target,))
 

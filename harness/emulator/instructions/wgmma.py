@@ -55,7 +55,7 @@ def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
 
 def active_warpgroups(batch: Batch, instruction: Instruction, mask: np.ndarray | None) -> np.ndarray:
     """The warpgroups that execute an instruction, (blocks, warpgroups) bool. Raises Fault if a thread is missing."""
-    lanes = batch.live if mask is None else mask
+    lanes = batch.under(mask)
     whole = batch.threads // WARPGROUP * WARPGROUP
     by_group = lanes[:, :whole].reshape(batch.blocks, -1, WARPGROUP)
     every = by_group.all(axis=2)
@@ -63,10 +63,10 @@ def active_warpgroups(batch: Batch, instruction: Instruction, mask: np.ndarray |
     takes = f"{instruction.mnemonic} takes all {WARPGROUP} threads of a warpgroup"
     if wrong.any():
         block, group = (int(at) for at in np.argwhere(wrong)[0])
-        acts, absent = (group * WARPGROUP + int(find(by_group[block, group])) for find in (np.argmax, np.argmin))
+        active, absent = (group * WARPGROUP + int(find(by_group[block, group])) for find in (np.argmax, np.argmin))
         problem = "does not execute it" if batch.live[block, absent] else "exited or never was"
         sentence = f"{takes}, and thread {absent} {problem}"
-        batch.fault("inactive_shuffle", instruction, block * batch.threads + acts, sentence)
+        batch.fault("inactive_shuffle", instruction, block * batch.threads + active, sentence)
     if lanes[:, whole:].any():
         lane = int(np.argmax(lanes & (np.arange(batch.threads) >= whole)))
         sentence = f"{takes}, and thread {lane % batch.threads} is not in one: the block has {batch.launch.threads}"
@@ -104,10 +104,10 @@ class _Product:
         emitter.emit(self.run, reads if in_registers else [*reads, self.left], self.accumulators)
 
     def run(self, batch: Batch, mask: np.ndarray | None) -> None:
-        acting = active_warpgroups(batch, self.instruction, mask)
-        blocks, groups = np.nonzero(acting)
+        active = active_warpgroups(batch, self.instruction, mask)
+        blocks, groups = np.nonzero(active)
         first = blocks * batch.threads + groups * WARPGROUP
-        warps = None if len(first) * WARPGROUP == acting.shape[0] * batch.threads else _warps(first)
+        warps = None if len(first) * WARPGROUP == active.shape[0] * batch.threads else _warps(first)
         reads: list[OperandRead] = []
         if self.left is None:
             a = rows_of_a(gather(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
@@ -115,7 +115,7 @@ class _Product:
             a = self._operand(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, reads)
         b = self._operand(batch, self.right, np.full(self.columns, -1), first, reads)
         if batch.wgmma:
-            batch.wgmma.start(self.instruction, *self.held, reads, acting)
+            batch.wgmma.start(self.instruction, *self.held, reads, active)
         a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
         c = rows_of_c(gather(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
         added = self._uniform(batch, self.scale, first, "scale-d")

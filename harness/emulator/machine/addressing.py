@@ -176,7 +176,7 @@ class Addressing:
             sentence = f"{access.what} at byte {int(offset.flat[row])} of {name}, {multiple}"
             self.lanes.fault("misaligned", access.instruction, self._lane(row, offset.shape, which), sentence)
 
-    # ---- races -------------------------------------------------------------------------------------------------------
+    # ---- races ------------------------------------------------------------------------------------------------------
 
     def _record_global(self, access: Access, found: list[Resolved]) -> None:
         """Record the access in the shadow of global memory, by block."""

@@ -31,7 +31,7 @@ class Barriers:
         self.awaited: dict[int, np.ndarray] = {}
         self.arrived: dict[int, np.ndarray] = {}
 
-    # ---- warp-wide instructions --------------------------------------------------------------------------------------
+    # ---- warp-wide instructions -------------------------------------------------------------------------------------
 
     def converge(self, number: int, membermask: int, mask: np.ndarray) -> np.ndarray | None:
         """The lanes whose participants have all arrived, None if there are none; the others are parked.
@@ -174,8 +174,8 @@ class Barriers:
             absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
             bit = (absent & -absent).bit_length() - 1
             missing, name = thread // 32 * 32 + bit, f"lane {bit}"
-        places = [self._where(at) for at, mask in self.parked.items() if mask[block, missing]]
-        where = f"waits at {places[0]}" if places else "exited"
+        waits = [self._where(at) for at, mask in self.parked.items() if mask[block, missing]]
+        where = f"waits at {waits[0]}" if waits else "exited"
         instruction = self._instruction(number)
         verb = "takes" if instruction.mnemonic.startswith(WHOLE_WARP) else "names"
         sentence = f"{instruction.mnemonic} {verb} {name}, which {where} without executing it"

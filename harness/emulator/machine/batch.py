@@ -75,7 +75,7 @@ class Batch(Lanes):
         self, instruction: Instruction, takes_part: np.ndarray, source: np.ndarray, mask: np.ndarray | None
     ) -> None:
         """Raise Fault if a lane of a shuffle reads a lane `source` that does not take part."""
-        wrong = ~takes_part & (self.live if mask is None else mask)
+        wrong = ~takes_part & (self.under(mask))
         if wrong.any():
             lane = int(np.argmax(wrong))
             other = int(np.broadcast_to(source, self.shape).flat[lane])
@@ -100,6 +100,10 @@ class Batch(Lanes):
             self.fault("inactive_shuffle", instruction, 32 * warp + int(np.argmax(by_warp[warp])), sentence)
         return None if every.all() else np.flatnonzero(every)
 
+    def assign(self, slot: int, value: Bits, mask: np.ndarray | None) -> None:
+        """Write a register; lanes outside the mask keep its old value."""
+        self.registers[slot] = value if mask is None else np.where(mask, value, self.registers[slot])
+
     # ---- memory -----------------------------------------------------------------------------------------------------
 
     def parameter(self, offset: int, size: int) -> Bits:
@@ -108,15 +112,13 @@ class Batch(Lanes):
 
     def fence(self, mask: np.ndarray | None) -> None:
         """`fence` and `membar` of these lanes."""
-        shadow = self.launch.shadow
-        if shadow:
-            lanes = self.live if mask is None else mask
-            shadow.fence(self.first + np.flatnonzero(lanes.any(axis=1)))
+        if self.launch.shadow:
+            self.launch.shadow.fence(self.first + np.flatnonzero(self.under(mask).any(axis=1)))
 
     def fence_proxy(self, mask: np.ndarray | None) -> None:
         """`fence.proxy.async` of these lanes."""
         if isinstance(self.shadow, WgmmaShadow):
-            self.shadow.fence_proxy(self.live if mask is None else mask)
+            self.shadow.fence_proxy(self.under(mask))
 
     def read(self, access: Access, address: Bits, mask: np.ndarray | None) -> list[Bits]:
         """Load: one array for each element of the vector."""

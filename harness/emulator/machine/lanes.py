@@ -33,6 +33,10 @@ class Lanes:
         """Expand a register to one value for every lane."""
         return values if values.shape == self.shape else np.ascontiguousarray(np.broadcast_to(values, self.shape))
 
+    def under(self, mask: np.ndarray | None) -> np.ndarray:
+        """The lanes of a mask, (blocks, threads) bool."""
+        return self.live if mask is None else mask
+
     def active(self, mask: np.ndarray | None) -> np.ndarray | None:
         """The active lanes under a mask; None for the whole batch."""
         return mask if mask is not None else (None if self.all_live else self.live)

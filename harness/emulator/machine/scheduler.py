@@ -99,10 +99,7 @@ class Scheduler:
         others = self.ready.get(number)
         self.ready[number] = mask if others is None else others | mask
 
-    def _lanes(self, mask: np.ndarray | None) -> np.ndarray:
-        return self.batch.live if mask is None else mask
-
-    # ---- terminators -------------------------------------------------------------------------------------------------
+    # ---- terminators ------------------------------------------------------------------------------------------------
 
     def _jump(self, number: int, terminator: Jump, mask: np.ndarray | None) -> None:
         self._enter(terminator.target, mask)
@@ -110,11 +107,9 @@ class Scheduler:
     def _branch(self, number: int, terminator: Branch, mask: np.ndarray | None) -> None:
         holds = self.batch.registers[terminator.predicate]
         if holds.size == 1:
-            self._enter_or_exit(
-                terminator.target if bool(holds.item()) != terminator.negated else terminator.otherwise, mask
-            )
-            return None
-        lanes = self._lanes(mask)
+            taken = bool(holds.item()) != terminator.negated
+            return self._enter_or_exit(terminator.target if taken else terminator.otherwise, mask)
+        lanes = self.batch.under(mask)
         taken = lanes & (~holds if terminator.negated else holds)
         if not taken.any():
             return self._enter(terminator.otherwise, mask)
@@ -132,7 +127,7 @@ class Scheduler:
 
     def _indexed(self, number: int, terminator: IndexedBranch, mask: np.ndarray | None) -> None:
         index = self.batch.full(self.batch.registers[terminator.register])
-        lanes = self._lanes(mask)
+        lanes = self.batch.under(mask)
         for value in np.unique(index[lanes]).tolist():
             # An index beyond the list is undefined in PTX.
             self._enter(terminator.targets[min(value, len(terminator.targets) - 1)], lanes & (index == U32(value)))
@@ -148,7 +143,7 @@ class Scheduler:
 
     def _trap(self, number: int, terminator: Trap, mask: np.ndarray | None) -> None:
         instruction = self.blocks[number].instructions[-1]
-        lane = int(np.argmax(self._lanes(mask)))
+        lane = int(np.argmax(self.batch.under(mask)))
         kernel = self.batch.launch.resources.kernel.name
         raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
 
@@ -157,9 +152,9 @@ class Scheduler:
             self.barriers.complete(terminator, self.batch.live, None)
             self._enter(terminator.target, None)
         elif terminator.waits:
-            self.barriers.park(number, self._lanes(mask))
+            self.barriers.park(number, self.batch.under(mask))
         else:
-            self.barriers.arrive(terminator, self._lanes(mask))
+            self.barriers.arrive(terminator, self.batch.under(mask))
             self._enter(terminator.target, mask)
 
     def _release(self) -> bool:
@@ -182,9 +177,8 @@ class Scheduler:
     }
 
     def _fault_budget(self, block: Block, mask: np.ndarray | None) -> None:
-        sentence = (
-            f"no end after {self.tally.budget} instructions: an endless loop, or a wait for a block that cannot run"
-        )
+        reason = "an endless loop, or a wait for a block that cannot run"
+        sentence = f"no end after {self.tally.budget} instructions: {reason}"
         if not block.instructions:
             raise Fault("deadlock", str(UNKNOWN), sentence)
-        self.batch.fault("deadlock", block.instructions[0], int(np.argmax(self._lanes(mask))), sentence)
+        self.batch.fault("deadlock", block.instructions[0], int(np.argmax(self.batch.under(mask))), sentence)

@@ -124,7 +124,7 @@ class WgmmaGroups:
         """The warpgroups with an active lane."""
         if self.lanes.active(mask) is None:
             return self.all
-        lanes = self.lanes.live if mask is None else mask
+        lanes = self.lanes.under(mask)
         whole = self.open.shape[1] * WARPGROUP
         return lanes[:, :whole].reshape(*self.open.shape, WARPGROUP).any(axis=2)
 
