@@ -10,7 +10,7 @@ import pytest
 
 from harness import cli
 from harness.expectation import expect, high_precision
-from harness.quality import products
+from harness.studies.quality import products
 from harness.suite import find_case
 
 PUBLISHED = 0.30  # relative L2 error of a product of quantized tensors, against that of the tensors in bf16

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from harness.errors import UsageError
-from harness.quality import measure, products, tensors
+from harness.studies.quality import measure, products, tensors
 from harness.suite import ROOT
 from harness.tables import show
 

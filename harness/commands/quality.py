@@ -15,11 +15,11 @@ from rich.progress import Progress
 
 from harness.dtypes import DTYPES
 from harness.errors import UsageError
-from harness.quality import measure, pictures, tables, tensors, variants
-from harness.quality.compare import Comparison
-from harness.quality.scope import SCOPES
-from harness.quality.tables import Results
-from harness.quality.tensors import Tensor
+from harness.studies.quality import measure, pictures, tables, tensors, variants
+from harness.studies.quality.compare import Comparison
+from harness.studies.quality.scope import SCOPES
+from harness.studies.quality.tables import Results
+from harness.studies.quality.tensors import Tensor
 from harness.suite import ROOT
 
 LOG_WIDTH = 160

@@ -18,7 +18,7 @@ from safetensors.numpy import save, save_file
 
 from harness import cli, tensor_file
 from harness.errors import Exit, InputError
-from harness.quality import tensors
+from harness.studies.quality import tensors
 from harness.suite import ROOT
 
 DTYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))

@@ -17,7 +17,7 @@ import numpy as np
 from harness.case import Case, Flags
 from harness.errors import UsageError
 from harness.expectation import oracle_of
-from harness.quality.variants import label, side
+from harness.studies.quality.variants import label, side
 
 if TYPE_CHECKING:
     import torch

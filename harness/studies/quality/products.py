@@ -22,8 +22,8 @@ from harness.expectation import ask_torch, fastest_device, oracle_of
 from harness.files import write_text
 from harness.interval import Demand, Interval
 from harness.pipeline import Stage, stages
-from harness.quality import tensors
 from harness.report import csv, markdown
+from harness.studies.quality import tensors
 from harness.suite import Suite, load_suites
 
 REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}
