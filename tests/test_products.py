@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness import cli
-from harness.quality import products
+from harness.studies.quality import products
 from harness.suite import stage_refusals
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect, high_precision

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from harness.errors import UsageError
-from harness.quality import scope, tensors, variants
-from harness.quality.compare import Comparison
-from harness.quality.measure import Quality, block_snr, measure
+from harness.studies.quality import scope, tensors, variants
+from harness.studies.quality.compare import Comparison
+from harness.studies.quality.measure import Quality, block_snr, measure
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

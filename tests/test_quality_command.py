@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from harness import cli
 from harness.errors import Exit, InputError, UsageError
-from harness.quality import pictures, tensors, variants
-from harness.quality.compare import Comparison
+from harness.studies.quality import pictures, tensors, variants
+from harness.studies.quality.compare import Comparison
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

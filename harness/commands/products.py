@@ -12,8 +12,9 @@ import click
 
 from harness.errors import UsageError
 from harness.files import ROOT
-from harness.quality import measure, products, tensors
 from harness.report.console import show
+from harness.studies.quality import measure, products, tensors
+from harness.tables import show
 
 
 @click.command()

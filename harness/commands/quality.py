@@ -16,11 +16,11 @@ from rich.progress import Progress
 from harness.errors import UsageError
 from harness.files import ROOT
 from harness.inputs.dtypes import DTYPES
-from harness.quality import measure, pictures, tables, tensors, variants
-from harness.quality.compare import Comparison
-from harness.quality.scope import SCOPES
-from harness.quality.tables import Results
-from harness.quality.tensors import Tensor
+from harness.studies.quality import measure, pictures, tables, tensors, variants
+from harness.studies.quality.compare import Comparison
+from harness.studies.quality.scope import SCOPES
+from harness.studies.quality.tables import Results
+from harness.studies.quality.tensors import Tensor
 
 LOG_WIDTH = 160
 

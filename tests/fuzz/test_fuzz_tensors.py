@@ -20,7 +20,7 @@ from harness import cli
 from harness.errors import Exit, InputError
 from harness.files import ROOT
 from harness.inputs import tensor_file
-from harness.quality import tensors
+from harness.studies.quality import tensors
 
 DTYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))
 SAFETENSORS = save(

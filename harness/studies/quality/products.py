@@ -20,8 +20,9 @@ from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
 from harness.files import write_text
-from harness.quality import tensors
+from harness.pipeline import Stage
 from harness.report.tables import csv, markdown
+from harness.studies.quality import tensors
 from harness.suite.stages import Stage, stages
 from harness.suite.suite import Suite, load_suites
 from harness.verify.expected import oracle_of

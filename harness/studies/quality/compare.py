@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.quality import scope, variants
-from harness.quality.measure import Quality, block_snr, measure
-from harness.quality.pictures import Map
-from harness.quality.scope import Total
-from harness.quality.tensors import Tensor
+from harness.studies.quality import scope, variants
+from harness.studies.quality.measure import Quality, block_snr, measure
+from harness.studies.quality.pictures import Map
+from harness.studies.quality.scope import Total
+from harness.studies.quality.tensors import Tensor
 
 
 class Comparison:

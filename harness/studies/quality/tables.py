@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.files import write_text
-from harness.quality.measure import Quality
-from harness.quality.scope import Total
 from harness.report.tables import csv, markdown, plain
+from harness.studies.quality.measure import Quality
+from harness.studies.quality.scope import Total
 
 NOTES = """\
 SNR: signal over error of the whole tensor. Block SNR: the same of the median 16-element block that is not zero; a

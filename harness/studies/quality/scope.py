@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.quality.measure import Quality
+from harness.studies.quality.measure import Quality
 
 SCOPES = ("none", "weights", "activations", "all")
 WEIGHT, GRADIENT, ACTIVATION = "weight", "gradient", "activation"
