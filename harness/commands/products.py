@@ -14,7 +14,6 @@ from harness.errors import UsageError
 from harness.files import ROOT
 from harness.report.console import show
 from harness.studies.quality import measure, products, tensors
-from harness.tables import show
 
 
 @click.command()

@@ -56,12 +56,7 @@ class SubjectProgram:
 
     @classmethod
     def upload(
-        cls,
-        subject: Subject,
-        target: str,
-        case: Case,
-        inputs: Mapping[str, np.ndarray],
-        fields: Mapping[str, Field],
+        cls, subject: Subject, target: str, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> SubjectProgram:
         """A program on memory of its own."""
         layouts = {name: Layout(array.dtype.name, array.shape) for name, array in inputs.items()}

@@ -16,7 +16,6 @@ import numpy as np
 
 from harness.contract.case import Case, Flags
 from harness.errors import UsageError
-from harness.expectation import oracle_of
 from harness.studies.quality.variants import label, side
 from harness.verify.expected import oracle_of
 

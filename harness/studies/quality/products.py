@@ -20,7 +20,6 @@ from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
 from harness.files import write_text
-from harness.pipeline import Stage
 from harness.report.tables import csv, markdown
 from harness.studies.quality import tensors
 from harness.suite.stages import Stage, stages

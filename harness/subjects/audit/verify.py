@@ -21,7 +21,7 @@ from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Assessment:
     """One observation held against the oracles.
 
     wrong: fields that are not as expected; lines: the conventions that explain all of them, if any
@@ -44,10 +44,10 @@ class Judge:
 
     def __init__(self, device: SubjectDevice, case: Case, expected: tuple[Expectation, Expectation]):
         self.device, self.case, self.expected = device, case, expected
-        self._found: dict[int, tuple[Observation, Comparison]] = {}
+        self._found: dict[int, tuple[Observation, Assessment]] = {}
 
-    def __call__(self, seen: Observation) -> Comparison:
-        """The comparison, made once."""
+    def __call__(self, seen: Observation) -> Assessment:
+        """The assessment, made once."""
         if id(seen) not in self._found:
             self._found[id(seen)] = seen, self._judge(seen)
         return self._found[id(seen)][1]
@@ -56,13 +56,13 @@ class Judge:
         """Whether the observation shows what is expected, conventions allowed for."""
         return self(seen).right
 
-    def _judge(self, seen: Observation) -> Comparison:
+    def _judge(self, seen: Observation) -> Assessment:
         expected, outputs = self.expected[seen.other], seen.outcome.outputs
-        for before, comparison in self._found.values():
+        for before, assessment in self._found.values():
             if before.other == seen.other and same(before.outcome.outputs, outputs):
-                return comparison
+                return assessment
         wrong = tuple(n for n, value in expected.values.items() if not self.device.accepts(outputs[n], value))
-        return Comparison(wrong, explain(self.device, self.case, expected, outputs) if wrong else ())
+        return Assessment(wrong, explain(self.device, self.case, expected, outputs) if wrong else ())
 
 
 def explain(device: SubjectDevice, case: Case, expected: Expectation, outputs: Mapping) -> tuple[str, ...]:
@@ -131,10 +131,7 @@ def _wrong(
             return explained(case, target, own, list(wrong), on_host(device, [seen.outcome for seen in runs], own))
     for seen in observations:
         if not judge.right(seen):
-            expected, reason = (
-                judge.expected[seen.other],
-                f"{target}: bytes differ in {', '.join(judge(seen).wrong)}",
-            )
+            expected, reason = (judge.expected[seen.other], f"{target}: bytes differ in {', '.join(judge(seen).wrong)}")
             if seen.other:
                 reason += " on other data at the same addresses"
             story = render(case, target, expected, on_host(device, [seen.outcome], expected), (seen.poison,))
