@@ -12,8 +12,6 @@ import torch
 
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense, Gemm
-from harness.diagnosis.classify import HYPOTHESES, classify
-from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.inputs.draw import make
 from harness.oracles import (
@@ -29,6 +27,8 @@ from harness.oracles import (
 )
 from harness.suite import cover
 from harness.suite.suite import suite_of
+from harness.verify.diagnosis.classify import HYPOTHESES, classify
+from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import expect
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

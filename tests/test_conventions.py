@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from harness.diagnosis.steps import Steps
 from harness.oracles import layout, nvfp4
 from harness.subjects.audit import differing
 from harness.subjects.audit.conventions import Convention, explain
 from harness.suite.suite import find_case
+from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import expect
 
 ALL = frozenset(Convention)

@@ -12,14 +12,14 @@ from harness.bench.baseline import baseline_first, baseline_id, product_bytes, t
 from harness.bench.roofline import bytes_moved
 from harness.contract.problem import Gemm
 from harness.device.emulator import EmulatorDevice
-from harness.diagnosis.mismatch import render
-from harness.diagnosis.trace import trace
 from harness.errors import CompileError, NotCapable, UsageError
 from harness.jit.geometry import Launch
 from harness.jit.signature import CallParameter
 from harness.suite.launch_plan import Step, bind, numbers, plan
 from harness.suite.stages import Stage
 from harness.suite.suite import find_case
+from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, high_precision
 
 TEXT = """\

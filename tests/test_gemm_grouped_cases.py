@@ -9,14 +9,14 @@ import pytest
 from suite_files import assert_mistake, written
 
 from harness.bench.baseline import baseline_id, product_bytes, tflops
-from harness.diagnosis.mismatch import render
-from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.jit.geometry import Launch
 from harness.suite.gemm_operands import drawn
 from harness.suite.launch_plan import numbers, plan
 from harness.suite.shapes import canonical
 from harness.suite.suite import find_case
+from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, high_precision
 
 TEXT = """\

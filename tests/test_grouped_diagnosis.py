@@ -12,11 +12,11 @@ from grouped_toy import Toy
 
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Grouped
-from harness.diagnosis.mismatch import render
-from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.oracles import grouped, per_tensor
 from harness.suite.suite import suite_of
+from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import Expectation, expect
 
 SHAPE = "128+0+256+128x128"

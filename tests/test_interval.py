@@ -14,9 +14,9 @@ from harness.contract.field import Field
 from harness.contract.interval import Interval, inside, order
 from harness.device.device import Outcome
 from harness.device.emulator import EmulatorDevice
-from harness.diagnosis.trace import trace
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
+from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import Expectation, expect
 from harness.verify.verify import POISONS, verify
 

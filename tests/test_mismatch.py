@@ -9,11 +9,11 @@ import pytest
 from harness.contract.case import Case, Flags
 from harness.contract.field import Field
 from harness.contract.problem import Dense
-from harness.diagnosis.casts import E2M1_VALUES
-from harness.diagnosis.difference import compact_index, first_input, swizzled, unswizzled
-from harness.diagnosis.mismatch import compare, decoded, render
 from harness.errors import ContractError
 from harness.oracles import dequantize, per_tensor, swizzle
+from harness.verify.diagnosis.casts import E2M1_VALUES
+from harness.verify.diagnosis.difference import compact_index, compare, first_input, swizzled, unswizzled
+from harness.verify.diagnosis.mismatch import decoded, render
 from harness.verify.expected import Expectation
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -17,12 +17,12 @@ from click.testing import CliRunner
 
 from harness.commands import mutants as command
 from harness.device.emulator import EmulatorDevice
-from harness.diagnosis.classify import HYPOTHESES
 from harness.errors import SuiteError
 from harness.studies.mutants import hunt, reach, table
 from harness.studies.mutants.catalogue import KERNELS, Mutant, find, load
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
+from harness.verify.diagnosis.classify import HYPOTHESES
 from harness.verify.verify import verify
 
 MUTANTS = load()

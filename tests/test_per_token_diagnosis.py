@@ -8,9 +8,9 @@ import pytest
 
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense
-from harness.diagnosis.classify import classify
-from harness.diagnosis.trace import trace
 from harness.oracles import nvfp4, per_token
+from harness.verify.diagnosis.classify import classify
+from harness.verify.diagnosis.trace import trace
 
 FLAGS = {
     "dtype": "bf16",

@@ -10,8 +10,6 @@ import pytest
 from harness.bench.baseline import against_library, baseline_first, baseline_id, baseline_of, tflops
 from harness.bench.roofline import bytes_moved
 from harness.device.emulator import EmulatorDevice
-from harness.diagnosis.mismatch import render
-from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.inputs.draw import make
 from harness.studies.mutants.catalogue import find
@@ -20,6 +18,8 @@ from harness.suite.launch_plan import bind, own_memory, plan
 from harness.suite.stages import is_pipeline, stages, terms
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
+from harness.verify.diagnosis.mismatch import render
+from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, high_precision, make_inputs, oracle_of
 from harness.verify.verify import verify
 

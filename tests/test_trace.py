@@ -8,9 +8,9 @@ import pytest
 
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense
-from harness.diagnosis.trace import trace
 from harness.errors import UsageError
 from harness.oracles import dequantize, nvfp4, per_tensor, swizzle
+from harness.verify.diagnosis.trace import trace
 
 FLAGS = {
     "dtype": "bf16",

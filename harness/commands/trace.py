@@ -12,10 +12,10 @@ import numpy as np
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.select import select
-from harness.diagnosis import trace
 from harness.errors import CaseError, UsageError
 from harness.suite.schema import nearest
 from harness.suite.suite import find_case
+from harness.verify.diagnosis import trace
 from harness.verify.expected import make_inputs, oracle_of
 
 POISON = 0xA5

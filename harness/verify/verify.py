@@ -11,9 +11,9 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome, Program
-from harness.diagnosis.mismatch import render
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.verdict import Result, Verdict
+from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expectation, expect, expect_on, make_inputs
 

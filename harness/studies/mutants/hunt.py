@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-import harness.diagnosis.mismatch  # by which an oracle that is made wrong is diagnosed, so it holds the right ones
 import harness.oracles
+import harness.verify.diagnosis.mismatch  # by which a wrong oracle is diagnosed, so it holds the right ones
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable

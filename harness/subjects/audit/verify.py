@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.diagnosis.mismatch import render
 from harness.subjects.audit import conventions
 from harness.subjects.audit.findings import find
 from harness.subjects.audit.fresh_data import moved_along
@@ -16,6 +15,7 @@ from harness.subjects.audit.observations import Observation, observe, same
 from harness.subjects.audit.violations import Finding, ViolationError
 from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
+from harness.verify.diagnosis.mismatch import render
 from harness.verify.expected import NUMPY_LARGEST, Expectation, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 

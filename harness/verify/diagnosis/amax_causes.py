@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.diagnosis.casts import BLOCK
-from harness.diagnosis.decode_steps import DecodeSteps
-from harness.diagnosis.evidence import OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Cause, Evidence, Hypothesis
-from harness.diagnosis.steps import WINDOW, Steps
+from harness.verify.diagnosis.casts import BLOCK
+from harness.verify.diagnosis.decode_steps import DecodeSteps
+from harness.verify.diagnosis.evidence import OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.steps import WINDOW, Steps
 
 _MOST_BLOCKS, _MOST_AMAXES = 64, 4096
 

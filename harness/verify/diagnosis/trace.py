@@ -10,14 +10,14 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, order
-from harness.diagnosis import one_stage, one_tensor
-from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
-from harness.diagnosis.decode_steps import DecodeSteps, steps_of
-from harness.diagnosis.difference import compacted
-from harness.diagnosis.product import terms
-from harness.diagnosis.step_table import Row, Section, rendered
-from harness.diagnosis.steps import Steps, side_and_kind
 from harness.errors import NotCapable, UsageError
+from harness.verify.diagnosis import one_stage, one_tensor
+from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
+from harness.verify.diagnosis.difference import compacted
+from harness.verify.diagnosis.product import terms
+from harness.verify.diagnosis.step_table import Row, Section, rendered
+from harness.verify.diagnosis.steps import Steps, side_and_kind
 from harness.verify.expected import NUMPY_LARGEST, make_inputs, oracle_of
 from harness.verify.torch_calls import ask_torch
 

@@ -8,18 +8,18 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.diagnosis import one_stage
-from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
-from harness.diagnosis.changed_inputs import LARGEST
-from harness.diagnosis.classify import cause_of
-from harness.diagnosis.decode_steps import DecodeSteps
-from harness.diagnosis.difference import Difference, compare, first_input
-from harness.diagnosis.evidence import Evidence
-from harness.diagnosis.intervals import beyond, resolved
-from harness.diagnosis.one_stage import writer
-from harness.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
-from harness.diagnosis.steps import Steps
 from harness.suite.stages import Stage
+from harness.verify.diagnosis import one_stage
+from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.verify.diagnosis.changed_inputs import LARGEST
+from harness.verify.diagnosis.classify import cause_of
+from harness.verify.diagnosis.decode_steps import DecodeSteps
+from harness.verify.diagnosis.difference import Difference, compare, first_input
+from harness.verify.diagnosis.evidence import Evidence
+from harness.verify.diagnosis.intervals import beyond, resolved
+from harness.verify.diagnosis.one_stage import writer
+from harness.verify.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
+from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import Expectation
 
 __all__ = ["Difference", "compare", "decoded", "render"]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.case import Case
-from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
-from harness.diagnosis.difference import unswizzled
+from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.verify.diagnosis.difference import unswizzled
 
 
 class Term(NamedTuple):

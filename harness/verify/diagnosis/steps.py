@@ -1,7 +1,7 @@
 """The steps from a matrix to NVFP4 bytes, each with the choices in which implementations differ.
 
 The defaults are the contract. A changed choice is a hypothesis about what a wrong kernel does:
-`harness.diagnosis.classify` looks for the choices that give a kernel's bytes, `harness.diagnosis.trace` prints the
+`classify` looks for the choices that give a kernel's bytes, `trace` prints the
 steps of one block. This is a diagnosis, never a verdict; the bytes that decide come from the oracles.
 """
 
@@ -13,9 +13,9 @@ import ml_dtypes
 import numpy as np
 
 from harness.contract.case import Case
-from harness.diagnosis import casts
-from harness.diagnosis.casts import BLOCK, E4M3_VALUES
 from harness.oracles import nvfp4
+from harness.verify.diagnosis import casts
+from harness.verify.diagnosis.casts import BLOCK, E4M3_VALUES
 from harness.verify.expected import oracle_of
 
 WINDOW = 64

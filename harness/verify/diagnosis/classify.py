@@ -1,6 +1,6 @@
 """The likely cause of a mismatch, by name: an ordered list of hypotheses, the most telling first.
 
-Some look at the bytes alone, the others (`harness.diagnosis.changed_steps`) replay the steps with one choice changed. A
+Some look at the bytes alone, the others (`changed_steps`) replay the steps with one choice changed. A
 cause is where to start looking; it decides nothing.
 """
 
@@ -12,17 +12,17 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.diagnosis import (
+from harness.verify.diagnosis import (
     amax_causes,
     changed_inputs,
     code_causes,
     sum_causes,
 )
-from harness.diagnosis.casts import E2M1_MIDPOINTS
-from harness.diagnosis.changed_steps import hypotheses
-from harness.diagnosis.difference import swizzled, unswizzled, wrong_entries
-from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
-from harness.diagnosis.steps import Steps
+from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
+from harness.verify.diagnosis.changed_steps import hypotheses
+from harness.verify.diagnosis.difference import swizzled, unswizzled, wrong_entries
+from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.steps import Steps
 
 UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these bytes; trace the first wrong block")
 

@@ -1,6 +1,6 @@
 """The steps from NVFP4 bytes back to floats, each with the choices in which implementations differ.
 
-The counterpart of `harness.diagnosis.steps`. Again the defaults are the contract, and this
+The counterpart of `harness.verify.diagnosis.steps`. Again the defaults are the contract, and this
 is a diagnosis.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.contract.case import Case
-from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
-from harness.diagnosis.difference import unswizzled
-from harness.diagnosis.steps import WINDOW, Steps
 from harness.inputs.dtypes import DTYPES
+from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
+from harness.verify.diagnosis.difference import unswizzled
+from harness.verify.diagnosis.steps import WINDOW, Steps
 from harness.verify.expected import oracle_of
 
 _NAN = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from harness.contract.case import Case
-from harness.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
-from harness.diagnosis.difference import unswizzled
-from harness.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.verify.diagnosis.difference import unswizzled
+from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
 
 _MOST = 1 << 11  # parts, and equations for each
 _CLEAR = 0.05  # how far from an integer a count may be

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.diagnosis.casts import E2M1_VALUES, unpacked
-from harness.diagnosis.evidence import FEW, SAMPLE, Cause, Evidence, Hypothesis
-from harness.diagnosis.steps import Steps
 from harness.oracles import layout
+from harness.verify.diagnosis.casts import E2M1_VALUES, unpacked
+from harness.verify.diagnosis.evidence import FEW, SAMPLE, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import oracle_of
 
 

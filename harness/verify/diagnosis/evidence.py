@@ -12,11 +12,11 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval, order
-from harness.diagnosis.casts import BLOCK, unpacked
-from harness.diagnosis.decode_steps import DecodeSteps, steps_of
-from harness.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
-from harness.diagnosis.intervals import comparable
-from harness.diagnosis.steps import Encoded, Steps, side_and_kind
+from harness.verify.diagnosis.casts import BLOCK, unpacked
+from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
+from harness.verify.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
+from harness.verify.diagnosis.intervals import comparable
+from harness.verify.diagnosis.steps import Encoded, Steps, side_and_kind
 
 SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothesis
 FEW = 8  # so few wrong entries may agree with a hypothesis by chance

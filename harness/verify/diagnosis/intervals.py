@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from harness.contract.interval import Interval, order
-from harness.diagnosis.difference import compare
+from harness.verify.diagnosis.difference import compare
 from harness.verify.expected import Expectation
 
 Arrays = Mapping[str, np.ndarray]

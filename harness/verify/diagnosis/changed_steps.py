@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.contract.case import Case
-from harness.diagnosis.decode_steps import DecodeSteps
-from harness.diagnosis.evidence import OTHER_GRANULE, Cause, Evidence, Hypothesis
-from harness.diagnosis.steps import Steps
+from harness.verify.diagnosis.decode_steps import DecodeSteps
+from harness.verify.diagnosis.evidence import OTHER_GRANULE, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.steps import Steps
 
 _DEFAULT_MASK = 0xD7E8
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval, order
-from harness.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Cause, Evidence, Hypothesis
-from harness.diagnosis.steps import Steps
 from harness.errors import ContractError
 from harness.suite.suite import suite_of
+from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import oracle_of
 
 _AMAXES = ("a_amax", "b_amax")
