@@ -20,7 +20,7 @@ class Tree:
         for name in names:
             if not name.startswith("results/") and (ROOT / name).is_file():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, root / name)
+                shutil.copy(ROOT / name, root / name)
         (root / "results").symlink_to(ROOT / "results")
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
