@@ -22,6 +22,7 @@ from harness.subjects.audit import tools
 from harness.subjects.cpu_device import HostDevice
 from harness.subjects.device import SubjectDevice, with_subject
 from harness.subjects.subject import Subject
+from harness.verify import torch_calls
 
 WORK_US = 10.0  # of an assignment
 
@@ -175,12 +176,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(tools, "capturing", lambda: Stream.current.recorded is not None)
     tools._stream.cache_clear()
     # The torch oracle would have to see the GPU.
-    monkeypatch.setattr("harness.verify.torch_calls.ask_torch", _ask_torch_on_the_cpu(monkeypatch))
+    ask = torch_calls.ask_torch
+    monkeypatch.setattr(
+        torch_calls, "ask_torch", lambda oracle, case, inputs, device, alone: ask(oracle, case, inputs, "cpu", alone)
+    )
     return StandInGpu()
-
-
-def _ask_torch_on_the_cpu(monkeypatch: pytest.MonkeyPatch):
-    from harness.verify import expected
-
-    ask = expected.ask_torch
-    return lambda case, inputs, device="cpu", alone=False: ask(case, inputs, "cpu", alone)

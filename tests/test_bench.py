@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from fake_clock import FakeClock, in_turns
 
 import harness.bench.bench
 import harness.bench.roofline
+import harness.bench.timed
 import harness.device
 import harness.plugin
 import harness.report
@@ -29,7 +31,7 @@ from harness.bench.baseline import baseline_first, baseline_of
 from harness.bench.bench import Bench
 from harness.bench.roofline import COPY_BYTES, bytes_moved
 from harness.bench.rounds import FEWEST, MOST
-from harness.bench.timed import POISON, Timed, require_right
+from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.problem import Dense
 from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
@@ -404,6 +406,53 @@ def test_the_bytes_of_a_case_are_those_its_launches_are_bound_to(flags: dict, pe
     inputs = {"input": x, **(scalars if case.flags.stage == "encode" else {})}
     moved = bytes_moved(plan(case), inputs, per_tensor.outputs(case))
     assert 0 <= moved - per_element * 1024 * 2048 <= 16  # the amaxes
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_passes", "calls", "ran", "words"),
+    [
+        ("eager", False, 1, ["launch"], "a fake clock"),
+        ("graph", False, 6, ["graph of 6"], "graphs of 6 calls, cold"),
+        ("graph", True, 9, ["passes of 9"], "graphs of 9 calls, cold"),
+    ],
+)
+def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passes: bool, calls: int, ran: list, words):
+    log, looked = [], []
+    program = SimpleNamespace(steps=("one", "two"), enqueue=lambda: log.append("launch"))
+    right = Outcome({"rowwise_data": np.full(4, 7, np.uint8)})
+    rotation = SimpleNamespace(
+        programs=[program], launches=[None] * 3, poison=lambda byte: log.append(f"poison {byte:#x}"),
+        outcomes=lambda poison, order: looked.append(poison) or [("copy 1 of 3", right)],
+        coldness=lambda clock, calls, us: "cold",
+    )  # fmt: skip
+
+    def graph(name: str) -> SimpleNamespace:
+        return SimpleNamespace(launch=lambda stream: log.append(name), calls=9)
+
+    copies: list[int] = []
+    for name, fake in {
+        "Memory": SimpleNamespace(upload=lambda *_: "memory"),
+        "memories": lambda first, l2_bytes: [first] * 3,
+        "Rotation": lambda device, case, memories: copies.append(len(memories)) or rotation,
+        "bytes_moved": lambda *_: MOVED,
+        "rotate": lambda clock, launches: (graph("graph of 6"), 6),
+        "capture": lambda clock, launches, calls: None,
+        "Passes": lambda clock, captured, copies: graph("passes of 9"),
+    }.items():
+        monkeypatch.setattr(harness.bench.timed, name, fake)
+    clock = FakeClock()
+    device = SimpleNamespace(properties={"l2CacheSize": 1 << 20}, accepts=lambda ours, theirs: (ours == theirs).all())
+    expected = SimpleNamespace(inputs={}, **vars(EXPECTED))
+    case = replace(suite_of("per_tensor").cases("bench")[0], mode=mode)
+    timed = TimedKernels(device, case, expected, clock, in_passes)
+    with timed.current():
+        timed.begin()
+        timed.enqueue()
+    timed.check()
+    assert (timed.calls, timed.launches, timed.moved, copies) == (calls, 2, MOVED, [1 if mode == "eager" else 3])
+    assert log == ["poison 0x5a", *ran]
+    assert looked == [0x5A]
+    assert timed.words(1.0) == words
 
 
 def test_the_measured_copy_rate_is_that_of_the_copy(gpu: FakeGpu):

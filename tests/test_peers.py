@@ -225,7 +225,7 @@ def meet(monkeypatch):
 
         monkeypatch.setattr(peer_bench, "OurKernels", lambda setup: Side(prepared_case, clock, **(ours or {})))
         monkeypatch.setattr(peer_bench, "Peer", their_side)
-        monkeypatch.setattr(peer_bench.subjects, "load", lambda name: subject)
+        monkeypatch.setattr(peer_bench, "load", lambda name: subject)
         monkeypatch.setattr(peer_bench, "bytes_moved", lambda *given: 42_000_000)
         monkeypatch.setattr(
             peer_bench.interleave, "take",

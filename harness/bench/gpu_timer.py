@@ -90,7 +90,6 @@ class GpuClock:
         self.words = f"events on the stream behind a flush by reading {size >> 20} MiB ({size / l2_bytes:.1f}x L2)"
 
     def __call__(self) -> Tick:
-        """A reading on the clock's stream."""
         import cupy
 
         event = cupy.cuda.Event()
@@ -106,11 +105,9 @@ class GpuClock:
             self._memory.max(out=self._sink)
 
     def restart(self) -> None:
-        """Forget the readings behind `mhz`."""
         self._sm_clock.restart()
 
     def mhz(self) -> list[float]:
-        """Clock of the multiprocessors from each flush since `restart` to the next, and from the last until now."""
         with cuda_errors("clock of the multiprocessors"), self.stream as stream:
             self._sm_clock.read()
             stream.synchronize()

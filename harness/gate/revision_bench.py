@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.bench.cold_copies import COLD, Rotation, memories, rotate
 from harness.bench.gpu_timer import GpuClock
-from harness.bench.timed import POISON
+from harness.bench.timed import POISON, digest
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
@@ -16,8 +16,8 @@ from harness.gate import interleave
 from harness.gate.decision import EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
 from harness.verdict import Performance, Result, Verdict
-from harness.verify import digest, verify
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expectation, expect
+from harness.verify.verify import verify
 
 FEWEST, MOST = 30, 240  # rounds; only what is AMBIGUOUS gets more than the fewest
 

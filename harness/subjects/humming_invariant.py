@@ -18,12 +18,10 @@ def refuses(case: Case) -> str:
 
 
 def prepare(case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A layer."""
     return humming.prepare(case, given, invariant=True)
 
 
 def call(case: Case, layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Multiply; the first call of an M compiles its kernel."""
     return humming.call(case, layer)
 
 
