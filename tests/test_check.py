@@ -49,7 +49,8 @@ PLANTED = [
 CHECK_EACH = """
 import json, multiprocessing, sys
 from pathlib import Path
-from harness.suite import ROOT, recipe_files
+from harness.files import ROOT
+from harness.suite import recipe_files
 
 def told(plant):
     name, file, wrong = plant

@@ -73,7 +73,7 @@ def cause(module, case: Case, tensors: Arrays, actual: Arrays, **changes: Arrays
 
 def wrong_flags(case: Case, tensors: Arrays, **flags) -> Arrays:
     """The oracle's bytes under other flags, the seed kept."""
-    other = SeedKept("per_tensor", case.flags.replace(**flags), case.rows, case.cols)
+    other = SeedKept("per_tensor", case.flags.replace(**flags), case.problem)
     object.__setattr__(other, "kept", case.seed)
     return per_tensor.numpy_oracle(other, tensors)
 
