@@ -24,7 +24,6 @@ class SmClock:
         self._count = 0
 
     def restart(self) -> None:
-        """Forget the readings."""
         self._count = 0
 
     def read(self) -> None:

@@ -21,7 +21,6 @@ class HostDevice(EmulatorDevice):
         return {"device": "host", "processor": platform.machine()}
 
     def admit(self, case: Case) -> None:
-        """Graphs need a GPU."""
         if case.mode not in self.modes:
             raise NotCapable(f"capability: there are no CUDA graphs on a CPU; mode {case.mode!r} needs a GPU")
         if case.elements > LARGEST:

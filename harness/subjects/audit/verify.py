@@ -47,7 +47,6 @@ class Judge:
         self._found: dict[int, tuple[Observation, Assessment]] = {}
 
     def __call__(self, seen: Observation) -> Assessment:
-        """The assessment, made once."""
         if id(seen) not in self._found:
             self._found[id(seen)] = seen, self._judge(seen)
         return self._found[id(seen)][1]
