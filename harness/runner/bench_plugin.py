@@ -18,6 +18,7 @@ from harness.clock import Clock, clock_of
 from harness.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
+from harness.report import tables
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.trial.bench import SubjectBench
 from harness.verdict import Result
@@ -104,8 +105,6 @@ class BenchRun:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The table of times, and where the files are."""
-        from harness.report import tables
-
         run = read_run(self.run_dir)
         if not run.timed:
             return
