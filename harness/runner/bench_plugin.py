@@ -19,6 +19,7 @@ from harness.bench.rounds import METHOD
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
+from harness.report import tables
 from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.verdict import Result
 
@@ -103,8 +104,6 @@ class BenchRun:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The table of times, and where the files are."""
-        from harness.report import tables
-
         run = read_run(self.run_dir)
         if not run.timed:
             return

@@ -19,6 +19,7 @@ import pytest
 
 from harness.errors import SEVERITY, Exit, StorageError
 from harness.files import storage_error
+from harness.report import tables
 from harness.runner import isolation, journal, summary
 from harness.runner.journal import Journal
 from harness.runner.records import Record
@@ -169,8 +170,6 @@ class Run:
         terminalreporter.section("verdicts")
         terminalreporter.write_line(summary.render(self.results, self.selection.excluded, seconds, width))
         if self.journal.records:
-            from harness.report import tables
-
             for path in tables.write_verify(self.journal.path.parent, self.journal.records):
                 terminalreporter.write_line(shown(path))
         terminalreporter.write_line(shown(self.journal.path))
