@@ -21,11 +21,11 @@ from harness.studies.mutants.hunt import SMOKE, Catch
 from harness.studies.mutants.reach import recipes_of
 from harness.suite.suite import suite_of
 
-_VERDICTS = (
-    "kernels", "oracles", "emulator", "inputs", "case.py", "compile.py", "device/emulator.py", "expectation.py",
-    "grouped.py", "interval.py", "launch.py", "operands.py", "signature.py", "tensor.py", "verify.py",
-)  # fmt: skip
-_DIAGNOSIS = ("diagnosis",)
+HARNESS = ROOT / "harness"
+
+# Folders whose files decide which case catches a mutant, and by which cause.
+_VERDICTS = ("contract", "device", "emulator", "inputs", "jit", "kernels", "oracles", "suite", "verify")
+_DIAGNOSIS = ("verify/diagnosis",)
 
 
 class Journal:
@@ -81,11 +81,13 @@ def _key(mutant: Mutant) -> str:
 
 
 @cache
-def _digest(parts: tuple[str, ...]) -> str:
+def _digest(folders: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    for part in parts:
-        top = ROOT / "harness" / part
-        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
-            if path.suffix in {".py", ".cu", ".cuh"}:
-                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    for folder in folders:
+        paths = [path for path in sorted((HARNESS / folder).rglob("*")) if path.suffix in {".py", ".cu", ".cuh"}]
+        if not paths:
+            raise FileNotFoundError(f"{HARNESS / folder} holds no sources")
+        for path in paths:
+            if folder == "verify/diagnosis" or HARNESS / "verify" / "diagnosis" not in path.parents:
+                digest.update(f"{path.relative_to(HARNESS)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
