@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
   __shared__ Mainloop::Shared shared;
   __shared__ WorkItem work_item;  // read again after the sum, so that it takes no registers meanwhile
   find_work_item<Offsets::lines>(
-      work_item, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors,
+      work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors},
       [&](int rows, int) { return tiles_in(rows) * tiles_in(N); });
   if (work_item.index >= num_tensors) return;
   const GroupTensor& group = work_item.tensor;

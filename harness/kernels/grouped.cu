@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
   __shared__ Group group;
   __shared__ CtaGroupAmax<1> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
   u32 running = 0;
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
   __shared__ Group group;
   __shared__ CtaGroupAmax<2> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
   RhtAmax running;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
   __shared__ Group group;
   __shared__ CtaGroupAmax<kValues> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, DbiasTiles::count);
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, DbiasTiles::count);
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
     Dtype* __restrict__ dbias,                 // (num_tensors, cols)
     int num_tensors) {
   __shared__ Group group;
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return u32(cols + kThreads - 1) / kThreads;
   });
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
   for_each_work_item<Offsets::scales>(
-      first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count,
+      {first_dims, last_dims, tensor_offsets, num_tensors}, RowwiseTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
@@ -287,15 +287,15 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
   for_each_work_item<Offsets::scales>(
-      first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count,
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
             shared, prologue, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
-            [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); }, rowwise_data + tensor.element / 2,
-            rowwise_scale_inv + tensor.rowwise_scale_inv, columnwise_data + tensor.element / 2,
-            columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows, tensor.cols,
-            TransposeTiles::origin(tensor.cols, item), seed, offset + index);
+            [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); },
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
+            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
+            tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
 }
 
@@ -316,8 +316,8 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
   group_row_col_amax<outputs, false, 0>(
-      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
-      num_tensors);
+      input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
+      {columnwise_amax, columnwise_state});
 }
 
 template <Outputs outputs>
@@ -332,8 +332,8 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
   group_row_col_amax<outputs, true, kPerTokenSigns>(
-      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
-      num_tensors);
+      input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
+      {columnwise_amax, columnwise_state});
 }
 
 // Steps 1 to 3, an item being a chunk of rows
@@ -353,7 +353,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
   __shared__ Group group;
   __shared__ u32 row_max[kChunkRows];
   // An empty tensor has columns, whose amaxes are 0.
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return DbiasTiles::count(max(rows, 1), cols);
   });
   for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {
@@ -388,14 +388,14 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
     int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
   for_each_work_item<Offsets::lines>(
-      first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count,
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
         per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
-            tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
-            rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
-            columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols,
-            TransposeTiles::origin(tensor.cols, item), seed, offset + index);
+            tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
+            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,
+            tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
 }
 
@@ -419,7 +419,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
   __shared__ ResidentSmem shared;
   __shared__ WorkItem work_item;
   find_work_item<Offsets::lines>(
-      work_item, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count);
+      work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count);
   if (work_item.index < num_tensors) {
     const GroupTensor& tensor = work_item.tensor;
     // A tensor has no more rows or columns of tiles than tiles.
@@ -431,10 +431,8 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
           return PerTokenOutputs{
               rowwise_amax + tensor.row,
               columnwise_amax + tensor.col,
-              rowwise_data + tensor.element / 2,
-              rowwise_scale_inv + tensor.element / kBlock,
-              columnwise_data + tensor.element / 2,
-              columnwise_scale_inv + tensor.element / kBlock};
+              {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
+              {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}};
         },
         tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, work_item.item), seed, offset + work_item.index);
   }

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTransposeBlocksPerSm
       }
       if constexpr (outputs != Outputs::columnwise) {
         const TileStore<scale_layout> target(
-            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
+            {rowwise_data, rowwise_scale_inv}, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int pair = 0; pair < Pass::kPairs; ++pair) {
           const float amax[2] = {block_amax(x[2 * pair]), block_amax(x[2 * pair + 1])};
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTransposeBlocksPerSm
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const TileStore<scale_layout> target(
-          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
+          {columnwise_data, columnwise_scale_inv}, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);

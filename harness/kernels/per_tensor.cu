@@ -144,8 +144,9 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocksPerSm<outp
   const InputPrologue<Dtype> prologue = {input};
   encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
       shared, prologue, [&] { return global_scale(*rowwise_amax, kE4m3Max); },
-      [&] { return global_scale(*columnwise_amax, kE4m3Max); }, rowwise_data, rowwise_scale_inv, columnwise_data,
-      columnwise_scale_inv, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
+      [&] { return global_scale(*columnwise_amax, kE4m3Max); }, {rowwise_data, rowwise_scale_inv},
+      {columnwise_data, columnwise_scale_inv}, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols),
+      seed, offset);
 }
 
 // The same of 16x16 blocks to nearest-even. Both amaxes are of all elements, so one is read.
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPer
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ CodesSmem shared;
   encode_block_16x16<outputs, scale_layout>(
-      shared, input, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data, columnwise_scale_inv, rows,
+      shared, input, columnwise_amax, {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}, rows,
       cols, cta_tile(kBlock16x16Launch, rows, cols));
 }
 

@@ -36,8 +36,7 @@ constexpr int kEncodeBlocksPerSm = rounding == Rounding::sr ? 3 : kTransposeBloc
 // same number in all teams have the same rows.
 template <Outputs outputs, bool rht, int sign_mask>
 __device__ __forceinline__ void row_col_amax_by_teams(
-    const bf16* __restrict__ input, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
-    u32* __restrict__ rowwise_state, u32* __restrict__ columnwise_state, int rows, int cols) {
+    const bf16* __restrict__ input, const AmaxOutput& rowwise, const AmaxOutput& columnwise, int rows, int cols) {
   using Strip = RowColStrip<rht>;
   __shared__ Strip shared;
   const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
@@ -45,8 +44,8 @@ __device__ __forceinline__ void row_col_amax_by_teams(
   for (int item = blockIdx.x; item < strips * team; item += gridDim.x) {
     if (item != int(blockIdx.x)) __syncthreads();
     const int strip = item % strips, member = item / strips;
-    const LineAmax by_row = {rowwise_amax, rowwise_state, rowwise_state + rows + member, u32(strips)};
-    const LineAmax by_col = {columnwise_amax, columnwise_state, columnwise_state + cols + strip, u32(team)};
+    const LineAmax by_row = {rowwise.amax, rowwise.state, rowwise.state + rows + member, u32(strips)};
+    const LineAmax by_col = {columnwise.amax, columnwise.state, columnwise.state + cols + strip, u32(team)};
     row_col_amax<outputs, rht, sign_mask>(
         shared, input, rows, cols, {member, team, chunks, strip * Strip::kCols}, by_row, by_col);
   }
@@ -66,7 +65,7 @@ __global__ void __launch_bounds__(RowColStrip<false>::kThreads, kAmaxBlocksPerSm
     u32* __restrict__ columnwise_state,  // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   row_col_amax_by_teams<outputs, false, 0>(
-      input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+      input, {rowwise_amax, rowwise_state}, {columnwise_amax, columnwise_state}, rows, cols);
 }
 
 template <Outputs outputs, int sign_mask>
@@ -78,7 +77,7 @@ __global__ void __launch_bounds__(RowColStrip<true>::kThreads, kAmaxRhtBlocksPer
     u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   row_col_amax_by_teams<outputs, true, sign_mask>(
-      input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+      input, {rowwise_amax, rowwise_state}, {columnwise_amax, columnwise_state}, rows, cols);
 }
 
 __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
@@ -120,8 +119,8 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
   origin.row = rows - TransposeTile::kRows - origin.row;
   const InputPrologue<bf16> prologue = {input};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
-      shared, prologue, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
-      columnwise_scale_inv, rows, cols, origin, seed, offset);
+      shared, prologue, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},
+      {columnwise_data, columnwise_scale_inv}, rows, cols, origin, seed, offset);
 }
 
 // =====================================================================================================================
@@ -147,8 +146,8 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPe
   per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask>(
       shared, prologue, rowwise_bands, columnwise_bands,
       [&] {
-        return PerTokenOutputs{rowwise_amax,      columnwise_amax, rowwise_data,
-                               rowwise_scale_inv, columnwise_data, columnwise_scale_inv};
+        return PerTokenOutputs{
+            rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}};
       },
       rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
 }

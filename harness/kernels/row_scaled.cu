@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
       for (int i = 0; i < Pass::kLines; ++i) tile.store(role, i, x[i]);
       if constexpr (outputs == Outputs::both) {
         const TileStore<scale_layout> target(
-            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
+            {rowwise_data, rowwise_scale_inv}, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Pass::kLines; i += 2) {
           const ScalePair<Multiplier::reciprocal> lines(
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const TileStore<scale_layout> target(
-          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
+          {columnwise_data, columnwise_scale_inv}, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);

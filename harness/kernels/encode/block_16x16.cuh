@@ -105,9 +105,8 @@ __device__ __forceinline__ void store_scales_16x16(
 // amax: of the whole matrix, rowwise and columnwise the same
 template <Outputs outputs, ScaleLayout scale_layout, typename Dtype>
 __device__ __forceinline__ void encode_block_16x16(
-    CodesSmem& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, u8* __restrict__ rowwise_data,
-    u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv,
-    int rows, int cols, const CtaTile& tile) {
+    CodesSmem& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, const Quantized& rowwise,
+    const Quantized& columnwise, int rows, int cols, const CtaTile& tile) {
   using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
   const GlobalScale global = global_scale(__ldg(amax), kE4m3Max);
@@ -145,10 +144,10 @@ __device__ __forceinline__ void encode_block_16x16(
 #pragma unroll 4
     for (int row = threadIdx.x / blocks; row < tile.rows; row += kBlock16x16Launch.threads / blocks) {
       const BlockPlace place(rowwise_extents, tile.row + row, block_col + block);
-      if (place.inside) store_codes(rowwise_data + place.element / 2, 0, shared.block(row, block));
+      if (place.inside) store_codes(rowwise.data + place.element / 2, 0, shared.block(row, block));
     }
     store_scales_16x16<scale_layout>(
-        shared.scale_inv, rowwise_scale_inv, rowwise_extents, tile.row, block_col, tile.rows, blocks);
+        shared.scale_inv, rowwise.scale_inv, rowwise_extents, tile.row, block_col, tile.rows, blocks);
   }
   const CodesColumnRole role(tile);
 #pragma unroll 1
@@ -158,10 +157,10 @@ __device__ __forceinline__ void encode_block_16x16(
 #pragma unroll
     for (int i = 0; i < CodesColumnRole::kCols; ++i) {
       const BlockPlace place(columnwise_extents, tile.col + col + i, block_row + role.band);
-      if (place.inside) store_codes(columnwise_data + place.element / 2, 0, column[i]);
+      if (place.inside) store_codes(columnwise.data + place.element / 2, 0, column[i]);
     }
   }
   store_scales_16x16<scale_layout>(
-      shared.transposed_scale_inv, columnwise_scale_inv, columnwise_extents, tile.col, block_row, tile.cols,
+      shared.transposed_scale_inv, columnwise.scale_inv, columnwise_extents, tile.col, block_row, tile.cols,
       tile.rows / kBlock);
 }

@@ -24,8 +24,8 @@ template <
     typename Dtype, typename Prologue, typename RowwiseScale, typename ColumnwiseScale>
 __device__ __forceinline__ void encode_tile(
     EncodeSmem<Dtype>& shared, const Prologue& prologue, RowwiseScale rowwise_scale, ColumnwiseScale columnwise_scale,
-    u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data,
-    u8* __restrict__ columnwise_scale_inv, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+    const Quantized& rowwise, const Quantized& columnwise, int rows, int cols, const TileOrigin& origin, u64 seed,
+    u32 offset) {
   static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
   using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
@@ -53,8 +53,7 @@ __device__ __forceinline__ void encode_tile(
       }
       if constexpr (outputs == Outputs::both) {
         const GlobalScale global = rowwise_scale();
-        const TileStore<scale_layout> target(
-            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
+        const TileStore<scale_layout> target(rowwise, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Pass::kLines; ++i) {
           const int row = origin.row + role.row(i);
@@ -73,8 +72,7 @@ __device__ __forceinline__ void encode_tile(
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const GlobalScale global = columnwise_scale();
-      const TileStore<scale_layout> target(
-          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
+      const TileStore<scale_layout> target(columnwise, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const ColumnPair<Dtype> pair = shared.tile.column_pair(role, pair_index);

@@ -67,13 +67,12 @@ struct TileRows {
 // block_of(i): the i-th of those that `role` takes; amax_of(row in the tile): of the whole row
 template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, typename BlockOf, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_rows(
-    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, u8* __restrict__ rowwise_data,
-    u8* __restrict__ rowwise_scale_inv, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, const Quantized& rowwise, int cols,
+    const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
   const ScaleExtents extents(origin.row + TransposeTile::kRows, blocks);  // as far down as this tile
-  const TileStore<scale_layout, false> target(
-      rowwise_data, rowwise_scale_inv, extents, origin.row + role.row(0), block_col);
+  const TileStore<scale_layout, false> target(rowwise, extents, origin.row + role.row(0), block_col);
 #pragma unroll
   for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
     const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
@@ -121,13 +120,12 @@ struct ColumnAmaxes {
 // amax_of(pair): of that column of the pair
 template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_columns(
-    const EncodeSmem<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
-    u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
+    const EncodeSmem<bf16>& shared, AmaxOf amax_of, const Quantized& columnwise, int rows, const TileOrigin& origin,
+    u64 seed, u32 offset) {
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
   const ScaleExtents extents(origin.col + TransposeTile::kCols, blocks);  // as far down as this tile
-  const TileStore<ScaleLayout::compact, false> target(
-      columnwise_data, columnwise_scale_inv, extents, origin.col + role.col, block_row);
+  const TileStore<ScaleLayout::compact, false> target(columnwise, extents, origin.col + role.col, block_row);
 #pragma unroll(rht ? 1 : TransposePass<bf16>::kPairs)
   for (int pair_index = 0; pair_index < TransposePass<bf16>::kPairs; ++pair_index) {
     const int col_in_tile = role.pair_col(pair_index);
@@ -154,17 +152,15 @@ template <
     typename Prologue>
 __device__ __forceinline__ void per_token_encode_tile(
     EncodeSmem<bf16>& shared, const Prologue& prologue, const float* __restrict__ rowwise_amax,
-    const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
-    u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
-    const TileOrigin& origin, u64 seed, u32 offset) {
+    const float* __restrict__ columnwise_amax, const Quantized& rowwise, const Quantized& columnwise, int rows,
+    int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
   {
     const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d>(shared, prologue, cols, origin);
     if constexpr (outputs != Outputs::columnwise) {
       per_token_encode_rows<rounding, scale_layout, weight_2d>(
           tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
-          [&](int row) { return __ldg(rowwise_amax + origin.row + row); }, rowwise_data, rowwise_scale_inv, cols,
-          origin, seed, offset);
+          [&](int row) { return __ldg(rowwise_amax + origin.row + row); }, rowwise, cols, origin, seed, offset);
     }
   }
   if constexpr (outputs != Outputs::rowwise) {
@@ -172,7 +168,6 @@ __device__ __forceinline__ void per_token_encode_tile(
         [&](int col) { return __ldg(columnwise_amax + origin.col + col); });  // while others arrive
     __syncthreads();
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
-        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise_data, columnwise_scale_inv, rows, origin,
-        seed, offset);
+        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise, rows, origin, seed, offset);
   }
 }

@@ -20,10 +20,7 @@ constexpr int kMostResidentBlocksPerSm =
 struct PerTokenOutputs {
   float* __restrict__ rowwise_amax;
   float* __restrict__ columnwise_amax;
-  u8* __restrict__ rowwise_data;
-  u8* __restrict__ rowwise_scale_inv;
-  u8* __restrict__ columnwise_data;
-  u8* __restrict__ columnwise_scale_inv;
+  Quantized rowwise, columnwise;
 };
 
 // The TransposeTile at `origin`. rowwise_bands, columnwise_bands: of the matrix. outputs_of(): the
@@ -87,12 +84,11 @@ __device__ __forceinline__ void per_token_resident_tile(
           const Packed16<bf16> x = shared.encode.tile.load(row_role, i);
           return RowBlock{x, block_amax(x)};
         },
-        [&](int row) { return shared.row_amax[row]; }, out.rowwise_data, out.rowwise_scale_inv, cols, origin, seed,
-        offset);
+        [&](int row) { return shared.row_amax[row]; }, out.rowwise, cols, origin, seed, offset);
   }
   if constexpr (kByCol) {
     per_token_encode_columns<rht, rounding, false, sign_mask>(
         shared.encode, [&](int pair) { return shared.col_amax[ColumnRole().pair_col(pair) + threadIdx.x % 2]; },
-        out.columnwise_data, out.columnwise_scale_inv, rows, origin, seed, offset);
+        out.columnwise, rows, origin, seed, offset);
   }
 }

@@ -89,6 +89,12 @@ __device__ __forceinline__ i64 scale_stride(int further, int padded_blocks) {
   return further % 32 * 16 + further / 32 * 4;
 }
 
+// Where the codes and scales of one direction go; both null for none
+struct Quantized {
+  u8* __restrict__ data;       // (lines, elements/2) e2m1 pairs
+  u8* __restrict__ scale_inv;  // (lines, elements/16) e4m3, padded
+};
+
 // Where a thread stores its blocks of a tile of 128 lines: one of `line`, and one each of lines further on.
 // edges: whether the tile may reach beyond the matrix
 template <ScaleLayout layout, bool edges = true>
@@ -97,9 +103,9 @@ struct TileStore {
   int lines, allocated_lines;  // from the first on, that hold such a block, and that are allocated; 0 or less if none
   int blocks, padded_blocks;
 
-  __device__ TileStore(u8* data, u8* scale_inv, const ScaleExtents& extents, int line, int block)
-      : data(data + BlockPlace(extents, line, block).element / 2),
-        scale_inv(scale_inv + scale_offset<layout>(line, block, extents.padded_blocks)),
+  __device__ TileStore(const Quantized& output, const ScaleExtents& extents, int line, int block)
+      : data(output.data + BlockPlace(extents, line, block).element / 2),
+        scale_inv(output.scale_inv + scale_offset<layout>(line, block, extents.padded_blocks)),
         lines(block < extents.blocks ? extents.rows - line : 0),
         allocated_lines(block < extents.padded_blocks ? extents.padded_rows - line : 0),
         blocks(extents.blocks),

@@ -47,6 +47,12 @@ struct RowColWork {
   }
 };
 
+// The amaxes of all rows, or of all columns, and the scratch in which they are merged
+struct AmaxOutput {
+  float* __restrict__ amax;
+  u32* __restrict__ state;  // zero before and after
+};
+
 // Where the maxima of lines go to which `arrivals` blocks contribute.
 struct LineAmax {
   float* amax;  // of line 0: the result

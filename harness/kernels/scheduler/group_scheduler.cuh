@@ -16,6 +16,14 @@ constexpr int kScalePadding = 128;  // scale matrices cover extents rounded up t
 // Who is in the group
 // ---------------------------------------------------------------------------------------------------------------------
 
+// What a kernel is given of a group
+struct GroupExtents {
+  const i64* __restrict__ first_dims;      // (num_tensors,) rows
+  const i64* __restrict__ last_dims;       // (num_tensors,) columns
+  const i64* __restrict__ tensor_offsets;  // (num_tensors + 1,) elements
+  int num_tensors;
+};
+
 // A tensor's extents, and how much of everything lies before it
 struct GroupTensor {
   i64 element;                                  // data: half as many bytes
@@ -66,16 +74,14 @@ struct TensorPair {
 
   // items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
   template <typename ItemsOf>
-  __device__ TensorPair(
-      const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
-      int num_tensors, ItemsOf items_of) {
+  __device__ TensorPair(const GroupExtents& extents, ItemsOf items_of) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int index = 2 * int(threadIdx.x) + i;
-      if (index < num_tensors) {
-        rows[i] = int(__ldg(first_dims + index));
-        cols[i] = int(__ldg(last_dims + index));
-        element[i] = __ldg(tensor_offsets + index);  // of all, as a second read would wait as long as the first
+      if (index < extents.num_tensors) {
+        rows[i] = int(__ldg(extents.first_dims + index));
+        cols[i] = int(__ldg(extents.last_dims + index));
+        element[i] = __ldg(extents.tensor_offsets + index);  // of all, as a second read would wait as long as the first
         items[i] = items_of(rows[i], cols[i]);
       }
     }
@@ -90,14 +96,9 @@ __device__ __forceinline__ int tensor_of(u32 item, const u32 (&items_to)[2]) {
 
 // Fills `group`, by its first warp, and waits for it: the whole block calls this once.
 template <typename ItemsOf>
-__device__ __forceinline__ void read_group(
-    Group& group,
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    int num_tensors, ItemsOf items_of) {
+__device__ __forceinline__ void read_group(Group& group, const GroupExtents& extents, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    const TensorPair two(extents, items_of);
     int chunks[2];
     i64 rowwise[2], columnwise[2];
 #pragma unroll
@@ -154,13 +155,9 @@ struct WorkItem {
 // waits: every instruction of the others is one that encodes.
 template <Offsets places, typename ItemsOf>
 __device__ __forceinline__ void find_work_item(
-    WorkItem& work_item, u32 item,
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    int num_tensors, ItemsOf items_of) {
+    WorkItem& work_item, u32 item, const GroupExtents& extents, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    const TensorPair two(extents, items_of);
     u32 before[2];
     exclusive_sum(two.items, before);
     const u32 to_here = before[1] + two.items[1];
@@ -181,7 +178,7 @@ __device__ __forceinline__ void find_work_item(
       tensor.rowwise_scale_inv = i64(kUnit) * sum_of_earlier(index, rowwise);
       tensor.columnwise_scale_inv = i64(kUnit) * sum_of_earlier(index, columnwise);
     }
-    if (threadIdx.x == (index < num_tensors ? index / 2 : 0)) {
+    if (threadIdx.x == (index < extents.num_tensors ? index / 2 : 0)) {
       const int own = index % 2;
       tensor.element = own ? two.element[1] : two.element[0];
       tensor.rows = own ? two.rows[1] : two.rows[0];
@@ -196,13 +193,11 @@ __device__ __forceinline__ void find_work_item(
 // All items of a block, each found anew: for grids so large that a block has one or two. The whole block calls
 // work(index of the tensor, the tensor, item within it).
 template <Offsets places, typename ItemsOf, typename Work>
-__device__ __forceinline__ void for_each_work_item(
-    const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
-    int num_tensors, ItemsOf items_of, Work work) {
+__device__ __forceinline__ void for_each_work_item(const GroupExtents& extents, ItemsOf items_of, Work work) {
   __shared__ WorkItem work_item;
   for (u32 item = blockIdx.x;;) {
-    find_work_item<places>(work_item, item, first_dims, last_dims, tensor_offsets, num_tensors, items_of);
-    if (work_item.index >= num_tensors) return;
+    find_work_item<places>(work_item, item, extents, items_of);
+    if (work_item.index >= extents.num_tensors) return;
     work(work_item.index, work_item.tensor, work_item.item);
     item += gridDim.x;
     if (item >= work_item.items) return;
