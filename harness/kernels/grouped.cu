@@ -1,14 +1,12 @@
-// grouped: many tensors in one launch, each quantized as if it were alone.
+// grouped: up to 64 tensors in one launch, each quantized as if it were alone.
 //
-// Contract (NUMERICS 8), rounding of each step to nearest-even in fp32:
-//   1. v      = grad, or grad * derivative(act_input), then rounded to the input's type for steps 3 and 4
-//   2. dbias  = sum of the v of step 1 before they are rounded: from 0 down each 128 rows of a column, then from 0 over
-//               the tensor's chunks in order, then rounded to the input's type
-//   3. amaxes = of each tensor, as the dense recipe has them; 0 for an empty tensor
-//   4. encode = of each tensor, with its own amaxes, as the dense recipe has it; sr counts its random bits from
-//               offset + index of the tensor
-// The tensors of `input` and of every output lie back to back, each with the padding it has alone. Empty tensors may
-// stand anywhere. At most 64 tensors.
+// Contract (NUMERICS 8), each step rounded to nearest-even in fp32:
+//   1. v      = grad, or grad * derivative(act_input)   f32->Dtype rounds to nearest even before steps 3 and 4
+//   2. dbias  = sum of the unrounded v                  from 0 down each 128 rows of a column, then from 0 over these
+//                                                       chunks in order; f32->Dtype rounds to nearest even
+//   3. amaxes = as the dense recipe has them            0 for an empty tensor
+//   4. codes  = as the dense recipe has them            sr counts random bits from offset + index of the tensor
+// The tensors of `input` and of every output lie back to back, each padded as if alone. Any of them may be empty.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
 #include "encode/per_tensor.cuh"
@@ -26,7 +24,7 @@
 constexpr int kThreads = 256;
 constexpr int kPerTensorSigns = 0xD7E8, kPerTokenSigns = 0xACE1;  // of rht
 
-// encode rowwise: a warp covers 32 blocks of one row, a thread takes this many rows.
+// encode rowwise: a warp covers 32 blocks of a row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
@@ -35,7 +33,7 @@ using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
 using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
 
-// What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are
+// As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
 // constants.
 constexpr int kTileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
@@ -61,7 +59,7 @@ constexpr int kDbiasBlocksPerSm = 2;
 // Helpers
 // =====================================================================================================================
 
-// Of tensors that have lines, but no elements; either may be null. The whole block calls this.
+// Clears the amaxes of tensors that have lines but no elements; either may be null. All threads call this.
 __device__ __forceinline__ void clear_amaxes_of_empty(
     const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, float* __restrict__ rowwise_amax,
     float* __restrict__ columnwise_amax, int num_tensors) {
@@ -203,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
   });
 }
 
-// Step 2, of the sums that grouped_amax_dbias left
+// Step 2, from the sums that grouped_amax_dbias left
 template <typename Dtype>
 __global__ void __launch_bounds__(kThreads) grouped_dbias(
     const float* __restrict__ dbias_partials,  // (chunks, cols)
@@ -303,7 +301,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
 // per_token
 // =====================================================================================================================
 
-// Both read the input once. A state is u32: maxima, then tickets.
+// Both read the input once. A state holds u32: maxima, then tickets.
 template <Outputs outputs>
 __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_token_amax(
     const bf16* __restrict__ input,          // (elements,)
@@ -336,7 +334,7 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
       {columnwise_amax, columnwise_state});
 }
 
-// Steps 1 to 3, an item being a chunk of rows
+// Steps 1 to 3; an item is a chunk of rows
 template <Outputs outputs, bool rht, Activation activation>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
     const bf16* __restrict__ input,          // (elements,)
@@ -352,7 +350,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     int num_tensors) {
   __shared__ Group group;
   __shared__ u32 row_max[kChunkRows];
-  // An empty tensor has columns, whose amaxes are 0.
+  // Columns of an empty tensor have amaxes of 0.
   read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return DbiasTiles::count(max(rows, 1), cols);
   });
@@ -399,7 +397,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
       });
 }
 
-// Amaxes and encoding in one launch, where a device holds all tiles at once: one for each block of threads.
+// Amaxes and encoding in one launch, on a device that holds all tiles at once, one to a CTA.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, rounding, scale_layout>)
     grouped_per_token_resident(
@@ -422,7 +420,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
       work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count);
   if (work_item.index < num_tensors) {
     const GroupTensor& tensor = work_item.tensor;
-    // A tensor has no more rows or columns of tiles than tiles.
+    // A tensor has at most as many rows or columns of tiles as it has tiles.
     const i64 tile = tensor.element / (TransposeTile::kRows * TransposeTile::kCols);
     const InputPrologue<bf16> prologue = {input + tensor.element};
     per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
@@ -443,7 +441,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 // Exports
 // =====================================================================================================================
 
-// The grid is as large as there are tiles of these extents, which is what an item covers of a tensor without edges.
+// The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {

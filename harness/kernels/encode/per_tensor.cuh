@@ -1,4 +1,4 @@
-// per_tensor for a matrix at a pointer: its amax with rht, the encoding of a block, and of a tile in both directions.
+// per_tensor: a block, and a tile in both directions.
 #pragma once
 
 #include "memory/block_io.cuh"
@@ -7,7 +7,7 @@
 #include "reduce/amax_16x16.cuh"
 #include "scheduler/launch.cuh"
 
-// Steps 4 to 6 for sixteen values whose scale covers `amax`.
+// Steps 4 to 6 of sixteen values. amax: of all values that share the scale
 template <Rounding rounding, bool fast_math>
 __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
     float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
@@ -16,8 +16,8 @@ __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
   return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
 }
 
-// The TransposeTile at `origin`, or what is inside the matrix of it, and the padding of its scales. Called by all
-// its threads; shared memory may be used again after the next barrier.
+// Encodes the part of the TransposeTile at `origin` inside the matrix, and writes the padding of its scales. All
+// threads call this; shared memory may be reused after the next barrier.
 // rowwise_scale(), columnwise_scale(): the GlobalScale of either direction
 template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
@@ -32,7 +32,7 @@ __device__ __forceinline__ void encode_tile(
 
   for (int pass = 0; pass < Pass::kPasses; ++pass) {
     const int first_col = origin.col + pass * Pass::kCols;
-    // Rowwise: from registers, on the way into shared memory.
+    // Rowwise from registers, on the way into shared memory
     {
       const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void encode_tile(
       }
     }
     __syncthreads();
-    // Columnwise: the same of the transpose.
+    // Columnwise from shared memory
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;

@@ -1,15 +1,15 @@
-// per_token's amaxes of a group: where its tensors' lines are merged.
+// Amaxes of all rows and columns of a group, for per_token.
 #pragma once
 
 #include "reduce/row_col_amax.cuh"
 #include "scheduler/group_work_split.cuh"
 
-// The states of a tensor's lines start at its part of the input: with lines of at least 128 elements, neither maxima
-// nor tickets reach those of the next tensor.
+// A tensor's scratch starts at its part of the input. Lines have at least 128 elements, so neither maxima nor tickets
+// reach the next tensor's.
 struct GroupLines {
   u32* state;
   i64 elements;            // of all tensors
-  int elements_of_ticket;  // at least so many of a tensor
+  int elements_of_ticket;  // at least so many of a tensor for each ticket
 
   __device__ LineAmax merge(float* amax, const GroupTensor& tensor, int ticket, int arrivals) const {
     u32* tickets = state + elements / 128 + tensor.element / elements_of_ticket;
@@ -17,11 +17,11 @@ struct GroupLines {
   }
 };
 
-// Rows are merged 8 or more at a time, columns 128 or more.
+// A ticket covers 8 or more rows, 128 or more columns.
 __device__ __forceinline__ GroupLines group_rows(u32* state, i64 elements) { return {state, elements, 8 * 128}; }
 __device__ __forceinline__ GroupLines group_cols(u32* state, i64 elements) { return {state, elements, 128 * 128}; }
 
-// The amaxes of all tensors, by a persistent grid. The whole block calls this once.
+// By a persistent grid; all threads call this once.
 template <Outputs outputs, bool rht, int sign_mask>
 __device__ __forceinline__ void group_row_col_amax(
     const bf16* __restrict__ input, const GroupExtents& extents, const AmaxOutput& rowwise,

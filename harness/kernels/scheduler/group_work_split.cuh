@@ -1,16 +1,16 @@
-// per_token's amaxes of a group: how its tensors are shared out among blocks, and where their lines are merged.
+// How the tensors of a group are split among CTAs that each take a column of chunks.
 #pragma once
 
 #include "scheduler/group_scheduler.cuh"
 
-// A tensor is cut into strips of columns, and a strip's chunks of rows go to a team of shares with equal work. An empty
-// tensor is one share: its amaxes, if it has any, are 0.
+// A tensor is cut into strips of columns, and the row chunks of a strip go to a team of CTAs in equal parts. An empty
+// tensor is one part, because its amaxes are 0.
 template <typename Strip>
 struct WorkSplit {
   int chunks_per_cta;
 
-  // Every lane of a warp calls this. The lanes try sizes from 1/16 to twice the work of a block, and the one with which
-  // the grid is done first is taken; the end of a share costs as much as half a chunk.
+  // Each lane of a warp tries a size, from 1/16 to twice a CTA's fair part, and the warp takes the one with which the
+  // grid is done first. The end of a part costs as much as half a chunk.
   __device__ explicit WorkSplit(const GroupExtents& extents) : chunks_per_cta(1) {
     const u32 lane = threadIdx.x % 32;
     const u64 chunks = u64(__ldg(extents.tensor_offsets + extents.num_tensors)) / (Strip::kRows * Strip::kCols);
