@@ -1,9 +1,9 @@
-// casts: the two scalar casts alone, e2m1 and e4m3 of every element, with no scale between. What every recipe's bytes
-// rest on, small enough to be proven.
+// casts: the two scalar casts, e2m1 and e4m3, of every element. Every recipe's bytes rest on them, and they are small
+// enough to be proven.
 //
-// Contract (NUMERICS 1), nearest-even and saturating:
-//   e2m1_data = e2m1(x): the sign of zero is kept, NaN is 0x7, above 5 is 6
-//   e4m3_data = e4m3(x): the sign of zero is kept, NaN is 0x7F, above 448 is 448
+// Contract (NUMERICS 1):
+//   1. e2m1_data = e2m1(x)   f32->e2m1 rounds to nearest even; -0 kept, NaN is 0x7, above 5 is 6
+//   2. e4m3_data = e4m3(x)   f32->e4m3 rounds to nearest even; -0 kept, NaN is 0x7F, above 448 is 448
 //
 // Run it: make verify R=casts          All 2^32 floats, on a GPU: make exhaustive
 #include "memory/block_io.cuh"

@@ -1,11 +1,9 @@
 // dequantize: NVFP4 back to bf16, fp16 or fp32.
 //
 // Contract (NUMERICS 9), each step rounded to nearest-even in fp32:
-//   1. f      = (scale_inv * amax) * C,   C = 1 / (6 * e4m3_max); the scale meets the amax first. The amax is that of
-//               the tensor, of the row, or of the 1x64 window.
-//   2. output = cast(code * f)
-// Every code and every scale byte decodes; a scale byte of 0x7F or 0xFF is NaN. A stored NaN is 0x7FFF in 16 bits,
-// 0x7FFFFFFF in fp32.
+//   1. f      = (scale_inv * amax) * C,  C = 1 / (6 * e4m3_max)   amax of the tensor, the row or the 1x64 window
+//   2. output = cast(code * f)                                    f32->Dtype rounds to nearest even
+// All codes and scale bytes decode; 0x7F and 0xFF are NaN. A stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in fp32.
 //
 // Run it: make verify R=dequantize          Time it: make bench R=dequantize
 #include "memory/scale_layout.cuh"
@@ -18,11 +16,11 @@
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kRepeat = 4;  // rows a warp takes
+constexpr int kRepeat = 4;  // rows of a warp
 constexpr int kTileRows = kWarps * kRepeat;
 constexpr int kTileCols = 256;
 
-// A thread writes 16 bytes at a time, so that a warp writes what lies together.
+// Output elements in a thread's 16-byte store, so that a warp's stores are contiguous
 template <typename Dtype>
 constexpr int kVector = 16 / int(sizeof(Dtype));
 
@@ -30,7 +28,7 @@ constexpr int kVector = 16 / int(sizeof(Dtype));
 // Helpers
 // =====================================================================================================================
 
-// The codes of a share, the first in the low bits
+// The codes of an output vector, the first in the low bits
 template <typename Dtype>
 __device__ __forceinline__ u32 load_codes(const u8* __restrict__ data, i64 vector) {
   if constexpr (sizeof(Dtype) == 4) return __ldg(reinterpret_cast<const u16*>(data) + vector);
@@ -66,7 +64,7 @@ __device__ __forceinline__ float granule_amax(
 // Kernel
 // =====================================================================================================================
 
-// 0.5625 bytes in and, for bf16, 2 bytes out for each element.
+// Moves 0.5625 bytes in and, for bf16, 2 bytes out for each element.
 template <typename Dtype, ScaleLayout scale_layout, Granularity granularity>
 __global__ void __launch_bounds__(kThreads) dequantize(
     const u8* __restrict__ data,       // (rows, cols/2) e2m1 pairs
@@ -74,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) dequantize(
     const float* __restrict__ amax,    // (1,), (rows,) or (rows, cols/64)
     Dtype* __restrict__ output,        // (rows, cols)
     int rows, int cols, int e4m3_max) {
-  constexpr int kVectors = kBlock / kVector<Dtype>;  // of a block
+  constexpr int kVectors = kBlock / kVector<Dtype>;  // in a 16-block
   constexpr int kSpans = kTileCols / (32 * kVector<Dtype>), kLoads = kRepeat * kSpans;
   const TileOrigin origin = tile_origin(kTileRows, kTileCols);
   const ScaleExtents extents(rows, cols / kBlock);

@@ -1,20 +1,20 @@
-// four_over_six: two scales are tried for every block, one that maps its amax to 6 and one that maps it to 4, and the
-// one with the smaller error is kept.
+// four_over_six: every block is tried with two scales, its amax mapped to 6 and to 4; the one with the smaller error
+// stays.
 //
-// Contract (NUMERICS 6), rounding of each step to nearest-even in fp32, E = e4m3_max:
-//   1. amax       = max |x| over the tensor (row_scaled: over a row), NaN dropped
-//      S_enc      = min(6 E / amax, FLT_MAX), 1 if amax is 0 or inf;   S_dec = 1 / S_enc
-//   2. base       = (block_amax / 6) * S_enc                            block: 1x16, or a 16x16 tile
-//   3. scale_inv  = e4m3(base) for 6, e4m3(base * 1.5) for 4, at most 448 whatever E
+// Contract (NUMERICS 6), each step rounded to nearest-even in fp32, E = e4m3_max:
+//   1. amax       = max |x| over the tensor, NaN dropped     row_scaled: over a row
+//      S_enc      = min(6 E / amax, FLT_MAX)                 1 if amax is 0 or inf
+//      S_dec      = 1 / S_enc
+//   2. base       = (block_amax / 6) * S_enc                 1x16 or 16x16 blocks
+//   3. scale_inv  = e4m3(base) for 6, e4m3(base * 1.5) for 4 f32->e4m3 rounds to nearest even; at most 448 for any E
 //   4. multiplier = min(1 / (scale_inv * S_dec), FLT_MAX)
-//   5. code       = e2m1(x * multiplier), nearest-even
+//   5. code       = e2m1(x * multiplier)                     f32->e2m1 rounds to nearest even
 //   6. error      = sum of |d| (mae) or d * d (mse), element 0 to 15 in this order
 //                   exact: d = code * scale_inv * amax / (6 E) - x       fp16: d = code * scale_inv - x * S_enc
-//   7. 16x16: the errors of the tile's sixteen lines (rows; columnwise: columns) add up as a tree: lines 8 apart first,
-//      then 4, 2, 1
-//   8. the codes mapped to 4 if their error is smaller, else those mapped to 6; so a tie or a NaN chooses 6
+//   7. 16x16: the errors of a block's sixteen lines are added as a tree: lines 8 apart first, then 4, 2, 1
+//   8. map to 4 if its error is smaller, else to 6, which a tie or a NaN thus chooses
 // -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448.
-// rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; it chooses for itself.
+// rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed, with a choice of their own.
 //
 // Run it: make verify R=four_over_six          Time it: make bench R=four_over_six
 #include "memory/block_io.cuh"
@@ -29,16 +29,16 @@
 constexpr int kThreads = TransposeTile::kThreads;
 constexpr int kWarps = kThreads / 32;
 
-// What registers allow without spilling.
+// As many as registers allow without spilling.
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
 constexpr int kTileBlocksPerSm = 2;
 
-// amax_rows: a warp takes a row, a lane keeps this many blocks of 16 in flight.
+// amax_rows: a warp takes a row, a lane keeps this many blocks in flight.
 constexpr int kAmaxUnroll = 2;
 constexpr int kWholeRow = 1 << 30;
 
-// rowwise: the bands of a tile lie side by side, so that a block of threads stores 32 neighbouring scale bytes.
+// rowwise: the bands of a tile lie side by side, so that a CTA stores 32 contiguous scale bytes.
 constexpr int kRowwiseTileRows = kBlock;
 constexpr int kRowwiseBlocks = 4;
 constexpr int kRowwiseTileCols = kWarps * kRowwiseBlocks * kBlock;
@@ -47,8 +47,8 @@ constexpr int kRowwiseTileCols = kWarps * kRowwiseBlocks * kBlock;
 // Helpers
 // =====================================================================================================================
 
-// Step 7, the error of a tile from those of a thread's lines, into each of them. Lanes 16 apart hold lines farther
-// apart than lanes 8 apart, and those than lanes 4 apart.
+// Step 7: replaces the errors of a thread's lines by that of their 16x16 block. Lanes 16 apart hold lines farther apart
+// than lanes 8 apart, and so on.
 //
 // RowRole: a thread's own lines are the farthest apart.
 template <int blocks>
@@ -66,7 +66,7 @@ __device__ __forceinline__ void sum_rows(float (&error)[blocks / 2]) {
   for (int i = 1; i < blocks / 2; ++i) error[i] = error[0];
 }
 
-// ColumnRole of square tiles: a thread's own two lines are neighbours.
+// ColumnRole of 16x16 blocks: a thread's two lines are neighbours.
 __device__ __forceinline__ void sum_columns(float (&error)[2]) {
 #pragma unroll
   for (int offset = 16; offset >= 4; offset /= 2) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void sum_columns(float (&error)[2]) {
   error[0] = error[1] = __fadd_rn(error[0], error[1]);
 }
 
-// Steps 1 to 8 for the blocks of a thread's lines. values(i, x): the sixteen elements of line i
+// Steps 1 to 8 for a thread's blocks. values(i, x): the sixteen elements of line i
 template <
     typename Dtype, Block block, Outputs direction, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled,
     int lines, typename Values>
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) four_over_six_amax_rows(
 // encode (steps 1 to 8)
 // =====================================================================================================================
 
-// 2 bytes of bf16 in, 0.5625 out.
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out.
 template <typename Dtype, Block block, Error error, int e4m3_max, ErrorMath error_math, bool row_scaled>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_over_six_encode_rowwise(
     const Dtype* __restrict__ input,         // (rows, cols)
@@ -198,13 +198,13 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use four_over_six_encode_rowwise");
   using Pass = TransposePass<Dtype>;
   __shared__ TransposeSmem<Dtype> tile;
-  __shared__ float tile_amax[Pass::kBands][Pass::kBlocks];  // of 16x16 tiles
+  __shared__ float tile_amax[Pass::kBands][Pass::kBlocks];  // of 16x16 blocks
   const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
   for (int pass = 0; pass < Pass::kPasses; ++pass) {
     const int first_col = origin.col + pass * Pass::kCols;
-    // Rowwise: from registers, on the way into shared memory.
+    // Rowwise from registers, on the way into shared memory
     {
       const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, kTileBlocksPerSm) four_over_six_enco
       }
     }
     __syncthreads();
-    // Columnwise: the same of the transpose.
+    // Columnwise from shared memory
     {
       const ColumnRole role = block == Block::block_16x16 ? ColumnRole::of_16x16_blocks() : ColumnRole();
       const int block_row = u32(origin.row) / kBlock + role.band;

@@ -1,15 +1,14 @@
-// gemm: D(M, N) = A(M, K) * B(N, K)^T by matrix units, from packed codes and scales of both operands.
+// gemm: D (M, N) = A (M, K) * B (N, K)^T on tensor cores, from packed codes and scales.
 //
 // Contract (NUMERICS 10.2 and 10.3):
-//   1. every code meets its scale, exactly
-//   2. acc = the sum over K of the products, in fp32 and in an order of this kernel's own. Where every partial sum is
-//      exact, so is acc; elsewhere it is within n * 2^-23 * sum |terms|, n being the number of additions.
-//   3. D = the epilogue of acc (epilogues.cuh), each step rounded to nearest-even in fp32
-// The order depends on the kernel, on K and on nothing else: a row of A gives the same row of D whatever M is, however
-// often and beside whatever it runs.
+//   1. value = code * scale_inv          exact
+//   2. acc   = sum of products over K    fp32, in this kernel's order: exact if every partial sum is, else within
+//                                        n * 2^-23 * sum |terms| of it for n additions
+//   3. D     = epilogue(acc)             gemm/epilogue.cuh, each step rounded to nearest-even in fp32
+// The order depends on the kernel and on K alone: a row of A gives the same row of D for any M, in every run.
 //
-// gemm takes any M, gemm_skinny is for few rows. gemm_decode and gemm_epilogue are what a library's bf16 GEMM needs
-// before and after it.
+// gemm takes any M, gemm_skinny is for few rows. gemm_decode and gemm_epilogue run before and after a library's bf16
+// GEMM.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
 #include "gemm/epilogue.cuh"
@@ -23,7 +22,7 @@
 // Config
 // =====================================================================================================================
 
-// Kernels over the output: a warp takes a row of the tile at a time, a thread eight columns of it.
+// Kernels over the output: a warp takes a row of the tile at a time, a thread eight of its columns.
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowRepeat = 4;
@@ -31,7 +30,7 @@ constexpr int kVector = 8;
 constexpr int kTileRows = kWarps * kRowRepeat;
 constexpr int kTileCols = 32 * kVector;
 
-// decode: a warp takes this much of a line at a time, a thread eight codes of each of these.
+// decode: a warp takes this much of a line at a time, a thread eight codes in each repeat.
 constexpr int kDecodeRepeat = 4;
 constexpr int kDecodeCols = 32 * kVector * kDecodeRepeat;
 
@@ -105,7 +104,7 @@ __global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
     Skinny::multiply<8>(shared, a, b, origin.row, origin.col, tile_epilogue);
 }
 
-// The second half of the per_token route: every element of `output` times the amaxes of its row and its column
+// The second step of per_token: multiplies every element by the amaxes of its row and its column.
 __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     const float* __restrict__ a_amax,  // (M,)
     const float* __restrict__ b_amax,  // (N,)
@@ -133,14 +132,14 @@ __global__ void __launch_bounds__(kThreads) gemm_post_scale(
 // Before and after a library's GEMM
 // =====================================================================================================================
 
-// Two neighbours, which lie in the same half of two pairs, to bf16
+// Two neighbours, in the same half of two pairs, to bf16
 __device__ __forceinline__ u32 neighbours(u32 even, u32 odd, bool high) {
   const float first = high ? high_to_float(even, fp16{}) : low_to_float(even, fp16{});
   const float second = high ? high_to_float(odd, fp16{}) : low_to_float(odd, fp16{});
   return pack2(__fmul_rn(first, 1.0f / kF16Unit), __fmul_rn(second, 1.0f / kF16Unit), bf16{});
 }
 
-// Eight codes of a line to bf16
+// Decodes eight codes of a line to bf16.
 template <ScaleLayout scale_layout>
 __device__ __forceinline__ void decode_8(
     const u8* __restrict__ data, const u8* __restrict__ scale_inv, bf16* __restrict__ target, int line, int col,
@@ -157,7 +156,7 @@ __device__ __forceinline__ void decode_8(
   *reinterpret_cast<uint4*>(target + element) = decoded;
 }
 
-// Step 1 for both operands: 0.5625 bytes in and 2 out for each element, whose value bf16 holds exactly.
+// Step 1 for both operands: 0.5625 bytes in and 2 out for each element; bf16 holds the values exactly.
 template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
 __global__ void __launch_bounds__(kThreads) gemm_decode(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) gemm_decode(
   }
 }
 
-// Step 3 for sums that somebody else made: 4 bytes in and, for bf16, 2 out for each element.
+// Step 3 for sums from a library: 4 bytes in and, for bf16, 2 out for each element.
 template <typename Dtype, Epilogue epilogue, Granularity b_granularity>
 __global__ void __launch_bounds__(kThreads) gemm_epilogue(
     const float* __restrict__ acc,     // (M, N)

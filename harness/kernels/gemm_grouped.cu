@@ -1,15 +1,13 @@
-// gemm_grouped: up to 64 GEMMs in one launch, D_g (M_g, N) = A_g (M_g, K) * B_g (N, K)^T, each with the bytes it has
-// alone.
+// gemm_grouped: up to 64 GEMMs in one launch, D_g (M_g, N) = A_g (M_g, K) * B_g (N, K)^T.
 //
-// Contract (NUMERICS 10.4): the output of a group is what the kernel `gemm` makes of its operands, bit for bit on any
-// input: the same tile of the output, the same order along K, the same epilogue. So nothing depends on the grid, on
-// which block takes a tile, or on what the other groups are.
-//   1. A, C and the output of all groups lie back to back. M_g is a multiple of 128, or 0 for an empty group anywhere,
-//      which has no output; its B is there all the same.
-//   2. B, amaxes and biases of all groups lie back to back, too. An amax of a tensor is a group's own, and so is the
-//      alpha' that it makes.
-//   3. The extents are read from device memory. The host need not know them: the sum of all M_g tells how many tiles
-//      there are, and a block beyond the last has nothing to do.
+// Contract (NUMERICS 10.4): every group has the bytes that `gemm` gives it alone, on any input: the same tiles, the
+// same order along K, the same epilogue. Nothing depends on the grid, on which CTA takes a tile, or on the other
+// groups.
+//   1. A, C and the output of all groups lie back to back. M_g is a multiple of 128, or 0 for an empty group, which has
+//      a B but no output.
+//   2. B, amaxes and biases of all groups lie back to back, too. An amax of a tensor is its group's, and so is alpha'.
+//   3. Extents are read from device memory. The host knows the sum of all M_g, which tells the number of tiles; a CTA
+//      beyond the last does nothing.
 //
 // Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped
 #include "gemm/epilogue.cuh"
@@ -21,17 +19,16 @@
 // Config
 // =====================================================================================================================
 
-constexpr int kTile = Mainloop::kTile;  // rows and columns of an output that a block of threads makes
+constexpr int kTile = Mainloop::kTile;  // rows and columns of a CTA's tile
 
 // =====================================================================================================================
 // Helpers
 // =====================================================================================================================
 
-// How many tiles cover this many rows, or columns, of an output
+// Tiles that cover this many rows, or columns, of an output
 __device__ __forceinline__ u32 tiles_in(int lines) { return (u32(lines) + kTile - 1) / kTile; }
 
-// The operand of a group from those of all groups. line, scale_line: where its data and its scales begin; the scales of
-// every group before it have their padding
+// A group's operand. line, scale_line: where its data and its scales start; the scales of earlier groups are padded
 template <ScaleLayout scale_layout>
 __device__ __forceinline__ GemmOperand<scale_layout> operand_from(
     const u8* __restrict__ data, const u8* __restrict__ scale_inv, int line, int scale_line, int lines, int K) {
@@ -39,13 +36,13 @@ __device__ __forceinline__ GemmOperand<scale_layout> operand_from(
   return {data + row_offset(line, K) / 2, scale_inv + row_offset(scale_line, round_up(blocks, 4)), lines, blocks};
 }
 
-// Where a block's tile lies in the output of its group
+// The tile's origin in the output of its group
 __device__ __forceinline__ TileOrigin origin_of(const WorkItem& work_item, int N) {
   const u32 across = tiles_in(N);
   return {int(work_item.item / across) * kTile, int(work_item.item % across) * kTile};
 }
 
-// The epilogue of a tile. of_all: what it reads for all groups
+// A tile's epilogue. of_all: what it reads, for all groups
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
 __device__ __forceinline__ TileEpilogue<epilogue, b_granularity, Dtype> epilogue_of(
     const WorkItem& work_item, Dtype* __restrict__ output, const EpilogueParams<Dtype>& of_all) {
@@ -82,9 +79,9 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,), elements of A
     int num_tensors, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   __shared__ Mainloop::Shared shared;
-  __shared__ WorkItem work_item;  // read again after the sum, so that it takes no registers meanwhile
+  __shared__ WorkItem work_item;  // reread after the mainloop, to keep registers free
   find_work_item<Offsets::lines>(
-      work_item, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors,
+      work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors},
       [&](int rows, int) { return tiles_in(rows) * tiles_in(N); });
   if (work_item.index >= num_tensors) return;
   const GroupTensor& group = work_item.tensor;

@@ -1,12 +1,12 @@
 // gemm_ordered: D (M, N) = A (M, K) * B (N, K)^T of two NVFP4 tensors, summed in the stated order.
 //
-// Contract (NUMERICS 10), each step rounded to nearest-even in fp32, for element (i, j) of the output:
-//   1. acc = 0; for each 16-block k in order: acc = acc + p,  p = (sa * sb) * dot
-//      sa, sb: the block's scales of row i of A and row j of B; dot: the sum of its 16 products of codes. sa * sb has 8
-//      significant bits and dot is a multiple of 1/4 up to 576, so p is exact.
-//   2. D = epilogue(acc), see epilogues.cuh. gemm_post_scale follows for the epilogue per_token.
-// Both operands are packed along K, whichever copy of their tensors they are. A scale byte of 0x7F or 0xFF is NaN. A
-// stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in fp32.
+// Contract (NUMERICS 10.1 and 10.3), each step rounded to nearest-even in fp32, for element (i, j):
+//   1. p   = (sa * sb) * dot    exact: sa * sb has 8 significant bits, dot is a multiple of 1/4 up to 576
+//            sa, sb: scales of a 16-block of row i of A and row j of B; dot: sum of its 16 products of codes
+//   2. acc = acc + p            from 0, for each 16-block along K in order
+//   3. D   = epilogue(acc)      gemm/epilogue.cuh; per_token is completed by gemm_post_scale
+// Both operands are packed along K. Scale bytes 0x7F and 0xFF are NaN. A stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in
+// fp32.
 //
 // Run it: make verify R=gemm_ordered          Time it: make bench R=gemm_ordered
 #include "gemm/epilogue.cuh"
@@ -16,24 +16,24 @@
 // Config
 // =====================================================================================================================
 
-constexpr int kTile = 16;                // rows and columns of the output a block of threads makes
-constexpr int kThreads = kTile * kTile;  // one element of the output each
+constexpr int kTile = 16;                // rows and columns of a CTA's output
+constexpr int kThreads = kTile * kTile;  // one element each
 
-constexpr int kVector = 8;          // elements of the output a thread of gemm_post_scale takes
-constexpr int kScaledRows = 8;      // rows a block of threads takes of them
-constexpr int kScaledVectors = 32;  // and vectors of each row
+constexpr int kVector = 8;          // gemm_post_scale: elements of a thread
+constexpr int kScaledRows = 8;      // rows of a CTA
+constexpr int kScaledVectors = 32;  // vectors of a row
 
 // =====================================================================================================================
 // Helpers
 // =====================================================================================================================
 
-// Sixteen rows of one operand, one 16-block of each, as values.
+// Decoded 16-blocks of sixteen rows of an operand
 struct OperandTile {
   alignas(16) float code[kTile][kBlock];
   float scale[kTile];
 };
 
-// Every thread decodes one code, and the first kTile threads a scale, too. Rows beyond the last are left as they are.
+// Each thread decodes a code, and the first kTile threads a scale. Rows beyond the last are not written.
 template <ScaleLayout layout>
 __device__ __forceinline__ void decode_tile(
     OperandTile& tile, const u8* __restrict__ data, const u8* __restrict__ scale_inv, const ScaleExtents& extents,
@@ -54,7 +54,7 @@ struct alignas(16) Vector {
   bf16 element[kVector];
 };
 
-// p of one block
+// Step 1
 __device__ __forceinline__ float block_product(const OperandTile& a, const OperandTile& b, int row, int col) {
   float dot = 0.0f;
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ __forceinline__ float block_product(const OperandTile& a, const Opera
 // Kernels
 // =====================================================================================================================
 
-// Every code of the operands is read by N/16 or M/16 blocks of threads.
+// A and B are each read by all CTAs of a row or column of tiles, N/16 and M/16 times.
 template <
     typename Dtype, Epilogue epilogue, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout,
     Granularity b_granularity>
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
   output[row_offset(row, N) + col] = apply_epilogue<epilogue, b_granularity>(acc, row, col, params);
 }
 
-// 2 bytes in and 2 out for each element. N is a multiple of 128, as per_token demands.
+// Moves 2 bytes in and 2 out for each element. N is a multiple of 128, as per_token demands.
 __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     InPlace<bf16> output,              // (M, N)
     const float* __restrict__ a_amax,  // (M,)

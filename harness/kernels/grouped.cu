@@ -1,14 +1,12 @@
-// grouped: many tensors in one launch, each quantized as if it were alone.
+// grouped: up to 64 tensors in one launch, each quantized as if it were alone.
 //
-// Contract (NUMERICS 8), rounding of each step to nearest-even in fp32:
-//   1. v      = grad, or grad * derivative(act_input), then rounded to the input's type for steps 3 and 4
-//   2. dbias  = sum of the v of step 1 before they are rounded: from 0 down each 128 rows of a column, then from 0 over
-//               the tensor's chunks in order, then rounded to the input's type
-//   3. amaxes = of each tensor, as the dense recipe has them; 0 for an empty tensor
-//   4. encode = of each tensor, with its own amaxes, as the dense recipe has it; sr counts its random bits from
-//               offset + index of the tensor
-// The tensors of `input` and of every output lie back to back, each with the padding it has alone. Empty tensors may
-// stand anywhere. At most 64 tensors.
+// Contract (NUMERICS 8), each step rounded to nearest-even in fp32:
+//   1. v      = grad, or grad * derivative(act_input)   f32->Dtype rounds to nearest even before steps 3 and 4
+//   2. dbias  = sum of the unrounded v                  from 0 down each 128 rows of a column, then from 0 over these
+//                                                       chunks in order; f32->Dtype rounds to nearest even
+//   3. amaxes = as the dense recipe has them            0 for an empty tensor
+//   4. codes  = as the dense recipe has them            sr counts random bits from offset + index of the tensor
+// The tensors of `input` and of every output lie back to back, each padded as if alone. Any of them may be empty.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
 #include "encode/per_tensor.cuh"
@@ -26,7 +24,7 @@
 constexpr int kThreads = 256;
 constexpr int kPerTensorSigns = 0xD7E8, kPerTokenSigns = 0xACE1;  // of rht
 
-// encode rowwise: a warp covers 32 blocks of one row, a thread takes this many rows.
+// encode rowwise: a warp covers 32 blocks of a row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
 constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
@@ -35,7 +33,7 @@ using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
 using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
 
-// What registers allow without spilling. A tile takes more of them than in a dense kernel, whose pointers are
+// As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
 // constants.
 constexpr int kTileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
@@ -61,7 +59,7 @@ constexpr int kDbiasBlocksPerSm = 2;
 // Helpers
 // =====================================================================================================================
 
-// Of tensors that have lines, but no elements; either may be null. The whole block calls this.
+// Clears the amaxes of tensors that have lines but no elements; either may be null. All threads call this.
 __device__ __forceinline__ void clear_amaxes_of_empty(
     const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, float* __restrict__ rowwise_amax,
     float* __restrict__ columnwise_amax, int num_tensors) {
@@ -97,7 +95,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
   __shared__ Group group;
   __shared__ CtaGroupAmax<1> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
   u32 running = 0;
@@ -134,7 +132,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
   __shared__ Group group;
   __shared__ CtaGroupAmax<2> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return u32((i64(rows) * cols + kPerItem - 1) / kPerItem);
   });
   RhtAmax running;
@@ -178,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
   __shared__ Group group;
   __shared__ CtaGroupAmax<kValues> maxima;
   maxima.clear();
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, DbiasTiles::count);
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, DbiasTiles::count);
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
     const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
@@ -203,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
   });
 }
 
-// Step 2, of the sums that grouped_amax_dbias left
+// Step 2, from the sums that grouped_amax_dbias left
 template <typename Dtype>
 __global__ void __launch_bounds__(kThreads) grouped_dbias(
     const float* __restrict__ dbias_partials,  // (chunks, cols)
@@ -213,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
     Dtype* __restrict__ dbias,                 // (num_tensors, cols)
     int num_tensors) {
   __shared__ Group group;
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return u32(cols + kThreads - 1) / kThreads;
   });
   for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
@@ -243,7 +241,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
   for_each_work_item<Offsets::scales>(
-      first_dims, last_dims, tensor_offsets, num_tensors, RowwiseTiles::count,
+      {first_dims, last_dims, tensor_offsets, num_tensors}, RowwiseTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         const TileOrigin origin = RowwiseTiles::origin(tensor.cols, item);
@@ -287,15 +285,15 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
   for_each_work_item<Offsets::scales>(
-      first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count,
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
         encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
             shared, prologue, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
-            [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); }, rowwise_data + tensor.element / 2,
-            rowwise_scale_inv + tensor.rowwise_scale_inv, columnwise_data + tensor.element / 2,
-            columnwise_scale_inv + tensor.columnwise_scale_inv, tensor.rows, tensor.cols,
-            TransposeTiles::origin(tensor.cols, item), seed, offset + index);
+            [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); },
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
+            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
+            tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
 }
 
@@ -303,7 +301,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
 // per_token
 // =====================================================================================================================
 
-// Both read the input once. A state is u32: maxima, then tickets.
+// Both read the input once. A state holds u32: maxima, then tickets.
 template <Outputs outputs>
 __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_token_amax(
     const bf16* __restrict__ input,          // (elements,)
@@ -316,8 +314,8 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
   group_row_col_amax<outputs, false, 0>(
-      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
-      num_tensors);
+      input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
+      {columnwise_amax, columnwise_state});
 }
 
 template <Outputs outputs>
@@ -332,11 +330,11 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
   group_row_col_amax<outputs, true, kPerTokenSigns>(
-      input, first_dims, last_dims, tensor_offsets, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state,
-      num_tensors);
+      input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
+      {columnwise_amax, columnwise_state});
 }
 
-// Steps 1 to 3, an item being a chunk of rows
+// Steps 1 to 3; an item is a chunk of rows
 template <Outputs outputs, bool rht, Activation activation>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
     const bf16* __restrict__ input,          // (elements,)
@@ -352,8 +350,8 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     int num_tensors) {
   __shared__ Group group;
   __shared__ u32 row_max[kChunkRows];
-  // An empty tensor has columns, whose amaxes are 0.
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [](int rows, int cols) {
+  // Columns of an empty tensor have amaxes of 0.
+  read_group(group, {first_dims, last_dims, tensor_offsets, num_tensors}, [](int rows, int cols) {
     return DbiasTiles::count(max(rows, 1), cols);
   });
   for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {
@@ -388,18 +386,18 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
     int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
   for_each_work_item<Offsets::lines>(
-      first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count,
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
         per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
-            tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col, rowwise_data + tensor.element / 2,
-            rowwise_scale_inv + tensor.element / kBlock, columnwise_data + tensor.element / 2,
-            columnwise_scale_inv + tensor.element / kBlock, tensor.rows, tensor.cols,
-            TransposeTiles::origin(tensor.cols, item), seed, offset + index);
+            tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
+            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,
+            tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
 }
 
-// Amaxes and encoding in one launch, where a device holds all tiles at once: one for each block of threads.
+// Amaxes and encoding in one launch, on a device that holds all tiles at once, one to a CTA.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, rounding, scale_layout>)
     grouped_per_token_resident(
@@ -419,10 +417,10 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
   __shared__ ResidentSmem shared;
   __shared__ WorkItem work_item;
   find_work_item<Offsets::lines>(
-      work_item, blockIdx.x, first_dims, last_dims, tensor_offsets, num_tensors, TransposeTiles::count);
+      work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count);
   if (work_item.index < num_tensors) {
     const GroupTensor& tensor = work_item.tensor;
-    // A tensor has no more rows or columns of tiles than tiles.
+    // A tensor has at most as many rows or columns of tiles as it has tiles.
     const i64 tile = tensor.element / (TransposeTile::kRows * TransposeTile::kCols);
     const InputPrologue<bf16> prologue = {input + tensor.element};
     per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
@@ -431,10 +429,8 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
           return PerTokenOutputs{
               rowwise_amax + tensor.row,
               columnwise_amax + tensor.col,
-              rowwise_data + tensor.element / 2,
-              rowwise_scale_inv + tensor.element / kBlock,
-              columnwise_data + tensor.element / 2,
-              columnwise_scale_inv + tensor.element / kBlock};
+              {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
+              {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}};
         },
         tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, work_item.item), seed, offset + work_item.index);
   }
@@ -445,7 +441,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 // Exports
 // =====================================================================================================================
 
-// The grid is as large as there are tiles of these extents, which is what an item covers of a tensor without edges.
+// The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {

@@ -1,14 +1,14 @@
-// local_1x64: one amax for each window of 64 elements. One pass over the input makes both directions.
+// local_1x64: one amax for each window of 64 elements, both directions from one read.
 //
-// Contract (NUMERICS 5), rounding of each step to nearest-even in fp32:
-//   1. amax       = max |x| over a 1x64 window, NaN dropped; stored as it is
-//   2. S_enc      = min(2688 / max(amax, 1e-12), FLT_MAX), 1 if amax is inf
-//   3. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))            of each of the window's four 1x16 blocks
-//   4. multiplier = S_enc / scale_inv, 0 if scale_inv is 0        reciprocal: min(1 / (scale_inv * (1/S_enc)), FLT_MAX)
-//   5. code       = e2m1(x * multiplier), nearest-even
-// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. direct: a block whose scale underflows to 0
-// encodes as zeros of their signs; reciprocal: its non-zero elements as +-6.
-// rowwise: windows along cols. columnwise: the same of the transpose, stored transposed.
+// Contract (NUMERICS 5), each step rounded to nearest-even in fp32:
+//   1. amax       = max |x| over a 1x64 window, NaN dropped
+//   2. S_enc      = min(2688 / max(amax, 1e-12), FLT_MAX)    1 if amax is inf
+//   3. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))       f32->e4m3 rounds to nearest even; 1x16 blocks
+//   4. multiplier = S_enc / scale_inv, 0 if scale_inv is 0   reciprocal: min(1 / (scale_inv * (1/S_enc)), FLT_MAX)
+//   5. code       = e2m1(x * multiplier)                     f32->e2m1 rounds to nearest even
+// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. If a block's scale underflows to 0, direct makes
+// zeros with their signs, reciprocal +-6 of its non-zero elements.
+// rowwise: windows along cols. columnwise: windows of the transpose, stored transposed.
 //
 // Run it: make verify R=local_1x64          Time it: make bench R=local_1x64
 #include "encode/scale_pair.cuh"
@@ -29,8 +29,8 @@ static_assert(
 // Helpers
 // =====================================================================================================================
 
-// Step 1 of the windows of the two lines of a RowRole or ColumnRole, each in four neighbouring lanes: of the first
-// window for even lanes, of the second for odd ones.
+// Step 1. A role's two lines have a window each, across four neighbouring lanes: even lanes return the amax of the
+// first, odd lanes of the second.
 __device__ __forceinline__ float window_amax(const float (&block_amax)[2]) {
   const bool odd = threadIdx.x % 2 != 0;
   const float passed_on = odd ? block_amax[0] : block_amax[1];
@@ -38,7 +38,8 @@ __device__ __forceinline__ float window_amax(const float (&block_amax)[2]) {
   return fmaxf(amax, __shfl_xor_sync(~0u, amax, 2));
 }
 
-// own: what window_amax returns, of block `block` of line `line`. The first two lanes of the four store a window each.
+// Stores two windows' amaxes by the first two of their four lanes. own: from window_amax, for block `block` of line
+// `line`
 __device__ __forceinline__ void store_window_amax(
     float* __restrict__ amax, float own, const ScaleExtents& extents, int line, int block) {
   const int window = u32(block) / kWindowBlocks, windows = u32(extents.blocks) / kWindowBlocks;
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTransposeBlocksPerSm
 
   for (int pass = 0; pass < Pass::kPasses; ++pass) {
     const int first_col = origin.col + pass * Pass::kCols;
-    // Rowwise: from registers, on the way into shared memory.
+    // Rowwise from registers, on the way into shared memory
     {
       const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTransposeBlocksPerSm
       }
       if constexpr (outputs != Outputs::columnwise) {
         const TileStore<scale_layout> target(
-            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
+            {rowwise_data, rowwise_scale_inv}, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int pair = 0; pair < Pass::kPairs; ++pair) {
           const float amax[2] = {block_amax(x[2 * pair]), block_amax(x[2 * pair + 1])};
@@ -104,12 +105,12 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTransposeBlocksPerSm
     }
     if constexpr (outputs == Outputs::rowwise) continue;
     __syncthreads();
-    // Columnwise: the same of the transpose.
+    // Columnwise from shared memory
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const TileStore<scale_layout> target(
-          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
+          {columnwise_data, columnwise_scale_inv}, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);

@@ -1,15 +1,15 @@
-// per_tensor: one amax for the whole tensor. The baseline every other recipe is timed against.
+// per_tensor: one amax for the whole tensor. The baseline that every other recipe is timed against.
 //
-// Contract (NUMERICS 3), rounding of each step to nearest-even in fp32:
-//   1. amax       = max |x| over the tensor, NaN dropped; with rht, the columnwise amax is over the rotated y, in bf16
-//   2. S_enc      = min(2688 / amax, FLT_MAX), 1 if amax is 0 or inf
+// Contract (NUMERICS 3), each step rounded to nearest-even in fp32:
+//   1. amax       = max |x| over the tensor, NaN dropped     rht: columnwise over the rotated y, in bf16
+//   2. S_enc      = min(2688 / amax, FLT_MAX)                1 if amax is 0 or inf
 //   3. S_dec      = 1 / S_enc
-//   4. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))            block: 1x16, or a 16x16 tile
-//   5. multiplier = min(1 / (scale_inv * S_dec), FLT_MAX)          fast_math: bf16(min(S_enc / scale_inv, BF16_MAX))
-//   6. code       = e2m1(x * multiplier), nearest-even or stochastic
-// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448; a block whose scale underflows to 0 encodes its
-// non-zero elements as +-6.
-// rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; only it is rotated by rht.
+//   4. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))       f32->e4m3 rounds to nearest even; 1x16 or 16x16 blocks
+//   5. multiplier = min(1 / (scale_inv * S_dec), FLT_MAX)    fast_math: bf16(min(S_enc / scale_inv, BF16_MAX))
+//   6. code       = e2m1(x * multiplier)                     f32->e2m1 rounds to nearest even, or stochastically
+// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. If a block's scale underflows to 0, its non-zero
+// elements are +-6.
+// rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed; rht rotates only these.
 //
 // Run it: make verify R=per_tensor          Time it: make bench R=per_tensor
 #include "encode/block_16x16.cuh"
@@ -24,12 +24,12 @@
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// rowwise: a warp covers 32 blocks of one row, a thread takes this many rows.
+// rowwise: a warp covers 32 blocks of a row, a thread takes this many rows.
 constexpr int kRowwiseRepeat = 4;
 constexpr int kRowwiseTileRows = kWarps * kRowwiseRepeat;
 constexpr int kRowwiseTileCols = 32 * kBlock;
 
-// What registers allow without spilling.
+// As many as registers allow without spilling.
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
@@ -144,11 +144,13 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocksPerSm<outp
   const InputPrologue<Dtype> prologue = {input};
   encode_tile<block, outputs, rht, rounding, scale_layout, fast_math, sign_mask>(
       shared, prologue, [&] { return global_scale(*rowwise_amax, kE4m3Max); },
-      [&] { return global_scale(*columnwise_amax, kE4m3Max); }, rowwise_data, rowwise_scale_inv, columnwise_data,
-      columnwise_scale_inv, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
+      [&] { return global_scale(*columnwise_amax, kE4m3Max); }, {rowwise_data, rowwise_scale_inv},
+      {columnwise_data, columnwise_scale_inv}, rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols),
+      seed, offset);
 }
 
-// The same of 16x16 blocks to nearest-even. Both amaxes are of all elements, so one is read.
+// per_tensor_encode_tile for 16x16 blocks to nearest-even, which encodes each block once for both directions. Both
+// amaxes are the tensor's, so one is read.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
 __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPerSm) per_tensor_encode_square(
     const Dtype* __restrict__ input,            // (rows, cols)
@@ -161,7 +163,7 @@ __global__ void __launch_bounds__(kBlock16x16Launch.threads, kTransposeBlocksPer
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use per_tensor_encode_rowwise");
   __shared__ CodesSmem shared;
   encode_block_16x16<outputs, scale_layout>(
-      shared, input, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data, columnwise_scale_inv, rows,
+      shared, input, columnwise_amax, {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}, rows,
       cols, cta_tile(kBlock16x16Launch, rows, cols));
 }
 

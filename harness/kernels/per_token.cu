@@ -1,16 +1,17 @@
-// per_token: one amax for each row and one for each column, both directions direct and, columnwise, rotated at will.
+// per_token: one amax for each row and one for each column; direct multipliers; rht columnwise at will.
 //
-// Contract (NUMERICS 7), rounding of each step to nearest-even in fp32:
-//   1. amax       = max |x| over a row (columnwise: over a column), NaN dropped; with rht, the columnwise amax is
-//                   0.25 * max |r| over the unnormalised rotation r of 16 rows, in fp32
-//   2. S_enc      = min(2688 / max(amax, 1e-12), FLT_MAX), 1 if amax is inf
-//   3. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))            block: 1x16
-//   4. multiplier = S_enc / scale_inv, 0 if scale_inv is 0
-//   5. code       = e2m1(x * multiplier), with rht e2m1(r * (multiplier * 0.25)); nearest-even or stochastic
-// The stored amax is that of step 1. -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448; a block whose
-// scale underflows to 0 encodes its finite elements as +-0.
+// Contract (NUMERICS 7), each step rounded to nearest-even in fp32:
+//   1. amax       = max |x| over a row, NaN dropped          columnwise: over a column
+//                                                            rht: 0.25 * max |r|, r an unnormalised rotation
+//   2. S_enc      = min(2688 / max(amax, 1e-12), FLT_MAX)    1 if amax is inf
+//   3. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))       f32->e4m3 rounds to nearest even; 1x16 blocks
+//   4. multiplier = S_enc / scale_inv                        0 if scale_inv is 0
+//   5. code       = e2m1(x * multiplier)                     f32->e2m1 rounds to nearest even, or stochastically
+//                                                            rht: e2m1(r * (multiplier * 0.25))
+// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. If a block's scale underflows to 0, its finite
+// elements are +-0.
 // weight_2d: per_tensor in 16x16 blocks (NUMERICS 3), its one amax written for every row and column.
-// rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed; only it is rotated by rht.
+// rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed; rht rotates only these.
 // rows and cols are multiples of 128.
 //
 // Run it: make verify R=per_token          Time it: make bench R=per_token
@@ -22,7 +23,7 @@
 // Config
 // =====================================================================================================================
 
-// Two blocks of amaxes keep memory busy, and have half as many maxima to merge as four; with rht, registers allow three.
+// Two CTAs keep memory busy and merge half as many maxima as four; with rht, registers allow three.
 constexpr int kAmaxBlocksPerSm = 2;
 constexpr int kAmaxRhtBlocksPerSm = 3;
 template <Rounding rounding>
@@ -32,12 +33,11 @@ constexpr int kEncodeBlocksPerSm = rounding == Rounding::sr ? 3 : kTransposeBloc
 // Helpers
 // =====================================================================================================================
 
-// Step 1 by a persistent grid. Every strip of columns has a team of blocks, which share its rows; the blocks of the
-// same number in all teams have the same rows.
+// Step 1 by a persistent grid. A strip of columns has a team of CTAs that share its rows; members of the same number
+// take the same rows in all teams.
 template <Outputs outputs, bool rht, int sign_mask>
 __device__ __forceinline__ void row_col_amax_by_teams(
-    const bf16* __restrict__ input, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
-    u32* __restrict__ rowwise_state, u32* __restrict__ columnwise_state, int rows, int cols) {
+    const bf16* __restrict__ input, const AmaxOutput& rowwise, const AmaxOutput& columnwise, int rows, int cols) {
   using Strip = RowColStrip<rht>;
   __shared__ Strip shared;
   const int strips = (u32(cols) + Strip::kCols - 1) / Strip::kCols, chunks = u32(rows) / Strip::kRows;
@@ -45,8 +45,8 @@ __device__ __forceinline__ void row_col_amax_by_teams(
   for (int item = blockIdx.x; item < strips * team; item += gridDim.x) {
     if (item != int(blockIdx.x)) __syncthreads();
     const int strip = item % strips, member = item / strips;
-    const LineAmax by_row = {rowwise_amax, rowwise_state, rowwise_state + rows + member, u32(strips)};
-    const LineAmax by_col = {columnwise_amax, columnwise_state, columnwise_state + cols + strip, u32(team)};
+    const LineAmax by_row = {rowwise.amax, rowwise.state, rowwise.state + rows + member, u32(strips)};
+    const LineAmax by_col = {columnwise.amax, columnwise.state, columnwise.state + cols + strip, u32(team)};
     row_col_amax<outputs, rht, sign_mask>(
         shared, input, rows, cols, {member, team, chunks, strip * Strip::kCols}, by_row, by_col);
   }
@@ -56,7 +56,7 @@ __device__ __forceinline__ void row_col_amax_by_teams(
 // amax (step 1)
 // =====================================================================================================================
 
-// Both read the input once. A state is u32: a maximum for each line, then tickets.
+// Both read the input once. A state holds u32: a maximum for each line, then tickets.
 template <Outputs outputs>
 __global__ void __launch_bounds__(RowColStrip<false>::kThreads, kAmaxBlocksPerSm) per_token_amax(
     const bf16* __restrict__ input,      // (rows, cols)
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(RowColStrip<false>::kThreads, kAmaxBlocksPerSm
     u32* __restrict__ columnwise_state,  // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   row_col_amax_by_teams<outputs, false, 0>(
-      input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+      input, {rowwise_amax, rowwise_state}, {columnwise_amax, columnwise_state}, rows, cols);
 }
 
 template <Outputs outputs, int sign_mask>
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(RowColStrip<true>::kThreads, kAmaxRhtBlocksPer
     u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   row_col_amax_by_teams<outputs, true, sign_mask>(
-      input, rowwise_amax, columnwise_amax, rowwise_state, columnwise_state, rows, cols);
+      input, {rowwise_amax, rowwise_state}, {columnwise_amax, columnwise_state}, rows, cols);
 }
 
 __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
     Optional<float> columnwise_amax,    // (cols,)
     GridAmax* __restrict__ amax_state,  // (1,) zero before and after
     int rows, int cols) {
-  __shared__ float amax;  // stays negative in all blocks but the last
+  __shared__ float amax;  // stays negative in all CTAs but the last
   if (threadIdx.x == 0) amax = -1.0f;
   tensor_amax(input, rows, cols, amax_state, &amax, static_cast<float*>(nullptr));
   __syncthreads();
@@ -116,19 +116,19 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
   __shared__ EncodeSmem<bf16> shared;
   TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   if (origin.row >= rows) return;
-  // From the bottom up: what the amax read last is still in the L2.
+  // Bottom up, because L2 still holds what the amax read last
   origin.row = rows - TransposeTile::kRows - origin.row;
   const InputPrologue<bf16> prologue = {input};
   per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
-      shared, prologue, rowwise_amax, columnwise_amax, rowwise_data, rowwise_scale_inv, columnwise_data,
-      columnwise_scale_inv, rows, cols, origin, seed, offset);
+      shared, prologue, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},
+      {columnwise_data, columnwise_scale_inv}, rows, cols, origin, seed, offset);
 }
 
 // =====================================================================================================================
 // full (steps 1 to 5)
 // =====================================================================================================================
 
-// Reads the input once, where a device holds all tiles at once.
+// Reads the input once, on a device that holds all tiles at once.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
     per_token_resident(
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPe
   per_token_resident_tile<outputs, rht, rounding, scale_layout, sign_mask>(
       shared, prologue, rowwise_bands, columnwise_bands,
       [&] {
-        return PerTokenOutputs{rowwise_amax,      columnwise_amax, rowwise_data,
-                               rowwise_scale_inv, columnwise_data, columnwise_scale_inv};
+        return PerTokenOutputs{
+            rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv}, {columnwise_data, columnwise_scale_inv}};
       },
       rows, cols, tile_origin(TransposeTile::kRows, TransposeTile::kCols), seed, offset);
 }

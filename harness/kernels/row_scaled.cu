@@ -1,15 +1,15 @@
-// row_scaled: one amax for each row, and for the columnwise output one for each column.
+// row_scaled: one amax for each row; columnwise, one for each column.
 //
-// Contract (NUMERICS 4), rounding of each step to nearest-even in fp32:
-//   1. amax       = max |x| over a row (columnwise: over a column), NaN dropped
-//   2. S_enc      = min(2688 / amax, FLT_MAX), 1 if amax is 0 or inf
+// Contract (NUMERICS 4), each step rounded to nearest-even in fp32:
+//   1. amax       = max |x| over a row, NaN dropped          columnwise: over a column
+//   2. S_enc      = min(2688 / amax, FLT_MAX)                1 if amax is 0 or inf
 //   3. S_dec      = 1 / S_enc
-//   4. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))            block: 1x16
+//   4. scale_inv  = e4m3(block_amax * (S_enc * (1/6)))       f32->e4m3 rounds to nearest even; 1x16 blocks
 //   5. multiplier = min(1 / (scale_inv * S_dec), FLT_MAX)
-//   6. code       = e2m1(x * multiplier), nearest-even
-// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448; a block whose scale underflows to 0 encodes its
-// non-zero elements as +-6. A row of zeros has scales of 0.
-// rowwise: blocks along cols. columnwise: the same of the transpose, stored transposed.
+//   6. code       = e2m1(x * multiplier)                     f32->e2m1 rounds to nearest even
+// -0 keeps its sign, NaN is code 7, inf is +-6 beside a scale of 448. If a block's scale underflows to 0, its non-zero
+// elements are +-6. A row of zeros has scales of 0.
+// rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed.
 //
 // Run it: make verify R=row_scaled          Time it: make bench R=row_scaled
 #include "encode/scale_pair.cuh"
@@ -24,14 +24,13 @@
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// quantize: a block of threads takes whole rows, each by a team of 1, 2, 4 or 8 warps whose threads hold this many
-// blocks of 16. A row of up to 8192 elements thus stays in registers between amax and encode; what is beyond is read
-// again, out of the L2.
+// quantize: a CTA takes whole rows, each by a team of 1, 2, 4 or 8 warps whose threads hold this many blocks. A row of
+// up to 8192 elements stays in registers between amax and encode; the rest is read again, from L2.
 constexpr int kHold = 2;
 constexpr int kRowsPerTile = kWarps;
 constexpr int kWholeRow = 1 << 30;
 
-// What registers allow without spilling.
+// As many as registers allow without spilling.
 template <typename Dtype>
 constexpr int kQuantizeBlocksPerSm = sizeof(Dtype) == 4 ? 3 : 4;
 
@@ -40,7 +39,7 @@ constexpr int kEncodeBlocksPerSm = kTransposeBlocksPerSm;
 template <>
 constexpr int kEncodeBlocksPerSm<fp16> = 3;
 
-// amax: a warp reads one row of its tile at a time, a lane this many columns of it.
+// amax: a warp reads a row of its tile at a time, a lane this many columns of it.
 constexpr int kAmaxLaneCols = 8;
 constexpr int kAmaxUnroll = 4;
 constexpr int kAmaxTileRows = 128;
@@ -51,7 +50,7 @@ static_assert(kAmaxTileCols == kThreads, "a thread for each column");
 // Helpers
 // =====================================================================================================================
 
-// The warps that share a row, and a thread's place among them. The number of warps is a power of two.
+// The warps that share a row, a power of two of them, and a thread's place among them
 struct Team {
   int log_warps, index, thread;
 
@@ -65,7 +64,7 @@ struct Team {
   __device__ int rows_at_a_time() const { return kWarps >> log_warps; }
   __device__ int block(int i) const { return i * threads() + thread; }
 
-  // Largest value of the team. warp_max: one entry a warp, which nobody writes again before the next barrier
+  // The maximum over the team. warp_max: one entry a warp, not written again before the next barrier
   __device__ float max(float value, u32 (&warp_max)[kWarps]) const {
     const u32 bits = __reduce_max_sync(~0u, __float_as_uint(value));
     if (threadIdx.x % 32 == 0) warp_max[threadIdx.x / 32] = bits;
@@ -217,7 +216,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
 
   for (int pass = 0; pass < Pass::kPasses; ++pass) {
     const int first_col = origin.col + pass * Pass::kCols;
-    // Rowwise: from registers, on the way into shared memory.
+    // Rowwise from registers, on the way into shared memory
     {
       const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
@@ -230,7 +229,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
       for (int i = 0; i < Pass::kLines; ++i) tile.store(role, i, x[i]);
       if constexpr (outputs == Outputs::both) {
         const TileStore<scale_layout> target(
-            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
+            {rowwise_data, rowwise_scale_inv}, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Pass::kLines; i += 2) {
           const ScalePair<Multiplier::reciprocal> lines(
@@ -247,12 +246,12 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<Dt
       }
     }
     __syncthreads();
-    // Columnwise: the same of the transpose.
+    // Columnwise from shared memory
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const TileStore<scale_layout> target(
-          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
+          {columnwise_data, columnwise_scale_inv}, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const int col = first_col + role.pair_col(pair_index);

@@ -1,7 +1,7 @@
-// swizzle: a compact scale matrix into the 128x4 tiles a GEMM reads. Bytes move, none changes.
+// swizzle: reorders a compact scale matrix into the 128x4 tiles that a GEMM reads.
 //
 // Contract (NUMERICS 1): entry (r, c) of the padded (R, C) matrix goes to byte
-//   ((r / 128) * (C / 4) + c / 4) * 512 + (r % 32) * 16 + ((r % 128) / 32) * 4 + c % 4.
+//   ((r / 128) * (C / 4) + c / 4) * 512 + (r % 32) * 16 + ((r % 128) / 32) * 4 + c % 4
 //
 // Run it: make verify R=swizzle          Time it: make bench R=swizzle
 #include "memory/scale_layout.cuh"
@@ -13,8 +13,8 @@
 
 constexpr int kThreads = 256;
 
-// A block of threads moves the scales of 256x256 elements: 2x4 GEMM tiles, one to a warp. The tile is square, so that
-// either direction has the same grid.
+// A CTA moves the scales of 256x256 elements: 2x4 GEMM tiles, one to a warp. The tile is square, so that both
+// directions have the same grid.
 constexpr int kTile = 256;
 constexpr int kGemmTileRows = 128;
 constexpr int kGemmTileCols = 4 * kBlock;
@@ -25,7 +25,7 @@ static_assert(kThreads / 32 == kTile / kGemmTileRows * kGemmTilesAcross, "one wa
 // Kernel
 // =====================================================================================================================
 
-// One byte in and one out for each scale. direction: columnwise exchanges rows and cols in every extent below.
+// Moves a byte in and a byte out for each scale. direction: columnwise swaps rows and cols below
 template <Outputs direction>
 __global__ void __launch_bounds__(kThreads) swizzle(
     const u8* __restrict__ scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) swizzle(
     int rows, int cols) {
   const int scale_rows = direction == Outputs::rowwise ? rows : cols;
   const int scale_cols = direction == Outputs::rowwise ? cols : rows;
-  // The grid follows the tensor; the scale matrix of its transpose exchanges the two.
+  // The grid follows the tensor, whose transpose swaps rows and columns.
   const TileOrigin tile = tile_origin(kTile, kTile);
   const TileOrigin origin = direction == Outputs::rowwise ? tile : TileOrigin{tile.col, tile.row};
   const ScaleExtents extents(scale_rows, scale_cols / kBlock);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) swizzle(
   const int block_col = origin.col / kBlock + warp % kGemmTilesAcross * 4;
   if (!extents.allocated(row, block_col)) return;
 
-  // Four rows, 32 apart, of four scales each are sixteen neighbours in the tile.
+  // Four scales of each of four rows, 32 apart, are sixteen contiguous bytes of a tile.
   u32 quarter[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

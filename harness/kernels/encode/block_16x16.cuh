@@ -1,6 +1,5 @@
-// 16x16 blocks to nearest-even, in both directions: the columns of a block have the scale of its rows, so that the codes
-// of the transpose are the transposed codes. They are made once, and a quarter as many bytes as elements turn through
-// shared memory, which holds a patch.
+// 16x16 blocks to nearest-even, both directions. Rows and columns of a block share its scale, so the transpose has the
+// same codes: they are encoded once, and codes rather than elements are transposed through shared memory.
 #pragma once
 
 #include "memory/block_io.cuh"
@@ -8,20 +7,18 @@
 #include "reduce/amax_16x16.cuh"
 #include "scheduler/cta_tile.cuh"
 
-// Where a multiprocessor is given at least 14 patches, which is three and a half times as many as it holds, the last of
-// them leave few multiprocessors idle for long.
+// With at least 14 tiles for each SM, three and a half times what it holds at once, the last wave leaves few SMs idle.
 constexpr Launch kBlock16x16Launch = {256, 256, TransposeTile::kThreads, 14, Schedule::patches};
 
-// Codes and scales of a patch
+// Codes and scales of a CTA's tile
 struct CodesSmem {
   static constexpr int kBands = kBlock16x16Launch.tile_rows / kBlock, kBlocks = kBlock16x16Launch.tile_cols / kBlock;
   static constexpr int kRowBytes = kBlock16x16Launch.tile_cols / 2, kBandBytes = kBlock * kRowBytes + 8;
   alignas(8) u8 codes[kBands * kBandBytes];
   u32 scale_inv[kBands][kBlocks / 4], transposed_scale_inv[kBlocks][kBands / 4];
 
-  // Neither direction's accesses meet in a bank: each band is followed by 8 bytes of padding, for the sixteen lanes that
-  // read the same columns of sixteen bands, and the halves of a row change places in odd rows, for the half warp that
-  // writes half of two.
+  // No bank conflicts in either direction: 8 bytes of padding after each band separate sixteen lanes that read the same
+  // columns of sixteen bands, and the halves of odd rows are swapped for a half warp that writes half of two rows.
   __device__ static int place(int band, int row_in_band, int col) {
     return band * kBandBytes + row_in_band * kRowBytes + (col / 2 ^ row_in_band % 2 * (kRowBytes / 2));
   }
@@ -40,13 +37,13 @@ struct CodesSmem {
   }
 };
 
-// Four neighbouring columns of a band
+// A thread's four neighbouring columns of a band
 struct CodesColumnRole {
   static constexpr int kCols = 4;
   int band, col;
-  int step;  // columns that the whole block takes
+  int step;  // columns that the CTA takes at a time
 
-  // Neighbouring lanes hold the bands of the patch, 8 or 16, so that a column is stored 64 or 128 bytes at a time.
+  // Neighbouring lanes hold the 8 or 16 bands of the tile, so a column is stored 64 or 128 bytes at a time.
   __device__ explicit CodesColumnRole(const CtaTile& tile) {
     const u32 bands = u32(tile.rows) / kBlock;
     band = threadIdx.x % bands;
@@ -55,11 +52,11 @@ struct CodesColumnRole {
   }
 };
 
-// The codes of columns `first` to `first + 3` of a band: a 16x4 matrix of nibbles transposed, by halves, bytes and
+// The codes of columns `first` to `first + 3` of a band: a 16x4 matrix of nibbles, transposed by halves, bytes and
 // nibbles
 __device__ __forceinline__ void transpose_codes(
     const CodesSmem& tile, int band, int first, Codes16 (&column)[CodesColumnRole::kCols]) {
-  u32 row[kBlock];  // its four codes
+  u32 row[kBlock];  // four codes of a row
 #pragma unroll
   for (int i = 0; i < kBlock; ++i) {
     row[i] = *reinterpret_cast<const u16*>(tile.codes + CodesSmem::place(band, i, first));
@@ -83,8 +80,8 @@ __device__ __forceinline__ void transpose_codes(
   }
 }
 
-// Stores the scales of `lines` lines from (line, block) on, four at a time, `blocks` of each and what is allocated of
-// them. square: the same for sixteen lines
+// Stores `blocks` scales, four at a time, of each of `lines` lines from (line, block) on, where allocated. scale: one
+// word for sixteen lines
 template <ScaleLayout layout, int bands, int words>
 __device__ __forceinline__ void store_scales_16x16(
     const u32 (&scale)[bands][words], u8* __restrict__ scale_inv, const ScaleExtents& extents, int line, int block,
@@ -101,13 +98,12 @@ __device__ __forceinline__ void store_scales_16x16(
   }
 }
 
-// What is inside the matrix of a patch, and the padding of its scales. Called once by all threads of a block.
-// amax: of the whole matrix, rowwise and columnwise the same
+// Encodes the part of a CTA's tile inside the matrix, and writes the padding of its scales. All threads call this once.
+// amax: of the whole matrix, the same for both directions
 template <Outputs outputs, ScaleLayout scale_layout, typename Dtype>
 __device__ __forceinline__ void encode_block_16x16(
-    CodesSmem& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, u8* __restrict__ rowwise_data,
-    u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv,
-    int rows, int cols, const CtaTile& tile) {
+    CodesSmem& shared, const Dtype* __restrict__ input, const float* __restrict__ amax, const Quantized& rowwise,
+    const Quantized& columnwise, int rows, int cols, const CtaTile& tile) {
   using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
   const GlobalScale global = global_scale(__ldg(amax), kE4m3Max);
@@ -145,10 +141,10 @@ __device__ __forceinline__ void encode_block_16x16(
 #pragma unroll 4
     for (int row = threadIdx.x / blocks; row < tile.rows; row += kBlock16x16Launch.threads / blocks) {
       const BlockPlace place(rowwise_extents, tile.row + row, block_col + block);
-      if (place.inside) store_codes(rowwise_data + place.element / 2, 0, shared.block(row, block));
+      if (place.inside) store_codes(rowwise.data + place.element / 2, 0, shared.block(row, block));
     }
     store_scales_16x16<scale_layout>(
-        shared.scale_inv, rowwise_scale_inv, rowwise_extents, tile.row, block_col, tile.rows, blocks);
+        shared.scale_inv, rowwise.scale_inv, rowwise_extents, tile.row, block_col, tile.rows, blocks);
   }
   const CodesColumnRole role(tile);
 #pragma unroll 1
@@ -158,10 +154,10 @@ __device__ __forceinline__ void encode_block_16x16(
 #pragma unroll
     for (int i = 0; i < CodesColumnRole::kCols; ++i) {
       const BlockPlace place(columnwise_extents, tile.col + col + i, block_row + role.band);
-      if (place.inside) store_codes(columnwise_data + place.element / 2, 0, column[i]);
+      if (place.inside) store_codes(columnwise.data + place.element / 2, 0, column[i]);
     }
   }
   store_scales_16x16<scale_layout>(
-      shared.transposed_scale_inv, columnwise_scale_inv, columnwise_extents, tile.col, block_row, tile.cols,
+      shared.transposed_scale_inv, columnwise.scale_inv, columnwise_extents, tile.col, block_row, tile.cols,
       tile.rows / kBlock);
 }

@@ -1,4 +1,4 @@
-// per_tensor for a matrix at a pointer: its amax with rht, the encoding of a block, and of a tile in both directions.
+// per_tensor: a block, and a tile in both directions.
 #pragma once
 
 #include "memory/block_io.cuh"
@@ -7,7 +7,7 @@
 #include "reduce/amax_16x16.cuh"
 #include "scheduler/launch.cuh"
 
-// Steps 4 to 6 for sixteen values whose scale covers `amax`.
+// Steps 4 to 6 of sixteen values. amax: of all values that share the scale
 template <Rounding rounding, bool fast_math>
 __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
     float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
@@ -16,23 +16,23 @@ __device__ __forceinline__ EncodedBlock per_tensor_encode_block(
   return encode_block<multiplier>(x, amax, global, philox(seed, u64(block), direction, offset));
 }
 
-// The TransposeTile at `origin`, or what is inside the matrix of it, and the padding of its scales. Called by all
-// its threads; shared memory may be used again after the next barrier.
+// Encodes the part of the TransposeTile at `origin` inside the matrix, and writes the padding of its scales. All
+// threads call this; shared memory may be reused after the next barrier.
 // rowwise_scale(), columnwise_scale(): the GlobalScale of either direction
 template <
     Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math, int sign_mask,
     typename Dtype, typename Prologue, typename RowwiseScale, typename ColumnwiseScale>
 __device__ __forceinline__ void encode_tile(
     EncodeSmem<Dtype>& shared, const Prologue& prologue, RowwiseScale rowwise_scale, ColumnwiseScale columnwise_scale,
-    u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv, u8* __restrict__ columnwise_data,
-    u8* __restrict__ columnwise_scale_inv, int rows, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+    const Quantized& rowwise, const Quantized& columnwise, int rows, int cols, const TileOrigin& origin, u64 seed,
+    u32 offset) {
   static_assert(!rht || (sizeof(Dtype) == 2 && block == Block::block_1x16), "rht is defined on bf16 in 1x16 blocks");
   using Pass = TransposePass<Dtype>;
   const ScaleExtents rowwise_extents(rows, u32(cols) / kBlock), columnwise_extents(cols, u32(rows) / kBlock);
 
   for (int pass = 0; pass < Pass::kPasses; ++pass) {
     const int first_col = origin.col + pass * Pass::kCols;
-    // Rowwise: from registers, on the way into shared memory.
+    // Rowwise from registers, on the way into shared memory
     {
       const typename Pass::Role role;
       const int block_col = u32(first_col) / kBlock + role.block;
@@ -53,8 +53,7 @@ __device__ __forceinline__ void encode_tile(
       }
       if constexpr (outputs == Outputs::both) {
         const GlobalScale global = rowwise_scale();
-        const TileStore<scale_layout> target(
-            rowwise_data, rowwise_scale_inv, rowwise_extents, origin.row + role.row(0), block_col);
+        const TileStore<scale_layout> target(rowwise, rowwise_extents, origin.row + role.row(0), block_col);
 #pragma unroll
         for (int i = 0; i < Pass::kLines; ++i) {
           const int row = origin.row + role.row(i);
@@ -68,13 +67,12 @@ __device__ __forceinline__ void encode_tile(
       }
     }
     __syncthreads();
-    // Columnwise: the same of the transpose.
+    // Columnwise from shared memory
     {
       const ColumnRole role;
       const int block_row = u32(origin.row) / kBlock + role.band;
       const GlobalScale global = columnwise_scale();
-      const TileStore<scale_layout> target(
-          columnwise_data, columnwise_scale_inv, columnwise_extents, first_col + role.col, block_row);
+      const TileStore<scale_layout> target(columnwise, columnwise_extents, first_col + role.col, block_row);
 #pragma unroll
       for (int pair_index = 0; pair_index < Pass::kPairs; ++pair_index) {
         const ColumnPair<Dtype> pair = shared.tile.column_pair(role, pair_index);

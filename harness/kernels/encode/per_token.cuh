@@ -1,5 +1,5 @@
-// per_token's encoding of a tile of a matrix at a pointer, in both directions in one read. Rows and cols are multiples
-// of 128, so no line has padding and no tile an edge.
+// per_token: a tile in both directions, from one read. Rows and cols are multiples of 128, so nothing is padded and no
+// tile has an edge.
 #pragma once
 
 #include "encode/scale_pair.cuh"
@@ -11,13 +11,13 @@
 template <bool weight_2d>
 constexpr Multiplier kTokenMultiplier = weight_2d ? Multiplier::reciprocal : Multiplier::direct;
 
-// The floor of the amax is that of a window; the one amax of a weight has none.
+// A row's amax has the floor of a window's, the one amax of a weight has none.
 template <bool weight_2d>
 __device__ __forceinline__ GlobalScale token_scale(float amax) {
   return weight_2d ? global_scale(amax, kE4m3Max) : window_scale(amax);
 }
 
-// Sixteen values, with rht unnormalised ones, whose scale covers `amax`.
+// Steps 3 to 5 of sixteen values, unnormalised with rht. amax: of all values that share the scale
 template <bool rht, Rounding rounding, bool weight_2d>
 __device__ __forceinline__ EncodedBlock per_token_encode_block(
     const float (&x)[kBlock], float amax, const GlobalScale& global, u64 seed, i64 block, u32 direction, u32 offset) {
@@ -28,20 +28,19 @@ __device__ __forceinline__ EncodedBlock per_token_encode_block(
   return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
 }
 
-// A block of a row, and its amax
 struct RowBlock {
   Packed16<bf16> x;
   float amax;
 };
 
-// The blocks of a tile that a thread takes rowwise
+// A thread's blocks of a tile, rowwise, with their amaxes
 struct TileRows {
   using Pass = TransposePass<bf16>;
   Pass::Role role;
   Packed16<bf16> x[Pass::kLines];
   float amax[Pass::kLines];
 
-  // Reads them, and with `shares` leaves them in shared memory as well.
+  // Reads the blocks. shares: whether to store them to shared memory as well
   template <bool shares, bool weight_2d, typename Prologue>
   __device__ static TileRows load(
       EncodeSmem<bf16>& shared, const Prologue& prologue, int cols, const TileOrigin& origin) {
@@ -64,16 +63,15 @@ struct TileRows {
   }
 };
 
-// block_of(i): the i-th of those that `role` takes; amax_of(row in the tile): of the whole row
+// Encodes a thread's blocks, rowwise. block_of(i): the role's i-th block; amax_of(row in the tile): the row's amax
 template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, typename BlockOf, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_rows(
-    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, u8* __restrict__ rowwise_data,
-    u8* __restrict__ rowwise_scale_inv, int cols, const TileOrigin& origin, u64 seed, u32 offset) {
+    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, const Quantized& rowwise, int cols,
+    const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
-  const ScaleExtents extents(origin.row + TransposeTile::kRows, blocks);  // as far down as this tile
-  const TileStore<scale_layout, false> target(
-      rowwise_data, rowwise_scale_inv, extents, origin.row + role.row(0), block_col);
+  const ScaleExtents extents(origin.row + TransposeTile::kRows, blocks);  // down to the end of this tile
+  const TileStore<scale_layout, false> target(rowwise, extents, origin.row + role.row(0), block_col);
 #pragma unroll
   for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
     const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
@@ -91,7 +89,7 @@ __device__ __forceinline__ void per_token_encode_rows(
   }
 }
 
-// Sixteen values of a column, rotated with rht; their largest magnitude is that of the normalised values.
+// Unpacks sixteen values of a column, rotates them with rht, and returns the amax of the normalised values.
 template <bool rht, int sign_mask>
 __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int column, float (&values)[kBlock]) {
   pair.unpack(column, values);
@@ -103,7 +101,7 @@ __device__ __forceinline__ float column_block(const ColumnPair<bf16>& pair, int 
   return __fmul_rn(amax, kRhtNorm);
 }
 
-// Of each pair of columns that a thread takes, the amax of the whole column that it divides for, read ahead
+// Amaxes read ahead: in each of a thread's pairs of columns, that of the column it divides for
 struct ColumnAmaxes {
   static_assert(TransposePass<bf16>::kPairs == 2);
   float first, second;
@@ -115,19 +113,20 @@ struct ColumnAmaxes {
     first = amax_of(role.pair_col(0) + threadIdx.x % 2);
     second = amax_of(role.pair_col(1) + threadIdx.x % 2);
   }
-  __device__ float of_pair(int index) const { return index == 0 ? first : second; }  // an array would be in memory
+  __device__ float of_pair(int index) const {
+    return index == 0 ? first : second;
+  }  // an array would go to local memory
 };
 
-// amax_of(pair): of that column of the pair
+// Encodes a thread's columns. amax_of(pair): the amax of the column it divides for
 template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_columns(
-    const EncodeSmem<bf16>& shared, AmaxOf amax_of, u8* __restrict__ columnwise_data,
-    u8* __restrict__ columnwise_scale_inv, int rows, const TileOrigin& origin, u64 seed, u32 offset) {
+    const EncodeSmem<bf16>& shared, AmaxOf amax_of, const Quantized& columnwise, int rows, const TileOrigin& origin,
+    u64 seed, u32 offset) {
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
-  const ScaleExtents extents(origin.col + TransposeTile::kCols, blocks);  // as far down as this tile
-  const TileStore<ScaleLayout::compact, false> target(
-      columnwise_data, columnwise_scale_inv, extents, origin.col + role.col, block_row);
+  const ScaleExtents extents(origin.col + TransposeTile::kCols, blocks);  // down to the end of this tile
+  const TileStore<ScaleLayout::compact, false> target(columnwise, extents, origin.col + role.col, block_row);
 #pragma unroll(rht ? 1 : TransposePass<bf16>::kPairs)
   for (int pair_index = 0; pair_index < TransposePass<bf16>::kPairs; ++pair_index) {
     const int col_in_tile = role.pair_col(pair_index);
@@ -147,32 +146,29 @@ __device__ __forceinline__ void per_token_encode_columns(
   }
 }
 
-// The TransposeTile at `origin`, given the amaxes. Called by all its threads; shared memory may be used again
-// after the next barrier.
+// Encodes the TransposeTile at `origin`, given the amaxes. All threads call this; shared memory may be reused after the
+// next barrier.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
     typename Prologue>
 __device__ __forceinline__ void per_token_encode_tile(
     EncodeSmem<bf16>& shared, const Prologue& prologue, const float* __restrict__ rowwise_amax,
-    const float* __restrict__ columnwise_amax, u8* __restrict__ rowwise_data, u8* __restrict__ rowwise_scale_inv,
-    u8* __restrict__ columnwise_data, u8* __restrict__ columnwise_scale_inv, int rows, int cols,
-    const TileOrigin& origin, u64 seed, u32 offset) {
+    const float* __restrict__ columnwise_amax, const Quantized& rowwise, const Quantized& columnwise, int rows,
+    int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
   {
     const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d>(shared, prologue, cols, origin);
     if constexpr (outputs != Outputs::columnwise) {
       per_token_encode_rows<rounding, scale_layout, weight_2d>(
           tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
-          [&](int row) { return __ldg(rowwise_amax + origin.row + row); }, rowwise_data, rowwise_scale_inv, cols,
-          origin, seed, offset);
+          [&](int row) { return __ldg(rowwise_amax + origin.row + row); }, rowwise, cols, origin, seed, offset);
     }
   }
   if constexpr (outputs != Outputs::rowwise) {
     const ColumnAmaxes amaxes(
-        [&](int col) { return __ldg(columnwise_amax + origin.col + col); });  // while others arrive
+        [&](int col) { return __ldg(columnwise_amax + origin.col + col); });  // before the barrier, to hide the latency
     __syncthreads();
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
-        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise_data, columnwise_scale_inv, rows, origin,
-        seed, offset);
+        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise, rows, origin, seed, offset);
   }
 }

@@ -1,5 +1,4 @@
-// per_token's amaxes and encoding of a tile in one read, by tiles that are all on the multiprocessors at once. Rows and
-// cols are multiples of 128.
+// per_token in one read and one launch, by tiles that are all resident at once. Rows and cols are multiples of 128.
 #pragma once
 
 #include "encode/per_token.cuh"
@@ -10,24 +9,21 @@ struct ResidentSmem {
   float row_amax[TileSync::kLines], col_amax[TileSync::kLines];
 };
 
-// What registers allow without spilling; rne needs fewer than sr.
+// As many as registers allow without spilling; rne needs fewer than sr.
 constexpr int kResidentBlocksPerSm = 3;
 template <Outputs outputs, bool rht, Rounding rounding>
 constexpr int kMostResidentBlocksPerSm =
     __CUDA_ARCH__ != 900 || rounding == Rounding::sr || (rht && outputs == Outputs::columnwise) ? 3 : 4;
 
-// Where a matrix goes; null for what is not asked for
+// Outputs of a matrix; null if absent
 struct PerTokenOutputs {
   float* __restrict__ rowwise_amax;
   float* __restrict__ columnwise_amax;
-  u8* __restrict__ rowwise_data;
-  u8* __restrict__ rowwise_scale_inv;
-  u8* __restrict__ columnwise_data;
-  u8* __restrict__ columnwise_scale_inv;
+  Quantized rowwise, columnwise;
 };
 
-// The TransposeTile at `origin`. rowwise_bands, columnwise_bands: of the matrix. outputs_of(): the
-// PerTokenOutputs, asked for late, to hold registers no longer than needed. Called once by all threads of a block.
+// Computes the amaxes and encodes the TransposeTile at `origin`. rowwise_bands, columnwise_bands: of the matrix.
+// outputs_of(): the PerTokenOutputs, called late to keep registers free. All threads call this once.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask, typename Prologue,
     typename OutputsOf>
@@ -87,12 +83,11 @@ __device__ __forceinline__ void per_token_resident_tile(
           const Packed16<bf16> x = shared.encode.tile.load(row_role, i);
           return RowBlock{x, block_amax(x)};
         },
-        [&](int row) { return shared.row_amax[row]; }, out.rowwise_data, out.rowwise_scale_inv, cols, origin, seed,
-        offset);
+        [&](int row) { return shared.row_amax[row]; }, out.rowwise, cols, origin, seed, offset);
   }
   if constexpr (kByCol) {
     per_token_encode_columns<rht, rounding, false, sign_mask>(
         shared.encode, [&](int pair) { return shared.col_amax[ColumnRole().pair_col(pair) + threadIdx.x % 2]; },
-        out.columnwise_data, out.columnwise_scale_inv, rows, origin, seed, offset);
+        out.columnwise, rows, origin, seed, offset);
   }
 }

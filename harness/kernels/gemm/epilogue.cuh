@@ -1,12 +1,12 @@
-// From an accumulator to an element of the output of a GEMM: NUMERICS 10.3, every step rounded to nearest-even in fp32.
+// NUMERICS 10.3: epilogues, every step rounded to nearest-even in fp32
 //
-//   per_tensor       D = cast(fma(beta, C, alpha' * acc)), alpha' = ((alpha * amax_A) * amax_B) * C_AB
-//                    beta = 0 reads no C: D = cast(alpha' * acc)
-//   row_scaled       D = cast(((C_AB * acc) * a_i) * b_j + bias_j), then D = cast(D + C) if there is a C
-//                    with one amax b for all of B: (C_AB * acc) * (a_i * b) in place of the two factors
-//   per_token        d = cast(C_AB * acc), and gemm_post_scale makes D = cast((d * a_i) * b_j) of it
+//   per_tensor       D = cast(fma(beta, C, alpha' * acc)),  alpha' = ((alpha * amax_A) * amax_B) * C_AB
+//                    D = cast(alpha' * acc) if beta is 0
+//   row_scaled       D = cast(((C_AB * acc) * a_i) * b_j + bias_j),  then D = cast(D + C) if there is a C
+//                    (C_AB * acc) * (a_i * b) if one amax b serves all of B
+//   per_token        d = cast(C_AB * acc),  then gemm_post_scale: D = cast((d * a_i) * b_j)
 //   per_token_fused  D = cast(C_AB * (b_j * (a_i * acc)))
-// where C_AB = 1 / (36 * E_A * E_B) and a_i, b_j are the amaxes of row i of A and row j of B.
+// C_AB = 1 / (36 * E_A * E_B); a_i, b_j: amaxes of row i of A and row j of B.
 #pragma once
 
 #include "memory/scale_layout.cuh"
@@ -15,7 +15,7 @@
 
 enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused };
 
-// What an epilogue reads beside the accumulator, the same for the whole output.
+// What an epilogue reads besides the accumulator
 template <typename Dtype>
 struct EpilogueParams {
   const float* a_amax;  // (1,) for per_tensor, else (M,)
@@ -27,7 +27,7 @@ struct EpilogueParams {
   float c_ab;         // accumulator_scale of both e4m3 maxima
 };
 
-// Element (row, col) of the output. b_granularity: of b_amax, for row_scaled; elsewhere it means nothing.
+// Element (row, col) of the output. b_granularity: of b_amax, for row_scaled only
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
 __device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, const EpilogueParams<Dtype>& p) {
   if constexpr (epilogue == Epilogue::per_tensor) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, con
   }
 }
 
-// What gemm_post_scale makes of element (row, col) that Epilogue::per_token left behind.
+// per_token's second step, on an element of the output
 __device__ __forceinline__ bf16 post_scaled(bf16 value, float a_amax, float b_amax) {
   return rounded<bf16>(__fmul_rn(__fmul_rn(to_float(value), a_amax), b_amax));
 }
@@ -62,7 +62,7 @@ __device__ __forceinline__ bf16 post_scaled(bf16 value, float a_amax, float b_am
 // A tile of the output
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Neighbours in a row, in one store or two. target: aligned to all of them, or to 16 bytes
+// Stores neighbours of a row as vectors. target: aligned to all of them, or to 16 bytes
 template <typename Dtype, int count>
 __device__ __forceinline__ void store_row(Dtype* target, const Dtype (&value)[count]) {
   constexpr int kWords = count * int(sizeof(Dtype)) / 4;
@@ -83,8 +83,8 @@ __device__ __forceinline__ void store_row(Dtype* target, const Dtype (&value)[co
   }
 }
 
-// The epilogue of a tile of the output: called with a place in the tile and the sums that begin there. Places outside
-// the output are passed over; of neighbours, either all are inside or none.
+// Applies the epilogue to sums that start at a place in the tile and stores them, or nothing outside the output.
+// Neighbours are all inside, or none.
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
 struct TileEpilogue {
   Dtype* output;  // (M, N)

@@ -1,7 +1,7 @@
-// A 128x128 tile of A * B^T by one block of threads, from packed operands.
+// A 128x128 tile of A * B^T by a CTA.
 //
-// Codes and scales come into shared memory as they are, 4.5 bits a value, and are decoded on the way from there to the
-// registers of the warp that multiplies them, each word once for 64 lines of the other operand.
+// Codes and scales are staged in shared memory as they are, 4.5 bits a value, and decoded on the way to registers, each
+// word once for 64 lines of the other operand.
 #pragma once
 
 #include "gemm/dequant_f16.cuh"
@@ -9,30 +9,30 @@
 #include "gemm/smem_pipeline.cuh"
 
 struct Mainloop {
-  static constexpr int kTile = 128;  // of A and of B
+  static constexpr int kTile = 128;  // lines of A and of B
   static constexpr int kWarps = 4;   // two by two
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kBlocksPerSm = 2;  // one decodes while the other multiplies
-  static constexpr int kWarpLines = 64;   // of A and of B
+  static constexpr int kWarpLines = 64;   // lines of A and of B
   static constexpr int kM16 = kWarpLines / 16, kN8 = kWarpLines / 8;
-  static constexpr int kStagingStride = 72;  // floats; no two groups of a warp meet in a bank
+  static constexpr int kStagingStride = 72;  // floats; no bank conflicts between groups of a warp
 
   union Shared {
     SmemStage<2 * kTile> stage[2];               // lines of A, then lines of B
-    float staging[kWarps][16 * kStagingStride];  // 16 rows of a warp's sums
+    float staging[kWarps][16 * kStagingStride];  // 16 rows of a warp's sums, for the epilogue
   };
 
-  int warp_row, warp_col;      // of this warp's 64x64
+  int warp_row, warp_col;      // first of this warp's 64x64
   Accumulator sum[kM16][kN8];  // rows 16i to 16i + 15, columns 8j to 8j + 7
 
   __device__ Mainloop() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines), sum{} {}
 
-  // first_a, first_b: lines of the operands where the tile begins
+  // first_a, first_b: first lines of the tile
   template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
   __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
       int first_b) {
-    // Half the threads see to each operand.
+    // Half of the threads load each operand.
     const bool sees_to_a = threadIdx.x < kThreads / 2;
     using Feed = StageLoader<kTile, kThreads / 2>;
     Feed feed = sees_to_a ? Feed(a, first_a, 0) : Feed(b, first_b, 0);
@@ -45,7 +45,7 @@ struct Mainloop {
     for (int stage = 0; stage < stages; ++stage) {
       cp_async_commit();
       cp_async_wait<0>();
-      // The copies of all threads have landed, and nobody reads the other stage any more.
+      // All copies have landed, and no thread reads the other stage any more.
       __syncthreads();
       if (stage + 1 < stages) fetch(stage + 1);
       add_stage(shared.stage[stage % 2]);
@@ -91,7 +91,8 @@ struct Mainloop {
   __device__ int a_line(const MmaLane& lane, int i) const { return warp_row + 8 * i + lane.group; }
   __device__ int b_line(const MmaLane& lane, int i) const { return kTile + warp_col + 8 * i + lane.group; }
 
-  // The whole block calls this; store(row, col, sums) takes eight sums of a row of the tile, true ones, no unit left.
+  // Passes the true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a time. All
+  // threads call this.
   template <typename Store>
   __device__ void epilogue(Shared& shared, const Store& store) {
     const MmaLane lane(threadIdx.x);
@@ -107,7 +108,7 @@ struct Mainloop {
         *reinterpret_cast<float2*>(target + 8 * kStagingStride) = make_float2(value[2], value[3]);
       }
       __syncwarp();
-#pragma unroll 2  // all four, and registers run short
+#pragma unroll 2  // unrolled by 4, registers spill
       for (int k = 0; k < 4; ++k) {
         const int row = 4 * k + threadIdx.x % 32 / 8, col = threadIdx.x % 8 * 8;
         const float4* source = reinterpret_cast<const float4*>(staging + row * kStagingStride + col);

@@ -1,9 +1,9 @@
-// 64 columns of A * B^T for at most 64 rows of A, by one block of threads, from packed operands.
+// A tile of at most 64 rows and 64 columns of A * B^T by a CTA, for few rows, with mma.sync.
 //
-// There is little to multiply and all of B to read, so B goes from global memory straight to the registers of the only
-// lanes that want it, and the warps of a block share K: warp w takes every eighth stage of 128, from stage w on. Their
-// sums are added in order of w, so that the result depends neither on the number of rows nor on chance. B is the wide
-// operand of the matrix unit and A the narrow one: a single row of A is padded to 8, not to 16.
+// The kernel is bound by reading B, which goes from global memory straight to the registers of the lanes that use it.
+// The warps split K: warp w takes stages w, w + 8, w + 16, ... of 128 elements. Their sums are added in order of w, so
+// the result depends neither on the number of rows nor on timing. B is the M operand of the mma and A the N operand, so
+// that one row of A is padded to 8 and not to 16.
 #pragma once
 
 #include "gemm/smem_pipeline.cuh"
@@ -15,13 +15,13 @@ struct MainloopSkinny {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kM16 = kCols / 16;
 
-  // Stages a warp has on the way or at hand: what registers and shared memory allow.
+  // Stages in flight of a warp, as many as registers and shared memory allow
   template <int n8>
   static constexpr int kDepth = n8 == 8   ? 1
                                 : n8 == 2 ? 3
                                           : 2;
 
-  // What a warp has in shared memory of a stage
+  // A warp's stage in shared memory
   template <int n8>
   struct WarpStage {
     SmemStage<8 * n8> a;
@@ -35,13 +35,13 @@ struct MainloopSkinny {
     SplitKReduce<kWarps> sums;
   };
 
-  // This lane's codes of a stage of B: blocks 2t and 2t + 1 of lines 8i + g
+  // A lane's codes of a stage of B: blocks 2t and 2t + 1 of lines 8i + g
   struct Codes {
     uint4 word[2 * kM16];
   };
 
-  // first: line of B where the block's columns begin. What is beyond the last line or beyond K is made of something
-  // inside: those columns are never stored, and of A there are zeros beyond K.
+  // first: the CTA's first line of B. Beyond the last line or K some other block is loaded: such columns are never
+  // stored, and A is zero beyond K.
   template <ScaleLayout scale_layout>
   static __device__ void load(
       Codes& codes, const GemmOperand<scale_layout>& b, int first, const MmaLane& lane, int block) {
@@ -95,7 +95,7 @@ struct MainloopSkinny {
 #pragma unroll
       for (int j = 0; j < n8; ++j) {
         const uint2* codes = &a.codes[half][8 * j + lane.group][lane.member];
-        // volatile: read for each half of its codes anew, or registers run short
+        // volatile, so that it is reloaded for each half of its codes: held in registers, it would make them spill
         const u32 a_word = reinterpret_cast<const volatile u32*>(codes)[word];
         const CodesF16x4 line = dequant_4(a_word, parity, a_scale[j].both(half));
 #pragma unroll
@@ -104,8 +104,8 @@ struct MainloopSkinny {
     }
   }
 
-  // narrow: groups of 8 rows; first_a, first_b: lines of the operands where they begin. store(row, col, sums) takes
-  // four sums of a row, true ones, no unit left.
+  // n8: groups of 8 rows; first_a, first_b: first lines of the tile. store(row, col, sums) takes four true sums of a
+  // row.
   template <int n8, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
   static __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,

@@ -1,9 +1,8 @@
-// 64 columns of A * B^T for at most 64 rows of A, as gemm_skinny.cuh makes them, by Hopper's warpgroup matrix unit.
+// The tile of mainloop_skinny.cuh with wgmma, on Hopper.
 //
-// There is little to multiply and all of B to read, which is decoded as it arrives, in the registers of the only lanes
-// that want it, and multiplied from there. A is decoded into shared memory, where the matrix unit reads it. The
-// warpgroups of a block share K: warpgroup w takes every fourth stage of 128, from stage w on. Their sums are added in
-// order of w, so that the result depends neither on the number of rows nor on chance.
+// The kernel is bound by reading B, which is decoded in the registers of the lanes that use it and multiplied from
+// there. A is decoded into shared memory. The warpgroups split K: warpgroup w takes stages w, w + 4, w + 8, ... of 128
+// elements. Their sums are added in order of w, so the result depends neither on the number of rows nor on timing.
 #pragma once
 
 #include "gemm/smem_pipeline.cuh"
@@ -16,16 +15,16 @@ struct MainloopSkinnyWgmma {
   static constexpr int kRows = 64, kCols = 64;  // lines of A and of B
   static constexpr int kGroups = 4;
   static constexpr int kThreads = kGroups * kWarpgroupThreads;
-  static constexpr int kSteps = 4;  // of the matrix unit in half a stage: of the blocks with one parity
+  static constexpr int kSteps = 4;  // wgmmas in half a stage, the blocks of one parity
 
-  // A, decoded, for half a stage of one warpgroup: step, eight of sixteen along K, line / 8, line % 8, two of eight
+  // Decoded A of a warpgroup's half stage: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
   template <int n8>
   using Decoded = u32[kSteps][2][n8][8][4];
 
-  // While the matrix unit reads one half, the next is written, if there is room for both.
+  // Two buffers if they fit: one is written while wgmma reads the other.
   template <int n8>
   static constexpr int kBuffers = n8 <= 4 ? 2 : 1;
-  // Of a warpgroup in a stage: before each half is read and, if there is room for one, before it is written
+  // Barriers of a warpgroup in a stage: before each half is read, and with one buffer before it is written
   template <int n8>
   static constexpr int kBarriers = kBuffers<n8> == 1 ? 4 : 2;
 
@@ -34,13 +33,13 @@ struct MainloopSkinnyWgmma {
     SplitKReduce<kGroups> sums;
   };
 
-  // What a lane takes of a stage of a line: blocks 2t and 2t + 1
+  // A lane's part of a stage of a line: blocks 2t and 2t + 1
   struct Piece {
     u32 codes[4];
     u32 scales;
   };
 
-  // A lane's way along a line. A line beyond the last is the last: what comes of it is never stored.
+  // A lane's reads along a line. Beyond the last line it reads the last, whose results are never stored.
   template <ScaleLayout scale_layout>
   struct LineReader {
     const u8 *codes, *scales;
@@ -53,7 +52,7 @@ struct MainloopSkinnyWgmma {
 
     __device__ Piece piece() const {
       Piece piece;
-      // The rest of the line is asked for, too, before its turn comes: 256 bytes are four stages.
+      // Prefetches the next stages of the line into L2: 256 bytes are four.
       asm volatile("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(piece.codes[0]), "=r"(piece.codes[1]), "=r"(piece.codes[2]), "=r"(piece.codes[3])
                    : "l"(codes));
@@ -61,7 +60,7 @@ struct MainloopSkinnyWgmma {
       return piece;
     }
 
-    // The same one block at a time, and zeros beyond K. left: blocks from here to the end of the line
+    // Reads one block at a time, with zeros beyond K. left: blocks to the end of the line
     __device__ Piece piece(int left) const {
       Piece piece = {};
 #pragma unroll
@@ -81,19 +80,19 @@ struct MainloopSkinnyWgmma {
     }
   };
 
-  // narrow: groups of 8 rows, 1, 2, 4 or 8; first_a, first_b: lines of the operands where they begin.
-  // store(row, col, sums) takes four sums of a row, true ones, no unit left.
+  // n8: groups of 8 rows, 1, 2, 4 or 8; first_a, first_b: first lines of the tile. store(row, col, sums) takes four
+  // true sums of a row.
   template <int n8, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout, typename Store>
   static __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
       int first_b, const Store& store) {
-    constexpr int kDepth = n8 <= 2 ? 3 : 2;          // stages on the way or at hand
+    constexpr int kDepth = n8 <= 2 ? 3 : 2;          // stages in flight
     constexpr int kPieces = n8 == 8 ? 2 : 1;         // of A that a lane decodes
-    constexpr int kWords = n8 >= 4 ? 2 : 1;          // of the two of a block that it decodes
-    constexpr int kEightsApart = n8 == 8 ? 4 : 0;    // of its pieces
+    constexpr int kWords = n8 >= 4 ? 2 : 1;          // of a block's two that it decodes
+    constexpr int kEightsApart = n8 == 8 ? 4 : 0;    // between its pieces, in groups of 8 rows
     constexpr u32 kToNextK = sizeof(u32[n8][8][4]);  // bytes
     const MmaLane lane(threadIdx.x);
-    // Of every lane the same, which the compiler cannot know.
+    // Shuffled to tell the compiler that they are uniform in a warp
     const int group = __shfl_sync(~0u, threadIdx.x / kWarpgroupThreads, 0);
     const int warp = __shfl_sync(~0u, threadIdx.x % kWarpgroupThreads / 32, 0);
     const int eight = kWords == 2 ? warp : warp / 2, word = kWords == 2 ? 0 : warp % 2;
@@ -167,7 +166,7 @@ struct MainloopSkinnyWgmma {
       }
     };
 
-    // A line of an odd number of blocks is aligned to one only, and is taken a block at a time.
+    // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
     const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
     const int whole = b.blocks % 2 == 0 ? b.blocks / kStageBlocks : 0;
     int stage = group;
@@ -195,8 +194,8 @@ struct MainloopSkinnyWgmma {
       add_stage(0);
       wgmma_wait();
     }
-    // Every warpgroup meets as often as the first: else compute-sanitizer's racecheck loses count of the barriers of the
-    // whole block, and reports races beyond them.
+    // Every warpgroup reaches as many barriers as the first; otherwise racecheck of compute-sanitizer miscounts the
+    // CTA's barriers and reports false races.
     if (stage - group < round_up(stages, kGroups)) {
 #pragma unroll
       for (int i = 0; i < kBarriers<n8>; ++i) warpgroup_sync(group);

@@ -1,7 +1,7 @@
-// The instructions that feed matrix units, and the fragments they work on; no numerics.
+// Fragments and mma.sync.
 //
-// Lane 4g + t of a warp is member t of group g. In a fragment it holds, of line g and of line g + 8 if there is one,
-// four elements of the sixteen along K. Which four is of no matter as long as both operands agree: a sum has no order.
+// Lane 4g + t is member t of group g. A fragment holds four of the sixteen elements along K of lines g and g + 8. It
+// does not matter which four if both operands agree, because a sum has no order.
 #pragma once
 
 #include "numerics/types.cuh"
@@ -21,10 +21,10 @@ struct FragmentN8 {
 };
 
 struct Accumulator {
-  float value[4];  // (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1): line of the wide one, line of the narrow one
+  float value[4];  // (line of M, line of N): (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
 };
 
-// sum += wide * narrow^T, of f16, in fp32 and in no particular order
+// sum += m16 * n8^T in fp32, in an unspecified order
 __device__ __forceinline__ void mma_m16n8k16(Accumulator& sum, const FragmentM16& m16, const FragmentN8& n8) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"

@@ -1,13 +1,13 @@
-// Lines of a packed operand on their way from global to shared memory, 128 elements along K at a time, still packed.
+// The cp.async pipeline: packed lines of an operand to shared memory, 128 elements along K at a time.
 #pragma once
 
 #include "memory/scale_layout.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
-// cp.async: copies from global to shared memory, which land while the threads go on
+// cp.async
 // ---------------------------------------------------------------------------------------------------------------------
 
-// target: shared memory; both aligned to `bytes`. Zeros are written if not `used`, and nothing is read.
+// Starts a copy, or a fill with zeros if not `used`. target: shared memory; both aligned to `bytes`
 template <int bytes>
 __device__ __forceinline__ void cp_async(void* target, const void* source, bool used) {
   const u32 address = u32(__cvta_generic_to_shared(target));
@@ -18,14 +18,14 @@ __device__ __forceinline__ void cp_async(void* target, const void* source, bool 
 
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Wait for this thread's copies, all but the `left` groups committed last.
+// Waits for this thread's copies, all but the `left` groups committed last.
 template <int left>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 
-// The value, of which the compiler forgets where it comes from: what depends on it is not made ahead of a loop and
-// kept in registers.
+// Hides a value's origin from the compiler, which would otherwise hoist what depends on it out of a loop and hold it in
+// registers.
 __device__ __forceinline__ u32 opaque(u32 value) {
   asm volatile("" : "+r"(value));
   return value;
@@ -35,54 +35,52 @@ __device__ __forceinline__ u32 opaque(u32 value) {
 // Stages
 // ---------------------------------------------------------------------------------------------------------------------
 
-constexpr int kStageBlocks = 8;  // scale blocks of 16 along K
+constexpr int kStageBlocks = 8;  // 16-blocks along K
 
-// Member t of a group takes blocks 2t and 2t + 1 of a line. What lies together here is what a warp reads at once.
+// Ordered so that what a warp reads at once is contiguous: member t of a group reads blocks 2t and 2t + 1 of a line.
 template <int lines>
 struct SmemStage {
   uint2 codes[2][lines][4];  // block % 2, line, block / 2
   u32 scales[lines][2];      // four e4m3 bytes
 };
 
-// The scales of blocks 2t and 2t + 1 of a line
 __device__ __forceinline__ u32 two_scales(const u32 (&fours)[2], int member) {
   return reinterpret_cast<const u16*>(fours)[member];
 }
 
-// A (lines, K) operand in memory
+// A (lines, K) operand in global memory
 template <ScaleLayout scale_layout>
 struct GemmOperand {
   const u8* data;       // (lines, K/2) e2m1 pairs
   const u8* scale_inv;  // (round_up(lines, 128), round_up(K/16, 4)) e4m3
   int lines, blocks;
 
-  // The eight bytes of a block
   __device__ const u8* codes_at(int line, int block) const {
     return data + (row_offset(line, blocks) + block) * (kBlock / 2);
   }
   __device__ const u8* scales_at(int line, int block) const {
     return scale_inv + scale_offset<scale_layout>(line, block, round_up(blocks, 4));
   }
-  // From the codes of a line to those of another
+  // Bytes between the codes of two lines
   __device__ i64 codes_step(int lines_apart) const { return row_offset(lines_apart, blocks) * (kBlock / 2); }
-  // From the scales of a line to those 32 lines further on, of the same 128
+  // Bytes between the scales of two lines 32 apart in the same 128
   __device__ i64 scales_step() const { return scale_offset<scale_layout>(32, 0, round_up(blocks, 4)); }
-  // From one four of scales of a line to the next
+  // Bytes between groups of four scales of a line
   __device__ int four_step() const { return scale_layout == ScaleLayout::compact ? 4 : 512; }
 };
 
-// Some threads' way through `count` lines of an operand, from line `first` on, a stage at a time. Zeros take the place
-// of what is beyond the last line and beyond K.
+// `threads` threads that load `count` lines of an operand, from line `first` on, stage by stage. Zeros beyond the last
+// line and beyond K.
 template <int count, int threads>
 struct StageLoader {
-  static constexpr int kLinesPerCopy = threads / kStageBlocks;  // lines whose codes are copied at a time
-  static constexpr int kScaleFours = threads >= 64 ? 1 : 2;     // fours of scales of a line that a thread copies
+  static constexpr int kLinesPerCopy = threads / kStageBlocks;  // lines of codes copied at a time
+  static constexpr int kScaleFours = threads >= 64 ? 1 : 2;     // groups of four scales of a line that a thread copies
   static_assert(threads == 32 || threads == 64, "the lines whose scales a thread copies are 32 apart");
 
-  const u8 *codes, *scales;     // of the first line this thread copies
-  u32 codes_step, scales_step;  // to the next
+  const u8 *codes, *scales;     // of this thread's first line
+  u32 codes_step, scales_step;  // to its next line
   int four_step;
-  int codes_left;  // lines, from the first this thread copies to the last of the operand
+  int codes_left;  // lines from this thread's first to the last
 
   // first_block: along K
   template <ScaleLayout scale_layout>
@@ -101,7 +99,7 @@ struct StageLoader {
   static __device__ int scale_line() { return kScaleFours == 1 ? thread() / 2 : thread(); }
   static __device__ int scale_four() { return kScaleFours == 1 ? threadIdx.x % 2 : 0; }
 
-  // This stage, to lines of `stage` from `target` on. left: blocks along K from its first
+  // Copies this stage to the lines of `stage` from `target` on. left: blocks along K from its first
   template <int lines>
   __device__ void copy(SmemStage<lines>& stage, int target, int left) const {
     const u32 to_next = opaque(codes_step);
@@ -132,7 +130,7 @@ struct StageLoader {
     }
   }
 
-  // Go on to what lies `stages` stages further along K.
+  // Moves on by `stages` stages along K.
   __device__ void advance(int stages) {
     codes += stages * kStageBlocks * (kBlock / 2);
     scales += stages * 2 * four_step;

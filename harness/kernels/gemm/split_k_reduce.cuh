@@ -1,27 +1,27 @@
-// The end of a product whose K was shared out: the parts' sums meet in shared memory and are added in order.
+// The reduction of split K: sums of all splits meet in shared memory and are added in order.
 #pragma once
 
 #include "gemm/dequant_f16.cuh"
 #include "gemm/mma.cuh"
 
-// Sums of 64 columns of `parts` parts. The wide operand's lines are columns, the narrow one's are rows.
+// Sums of 64 columns. The mma's M lines are columns of the output, its N lines are rows.
 template <int splits>
 struct SplitKReduce {
   static constexpr int kRows = 16;  // at a time
   static constexpr int kCols = 64;
-  static constexpr int kStride = kCols + 4;          // no two lanes that write meet in a bank
+  static constexpr int kStride = kCols + 4;          // no bank conflicts between writing lanes
   static constexpr int kAdders = kRows * kCols / 4;  // threads that add
 
   float sum[splits][kRows][kStride];
 
-  // The whole block calls this, every lane with its sums: mine[i][j] of columns 16i, from `first_col` on, and rows 8j.
-  // store(row, col, sums) takes four true sums of a row, no unit left.
+  // own[i][j]: this lane's sums of columns 16i from `first_col` on and rows 8j. store(row, col, sums) takes four true
+  // sums of a row. All threads call this.
   template <int m16, int n8, typename Store>
   __device__ void add(
       const Accumulator (&own)[m16][n8], int split, int first_col, const MmaLane& lane, const Store& store) {
 #pragma unroll
     for (int first = 0; first < n8; first += kRows / 8) {
-      // What lay here before, an operand or rows already added, nobody reads any more.
+      // The memory holds an operand, or rows already added.
       __syncthreads();
       store_partials(own, first, split, first_col, lane);
       __syncthreads();
@@ -34,7 +34,7 @@ struct SplitKReduce {
     }
   }
 
-  // This lane's sums of rows 8 * first and on, as many as there is room for
+  // Stores this lane's sums of rows 8 * first and on, as many as fit.
   template <int m16, int n8>
   __device__ __forceinline__ void store_partials(
       const Accumulator (&own)[m16][n8], int first, int split, int first_col, const MmaLane& lane) {
@@ -52,7 +52,7 @@ struct SplitKReduce {
     }
   }
 
-  // Four neighbours of a row, over the parts in their order
+  // Adds four neighbours of a row over the splits, in order.
   __device__ __forceinline__ void add_splits(float (&total)[4], int row, int col) const {
 #pragma unroll
     for (int from = 0; from < splits; ++from) {

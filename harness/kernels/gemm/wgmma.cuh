@@ -1,40 +1,38 @@
-// Hopper's warpgroup matrix unit: four warps multiply together and go on while it happens; no numerics.
-//
-// The instructions belong to sm_90a alone.
+// wgmma, Hopper's asynchronous mma of a warpgroup; sm_90a only.
 #pragma once
 
 #include "gemm/mma.cuh"
 
-constexpr int kWarpgroupThreads = 128;  // threads
+constexpr int kWarpgroupThreads = 128;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Where in shared memory the matrix unit finds the narrow operand: in units of eight lines by eight f16 along K, each
-// of 128 bytes, a line's 16 bytes together. to_next_k, to_next_lines: bytes to the unit with the next eight along K,
-// and with the next eight lines. (PTX ISA, "Matrix Descriptor Format", no swizzle)
+// Matrix descriptor of N8 lines in shared memory, without swizzle (PTX ISA, "Matrix Descriptor Format"). The unit is
+// eight lines by eight f16 along K, 128 bytes with a line's 16 bytes together. to_next_k, to_next_lines: bytes to the
+// next unit
 __device__ __forceinline__ u64 smem_descriptor(u32 address, u32 to_next_k, u32 to_next_lines) {
   return u64(address >> 4) | u64(to_next_k >> 4) << 16 | u64(to_next_lines >> 4) << 32;
 }
 
-// What registers hold now is what the multiplications after this see.
+// Orders this thread's register writes before the next wgmma.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// What this thread wrote to shared memory is what the matrix unit sees, after a barrier.
+// Makes this thread's shared-memory writes visible to wgmma, after a barrier.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Wait until all multiplications committed have read their operands and are in their sums.
+// Waits for all committed wgmmas.
 __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
-// Wait for the other threads of this warpgroup. index: of the warpgroup in its block
+// Barrier of one warpgroup of the CTA
 __device__ __forceinline__ void warpgroup_sync(int index) {
   // Barrier 0 is __syncthreads.
   asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarpgroupThreads) : "memory");
 }
 
-// sum += wide * narrow^T, of f16, in fp32 and in no particular order, some time before wgmma_wait returns.
-// wide: lines 16w to 16w + 15 in warp w; narrow: a descriptor of 8 * `eights` lines
+// sum += m16 * n8^T in fp32, in an unspecified order, complete after wgmma_wait. m16: lines 16w to 16w + 15 in warp w;
+// n8_descriptor: 8 * n8_tiles lines
 template <int n8_tiles>
 __device__ __forceinline__ void wgmma(Accumulator (&sum)[n8_tiles], const FragmentM16& m16, u64 n8_descriptor);
 

@@ -1,10 +1,10 @@
-// Loads and stores of words, and of blocks of sixteen elements.
+// Loads and stores of words and of 16-blocks. A line is a row, or columnwise a row of the transpose.
 #pragma once
 
 #include "memory/scale_layout.cuh"
 #include "numerics/e2m1.cuh"
 
-// Consecutive words, 16 bytes at a time. source: aligned to 16 bytes
+// Loads consecutive words, 16 bytes at a time. source: aligned to 16 bytes
 template <int count>
 __device__ __forceinline__ void load_words(const void* __restrict__ source, u32 (&word)[count]) {
   const uint4* vectors = reinterpret_cast<const uint4*>(source);
@@ -25,16 +25,16 @@ __device__ __forceinline__ Packed16<Dtype> load16(const Dtype* __restrict__ sour
   return x;
 }
 
-// Sixteen codes of block `block`, 8 bytes.
+// Stores the sixteen codes of block `block`, 8 bytes.
 __device__ __forceinline__ void store_codes(u8* data, i64 block, const Codes16& codes) {
   reinterpret_cast<uint2*>(data)[block] = make_uint2(codes.word[0], codes.word[1]);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Blocks of a matrix of `extents.rows` lines, each of `extents.blocks` blocks
+// Blocks of a matrix of `extents.rows` lines, `extents.blocks` to a line
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Where a block lies: its first element, and whether the matrix holds it at all.
+// A block's first element, and whether the matrix has such a block
 struct BlockPlace {
   i64 element;
   bool inside;
@@ -43,7 +43,7 @@ struct BlockPlace {
       : element(row_offset(line, extents.blocks * kBlock) + block * kBlock), inside(extents.holds(line, block)) {}
 };
 
-// Zeros outside the matrix.
+// Zeros outside the matrix
 template <typename Dtype>
 __device__ __forceinline__ Packed16<Dtype> load_block(
     const Dtype* __restrict__ input, const ScaleExtents& extents, int line, int block) {
@@ -52,7 +52,7 @@ __device__ __forceinline__ Packed16<Dtype> load_block(
   return load16(input + place.element);
 }
 
-// What is quantized: the elements of a tensor as they are
+// Prologue of a quantizer that takes its input as it is
 template <typename Dtype>
 struct InputPrologue {
   const Dtype* __restrict__ input;  // (rows, cols)
@@ -63,13 +63,13 @@ struct InputPrologue {
   }
 };
 
-// How manyth block of the matrix it is
+// The number of a block, counted along lines
 __device__ __forceinline__ i64 block_index(const ScaleExtents& extents, int line, int block) {
   return row_offset(line, extents.blocks) + block;
 }
 
-// Codes and scale byte of a block. Outside the matrix, where load_block made zeros and so the scale byte is the 0 of
-// the padding, nothing but the padding is written.
+// Stores codes and scale byte of a block. Outside the matrix only the padding is written: load_block gave zeros there,
+// so the scale byte is 0.
 template <ScaleLayout layout>
 __device__ __forceinline__ void store_block(
     u8* __restrict__ data, u8* __restrict__ scale_inv, const ScaleExtents& extents, int line, int block,
@@ -81,31 +81,38 @@ __device__ __forceinline__ void store_block(
   }
 }
 
-// Bytes from the scale of a block to that of the same block `further` lines on in the same 128. Swizzled: without what
-// is whole 32s, it ends in the same 32.
+// Bytes from a block's scale to that of the block `further` lines on, within the same 128 lines. Swizzled: unless
+// `further` is a multiple of 32, both lines are in the same 32.
 template <ScaleLayout layout>
 __device__ __forceinline__ i64 scale_stride(int further, int padded_blocks) {
   if constexpr (layout == ScaleLayout::compact) return i64(further) * padded_blocks;
   return further % 32 * 16 + further / 32 * 4;
 }
 
-// Where a thread stores its blocks of a tile of 128 lines: one of `line`, and one each of lines further on.
+// Output of one direction; null if absent
+struct Quantized {
+  u8* __restrict__ data;       // (lines, elements/2) e2m1 pairs
+  u8* __restrict__ scale_inv;  // (lines, elements/16) e4m3, padded
+};
+
+// A thread's stores to a tile of 128 lines: the block at (line, block), and those in the same column of blocks further
+// on.
 // edges: whether the tile may reach beyond the matrix
 template <ScaleLayout layout, bool edges = true>
 struct TileStore {
-  u8 *data, *scale_inv;        // of the first
-  int lines, allocated_lines;  // from the first on, that hold such a block, and that are allocated; 0 or less if none
+  u8 *data, *scale_inv;        // at (line, block)
+  int lines, allocated_lines;  // from `line` on: with such a block, and allocated; <= 0 if none
   int blocks, padded_blocks;
 
-  __device__ TileStore(u8* data, u8* scale_inv, const ScaleExtents& extents, int line, int block)
-      : data(data + BlockPlace(extents, line, block).element / 2),
-        scale_inv(scale_inv + scale_offset<layout>(line, block, extents.padded_blocks)),
+  __device__ TileStore(const Quantized& output, const ScaleExtents& extents, int line, int block)
+      : data(output.data + BlockPlace(extents, line, block).element / 2),
+        scale_inv(output.scale_inv + scale_offset<layout>(line, block, extents.padded_blocks)),
         lines(block < extents.blocks ? extents.rows - line : 0),
         allocated_lines(block < extents.padded_blocks ? extents.padded_rows - line : 0),
         blocks(extents.blocks),
         padded_blocks(extents.padded_blocks) {}
 
-  // As `store_block`
+  // Stores as `store_block`, `further` lines on.
   __device__ void store(int further, const EncodedBlock& encoded) const {
     if (!edges || further < lines) store_codes(data, row_offset(further, blocks), encoded.codes);
     if (!edges || further < allocated_lines) {

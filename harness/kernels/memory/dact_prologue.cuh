@@ -1,5 +1,5 @@
-// What is quantized: the elements of a tensor, or their products with the derivative of an activation, which are
-// computed again wherever they are loaded and never stored.
+// Prologue of a quantizer that multiplies its input by an activation's derivative. The products are recomputed at every
+// load and never stored.
 #pragma once
 
 #include "memory/block_io.cuh"
@@ -7,10 +7,10 @@
 #include "numerics/activations.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Pairs of columns, between fp32 and the type of the tensor
+// Pairs of columns
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Two neighbouring elements as they lie in a ColumnPair, to nearest-even
+// Rounds two neighbours to nearest-even, packed as in a ColumnPair.
 template <typename Dtype>
 __device__ __forceinline__ typename ColumnPair<Dtype>::Row pack_row(float2 value) {
   if constexpr (sizeof(Dtype) == 4)
@@ -19,7 +19,7 @@ __device__ __forceinline__ typename ColumnPair<Dtype>::Row pack_row(float2 value
     return pack2(value.x, value.y, Dtype{});
 }
 
-// Two neighbouring elements. source: aligned to both
+// Loads two neighbours. source: aligned to both
 template <typename Dtype>
 __device__ __forceinline__ float2 load_pair(const Dtype* __restrict__ source) {
   if constexpr (sizeof(Dtype) == 4) {
@@ -31,16 +31,16 @@ __device__ __forceinline__ float2 load_pair(const Dtype* __restrict__ source) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// v
+// Prologue
 // ---------------------------------------------------------------------------------------------------------------------
 
-// One tensor. act_input: read with an activation only
+// act_input: null without an activation
 template <typename Dtype, Activation activation>
 struct DactPrologue {
   const Dtype* __restrict__ input;      // (rows, cols)
-  const Dtype* __restrict__ act_input;  // (rows, cols), or null
+  const Dtype* __restrict__ act_input;  // (rows, cols)
 
-  // Of sixteen elements from `first` on, rounded
+  // Sixteen elements from `first` on, rounded to their type
   __device__ Packed16<Dtype> block(i64 first) const {
     const Packed16<Dtype> grad = load16(input + first);
     if constexpr (activation == Activation::none) {
@@ -55,14 +55,14 @@ struct DactPrologue {
     }
   }
 
-  // Of a block of a line; zeros outside the matrix
+  // A block of a line; zeros outside the matrix
   __device__ Packed16<Dtype> block(const ScaleExtents& extents, int line, int block) const {
     const BlockPlace place(extents, line, block);
     if (!place.inside) return {};
     return this->block(place.element);
   }
 
-  // Of two neighbouring columns, in fp32
+  // Two neighbouring columns, in fp32
   __device__ float2 pair(i64 first) const {
     const float2 grad = load_pair(input + first);
     if constexpr (activation == Activation::none) {

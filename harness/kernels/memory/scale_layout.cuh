@@ -1,4 +1,4 @@
-// WHERE a byte lands: extents of padded arrays, and the two orders of a scale matrix.
+// Extents of padded scale matrices, and their two orders.
 #pragma once
 
 #include "numerics/types.cuh"
@@ -9,13 +9,13 @@ __host__ __device__ constexpr int round_up(int value, u32 multiple) {
   return int((u32(value) + multiple - 1) / multiple * multiple);
 }
 
-// Elements before row `row` of a matrix with `stride` columns.
+// The offset of row `row` in a matrix with `stride` columns
 __device__ __forceinline__ i64 row_offset(int row, int stride) { return i64(u64(u32(row)) * u32(stride)); }
 
-// A scale matrix of (rows, blocks) entries, padded to whole 128x4 GEMM tiles; padding bytes are 0.
+// A scale matrix of (rows, blocks) entries, padded with zeros to whole 128x4 tiles, as a GEMM reads them
 struct ScaleExtents {
-  int rows, blocks;                // entries that hold a scale
-  int padded_rows, padded_blocks;  // entries that are allocated
+  int rows, blocks;                // with a scale
+  int padded_rows, padded_blocks;  // allocated
 
   __device__ ScaleExtents(int rows, int blocks)
       : rows(rows), blocks(blocks), padded_rows(round_up(rows, 128)), padded_blocks(round_up(blocks, 4)) {}
@@ -24,8 +24,8 @@ struct ScaleExtents {
   __device__ bool holds(int row, int block) const { return row < rows && block < blocks; }
 };
 
-// Byte offset of entry (row, block). Swizzled: tiles of 128 rows x 4 blocks, 512 bytes each, row-major; inside a
-// tile, rows 32 apart are neighbours.
+// The byte offset of entry (row, block). Swizzled: 128x4 tiles of 512 bytes, row-major; inside a tile, rows 32 apart
+// are neighbours.
 template <ScaleLayout layout>
 __device__ __forceinline__ i64 scale_offset(int row, int block, int padded_blocks) {
   if constexpr (layout == ScaleLayout::compact) return row_offset(row, padded_blocks) + block;

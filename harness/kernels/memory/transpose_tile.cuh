@@ -1,22 +1,21 @@
-// Both directions of a tensor in one read: 256 threads turn a tile through shared memory; no numerics.
+// A tile transposed through shared memory, so that both directions are quantized from one read.
 #pragma once
 
 #include "numerics/packed16.cuh"
 
-// A block of threads takes 128x128 elements, so that it stores 64 neighbouring bytes of codes and 8 of scales either
-// way: the L2 takes as long for a few bytes as for many. 16-bit types are turned at once, fp32 in two halves, whose
-// tiles fit into shared memory.
+// A CTA takes 128x128 elements and stores 64 contiguous bytes of codes and 8 of scales either way, because the L2 takes
+// as long for a few bytes as for many. 16-bit types take one pass, fp32 two, whose halves fit into shared memory.
 struct TransposeTile {
   static constexpr int kRows = 128, kCols = 128, kThreads = 256;
 };
-constexpr int kTransposeBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : 3;  // what registers allow without spilling
+constexpr int kTransposeBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : 3;  // as many as registers allow without spilling
 
-// Rowwise a warp holds a band of 16 rows, neighbouring lanes the blocks of a row. A thread takes a block of kLines of
-// them.
+// Rowwise, a warp holds a band of 16 rows, with the blocks of a row in neighbouring lanes. A thread takes one block in
+// each of kLines rows.
 template <int blocks>
 struct RowRole {
   static constexpr int kLines = blocks / 2;
-  static constexpr int kStep = 32 / blocks;  // rows from one of a thread's to its next
+  static constexpr int kStep = 32 / blocks;  // rows between a thread's blocks
   int band, first, block;
 
   __device__ RowRole() : band(threadIdx.x / 32), first(threadIdx.x % 32 / blocks), block(threadIdx.x % blocks) {}
@@ -32,21 +31,21 @@ struct TransposePass {
   static constexpr int kBlocks = kCols / kBlock;
   static constexpr int kPasses = TransposeTile::kCols / kCols;
   using Role = RowRole<kBlocks>;
-  static constexpr int kLines = Role::kLines;  // that a thread takes, rowwise and columnwise
+  static constexpr int kLines = Role::kLines;  // a thread's, rowwise and columnwise
   static constexpr int kPairs = kLines / 2;
 };
 
-// Columnwise a thread holds a band of kPairs pairs of columns, 64 columns apart.
+// Columnwise, a thread holds a band of kPairs pairs of columns, 64 columns apart.
 struct ColumnRole {
   static constexpr int kStep = 64;
-  int band, col;  // the first of the first pair
+  int band, col;  // the first column of the first pair
 
-  // Eight neighbouring lanes hold the eight bands, so that a column is stored 64 bytes at a time.
+  // Eight neighbouring lanes hold the eight bands, so a column is stored 64 bytes at a time.
   __device__ ColumnRole() : band(threadIdx.x % 8), col(threadIdx.x / 8 * 2) {}
   __device__ ColumnRole(int band, int col) : band(band), col(col) {}
 
-  // A warp holds four 16x16 tiles one below the other, four neighbouring lanes a pair of columns of them. The reads of
-  // the shared tile meet in banks, two at a time.
+  // A warp holds four 16x16 blocks one below the other, four neighbouring lanes a pair of their columns. Shared loads
+  // have two-way bank conflicts.
   __device__ static ColumnRole of_16x16_blocks() {
     const int warp = threadIdx.x / 32;
     return {warp / 4 * 4 + int(threadIdx.x % 4), warp % 4 * kBlock + int(threadIdx.x % 32 / 4 * 2)};
@@ -54,11 +53,11 @@ struct ColumnRole {
   __device__ int pair_col(int pair) const { return col + pair * kStep; }
 };
 
-// Two neighbouring columns of a band.
+// Two neighbouring columns of a band
 template <typename Dtype>
 struct ColumnPair {
   using Row = u32;
-  Row rows[kBlock];  // both elements of a row
+  Row rows[kBlock];  // both columns of a row
 
   __device__ float amax(int column) const {
     const u32 m = absmax<Dtype>(rows);
@@ -89,10 +88,9 @@ struct ColumnPair<fp32> {
   }
 };
 
-// The tile, arranged so that neither direction's accesses meet in a bank. Each band is followed by 16 bytes of padding,
-// for the eight lanes that read one column of eight bands; 16-byte chunks change places with their neighbours in odd
-// rows, for the quarter warp that stores two rows, and right of column 64, for the one that stores more than 128 bytes
-// of a row.
+// The tile, laid out so that neither direction has bank conflicts. 16 bytes of padding after each band separate the
+// eight lanes that read one column of eight bands. 16-byte chunks swap with their neighbours in odd rows, for the
+// quarter warp that stores two rows, and right of column 64, for one that stores more than 128 bytes of a row.
 template <typename Dtype>
 struct TransposeSmem {
   static constexpr int kCols = TransposePass<Dtype>::kCols;
@@ -104,7 +102,7 @@ struct TransposeSmem {
     return band * kBand + row_in_band * kCols + (col ^ (row_in_band + col / 64) % 2 * kChunk);
   }
 
-  // x: row `i` of those that `role` takes
+  // x: the role's row `i`
   __device__ void store(const typename TransposePass<Dtype>::Role& role, int i, const Packed16<Dtype>& x) {
 #pragma unroll
     for (int j = 0; j < kBlock / kChunk; ++j) {
@@ -139,9 +137,9 @@ struct TransposeSmem {
   }
 };
 
-// What a block of threads shares that encodes a tile in both directions
+// Shared memory of a CTA that encodes a tile
 template <typename Dtype>
 struct EncodeSmem {
   TransposeSmem<Dtype> tile;
-  float amax_16x16[TransposePass<Dtype>::kBands][TransposePass<Dtype>::kBlocks];  // of 16x16 tiles
+  float amax_16x16[TransposePass<Dtype>::kBands][TransposePass<Dtype>::kBlocks];  // of 16x16 blocks
 };

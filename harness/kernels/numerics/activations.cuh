@@ -1,23 +1,22 @@
-// Derivatives of activations, in fp32 with one rounding per written operation; exp and tanh are the fp32 numbers
-// nearest to what float64 gives.
+// Derivatives of activations in fp32, one rounding per written operation.
 //
-// They are written out here because CUDA's own exp and tanh take approximate instructions whose bits are specified
-// nowhere, so that neither an oracle nor an emulator could follow them. No fma: an oracle in float64 has none.
+// exp and tanh are computed in fp64 and rounded once. CUDA's own use approximate instructions with unspecified bits,
+// which neither an oracle nor an emulator could reproduce. No fma, because the float64 oracle has none.
 #pragma once
 
 enum class Activation { none, dgelu, dsilu, drelu, dqgelu, dsrelu };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// exp and tanh: x = k ln 2 + r with |r| <= ln(2) / 2, and the Taylor series of exp(r) - 1 to r^13, whose rest is below
+// exp and tanh: x = k ln 2 + r, |r| <= ln(2) / 2, and the Taylor series of exp(r) - 1 up to r^13, whose error is below
 // 2^-57 of exp(r)
 // ---------------------------------------------------------------------------------------------------------------------
 
 constexpr double kLog2e = 0x1.71547652b82fep+0;    // 1 / ln 2
-constexpr double kLn2High = 0x1.62e42fefa0000p-1;  // ln 2 to 35 bits, so that a multiple up to 2^18 is exact
-constexpr double kLn2Low = 0x1.cf79abc9e3b3ap-40;  // the rest of it
-constexpr double kToInteger = 0x1.8p+52;           // a double counts in ones here, and its low word is the count
-constexpr double kExpRange = 200.0;                // beyond it, exp of a float rounds to 0 or inf in fp32
-constexpr double kTanhRange = 40.0;                // beyond it, tanh of a float rounds to 1 in fp64
+constexpr double kLn2High = 0x1.62e42fefa0000p-1;  // the upper 35 bits of ln 2: multiples up to 2^18 are exact
+constexpr double kLn2Low = 0x1.cf79abc9e3b3ap-40;  // the lower bits of ln 2
+constexpr double kToInteger = 0x1.8p+52;           // adding it rounds to an integer, which is then the low word
+constexpr double kExpRange = 200.0;                // beyond, exp rounds to 0 or inf in fp32
+constexpr double kTanhRange = 40.0;                // beyond, tanh rounds to 1 in fp64
 
 struct ExpParts {
   double power;      // 2^k
@@ -46,7 +45,7 @@ __device__ __forceinline__ float exp_rn(float x) {
   return isnan(x) ? x : value;
 }
 
-// With e = exp(2|x|) - 1, tanh |x| = e / (e + 2): near 0, where 1 - 2 / (exp(2|x|) + 1) cancels, nothing does.
+// tanh |x| = e / (e + 2) with e = exp(2|x|) - 1, which does not cancel near 0.
 __device__ __forceinline__ float tanh_rn(float x) {
   const double magnitude = fmin(double(fabsf(x)), kTanhRange);
   const ExpParts parts = exp_parts(__dadd_rn(magnitude, magnitude));
@@ -66,7 +65,7 @@ constexpr float kQuickGeluSlope = 1.702f;
 
 __device__ __forceinline__ float sigmoid(float x) { return __frcp_rn(__fadd_rn(1.0f, exp_rn(-x))); }
 
-// d/dx of x * sigmoid(x), of y = x or of y = 1.702 x: y s (1 - s) + s
+// y s (1 - s) + s with s = sigmoid(y): the derivative of x * sigmoid(x) at y = x, and of quick GELU at y = 1.702 x
 __device__ __forceinline__ float sigmoid_linear_derivative(float y) {
   const float s = sigmoid(y);
   return __fadd_rn(__fmul_rn(__fmul_rn(y, s), __fsub_rn(1.0f, s)), s);
@@ -80,7 +79,7 @@ __device__ __forceinline__ float gelu_derivative(float x) {
   return __fadd_rn(bend, __fmul_rn(0.5f, __fadd_rn(1.0f, t)));
 }
 
-// NaN has a derivative of 0 where it is asked whether x > 0.
+// drelu and dsrelu of a NaN are 0.
 template <Activation activation>
 __device__ __forceinline__ float derivative(float x) {
   static_assert(activation != Activation::none, "without an activation there is no derivative");
@@ -91,7 +90,7 @@ __device__ __forceinline__ float derivative(float x) {
   return x > 0.0f ? __fmul_rn(2.0f, x) : 0.0f;
 }
 
-// v: what is summed in fp32, and rounded before it is quantized
+// NUMERICS 8: v in fp32, which dbias sums before it is rounded for quantization
 template <Activation activation>
 __device__ __forceinline__ float activated(float grad, float act_input) {
   if constexpr (activation == Activation::none)

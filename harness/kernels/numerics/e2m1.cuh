@@ -1,5 +1,5 @@
-// The format e2m1 of the codes: nearest-even or stochastic, saturating, and back (NUMERICS 1). The sign of zero is kept
-// and NaN is 0x7.
+// NUMERICS 1: e2m1 codes, f32->e2m1 to nearest-even or stochastic, saturating, and back. The sign of zero is kept, NaN
+// is 0x7.
 #pragma once
 
 #include "numerics/packed16.cuh"
@@ -13,7 +13,7 @@
 
 constexpr float kE2m1Max = 6.0f;  // 6 = 1.5 * 2^2
 
-// Sixteen codes, code i in nibble i % 8 of word i / 8
+// Code i is nibble i % 8 of word i / 8.
 struct Codes16 {
   u32 word[2];
 };
@@ -24,29 +24,30 @@ struct EncodedBlock {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Codes as f16
+// e2m1 in f16 arithmetic, for architectures without the conversion
 //
-// Scaled so that 1 is the smallest normal f16, a value cut off to f16 counts, from bit 8 on, half the steps between
-// codes, on every binade: as those steps do, f16 doubles its own beyond 2 and 4. From bit 9 on it is the code.
+// Values are scaled so that 1 becomes the smallest normal f16. Truncated to f16, bits 8 and up then count half steps
+// between codes on every binade, because the spacing of f16 doubles at 2 and 4 as that of e2m1 does. Bits 9 and up are
+// the code.
 // ---------------------------------------------------------------------------------------------------------------------
 
 constexpr float kHalfSteps = 0x1p-14f;
 
-// Two floats cut off to f16, the first in the low half; NaN of either sign becomes +NaN.
+// Truncates two floats to f16x2, the first in the low half. A NaN of either sign becomes +NaN.
 __device__ __forceinline__ u32 truncate_f16x2(float low, float high) {
   u32 pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
 
-// Half steps without signs; beyond 6 and for NaN, those of 6
+// Magnitudes as half steps, saturated at 6, NaN included
 __device__ __forceinline__ u32 saturated(u32 pair) {
   u32 steps;
   asm("{ .reg .b32 m; abs.f16x2 m, %1; min.f16x2 %0, m, %2; }" : "=r"(steps) : "r"(pair), "r"(0x0E000E00u));
   return steps;
 }
 
-// Bits of `b` where the mask has ones, of `a` elsewhere. Written out, because the compiler would mask both.
+// The bits of `b` where the mask is 1, of `a` elsewhere, in one lop3: the compiler would mask both.
 template <u32 mask>
 __device__ __forceinline__ u32 merge_bits(u32 a, u32 b) {
   u32 merged;
@@ -54,40 +55,41 @@ __device__ __forceinline__ u32 merge_bits(u32 a, u32 b) {
   return merged;
 }
 
-// a + 2 b. Written out, because the compiler would move the doubling before the mask of `b`, where no addition takes it.
+// a + 2 b in one mad: the compiler would double `b` before masking it, which no add can absorb.
 __device__ __forceinline__ u32 plus_twice(u32 a, u32 b) {
   u32 sum;
   asm("mad.lo.u32 %0, %1, 2, %2;" : "=r"(sum) : "r"(b), "r"(a));
   return sum;
 }
 
-// The signs of a's and b's halves, each spread over a byte: a low, a high, b low, b high. `__byte_perm` cannot spread:
-// it ignores the selectors' top bits.
+// The signs of both halves of a and b, each spread over a byte: a low, a high, b low, b high. `__byte_perm` ignores the
+// selector bits that replicate a sign.
 __device__ __forceinline__ u32 spread_signs(u32 a, u32 b) {
   u32 signs;
   asm("prmt.b32 %0, %1, %2, 0xFDB9;" : "=r"(signs) : "r"(a), "r"(b));
   return signs;
 }
 
-// Of eight elements, pair j holds `first_of_pair(j)` and the one two further on.
+// Pair j of eight elements holds element `first_of_pair(j)` and the one two further on.
 __device__ __forceinline__ constexpr int first_of_pair(int j) { return j / 2 * 4 + j % 2; }
 
-// Half steps, from bit 8 of each half on, and signs of four pairs to codes. more: what to add to the half steps of all,
-// a nibble each
+// Half steps (bit 8 up in each half) and signs of four pairs to eight codes. more: added to the half steps, a nibble
+// each
 __device__ __forceinline__ u32 e2m1_word(const u32 (&steps)[4], const u32 (&sign)[4], u32 more) {
   const u32 even = __byte_perm(steps[0], steps[2], 0x7531), odd = __byte_perm(steps[1], steps[3], 0x7531);
   const u32 signs = merge_bits<0xF0F0F0F0u>(spread_signs(sign[0], sign[2]), spread_signs(sign[1], sign[3]));
   return merge_bits<0x88888888u>((even + odd * 16u + more) >> 1, signs);
 }
 
-// Sixteen values and what they are to be multiplied by for `truncate_f16x2`
+// Sixteen values and the multiplier that scales them for `truncate_f16x2`
 struct Steps16 {
   float value[kBlock], multiplier;
 
   __device__ Steps16(const float (&x)[kBlock], float multiplier) {
 #pragma unroll
     for (int i = 0; i < kBlock; ++i) value[i] = x[i];
-    // Powers of two move from the multiplier to the values; one that underflows there was far below the smallest code.
+    // Keep a tiny multiplier normal by moving 2^64 to the values. A value that underflows is far below the smallest
+    // code.
     if (multiplier < 0x1p-100f) {
 #pragma unroll
       for (int i = 0; i < kBlock; ++i) value[i] = __fmul_rn(value[i], 0x1p-64f);
@@ -98,10 +100,10 @@ struct Steps16 {
 };
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 2.8 nearest-even
+// NUMERICS 2.8: code = e2m1(x * multiplier)   f32->e2m1 rounds to nearest even
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Sixteen codes as the cast leaves them
+// E2m1x16: sixteen codes as the conversion leaves them
 #if NVFP4_HAS_E2M1_CVT
 
 using E2m1x16 = Codes16;
@@ -131,14 +133,14 @@ __device__ __forceinline__ Codes16 pack_codes(const E2m1x16& codes) { return cod
 #else
 
 struct E2m1x16 {
-  u32 pair[2][4];  // of each word, as `truncate_f16x2` makes them
+  u32 pair[2][4];  // four f16x2 for each word of codes
 };
 
-// Sixteen values times any multiplier. One more half step, and the code is the nearest, and of two the upper one. So
-// what lies halfway, if the lower code is even, is cut off below itself.
+// Adding one half step before truncation rounds to nearest with ties up. A tie whose lower code is even must round
+// down, so it is nudged below the tie first.
 __device__ __forceinline__ E2m1x16 e2m1_nearest(const float (&x)[kBlock], float multiplier) {
-  constexpr u32 kLowerIsOdd = 0x00400000u;   // the bit that tells, of a float that lies halfway
-  constexpr float kBelow = 1.0f - 0x1p-24f;  // a product with it, cut off, is the next smaller float
+  constexpr u32 kLowerIsOdd = 0x00400000u;   // set in a tie whose lower code is odd
+  constexpr float kBelow = 1.0f - 0x1p-24f;  // multiplied and truncated, gives the next smaller float
   Steps16 steps(x, multiplier);
 #pragma unroll
   for (float& v : steps.value) {
@@ -173,14 +175,14 @@ __device__ __forceinline__ Codes16 encode16_nearest(const float (&x)[kBlock], fl
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 2.9 stochastic rounding: a random share of one e2m1 step is added and the sum truncated
+// NUMERICS 2.9: a random fraction of a step is added to x * multiplier, and the sum truncated
 // ---------------------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ Codes16
 encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& random) {
-  // A share of r / 256 of a code's step is r * 2 from bit 0 on, on every binade. The contract rounds the sum to a float,
-  // which matters below 1/4 alone: what lies less than 2^-26 below such a share of a step counts as that. The floats
-  // from 1/4 on are too far apart for so small a sum to be one of them.
+  // r / 256 of a step is r * 2 in half steps from bit 0 up, on every binade. The contract rounds the sum to a float,
+  // which matters below 1/4 only: a value less than 2^-26 below a fraction of a step counts as that fraction. From 1/4
+  // on floats are too far apart for kRounding to change the truncated sum.
   constexpr float kRounding = 0x1p-26f * kHalfSteps;
   Steps16 steps(x, multiplier);
   Codes16 codes;
@@ -207,14 +209,13 @@ encode16_stochastic(const float (&x)[kBlock], float multiplier, const Random16& 
 // Decoding
 // ---------------------------------------------------------------------------------------------------------------------
 
-// The value of the low four bits of `code`.
+// e2m1->f32 of the low four bits of `code`, exact
 __device__ __forceinline__ float e2m1_decode(u32 code) {
-  // The three magnitude bits read 22 bits up are a float with the exponent bias off by 126; code 1 is a subnormal
-  // float.
+  // The three magnitude bits shifted up 22 are a float whose exponent is 126 too small; code 1 is a subnormal float.
   return __fmul_rn(__uint_as_float((code & 7u) << 22 | (code & 8u) << 28), 0x1p126f);
 }
 
-// Magnitudes of sixteen codes, times kE2m1Unit.
+// Magnitudes of sixteen codes, times kE2m1Unit
 #if NVFP4_HAS_E2M1_CVT
 
 constexpr float kE2m1Unit = 1.0f;

@@ -1,18 +1,18 @@
-// The format e4m3 (fn) of block scales: nearest-even and saturating, and back (NUMERICS 1).
+// NUMERICS 1: e4m3 (fn) block scales, f32->e4m3 to nearest-even and saturating, and back.
 #pragma once
 
 #include "numerics/packed16.cuh"
 
 constexpr float kE4m3Max = 448.0f;           // 448 = 1.75 * 2^8
-constexpr float kE4m3MinNormal = 0x1p-6f;    // below it, e4m3 counts in steps of the next
-constexpr float kE4m3MinPositive = 0x1p-9f;  // code 1
+constexpr float kE4m3MinNormal = 0x1p-6f;    // subnormal below
+constexpr float kE4m3MinPositive = 0x1p-9f;  // the smallest subnormal
 
 struct E4m3 {
   u32 code;
   float value;
 };
 
-// The e4m3 value nearest to `value`. value: >= 0 or +inf, never NaN
+// f32->e4m3 to nearest-even. value: >= 0 or +inf, never NaN
 __device__ __forceinline__ E4m3 e4m3_round(float value) {
 #if __CUDA_ARCH__ >= 890
   u32 code, halves;
@@ -25,8 +25,8 @@ __device__ __forceinline__ E4m3 e4m3_round(float value) {
   return {code, low_to_float(halves, fp16{})};
 #else
   value = fminf(value, kE4m3Max);
-  // A float 2^20 times the value's power of two counts in e4m3 steps of that binade, so adding it rounds; subnormals
-  // share the lowest normal binade's step.
+  // One ulp of 2^20 times the value's power of two is an e4m3 step of that binade, so adding it rounds. Subnormals have
+  // the step of the lowest normal binade.
   const float power = __uint_as_float(__float_as_uint(value) & 0x7F800000u);
   const float magic = __fmul_rn(fmaxf(power, kE4m3MinNormal), 0x1p20f);
   value = __fsub_rn(__fadd_rn(value, magic), magic);
@@ -35,7 +35,7 @@ __device__ __forceinline__ E4m3 e4m3_round(float value) {
 #endif
 }
 
-// Any float: the sign of zero is kept, NaN of either sign is 0x7F.
+// f32->e4m3 of any float: the sign of zero is kept, NaN of either sign is 0x7F.
 __device__ __forceinline__ u32 e4m3_encode(float value) {
   if (isnan(value)) return 0x7Fu;
   return e4m3_round(fabsf(value)).code | (__float_as_uint(value) >> 24 & 0x80u);
@@ -43,19 +43,19 @@ __device__ __forceinline__ u32 e4m3_encode(float value) {
 
 __device__ __forceinline__ float e4m3_decode(u32 code) {
   const u32 magnitude = code & 0x7Fu;
-  // The code read 20 bits up is a float with the exponent bias off by 120; a subnormal code is a subnormal float.
+  // The code shifted up 20 bits is a float whose exponent is 120 too small; subnormal codes give subnormal floats.
   const float value = __fmul_rn(__uint_as_float(magnitude << 20 | (code & 0x80u) << 24), 0x1p120f);
   return magnitude == 0x7Fu ? __uint_as_float(0x7FFFFFFFu) : value;
 }
 
-// Two codes, the first in the low byte, to two f16, exactly; NaN of either sign is NaN.
+// e4m3x2->f16x2, exact, the first in the low half; NaN of either sign is NaN.
 __device__ __forceinline__ u32 e4m3_to_f16x2(u32 codes) {
   u32 halves;
 #if __CUDA_ARCH__ >= 890
   asm("{ .reg .b16 pair; cvt.u16.u32 pair, %1; cvt.rn.f16x2.e4m3x2 %0, pair; }" : "=r"(halves) : "r"(codes));
 #else
   const u32 spread = __byte_perm(codes, 0u, 0x1404), magnitudes = spread & 0x7F007F00u;
-  // A code read 7 bits up is an f16 with the exponent bias off by 8.
+  // A code shifted up 7 bits is an f16 whose exponent is 8 too small.
   asm("mul.f16x2 %0, %1, %2;" : "=r"(halves) : "r"((spread & 0x80008000u) | magnitudes >> 1), "r"(0x5C005C00u));
   halves |= ((magnitudes + 0x01000100u) >> 15 & 0x00010001u) * 0x7FFFu;
 #endif

@@ -1,4 +1,4 @@
-// WHAT byte, in four_over_six: the two ways to encode a block, and the error of each (NUMERICS 6).
+// NUMERICS 6: a block encoded with its amax mapped to 4 and to 6, and the error of each.
 #pragma once
 
 #include "numerics/nvfp4.cuh"
@@ -6,16 +6,17 @@
 enum class Error { mae, mse };
 enum class ErrorMath { exact, fp16 };
 
-constexpr float kMap4OverMap6 = 1.5f;  // 6 / 4, the scale of a block that is mapped to 4 over to 6
+constexpr float kMap4OverMap6 = 1.5f;  // the scale for 4 over the scale for 6
 
-// Amaxes for which no step below under- or overflows, whatever the block. Any other takes the contract literally, with
-// real divisions.
+// Between these amaxes no step under- or overflows, whatever the block. Others take the contract literally, with real
+// divisions.
 constexpr float kOrdinaryAmaxMin = 0x1p-80f;
 constexpr float kOrdinaryAmaxMax = 0x1p80f;
 
-// value / divisor, correctly rounded: RN(1 / divisor) brings the quotient within two ulp, its remainder is exact, and
-// the corrected quotient rounds as the division does (Markstein 1990; true of all 2^23 mantissas for our divisors).
-// value: 0, or such that the quotient is normal
+// value / divisor, correctly rounded without a division: RN(1 / divisor) gives a quotient within two ulp, its remainder
+// is exact, and the corrected quotient rounds as the division does (Markstein 1990; checked for all 2^23 mantissas of
+// our divisors).
+// value: 0, or with a normal quotient
 template <int divisor>
 __device__ __forceinline__ float divide(float value) {
   constexpr float kReciprocal = 1.0f / float(divisor);
@@ -23,12 +24,12 @@ __device__ __forceinline__ float divide(float value) {
   return __fmaf_rn(__fmaf_rn(-float(divisor), quotient, value), kReciprocal, quotient);
 }
 
-// What a magnitude decodes to, RN(RN(q * scale_inv * amax) / bound), for an ordinary amax. q * scale_inv has 6 bits.
+// RN(RN(q * scale_inv * amax) / bound), the decoded value of a magnitude q, for an ordinary amax. q * scale_inv has 6
+// bits.
 //
-// If amax is of a 16-bit type, scale_inv * amax has at most 15 bits and one division serves all codes: with Q the
-// quotient of that product by bound and R the rest of it, the decoded value is q * Q + q * R. The last term is exact
-// but for 2^-22 of itself, while the sum is 1/42 ulp or more from any tie, or representable (q = 3 * 2^k, bound =
-// 3 * 2^9).
+// If amax has a 16-bit type, scale_inv * amax has at most 15 bits and one division serves all codes: with quotient Q
+// and remainder R of that product by bound, the value is q * Q + q * R. The last term is exact to 2^-22 of itself,
+// while the sum is at least 1/42 ulp from any tie, or representable (q = 3 * 2^k, bound = 3 * 2^9).
 template <typename Dtype, int bound>
 struct Decoded {
   float scale_inv, amax;
@@ -52,8 +53,8 @@ __device__ __forceinline__ float add_error(float sum, float difference) {
   return __fadd_rn(sum, __fmul_rn(difference, difference));
 }
 
-// Step 6, exact. An error is the same for a value and its negative, so signs are left out.
-// magnitude: of the codes, times kE2m1Unit
+// Step 6, exact. Signs are left out: a value and its negative have the same error. magnitude: of the codes, times
+// kE2m1Unit
 template <typename Dtype, Error error, int e4m3_max>
 __device__ __forceinline__ float exact_error(
     float (&x)[kBlock], float (&magnitude)[kBlock], float scale_inv, float amax, bool ordinary) {
@@ -65,7 +66,7 @@ __device__ __forceinline__ float exact_error(
     for (int i = 0; i < kBlock; ++i) sum = add_error<error>(sum, __fsub_rn(decoded(magnitude[i]), fabsf(x[i])));
     return sum;
   }
-  // A loop that rotates its operands, because sixteen divisions at once would decide how many registers a kernel needs.
+  // A rolled loop over rotating operands: sixteen unrolled divisions would take too many registers.
 #pragma unroll 1
   for (int rotation = 0; rotation < kBlock; ++rotation) {
     const float first = x[0], q = __fmul_rn(magnitude[0], 1.0f / kE2m1Unit);
@@ -81,7 +82,7 @@ __device__ __forceinline__ float exact_error(
   return sum;
 }
 
-// Step 6, fp16. code * scale_inv is exact, so the fma rounds nothing but the difference.
+// Step 6, fp16. code * scale_inv is exact, so the fma rounds the difference alone.
 template <Error error>
 __device__ __forceinline__ float fp16_error(
     const float (&x)[kBlock], const float (&magnitude)[kBlock], float scale_inv, float encode_scale) {
@@ -99,7 +100,7 @@ struct MappedBlock {
   float error;
 };
 
-// Steps 3 to 6, from the scale before its cast
+// Steps 3 to 6. scale: before its cast
 template <typename Dtype, Error error, ErrorMath error_math, int e4m3_max>
 __device__ __forceinline__ MappedBlock
 map_block(float (&x)[kBlock], float scale, float amax, const GlobalScale& global, bool ordinary) {
@@ -117,7 +118,7 @@ map_block(float (&x)[kBlock], float scale, float amax, const GlobalScale& global
 struct Map4Map6 {
   MappedBlock map4, map6;
 
-  // Step 8: map-to-4 only where it is better, so not for a tie or a NaN
+  // Step 8: 4 if its error is smaller, so a tie or a NaN keeps 6
   __device__ EncodedBlock smaller_error() const {
     const bool take_map4 = map4.error < map6.error;
     const u32 low = take_map4 ? map4.encoded.codes.word[0] : map6.encoded.codes.word[0];
@@ -126,7 +127,7 @@ struct Map4Map6 {
   }
 };
 
-// Steps 2 to 6 of sixteen values whose scale covers `block_amax`
+// Steps 2 to 6. block_amax: of all values that share the scale
 template <typename Dtype, Error error, ErrorMath error_math, int e4m3_max>
 __device__ __forceinline__ Map4Map6
 map4_map6(float (&x)[kBlock], float block_amax, float amax, const GlobalScale& global) {

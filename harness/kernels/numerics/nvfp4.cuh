@@ -1,9 +1,6 @@
-// WHAT byte: with the headers it includes, every format, rounding and constant of NVFP4 quantization, and nothing about
-// where a byte lands.
-//
-// The words are those of the contract (NUMERICS sections 1 and 2); every function names its step. One rounding per
-// written operation: the compile turns contraction and flush-to-zero off, and `__fmul_rn` and its siblings stand
-// where a reader might doubt it.
+// NUMERICS 1 and 2: scales and blocks of NVFP4, in the contract's words. Every operation that is written is one
+// rounding; NVRTC neither contracts nor flushes to zero, and `__fmul_rn` and its siblings say so where a reader might
+// doubt it.
 #pragma once
 
 #include "numerics/e2m1.cuh"
@@ -16,13 +13,13 @@
 constexpr int kWindow = 64;                              // elements that share an amax in local_1x64
 constexpr float kFloatMax = 3.402823466385288598e+38f;   // 0x7F7FFFFF
 constexpr float kBf16Max = 3.38953138925153547590e+38f;  // 0x7F7F0000
-constexpr float kWindowAmaxMin = 1e-12f;                 // what local_1x64 takes a smaller amax for
+constexpr float kWindowAmaxMin = 1e-12f;                 // floor of a window's amax
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 2.1 to 2.7 scales
+// NUMERICS 2.1 to 2.7: scales
 // ---------------------------------------------------------------------------------------------------------------------
 
-// 2.1 S_enc and 2.3 S_dec of a granule
+// S_enc (2.1) and S_dec (2.3)
 struct GlobalScale {
   float encode;
   float decode;
@@ -34,17 +31,18 @@ __device__ __forceinline__ GlobalScale global_scale(float amax, float e4m3_max) 
   return {encode, __frcp_rn(encode)};
 }
 
-// 5. S_enc of a window
+// NUMERICS 5: S_enc of a window
 __device__ __forceinline__ GlobalScale window_scale(float amax) {
   return global_scale(fmaxf(amax, kWindowAmaxMin), kE4m3Max);
 }
 
-// 2.4 multiply form. The contract's fmin with FLT_MAX is inside the cast, which saturates far below it.
+// scale_inv = e4m3(amax * (S_enc * (1/6)))   f32->e4m3 rounds to nearest even (2.4). The contract's min with FLT_MAX is
+// implied: the cast saturates far below.
 __device__ __forceinline__ E4m3 block_scale_inv(float amax, const GlobalScale& global) {
   return e4m3_round(__fmul_rn(amax, __fmul_rn(global.encode, 1.0f / kE2m1Max)));
 }
 
-// A scale of 0 gives 0 in the direct form, the largest number in the others.
+// The multiplier of a block's values. For a scale of 0 it is 0 if direct, else the largest number.
 template <Multiplier multiplier>
 __device__ __forceinline__ float block_encode_scale(float scale_inv, const GlobalScale& global) {
   if constexpr (multiplier == Multiplier::reciprocal) {  // 2.6
@@ -52,7 +50,7 @@ __device__ __forceinline__ float block_encode_scale(float scale_inv, const Globa
   } else if constexpr (multiplier == Multiplier::direct) {  // 2.7
     const float quotient = __fdiv_rn(global.encode, fmaxf(scale_inv, kE4m3MinPositive));
     return scale_inv == 0.0f ? 0.0f : quotient;
-  } else {  // 3. rounded to bf16, so that its product with a bf16 is exact
+  } else {  // NUMERICS 3: rounded to bf16, so its product with a bf16 is exact
     const float quotient = fminf(__fdiv_rn(global.encode, scale_inv), kBf16Max);
     const u32 bits = __float_as_uint(quotient);
     return __uint_as_float((bits + 0x7FFFu + ((bits >> 16) & 1u)) & 0xFFFF0000u);
@@ -63,14 +61,14 @@ __device__ __forceinline__ float block_encode_scale(float scale_inv, const Globa
 // A whole block
 // ---------------------------------------------------------------------------------------------------------------------
 
-// 2.4, 2.6 or 2.7, and 2.8: sixteen values whose scale covers `amax`
+// Sixteen values to nearest-even (2.4, 2.6 or 2.7, 2.8). amax: of all values that share the scale
 template <Multiplier multiplier>
 __device__ __forceinline__ EncodedBlock encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global) {
   const E4m3 scale_inv = block_scale_inv(amax, global);
   return {scale_inv.code, encode16_nearest(x, block_encode_scale<multiplier>(scale_inv.value, global))};
 }
 
-// The same with 2.9
+// Sixteen values with stochastic rounding (2.9)
 template <Multiplier multiplier>
 __device__ __forceinline__ EncodedBlock
 encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global, const Random16& random) {
@@ -79,18 +77,18 @@ encode_block(const float (&x)[kBlock], float amax, const GlobalScale& global, co
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Back to values
+// NUMERICS 9 and 10: decoding
 // ---------------------------------------------------------------------------------------------------------------------
 
 // 1 / (6 e4m3_max)
 __device__ __forceinline__ float decode_range(float e4m3_max) { return __fdiv_rn(1.0f, __fmul_rn(kE2m1Max, e4m3_max)); }
 
-// The factor of a block's codes. Not reassociated: the scale meets the amax before the constant.
+// The factor of a block's codes. The scale meets the amax first; reassociated, it would round differently.
 __device__ __forceinline__ float block_decode_scale(u32 scale_inv, float amax, float range) {
   return __fmul_rn(__fmul_rn(e4m3_decode(scale_inv), amax), range);
 }
 
-// 10.3 C_AB: what a product of two quantized tensors is multiplied by besides their amaxes. The divisor is exact.
+// C_AB (10.3): the factor of a sum of products that the amaxes leave. Its divisor is exact.
 __device__ __forceinline__ float accumulator_scale(float a_e4m3_max, float b_e4m3_max) {
   return __fdiv_rn(1.0f, kE2m1Max * kE2m1Max * a_e4m3_max * b_e4m3_max);
 }

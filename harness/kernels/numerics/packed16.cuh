@@ -1,10 +1,10 @@
-// The elements of a tensor: their types, sixteen of them as they lie in memory, and their largest magnitude.
+// Sixteen elements as they lie in memory: conversions and amax.
 #pragma once
 
 #include "numerics/types.cuh"
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Between memory and arithmetic, to nearest-even; a NaN that is stored is 0x7FFF in 16 bits
+// Conversions, to nearest-even; a NaN that is stored is 0x7FFF in 16 bits
 // ---------------------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ float low_to_float(u32 word, bf16) { return __uint_as_float(word << 16); }
@@ -21,14 +21,14 @@ __device__ __forceinline__ float high_to_float(u32 word, fp16) {
   return value;
 }
 
-// Two floats to f16, the first in the low half; NaN of either sign becomes +NaN.
+// Rounds two floats to f16x2, the first in the low half. A NaN of either sign becomes +NaN.
 __device__ __forceinline__ u32 to_f16x2(float low, float high) {
   u32 pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
 
-// Two floats to a word of the output type, the first in the low half.
+// Rounds two floats to a word of the output type, the first in the low half.
 __device__ __forceinline__ u32 pack2(float low, float high, bf16) {
   u32 pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -36,7 +36,6 @@ __device__ __forceinline__ u32 pack2(float low, float high, bf16) {
 }
 __device__ __forceinline__ u32 pack2(float low, float high, fp16) { return to_f16x2(low, high); }
 
-// One element
 __device__ __forceinline__ float to_float(bf16 x) { return low_to_float(x.bits, bf16{}); }
 __device__ __forceinline__ float to_float(fp32 x) { return x; }
 
@@ -49,10 +48,10 @@ __device__ __forceinline__ Dtype rounded(float value) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Sixteen elements as they lie in memory
+// Packed16
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Word i holds elements 2i (low half) and 2i+1 of a 16-bit type, or element i of fp32.
+// Word i holds elements 2i (low half) and 2i + 1 of a 16-bit type, or element i of fp32.
 template <typename Dtype>
 struct Packed16 {
   static constexpr int kWords = kBlock * int(sizeof(Dtype)) / 4;
@@ -86,10 +85,10 @@ __device__ __forceinline__ Packed16<Dtype> pack(const float (&value)[kBlock]) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// 2.2 amax: max |x|, NaN dropped, exact in the input's own type
+// NUMERICS 2.2: amax = max |x|, NaN dropped, exact in the input's own type
 // ---------------------------------------------------------------------------------------------------------------------
 
-// abs2 and max2 act on the two halves of a word of a 16-bit type, or on the one value of fp32.
+// abs2 and max2 act on both halves of a word of a 16-bit type, or on the one value of fp32.
 __device__ __forceinline__ u32 abs2(u32 a, bf16) {
   u32 m;
   asm("abs.bf16x2 %0, %1;" : "=r"(m) : "r"(a));
@@ -116,7 +115,7 @@ __device__ __forceinline__ u32 max2(u32 a, u32 b, fp32) {
   return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
 }
 
-// max |x| of each half over `count` words; a half that holds nothing but NaN counts as 0.
+// Each half's max |x| over `count` words; 0 if all its values are NaN.
 template <typename Dtype, int count>
 __device__ __forceinline__ u32 absmax(const u32 (&word)[count]) {
   u32 m = abs2(word[0], Dtype{});
@@ -125,7 +124,6 @@ __device__ __forceinline__ u32 absmax(const u32 (&word)[count]) {
   return max2(m, 0u, Dtype{});
 }
 
-// Element i of a word
 template <typename Dtype>
 __device__ __forceinline__ float element_of_word(u32 word, int i) {
   if constexpr (sizeof(Dtype) == 4)

@@ -1,4 +1,4 @@
-// 2.9 random bits: Philox4x32-10 (Salmon et al., SC'11), counted by block so that bytes do not depend on the launch.
+// NUMERICS 2.9: Philox4x32-10 (Salmon et al., SC'11), counted by block so that bytes do not depend on the launch.
 #pragma once
 
 #include "numerics/types.cuh"
@@ -7,7 +7,7 @@ struct Random16 {
   u32 word[4];  // element i of the block uses byte i % 4 of word i / 4
 };
 
-// Written out, because the compiler would multiply 64 bits by 64 and add the upper half's nothing, an instruction each.
+// A 32x32-bit product in assembly: the compiler would multiply 64 by 64 bits and add an upper half of zeros.
 struct Product {
   u32 low, high;
 

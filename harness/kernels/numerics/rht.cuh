@@ -1,10 +1,11 @@
-// 2.10 random Hadamard transform of sixteen consecutive values, unnormalised, in fp32.
+// NUMERICS 2.10: random Hadamard transform of sixteen consecutive values, unnormalised, in fp32.
 #pragma once
 
 #include "numerics/packed16.cuh"
 
 constexpr float kRhtNorm = 0.25f;  // 1 / sqrt(16)
-// Ends before the stage of stride `end`.
+
+// end: stops before the butterfly stage of this stride
 template <int sign_mask, int end = kBlock>
 __device__ __forceinline__ void rht16(float (&x)[kBlock]) {
 #pragma unroll
@@ -23,8 +24,8 @@ __device__ __forceinline__ void rht16(float (&x)[kBlock]) {
   }
 }
 
-// max |r| over the sixteen rotated values, NaN dropped. Of RN(a + b) and RN(a - b) the larger magnitude is
-// RN(|a| + |b|), so the last stage makes one value of two.
+// max |r| over the sixteen rotated values, NaN dropped. The larger of |RN(a + b)| and |RN(a - b)| is RN(|a| + |b|), so
+// the last stage needs one addition for two values.
 template <int sign_mask>
 __device__ __forceinline__ float rht16_absmax(float (&x)[kBlock]) {
   rht16<sign_mask, kBlock / 2>(x);
@@ -34,7 +35,7 @@ __device__ __forceinline__ float rht16_absmax(float (&x)[kBlock]) {
   return m;
 }
 
-// per_tensor's rotated value: normalised and rounded to bf16, as amax and quantization both see it
+// per_tensor's rotated values, normalised and rounded to bf16 before amax and quantization.
 template <int sign_mask>
 __device__ __forceinline__ Packed16<bf16> rht16_bf16(float (&x)[kBlock]) {
   rht16<sign_mask>(x);
@@ -46,12 +47,11 @@ __device__ __forceinline__ Packed16<bf16> rht16_bf16(float (&x)[kBlock]) {
   return y;
 }
 
-// The same but for what overflows before it is normalised, which is finite, from 2^126 on, and not inf: for codes, and
-// not for an amax. Eight instructions fewer.
+// rht16_bf16 for codes only, eight instructions cheaper: it normalises before the last addition, so a sum from 2^126 on
+// that would overflow to inf stays finite.
 //
-// All else is exact. Bf16 values, their sums and so what the last sum takes are multiples of 2^-133: quarters of those
-// are exact, and so are quarters of sums where they are subnormal. Codes can do without inf: beside one the tensor's
-// amax is inf and S_enc 1, so that 2^126 has a scale of 448 and the code of 6 as inf has.
+// The codes are the same. Bf16 values and their sums are multiples of 2^-133, so all quarters are exact. Beside an inf
+// the tensor's amax is inf and S_enc is 1, so 2^126 has a scale of 448 and the code of 6, as inf has.
 template <int sign_mask>
 __device__ __forceinline__ Packed16<bf16> rht16_bf16_for_codes(float (&x)[kBlock]) {
   constexpr int kHalf = kBlock / 2;

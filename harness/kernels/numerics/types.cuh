@@ -1,4 +1,4 @@
-// Types of integers and elements, and the axes of the suites that several recipes have: a flag's value is the name here.
+// Integer and element types, and the axes that several suites have: a flag's value is spelled as its enumerator.
 #pragma once
 
 using u8 = unsigned char;
@@ -21,11 +21,11 @@ enum class Block { block_1x16, block_16x16 };
 enum class Outputs { both, rowwise, columnwise };
 enum class Rounding { rne, sr };
 enum class Stage { full, amax, encode };
-enum class Granularity { tensor, row, window };      // of an amax
+enum class Granularity { tensor, row, window };      // what shares an amax
 enum class Multiplier { direct, reciprocal, fast };  // fast is per_tensor's fast_math
 
-// Marks of pointers in a kernel's signature, which the launch reads: null where a case has no such array; and read
-// before it is written.
+// Marks of a kernel's pointers, which the launch reads from the signature. Optional: null where the case has no such
+// array. InPlace: read, then written.
 template <typename T>
 using Optional = T* __restrict__;
 template <typename T>

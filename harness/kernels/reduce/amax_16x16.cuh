@@ -1,9 +1,9 @@
-// The amaxes of 16x16 blocks.
+// Amaxes of 16x16 blocks.
 #pragma once
 
 #include "memory/transpose_tile.cuh"
 
-// In place of the amaxes of a thread's blocks in RowRole, that of the 16x16 tile that holds them.
+// Replaces the amaxes of a thread's 1x16 blocks in RowRole by that of their 16x16 block.
 template <int blocks>
 __device__ __forceinline__ void amax_16x16(float (&amax)[RowRole<blocks>::kLines]) {
 #pragma unroll

@@ -1,5 +1,4 @@
-// Down the rows of a tensor, a chunk at a time: what a sum in order needs, and the amaxes beside it. A thread holds a
-// pair of columns.
+// dbias in its stated order, chunk by chunk of rows, with amaxes from the same read. A thread holds a pair of columns.
 #pragma once
 
 #include "memory/dact_prologue.cuh"
@@ -11,8 +10,8 @@ struct DbiasTile {
   static constexpr int kCols = kThreads * 2;
 };
 
-// Sums of v down a pair of columns, from 0. The whole block calls this; for every 16 rows it calls band(the first of
-// them, the rounded v of the pair), zeros beyond the last column.
+// Sums v down a pair of columns, from 0. All threads call this. Every 16 rows it calls on_band(the first row, the
+// rounded v of the pair), with zeros beyond the last column.
 template <typename Dtype, Activation activation, typename OnBand>
 __device__ __forceinline__ float2 column_sums(
     const DactPrologue<Dtype, activation>& prologue, int rows, int cols, const TileOrigin& origin, OnBand on_band) {
@@ -33,7 +32,7 @@ __device__ __forceinline__ float2 column_sums(
   return sum;
 }
 
-// The sums of a chunk to their place among those of the group, (chunks, cols)
+// Stores a chunk's sums among the group's, (chunks, cols).
 __device__ __forceinline__ void store_dbias_partials(
     float* __restrict__ dbias_partials, const GroupTensor& tensor, const TileOrigin& origin, float2 sum) {
   const int col = origin.col + int(threadIdx.x) * 2;
@@ -42,8 +41,8 @@ __device__ __forceinline__ void store_dbias_partials(
   *reinterpret_cast<float2*>(dbias_partials + row_offset(chunk, tensor.cols) + col) = sum;
 }
 
-// per_token's amaxes of a chunk, whose rows other blocks may share, and whose columns. `row_max`: of the chunk's rows.
-// The whole block calls this; `row_max` may be used again after the next barrier.
+// per_token's amaxes of a chunk of rows and columns that other CTAs contribute to. All threads call this; `row_max` may
+// be reused after the next barrier.
 template <Outputs outputs, bool rht, int sign_mask, Activation activation>
 __device__ __forceinline__ float2 dbias_row_col_amax(
     u32 (&row_max)[kChunkRows], const DactPrologue<bf16, activation>& prologue, int rows, int cols,

@@ -1,10 +1,10 @@
-// Maxima over a block of threads, and over the grid.
+// Maxima over a CTA, and over the grid.
 #pragma once
 
 #include "scheduler/last_arrival.cuh"
 
-// Largest of `values` sets of non-negative floats over a block; thread 0 has the results, as bits. Such floats order
-// as their bits do.
+// Maxima over a CTA of `values` sets of non-negative floats, whose bits order as they do. Thread 0 has the results, as
+// bits.
 template <int threads, int values>
 __device__ __forceinline__ void cta_max(const float (&value)[values], u32 (&bits)[values]) {
   __shared__ u32 warp_max[values][threads / 32];
@@ -24,15 +24,14 @@ __device__ __forceinline__ void cta_max(const float (&value)[values], u32 (&bits
   }
 }
 
-// Maxima over the whole grid. All zero before a launch and after it, so that no launch has to clear it and a graph
-// can replay.
+// Scratch of grid_amax. All zero before and after a launch, so that none has to clear it and a graph can replay.
 struct GridAmax {
-  u32 bits[2];  // largest values so far
-  u32 ticket;   // blocks that have arrived
+  u32 bits[2];  // maxima so far
+  u32 ticket;   // CTAs that have arrived
   u32 unused;
 };
 
-// Called by one thread of every block. True in the block that arrives last, which then holds the results.
+// One thread of every CTA calls this. True in the last CTA, which then has the results in `bits`.
 template <int values>
 __device__ __forceinline__ bool grid_amax(GridAmax* state, u32 (&bits)[values]) {
 #pragma unroll

@@ -4,23 +4,23 @@
 #include "scheduler/group_scheduler.cuh"
 #include "scheduler/last_arrival.cuh"
 
-// Scratch: all zero before a launch and after it, so that no launch has to clear it and a graph can replay.
+// Scratch. All zero before and after a launch, so that none has to clear it and a graph can replay.
 struct GroupAmax {
-  u32 bits[2][kMaxTensors];  // largest values so far
-  u32 ticket;                // blocks that have arrived
+  u32 bits[2][kMaxTensors];  // maxima so far
+  u32 ticket;                // CTAs that have arrived
   u32 unused[3];
 };
 
-// The maxima that a block knows of, in shared memory
+// A CTA's maxima, in shared memory
 template <int values>
 struct CtaGroupAmax {
   u32 bits[values][kMaxTensors];
 
-  // The whole block calls this; a barrier must follow.
+  // All threads call this; a barrier must follow.
   __device__ void clear() {
     for (int i = threadIdx.x; i < values * kMaxTensors; i += blockDim.x) bits[i / kMaxTensors][i % kMaxTensors] = 0;
   }
-  // A whole warp calls this with non-negative floats of one tensor, which order as their bits do.
+  // Merges non-negative floats of one tensor, whose bits order as they do. A whole warp calls this.
   __device__ void merge(int index, const float (&value)[values]) {
 #pragma unroll
     for (int v = 0; v < values; ++v) {
@@ -28,8 +28,7 @@ struct CtaGroupAmax {
       if (threadIdx.x % 32 == 0) atomicMax(&bits[v][index], largest);
     }
   }
-  // The whole block calls this once, at its end. In the block that arrives last, a thread for each tensor calls
-  // write(index, its maxima).
+  // All threads call this once, at the end. In the last CTA a thread for each tensor calls write(index, its maxima).
   template <typename Write>
   __device__ void finish(GroupAmax* state, int num_tensors, Write write) {
     __shared__ bool last;

@@ -1,16 +1,15 @@
-// per_token's amaxes of a group: where its tensors' lines are merged.
+// Amaxes of all rows and columns of a group, for per_token.
 #pragma once
 
 #include "reduce/row_col_amax.cuh"
-#include "scheduler/group_scheduler.cuh"
 #include "scheduler/group_work_split.cuh"
 
-// The states of a tensor's lines start at its part of the input: with lines of at least 128 elements, neither maxima
-// nor tickets reach those of the next tensor.
+// A tensor's scratch starts at its part of the input. Lines have at least 128 elements, so neither maxima nor tickets
+// reach the next tensor's.
 struct GroupLines {
   u32* state;
   i64 elements;            // of all tensors
-  int elements_of_ticket;  // at least so many of a tensor
+  int elements_of_ticket;  // at least so many of a tensor for each ticket
 
   __device__ LineAmax merge(float* amax, const GroupTensor& tensor, int ticket, int arrivals) const {
     u32* tickets = state + elements / 128 + tensor.element / elements_of_ticket;
@@ -18,32 +17,30 @@ struct GroupLines {
   }
 };
 
-// Rows are merged 8 or more at a time, columns 128 or more.
+// A ticket covers 8 or more rows, 128 or more columns.
 __device__ __forceinline__ GroupLines group_rows(u32* state, i64 elements) { return {state, elements, 8 * 128}; }
 __device__ __forceinline__ GroupLines group_cols(u32* state, i64 elements) { return {state, elements, 128 * 128}; }
 
-// The amaxes of all tensors, by a persistent grid. The whole block calls this once.
+// By a persistent grid; all threads call this once.
 template <Outputs outputs, bool rht, int sign_mask>
 __device__ __forceinline__ void group_row_col_amax(
-    const bf16* __restrict__ input, const i64* __restrict__ first_dims, const i64* __restrict__ last_dims,
-    const i64* __restrict__ tensor_offsets, float* __restrict__ rowwise_amax, float* __restrict__ columnwise_amax,
-    u32* __restrict__ rowwise_state, u32* __restrict__ columnwise_state, int num_tensors) {
+    const bf16* __restrict__ input, const GroupExtents& extents, const AmaxOutput& rowwise,
+    const AmaxOutput& columnwise) {
   using Strip = RowColStrip<rht>;
   __shared__ Group group;
   __shared__ Strip shared;
-  const WorkSplit<Strip> split(first_dims, last_dims, tensor_offsets, num_tensors);
-  read_group(group, first_dims, last_dims, tensor_offsets, num_tensors, [&](int rows, int cols) {
-    return u32(split.strips_of(cols) * split.team_of(rows, cols));
-  });
+  const WorkSplit<Strip> split(extents);
+  read_group(
+      group, extents, [&](int rows, int cols) { return u32(split.strips_of(cols) * split.team_of(rows, cols)); });
   for_each_work_item(group, [&](int, const GroupTensor& tensor, u32 item) {
-    const i64 elements = __ldg(tensor_offsets + num_tensors);
+    const i64 elements = __ldg(extents.tensor_offsets + extents.num_tensors);
     const int strips = split.strips_of(tensor.cols), team = split.team_of(tensor.rows, tensor.cols);
     const int strip = int(item) % strips, number = int(item) / strips;
     __syncthreads();
     row_col_amax<outputs, rht, sign_mask>(
         shared, input + tensor.element, tensor.rows, tensor.cols,
         {number, team, tensor.rows / Strip::kRows, strip * Strip::kCols},
-        group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, number, strips),
-        group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, team));
+        group_rows(rowwise.state, elements).merge(rowwise.amax + tensor.row, tensor, number, strips),
+        group_cols(columnwise.state, elements).merge(columnwise.amax + tensor.col, tensor, strip, team));
   });
 }

@@ -1,9 +1,9 @@
-// The amaxes of a tensor and of its rotation, in one read.
+// Amaxes of a tensor and of its rotation, in one read.
 #pragma once
 
 #include "numerics/rht.cuh"
 
-// Step 1 with rht: the largest magnitudes that a thread knows of, two to a word. A unit is 16 rows of 4 columns.
+// A thread's running maxima, two to a word. A unit is 16 rows of 4 columns.
 struct RhtAmax {
   static constexpr int kCols = 4;
   u32 input = 0, rotated = 0;

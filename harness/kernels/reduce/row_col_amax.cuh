@@ -1,14 +1,13 @@
-// per_token's amaxes of a share of a matrix at a pointer: the largest magnitude of every row and of every column, in
-// one read. Rows and cols are multiples of 128.
+// Amaxes of all rows and all columns in one read, for per_token. Rows and cols are multiples of 128.
 #pragma once
 
 #include "memory/block_io.cuh"
 #include "numerics/rht.cuh"
 #include "scheduler/last_arrival.cuh"
 
-// A block of threads takes chunks of rows, one below the other, of a strip of columns: a warp 32 neighbouring pieces of
-// it, a lane `kLaneCols` columns of a piece. Column maxima stay in registers to the end; row maxima, which the warps
-// have shares of, in shared memory.
+// A CTA takes chunks of rows, one below the other, of a strip of columns; a warp takes 32 * kLaneCols neighbouring
+// columns. Column maxima stay in registers to the end. Row maxima, to which all warps contribute, are held in shared
+// memory.
 template <bool rht>
 struct RowColStrip {
   static constexpr int kThreads = 256;
@@ -17,13 +16,13 @@ struct RowColStrip {
   static constexpr int kWords = kLaneCols / 2;
   static constexpr int kWarpCols = 32 * kLaneCols;
   static constexpr int kCols = kWarps * kWarpCols;
-  static constexpr int kRows = rht ? kBlock : 8;  // of a chunk: what a lane has in flight, and with rht what it rotates
-  static constexpr int kHold = 512;               // rows whose maxima are held until all warps have theirs
+  static constexpr int kRows = rht ? kBlock : 8;  // of a chunk: a lane's loads in flight, and with rht a rotation
+  static constexpr int kHold = 512;               // rows held until all warps have theirs
 
   alignas(16) u16 rows[kHold][kWarps];  // bf16
   float cols[kWarps][kWarpCols];
 
-  // A lane's columns of a row.
+  // Loads a lane's columns of a row.
   __device__ static void load(const bf16* __restrict__ source, u32 (&word)[kWords]) {
     if constexpr (rht) {
       const uint2 v = __ldg(reinterpret_cast<const uint2*>(source));
@@ -33,13 +32,13 @@ struct RowColStrip {
     }
   }
 };
-// Chunks `first`, `first + step`, ... before `end` of the strip whose first column is `col`. Chunks rather than bands:
-// blocks that run together read neighbouring memory.
+// A CTA's part of a strip: chunks `first`, `first + step`, ... below `end`, from column `col` on. Interleaved, so that
+// CTAs that run together read neighbouring memory.
 struct RowColWork {
   int first, step, end;
   int col;
 
-  // Row `r` of the chunks from `chunk` on.
+  // Row `r` of the chunks from `chunk` on
   template <bool rht>
   __device__ int row(int chunk, int r) const {
     constexpr int kRows = RowColStrip<rht>::kRows;
@@ -47,11 +46,17 @@ struct RowColWork {
   }
 };
 
-// Where the maxima of lines go to which `arrivals` blocks contribute.
+// Amaxes of all rows, or of all columns, and the scratch that merges them
+struct AmaxOutput {
+  float* __restrict__ amax;
+  u32* __restrict__ state;  // zero before and after
+};
+
+// Merges the maxima of lines to which `arrivals` CTAs contribute.
 struct LineAmax {
-  float* amax;  // of line 0: the result
+  float* amax;  // result of line 0
   u32* maxima;  // of line 0; zero before and after
-  u32* ticket;  // one; zero before and after
+  u32* ticket;  // zero before and after
   u32 arrivals;
 
   __device__ void add(int line, float value) const {
@@ -60,20 +65,18 @@ struct LineAmax {
     else
       atomicMax(maxima + line, __float_as_uint(value));
   }
-  // Called by one thread of every block once all its maxima are added. True in the block that arrives last, and is to
-  // take the results.
+  // True in the last CTA, which is to take the results. One thread of each calls this when its maxima are added.
   __device__ bool arrive() const { return arrivals != 1 && arrives_last(ticket, arrivals); }
-  // By the last block: the result of a line.
+  // Moves the result of a line out; by the last CTA.
   __device__ void take(int line) const { amax[line] = __uint_as_float(atomicExch(maxima + line, 0u)); }
 };
 
-// Whether this block is to take the results of rows, and of columns
+// Whether this CTA is the last for the rows, and for the columns
 struct LastArrival {
   bool by_row, by_col;
 };
 
-// The whole block calls this once all its maxima are added. The result lies in shared memory and stays until the next
-// barrier.
+// All threads call this when their maxima are added. The result is in shared memory and valid until the next barrier.
 template <Outputs outputs>
 __device__ __forceinline__ const LastArrival& arrive(const LineAmax& by_row, const LineAmax& by_col) {
   __shared__ LastArrival last;
@@ -88,8 +91,8 @@ __device__ __forceinline__ const LastArrival& arrive(const LineAmax& by_row, con
   return last;
 }
 
-// The share's row maxima to `by_row`, its column maxima to `by_col`; the last block of either moves the results out.
-// Called by all threads; shared memory may be used again after the next barrier.
+// Adds the maxima of a part to `by_row` and `by_col`; the last CTA of either moves the results out. All threads call
+// this; shared memory may be reused after the next barrier.
 template <Outputs outputs, bool rht, int sign_mask>
 __device__ __forceinline__ void row_col_amax(
     RowColStrip<rht>& shared, const bf16* __restrict__ input, int rows, int cols, const RowColWork& work,
@@ -159,7 +162,7 @@ __device__ __forceinline__ void row_col_amax(
           rht ? __fmul_rn(column_max[c], kRhtNorm) : element_of_word<bf16>(column_words[c / 2], c % 2);
     }
     __syncwarp();
-    // Neighbouring lanes add neighbouring columns: the L2 merges a sector at a time.
+    // Neighbouring lanes add neighbouring columns, because the L2 merges atomics by sector.
 #pragma unroll
     for (int c = lane; c < Strip::kWarpCols; c += 32) {
       if (warp_col + c < cols) by_col.add(warp_col + c, shared.cols[warp][c]);

@@ -7,11 +7,11 @@
 
 struct TensorAmax {
   static constexpr int kThreads = 256;
-  static constexpr int kUnroll = 4;                 // 16-byte reads a thread keeps in flight
-  static constexpr int kStep = kThreads * kUnroll;  // 16-byte vectors a block takes at a time
+  static constexpr int kUnroll = 4;                 // 16-byte loads in flight of a thread
+  static constexpr int kStep = kThreads * kUnroll;  // 16-byte vectors a CTA takes at a time
   static constexpr Launch kLaunch = {1, kStep * 8, kThreads, 8, Schedule::persistent};
 
-  // `running`, and the magnitudes of a block's vectors from `first` on that are before `total`
+  // Merges a CTA's vectors from `first` on, as far as `total`, into `running`.
   template <typename Dtype>
   __device__ static u32 step(const uint4* __restrict__ vectors, i64 first, i64 total, u32 running) {
     uint4 v[kUnroll];

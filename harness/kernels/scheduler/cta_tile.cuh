@@ -1,16 +1,16 @@
-// Tiles of a large matrix that one block of threads takes together, so that a line leaves for memory more bytes at a
-// time; of a matrix that has too few of them to keep a device busy, single tiles.
+// Schedule::patches: a CTA takes several 128x128 tiles of a large matrix, to store longer runs of a line, and single
+// tiles of a matrix with too few to fill the device.
 #pragma once
 
 #include "memory/scale_layout.cuh"
 #include "scheduler/launch.cuh"
 
-// Part of a matrix: its top left element and its extents, which are multiples of 128 and may reach into the padding
+// Top left element and extents, which are multiples of 128 and may reach into the padding
 struct CtaTile {
   int row, col, rows, cols;
 };
 
-// That of this block, of a grid for `launch`. A grid that covers the matrix with tiles has one block for each.
+// This CTA's tile. A grid that covers the matrix with 128x128 tiles has a CTA for each.
 __device__ __forceinline__ CtaTile cta_tile(const Launch& launch, int rows, int cols) {
   constexpr int kTile = 128;
   const int tall = gridDim.y * gridDim.z * kTile < u32(rows) ? launch.tile_rows : kTile;

@@ -1,24 +1,31 @@
-// Many tensors in one launch: from the extents of a group's tensors to work items; no numerics.
+// Work items of a group of tensors, from extents in device memory.
 //
-// A persistent grid shares the items out: block b of G takes b, b + G, b + 2G, ... Whoever takes an item, the bytes are
-// the same. All four shape representations come down to the same arrays of extents, so nothing here asks which one it
-// is.
+// CTA b of a persistent grid of G takes items b, b + G, b + 2G, ...; the bytes do not depend on who takes which. All
+// four shape representations arrive as the same arrays of extents.
 #pragma once
 
 #include "memory/scale_layout.cuh"
 #include "scheduler/launch.cuh"
 
 constexpr int kMaxTensors = 64;
-constexpr int kChunkRows = 128;     // rows of a tensor that dbias sums one after the other
-constexpr int kScalePadding = 128;  // scale matrices cover extents rounded up to this, in one direction or the other
+constexpr int kChunkRows = 128;     // rows that dbias sums in order
+constexpr int kScalePadding = 128;  // scale matrices cover lines rounded up to this
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Who is in the group
+// The group
 // ---------------------------------------------------------------------------------------------------------------------
 
-// A tensor's extents, and how much of everything lies before it
+// The group's extents, as a kernel gets them
+struct GroupExtents {
+  const i64* __restrict__ first_dims;      // (num_tensors,) rows
+  const i64* __restrict__ last_dims;       // (num_tensors,) columns
+  const i64* __restrict__ tensor_offsets;  // (num_tensors + 1,) elements
+  int num_tensors;
+};
+
+// A tensor's extents, and the sums of all tensors before it
 struct GroupTensor {
-  i64 element;                                  // data: half as many bytes
+  i64 element;                                  // codes take half as many bytes
   i64 rowwise_scale_inv, columnwise_scale_inv;  // bytes
   int row, col, chunk;
   int rows, cols;
@@ -27,16 +34,16 @@ struct GroupTensor {
 
 struct Group {
   GroupTensor member[kMaxTensors];
-  u32 items_to[kMaxTensors];  // with the tensor's own; beyond the last tensor, all of them
+  u32 items_to[kMaxTensors];  // up to and with the tensor's own; after the last tensor, the total
 };
 
-// Of the scales of blocks along the second extent, with their padding
+// Bytes of a padded scale matrix
 __device__ __forceinline__ i64 scale_bytes(int lines, int elements) {
   const ScaleExtents extents(lines, elements / kBlock);
   return row_offset(extents.padded_rows, extents.padded_blocks);
 }
 
-// value: of the two tensors that a lane holds, 2 * lane and 2 * lane + 1. before: the sum over all tensors before each
+// Prefix sums over a warp. value: of the lane's two tensors, 2 * lane and 2 * lane + 1
 template <typename Number>
 __device__ __forceinline__ void exclusive_sum(const Number (&value)[2], Number (&before)[2]) {
   const int lane = threadIdx.x % 32;
@@ -51,53 +58,46 @@ __device__ __forceinline__ void exclusive_sum(const Number (&value)[2], Number (
   before[1] = before[0] + value[0];
 }
 
-// Over the tensors before one
+// The sum over the tensors before `index`
 template <typename Number>
 __device__ __forceinline__ u32 sum_of_earlier(int index, const Number (&value)[2]) {
   const int first = 2 * int(threadIdx.x % 32);
   return __reduce_add_sync(~0u, (first < index ? u32(value[0]) : 0u) + (first + 1 < index ? u32(value[1]) : 0u));
 }
 
-// Tensors 2t and 2t + 1, as thread t of the first warp reads them; empty beyond the last
+// Tensors 2t and 2t + 1, read by thread t of the first warp; empty after the last
 struct TensorPair {
   int rows[2] = {}, cols[2] = {};
   i64 element[2] = {};
   u32 items[2] = {};
 
-  // items_of(rows, cols): work items of a tensor; 0 for an empty one, unless it has work, too
+  // items_of(rows, cols): a tensor's work items, which may be more than 0 for an empty one
   template <typename ItemsOf>
-  __device__ TensorPair(
-      const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
-      int num_tensors, ItemsOf items_of) {
+  __device__ TensorPair(const GroupExtents& extents, ItemsOf items_of) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int index = 2 * int(threadIdx.x) + i;
-      if (index < num_tensors) {
-        rows[i] = int(__ldg(first_dims + index));
-        cols[i] = int(__ldg(last_dims + index));
-        element[i] = __ldg(tensor_offsets + index);  // of all, as a second read would wait as long as the first
+      if (index < extents.num_tensors) {
+        rows[i] = int(__ldg(extents.first_dims + index));
+        cols[i] = int(__ldg(extents.last_dims + index));
+        element[i] = __ldg(extents.tensor_offsets + index);  // for all: a second load would wait as long as this one
         items[i] = items_of(rows[i], cols[i]);
       }
     }
   }
 };
 
-// The tensor of an item. A tensor that ends at or before the item lies before it, so an empty one is passed over
-// wherever it stands. Whole warps call this. items_to: of a lane's two tensors, those before each and its own
+// The index of an item's tensor: the number of tensors that end at or before the item, so empty ones are skipped
+// anywhere. A whole warp calls this. items_to: of the lane's two tensors
 __device__ __forceinline__ int tensor_of(u32 item, const u32 (&items_to)[2]) {
   return __popc(__ballot_sync(~0u, items_to[0] <= item)) + __popc(__ballot_sync(~0u, items_to[1] <= item));
 }
 
-// Fills `group`, by its first warp, and waits for it: the whole block calls this once.
+// Fills `group` with the first warp. All threads call this once; a barrier is included.
 template <typename ItemsOf>
-__device__ __forceinline__ void read_group(
-    Group& group,
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    int num_tensors, ItemsOf items_of) {
+__device__ __forceinline__ void read_group(Group& group, const GroupExtents& extents, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    const TensorPair two(extents, items_of);
     int chunks[2];
     i64 rowwise[2], columnwise[2];
 #pragma unroll
@@ -126,10 +126,10 @@ __device__ __forceinline__ void read_group(
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Who does what
+// Work items
 // ---------------------------------------------------------------------------------------------------------------------
 
-// The work of one block of a persistent grid: whole warps call work(index of the tensor, the tensor, item within it).
+// Whole warps call work(index of the tensor, tensor, item within it) for each item of this CTA.
 template <typename Work>
 __device__ __forceinline__ void for_each_work_item(const Group& group, Work work) {
   const int lane = threadIdx.x % 32;
@@ -140,27 +140,22 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
   }
 }
 
-// Which of a Member's places are found beside that of its elements
-enum class Offsets { lines, scales };  // row and col; or those of the scales, where they have padding
+// Which offsets of a tensor find_work_item computes beside that of its elements
+enum class Offsets { lines, scales };  // row and col; or those of padded scales
 
-// One item: the index of its tensor, the tensor, and the item within it
 struct WorkItem {
-  int index;  // beyond the last tensor if there is no such item
+  int index;  // num_tensors or more if there is no such item
   GroupTensor tensor;
   u32 item, items;  // items: of the whole group
 };
 
-// The same for one item, without a group in shared memory. Its first warp reads the extents for the whole block, which
-// waits: every instruction of the others is one that encodes.
+// One item, without a Group in shared memory. The first warp reads the extents while the others wait, which leaves them
+// all their instructions for encoding.
 template <Offsets places, typename ItemsOf>
 __device__ __forceinline__ void find_work_item(
-    WorkItem& work_item, u32 item,
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    int num_tensors, ItemsOf items_of) {
+    WorkItem& work_item, u32 item, const GroupExtents& extents, ItemsOf items_of) {
   if (threadIdx.x < 32) {
-    const TensorPair two(first_dims, last_dims, tensor_offsets, num_tensors, items_of);
+    const TensorPair two(extents, items_of);
     u32 before[2];
     exclusive_sum(two.items, before);
     const u32 to_here = before[1] + two.items[1];
@@ -171,7 +166,7 @@ __device__ __forceinline__ void find_work_item(
       tensor.row = int(sum_of_earlier(index, two.rows));
       tensor.col = int(sum_of_earlier(index, two.cols));
     } else {
-      constexpr u32 kUnit = kScalePadding * 4;  // bytes of which all padded scale matrices have a multiple
+      constexpr u32 kUnit = kScalePadding * 4;  // every padded scale matrix has a multiple of this many bytes
       u32 rowwise[2], columnwise[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -181,7 +176,7 @@ __device__ __forceinline__ void find_work_item(
       tensor.rowwise_scale_inv = i64(kUnit) * sum_of_earlier(index, rowwise);
       tensor.columnwise_scale_inv = i64(kUnit) * sum_of_earlier(index, columnwise);
     }
-    if (threadIdx.x == (index < num_tensors ? index / 2 : 0)) {
+    if (threadIdx.x == (index < extents.num_tensors ? index / 2 : 0)) {
       const int own = index % 2;
       tensor.element = own ? two.element[1] : two.element[0];
       tensor.rows = own ? two.rows[1] : two.rows[0];
@@ -193,16 +188,14 @@ __device__ __forceinline__ void find_work_item(
   __syncthreads();
 }
 
-// All items of a block, each found anew: for grids so large that a block has one or two. The whole block calls
-// work(index of the tensor, the tensor, item within it).
+// Finds each item of this CTA anew, for grids so large that a CTA has one or two. All threads call work(index of the
+// tensor, tensor, item within it).
 template <Offsets places, typename ItemsOf, typename Work>
-__device__ __forceinline__ void for_each_work_item(
-    const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
-    int num_tensors, ItemsOf items_of, Work work) {
+__device__ __forceinline__ void for_each_work_item(const GroupExtents& extents, ItemsOf items_of, Work work) {
   __shared__ WorkItem work_item;
   for (u32 item = blockIdx.x;;) {
-    find_work_item<places>(work_item, item, first_dims, last_dims, tensor_offsets, num_tensors, items_of);
-    if (work_item.index >= num_tensors) return;
+    find_work_item<places>(work_item, item, extents, items_of);
+    if (work_item.index >= extents.num_tensors) return;
     work(work_item.index, work_item.tensor, work_item.item);
     item += gridDim.x;
     if (item >= work_item.items) return;
@@ -210,7 +203,7 @@ __device__ __forceinline__ void for_each_work_item(
   }
 }
 
-// Tiles that cover a tensor and the padding of its scale matrices; neighbouring items are neighbours in a row of tiles.
+// Tiles that cover a tensor and the padding of its scales, numbered along rows of tiles
 template <int tile_rows, int tile_cols>
 struct GroupTiles {
   __device__ static u32 across(int cols) { return (u32(round_up(cols, kScalePadding)) + tile_cols - 1) / tile_cols; }

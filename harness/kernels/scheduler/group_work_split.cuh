@@ -1,28 +1,26 @@
-// per_token's amaxes of a group: how its tensors are shared out among blocks, and where their lines are merged.
+// How the tensors of a group are split among CTAs that each take a column of chunks.
 #pragma once
 
-#include "numerics/types.cuh"
+#include "scheduler/group_scheduler.cuh"
 
-// A tensor is cut into strips of columns, and a strip's chunks of rows go to a team of shares with equal work. An empty
-// tensor is one share: its amaxes, if it has any, are 0.
+// A tensor is cut into strips of columns, and the row chunks of a strip go to a team of CTAs in equal parts. An empty
+// tensor is one part, because its amaxes are 0.
 template <typename Strip>
 struct WorkSplit {
   int chunks_per_cta;
 
-  // Every lane of a warp calls this. The lanes try sizes from 1/16 to twice the work of a block, and the one with which
-  // the grid is done first is taken; the end of a share costs as much as half a chunk.
-  __device__ WorkSplit(
-      const i64* __restrict__ first_dims, const i64* __restrict__ last_dims, const i64* __restrict__ tensor_offsets,
-      int num_tensors)
-      : chunks_per_cta(1) {
+  // Each lane of a warp tries a size, from 1/16 to twice a CTA's fair part, and the warp takes the one with which the
+  // grid is done first. The end of a part costs as much as half a chunk.
+  __device__ explicit WorkSplit(const GroupExtents& extents) : chunks_per_cta(1) {
     const u32 lane = threadIdx.x % 32;
-    const u64 chunks = u64(__ldg(tensor_offsets + num_tensors)) / (Strip::kRows * Strip::kCols);
+    const u64 chunks = u64(__ldg(extents.tensor_offsets + extents.num_tensors)) / (Strip::kRows * Strip::kCols);
     if (chunks <= gridDim.x) return;
     chunks_per_cta = max(1, int(chunks * (lane + 1) / 16 / gridDim.x));
     u32 parts = 0, longest = 0;
-    for (int i = 0; i < num_tensors; ++i) {
-      const int cols = int(__ldg(last_dims + i));
-      const u32 rows = u32(__ldg(first_dims + i)) / Strip::kRows, team = team_of(int(__ldg(first_dims + i)), cols);
+    for (int i = 0; i < extents.num_tensors; ++i) {
+      const int cols = int(__ldg(extents.last_dims + i));
+      const u32 rows = u32(__ldg(extents.first_dims + i)) / Strip::kRows;
+      const u32 team = team_of(int(__ldg(extents.first_dims + i)), cols);
       parts += strips_of(cols) * team;
       longest = max(longest, (rows + team - 1) / team);
     }

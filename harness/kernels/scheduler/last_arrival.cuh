@@ -1,11 +1,11 @@
-// Which of several blocks of threads arrives last.
+// The last of several CTAs to arrive.
 #pragma once
 
 #include "numerics/types.cuh"
 
-// Called by one thread of each of `arrivals` blocks, between fences. True in the one that arrives last, which finds
-// what the others wrote. ticket: zero before the first and after the last
+// True in the last of `arrivals` CTAs, which then sees what the others wrote. One thread of each calls this between
+// fences. ticket: zero before the first and after the last
 __device__ __forceinline__ bool arrives_last(u32* ticket, u32 arrivals) {
-  // atomicInc wraps to 0 when the last block arrives.
+  // atomicInc wraps to 0 at the last arrival.
   return atomicInc(ticket, arrivals - 1) == arrivals - 1;
 }

@@ -1,18 +1,18 @@
-// Tiles that are all on the multiprocessors at once and wait for each other: what a row or a column of tiles needs to
-// know of all of them is found while they hold their elements, so that nothing is read twice.
+// Grid-wide waiting for resident tiles: a row or column of tiles merges its amaxes while each tile holds its elements
+// in registers, so nothing is read twice.
 #pragma once
 
 #include "numerics/types.cuh"
 
-// The 128 lines that a row, or a column, of tiles has in common. Scratch: all zero before a launch and after it, so
-// that no launch has to clear it and a graph can replay.
+// Scratch of the 128 lines that a row or a column of tiles shares. All zero before and after a launch, so that none has
+// to clear it and a graph can replay.
 struct TileSync {
   static constexpr int kLines = 128;
-  u32 maxima[kLines];  // bits of non-negative floats, which order as the floats do
-  u32 arrived, left;   // tiles
+  u32 maxima[kLines];  // bits of non-negative floats, which order as floats do
+  u32 arrived, left;   // tiles that have arrived, and that have left
   u32 unused[2];
 
-  // Four lines whose parts eight neighbouring lanes hold. line(i): number of the i-th
+  // Adds the maxima of four lines, parts of which eight neighbouring lanes hold. line(i): the i-th line's number
   template <typename Line>
   __device__ void add_four(const float (&value)[4], Line line) {
     const int lane = threadIdx.x % 8;
@@ -27,10 +27,10 @@ struct TileSync {
     if (lane < 4) atomicMax(maxima + line(lane), own);
   }
 
-  // Once all tiles have arrived: the largest value of a line. From the L2, where the others' additions are.
+  // The maximum of a line, once all tiles have arrived; read from the L2, where the atomics act.
   __device__ float maximum(int line) const { return __uint_as_float(__ldcg(maxima + line)); }
 
-  // A warp of every tile calls this once the tile has read what it needs; the last one clears the band.
+  // A warp of every tile calls this when the tile has read its maxima; the last one clears the scratch.
   __device__ void leave(u32 tiles) {
     const int lane = threadIdx.x % 32;
     u32 before = 0;
@@ -48,7 +48,7 @@ struct TileSync {
   }
 };
 
-// Waits, with the whole block, until all tiles of a row and of a column have added what they know. Either may be null.
+// Waits until all tiles of a row and of a column have added their maxima. All threads call this; either may be null.
 __device__ __forceinline__ void wait_for_tiles(TileSync* by_row, u32 across, TileSync* by_col, u32 down) {
   __threadfence();
   __syncthreads();
