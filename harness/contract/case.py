@@ -88,32 +88,26 @@ class Case:
 
     @property
     def is_gemm(self) -> bool:
-        """Whether the recipe multiplies two tensors."""
         return self.problem.is_gemm
 
     @property
     def is_group(self) -> bool:
-        """Whether the problem is a group of tensors or of products."""
         return self.problem.is_group
 
     @property
     def rows(self) -> int:
-        """Rows of the tensor, of a group as one matrix, or M."""
         return self.problem.rows
 
     @property
     def cols(self) -> int:
-        """Cols of the tensor, of a group as one matrix, or K."""
         return self.problem.cols
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor or the group, or of a product's operands and output together."""
         return self.problem.elements
 
     @property
     def terms(self) -> int:
-        """How many pairs of elements a product multiplies; 0 for a quantizer."""
         return self.problem.terms
 
     @property
