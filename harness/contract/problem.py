@@ -19,7 +19,7 @@ class Problem:
     rows, cols: of the tensor, of a group as one matrix, or M and K of a product
     elements: of the tensor or the group, or of a product's operands and output together
     terms: how many pairs of elements a product multiplies; 0 for a quantizer
-    grid_extents: the (rows, cols) that a grid covers, one entry for each tensor of a group; a product's are its output's
+    grid_extents: the (rows, cols) that a grid covers: of the tensor, of each tensor of a group, of a product's output
     numbers: the extents by the names that a kernel asks for them
     """
 
