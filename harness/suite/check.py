@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.contract.case import FlagValue, spell
 from harness.errors import SuiteError
-from harness.files import is_file, is_folder
+from harness.files import files_beside, is_file
 from harness.inputs import tensor_file
 from harness.jit.library_calls import SIGNATURES
 from harness.suite import flag_values, pipelines, shapes
@@ -117,6 +117,5 @@ def input_problem(name: str, root: Path) -> str | None:
     path = root / text
     if is_file(path):
         return None
-    beside = (other for other in path.parent.glob("*") if is_file(other)) if is_folder(path.parent) else ()
-    others = sorted(str(other.relative_to(root) if other.is_relative_to(root) else other) for other in beside)
+    others = [str(other.relative_to(root) if other.is_relative_to(root) else other) for other in files_beside(path)]
     return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"
