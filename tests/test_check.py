@@ -22,7 +22,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def test_the_recipes_agree():
-    assert recipe_files.problems() == []
+    assert recipe_files.errors() == []
 
 
 # recipe, file, what stands there, what stands there instead, what is on the line that is told, the sentence.
@@ -49,14 +49,14 @@ PLANTED = [
 CHECK_EACH = """
 import json, multiprocessing, sys
 from pathlib import Path
-from harness.suite import ROOT, recipe_files
+from harness.suite import recipe_files
 
 def told(plant):
     name, file, wrong = plant
     right = Path(file).read_text()
     Path(file).write_text(wrong)
     try:
-        return recipe_files.problems([name])
+        return recipe_files.errors([name])
     finally:
         Path(file).write_text(right)
 

@@ -87,13 +87,11 @@ def _verify(
         found = found or _unlike_eager(case, device, target, program, expected)
         if found is not None:
             verdict, reason, story = found
-            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses)
+            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)
         compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
         if wrote := digests(device, outcomes[0], expected):
             written[target] = wrote
-    return replace(
-        empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses, digests=written
-    )
+    return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.oracles, digests=written)
 
 
 def blank(case: Case, device: Device) -> Result:

@@ -98,17 +98,17 @@ def _audit(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int)
     except ViolationError as error:
         return accused(blank, error.finding)
     if finding:
-        return replace(accused(blank, finding), oracles=expected.witnesses)
+        return replace(accused(blank, finding), oracles=expected.oracles)
     found = _wrong(case, device, observations, judge)
     if found:
-        return replace(failed(blank, *found), oracles=expected.witnesses)
+        return replace(failed(blank, *found), oracles=expected.oracles)
     lines = next((judge(seen).lines for seen in observations if judge(seen).lines), ())
     return replace(
         blank,
         verdict=Verdict.CONVENTION if lines else Verdict.PASS,
         reason="; ".join(lines),
         bytes_compared=len(observations) * sum(field.nbytes for field in fields.values()),
-        oracles=expected.witnesses,
+        oracles=expected.oracles,
     )
 
 
