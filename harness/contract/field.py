@@ -85,11 +85,3 @@ class QuantizedTensor:
     granularity: str = "tensor"
     e4m3_max: int = 448
     scale_layout: str = "compact"
-
-    def require(self, *names: str) -> None:
-        """Raise ContractError unless every named field is present."""
-        for name in names:
-            if name not in self.fields:
-                raise ContractError(
-                    f"{self.recipe}: the tensor carries no {name}; it has {', '.join(sorted(self.fields))}"
-                )

@@ -76,7 +76,8 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
     """
     expression = instantiation(signature, flags)
     sources = include_closure(signature.path)
-    key = _key(sources, expression, arch)
+    key_text = json.dumps([sorted(sources.items()), FLAGS, nvrtc_version(), arch, expression])
+    key = hashlib.sha256(key_text.encode()).hexdigest()[:32]
     try:
         stored = json.loads((cache_folder() / f"{key}.json").read_text())
         return Compiled(**{**stored, "launch": Launch(**stored["launch"])})
@@ -142,11 +143,6 @@ def _nvrtc():
             f"NVRTC is not installed ({error}); `pip install cuda-bindings nvidia-cuda-nvrtc` brings it, no GPU needed"
         ) from None
     return nvrtc
-
-
-def _key(sources: Mapping[str, str], expression: str, arch: str) -> str:
-    text = json.dumps([sorted(sources.items()), FLAGS, nvrtc_version(), arch, expression])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _compile(signature: Signature, expression: str, sources: Mapping[str, str], arch: str, key: str) -> Compiled:

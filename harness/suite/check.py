@@ -48,7 +48,9 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
     for index, launch in enumerate(file.launches):
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when)
         yield from _memory_errors(file, ("launches", index), launch)
-        yield ("launches", index, "library"), _library_error(launch)
+        if launch.library and launch.library not in SIGNATURES:
+            sentence = f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
+            yield ("launches", index, "library"), sentence
     yield from stage_checks.entry_errors(file)
     for name in REQUIRED_SETS:
         if name not in file.sets:
@@ -73,12 +75,6 @@ def _memory_errors(file: SuiteFile, route: Route, launch: Launch) -> Errors:
     for name in launch.workspace.keys() & launch.scratch.keys():
         sentence = f"'{name}' is scratch of {launch.name} already; a workspace is never zeroed"
         yield (*route, "workspace", name), sentence
-
-
-def _library_error(launch: Launch) -> str | None:
-    if launch.library is None or launch.library in SIGNATURES:
-        return None
-    return f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
 
 
 def block_errors(file: SuiteFile, route: Route, block: Block, root: Path) -> Errors:

@@ -29,7 +29,6 @@ class Job:
     arch: str
 
     def compile(self) -> Compiled:
-        """From the cache, if it is there. Raises CompileError."""
         return compile_kernel(self.signature, self.flags, self.arch)
 
 

@@ -70,7 +70,7 @@ class Suite:
         return self._expand(set_name)[0]
 
     def excluded(self, set_name: str) -> Counter[str]:
-        """Reason → number of cases that a set asks for and the recipe refuses; pairs of values in a `pairwise` block."""
+        """Reason → number of excluded cases of a set; of a `pairwise` block, number of excluded pairs of values."""
         return Counter(self._expand(set_name)[1])
 
     @cache  # noqa: B019 - a suite lives as long as the process

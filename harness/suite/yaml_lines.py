@@ -20,7 +20,6 @@ DEEPEST = 24  # a suite is six deep; what is nested a thousand times takes minut
 MOST_NODES = 20_000  # aliases of aliases grow without end
 
 _TOO_DEEP = f"this is nested more than {DEEPEST} deep; a suite is nested six deep"
-_TOO_MANY = f"there are more than {MOST_NODES} values here, aliases written out"
 
 
 @dataclass(frozen=True)
@@ -96,9 +95,11 @@ def _refuse_giants(text: str, name: str) -> None:
 
 
 def _walk(yaml: YAML, node: Node, route: Route, name: str, lines: dict[Route, int]) -> None:
-    if len(route) > DEEPEST or len(lines) > MOST_NODES:
-        line = node.start_mark.line + 1
-        raise SuiteError(f"{name}:{line}", _TOO_DEEP if len(route) > DEEPEST else _TOO_MANY)
+    where = f"{name}:{node.start_mark.line + 1}"
+    if len(route) > DEEPEST:
+        raise SuiteError(where, _TOO_DEEP)
+    if len(lines) > MOST_NODES:
+        raise SuiteError(where, f"there are more than {MOST_NODES} values here, aliases written out")
     if isinstance(node, MappingNode):
         for key_node, value in node.value:
             key = yaml.constructor.construct_object(key_node, deep=True)
