@@ -27,7 +27,7 @@ NUMPY_LARGEST_TIMED = 1 << 20  # the same in a timed run, which lasts as long as
 
 
 @dataclass(frozen=True)
-class Expectation:
+class Expected:
     """What a case reads and must write.
 
     inputs: arrays by kernel parameter
@@ -54,7 +54,7 @@ def oracle_of(recipe: str) -> ModuleType:
         return pipeline_oracle
 
 
-def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expectation:
+def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expected:
     """The answer of both oracles, or of torch alone if the case is more `work` than `numpy_largest`."""
     return _expect(replace(case, mode="eager"), torch_device, numpy_largest)
 
@@ -124,13 +124,13 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=1)
-def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
+def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
     return expect_on(case, _inputs(case), torch_device, numpy_largest)
 
 
 def expect_on(
     case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST
-) -> Expectation:
+) -> Expected:
     """As `expect`, on inputs that are not the case's own."""
     oracle = oracle_of(case.recipe)
     fields = fields_of(case)
@@ -141,7 +141,7 @@ def expect_on(
     values = answers.get("numpy", answers["torch"])
     disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
-    return Expectation(inputs, fields, values, tuple(answers), disagreement)
+    return Expected(inputs, fields, values, tuple(answers), disagreement)
 
 
 def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:

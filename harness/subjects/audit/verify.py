@@ -16,7 +16,7 @@ from harness.subjects.audit.observations import Observation, observe, same
 from harness.subjects.audit.violations import Finding, ViolationError
 from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
-from harness.verify.expected import NUMPY_LARGEST, Expectation, expect, expect_on, fields_of, forget, make_inputs
+from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 
 
@@ -42,7 +42,7 @@ class Judge:
     expected: for the case's own data, and for the others
     """
 
-    def __init__(self, device: SubjectDevice, case: Case, expected: tuple[Expectation, Expectation]):
+    def __init__(self, device: SubjectDevice, case: Case, expected: tuple[Expected, Expected]):
         self.device, self.case, self.expected = device, case, expected
         self._found: dict[int, tuple[Observation, Comparison]] = {}
 
@@ -65,7 +65,7 @@ class Judge:
         return Comparison(wrong, explain(self.device, self.case, expected, outputs) if wrong else ())
 
 
-def explain(device: SubjectDevice, case: Case, expected: Expectation, outputs: Mapping) -> tuple[str, ...]:
+def explain(device: SubjectDevice, case: Case, expected: Expected, outputs: Mapping) -> tuple[str, ...]:
     """The conventions that the subject declares and that explain every byte that is not ours; none if any is left."""
     declared = device.subject.conventions
     if not declared:
