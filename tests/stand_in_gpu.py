@@ -180,7 +180,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
 
 
 def _ask_torch_on_the_cpu(monkeypatch: pytest.MonkeyPatch):
-    from harness.verify import expected
+    from harness.verify import torch_calls
 
-    ask = expected.ask_torch
-    return lambda case, inputs, device="cpu", alone=False: ask(case, inputs, "cpu", alone)
+    ask = torch_calls.ask_torch
+    return lambda oracle, case, inputs, device="cpu", alone=False: ask(oracle, case, inputs, "cpu", alone)

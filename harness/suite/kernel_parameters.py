@@ -100,7 +100,9 @@ def binding_errors(suite: Suite) -> Iterator[str]:
         try:
             arrays = {**fields_of(case), **make_inputs(case)}
             for step, memory in _steps(case):
-                absent = _absent(step, {**arrays, **memory})
+                instantiation(step.signature, step.case.flags)
+                bound = zip(step.signature.call, bind(step, {**arrays, **memory}), strict=True)
+                absent = {parameter.name for parameter, (_, value) in bound if value is None}
                 null[step.signature.name] = null.get(step.signature.name, absent) & absent
                 waiting.discard(step.signature.name)
         except CompileError as error:
@@ -118,13 +120,6 @@ def binding_errors(suite: Suite) -> Iterator[str]:
         for name in sorted(names):
             where = read_signatures(suite.recipe)[kernel].where
             yield f"{_FOLDER}/{where}: parameter '{name}' of {kernel} is null in every case; no array has that name"
-
-
-def _absent(step: Step, arrays: Mapping[str, object]) -> set[str]:
-    """Parameters of a launch that are null. Raises CompileError for one that nothing binds."""
-    instantiation(step.signature, step.case.flags)
-    bound = zip(step.signature.call, bind(step, arrays), strict=True)
-    return {parameter.name for parameter, (_, value) in bound if value is None}
 
 
 def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:

@@ -65,7 +65,7 @@ class Launch(_Part):
     kernel: Name | None = None
     """Name of the `__global__` function in the recipe's `.cu`."""
     library: Name | None = None
-    """In place of a kernel: a call that `harness/device/cublas.py` has. It needs a GPU."""
+    """A call of `harness/device/cublas.py`, in place of a kernel. It needs a GPU."""
     when: dict[Name, Values] = {}
     """The flags for which it is launched; always, if absent."""
     rows_at_most: Extent | None = None
@@ -106,7 +106,7 @@ class Stage(_Part):
     """One recipe of a pipeline, at work on one tensor, or on two that earlier stages quantized."""
 
     stage: Name
-    """What its arrays are called by: the tensor `x`, which is drawn from the input, and `x.rowwise_data`, ..."""
+    """The beginning of its arrays' names: the tensor `x`, which is drawn from the input, `x.rowwise_data`, ..."""
     recipe: Name
     """The suite whose launches it makes: a quantizer, or a GEMM."""
     when: dict[Name, Values] = {}
@@ -116,11 +116,11 @@ class Stage(_Part):
     extents: list[Literal["M", "K", "N"]] = Field(min_length=2, max_length=3)
     """Its rows and cols in terms of the pipeline's M, K and N; of a GEMM, its own M, K and N in terms of them."""
     a: Name | None = None
-    """Of a GEMM: the stage whose copy is its operand A; the flag `layout` says which copy."""
+    """The stage whose copy is operand A of a GEMM; the flag `layout` says which copy."""
     b: Name | None = None
-    """The same of B."""
+    """The stage whose copy is operand B."""
     given: bool = False
-    """Whether what it writes is there beforehand: made by an oracle, an input of the pipeline, and not timed."""
+    """Whether an oracle makes its outputs beforehand, as inputs of the pipeline that are not timed."""
 
     @model_validator(mode="after")
     def _operands(self) -> Stage:
@@ -167,7 +167,7 @@ class SuiteFile(_Part):
     gemm: bool = False
     """Whether the recipe multiplies two quantized tensors, (M, K) by (N, K) transposed."""
     quality: list[str] = []
-    """The variants that `harness quality` compares unless told otherwise, `default` or `flag=value,...`."""
+    """The variants that `harness quality` compares by default, `default` or `flag=value,...`."""
     axes: dict[Name, Annotated[list[Value], Field(min_length=1)]]
     """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
     exclude: list[Exclusion] = []

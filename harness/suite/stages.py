@@ -49,12 +49,12 @@ class Stage:
         return {self.key(name): array for name, array in arrays.items()}
 
     def own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the pipeline's arrays that are the stage's own, by their names in the stage."""
+        """The stage's own among the pipeline's arrays, by their names in the stage."""
         start = self.key("")
         return {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
 
     def read(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of the pipeline's arrays that the stage reads, by their names in the stage."""
+        """The arrays of the pipeline that the stage reads, by their names in the stage."""
         return {name: arrays[key] for name, key in self.reads.items()}
 
 

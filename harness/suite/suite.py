@@ -232,7 +232,7 @@ def find_case(case_id: str) -> Case:
     return suite_of(_split(case_id)[0]).find(case_id)
 
 
-def _split(case_id: str) -> tuple[str, str, str, str, str]:
+def _split(case_id: str) -> tuple[str, ...]:
     head, _, mode = case_id.rpartition("/")
     parts = head.split("/", 3)
     if len(parts) != 4 or not case_id.isprintable():
@@ -240,8 +240,7 @@ def _split(case_id: str) -> tuple[str, str, str, str, str]:
             f"{ascii(case_id)} is not a case id; one reads recipe/flags/ROWSxCOLS/input/mode, as in "
             "per_tensor/rht=true,rounding=sr/256x192/normal/eager"
         )
-    recipe, variant, shape, input_name = parts
-    return recipe, variant, shape, input_name, mode
+    return *parts, mode
 
 
 def _integer(text: str) -> int | None:

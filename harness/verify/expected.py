@@ -23,7 +23,7 @@ from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
-NUMPY_LARGEST_TIMED = 1 << 20  # the same in a timed run, which lasts as long as a GPU is held
+NUMPY_LARGEST_TIMED = 1 << 20  # in a timed run, where a GPU waits for the oracle
 
 
 @dataclass(frozen=True)
