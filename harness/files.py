@@ -1,4 +1,4 @@
-"""Where things lie, and files written whole or not at all, with one sentence if a folder or a disk refuses them."""
+"""The repository's folders, and files written whole or not at all, with one sentence if a disk refuses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.errors import StorageError
 
-ROOT = Path(__file__).resolve().parents[1]  # of the repository
+ROOT = Path(__file__).resolve().parents[1]
 SUITES = ROOT / "suites"
 KERNELS = ROOT / "harness" / "kernels"
 
@@ -22,12 +22,11 @@ _REFUSALS = {
 
 
 def refused_storage(error: OSError) -> bool:
-    """Whether the disk or the folder is what failed: full, read-only, not ours to write, or broken."""
+    """Whether the error is a disk's or a folder's: full, read-only, not ours to write, or broken."""
     return error.errno in _REFUSALS
 
 
 def storage_error(path: Path | str, error: OSError) -> StorageError:
-    """The sentence about a file that could not be written."""
     return StorageError(
         f"{path} cannot be written: {error.strerror or error}; make room and give the right to write there, or name "
         "another folder"
@@ -35,24 +34,24 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; no path of a user's is too long or too strange to ask about."""
+    """Whether there is such a file; False for a path that the system refuses as too long or malformed."""
     try:
         return path.is_file()
     except (OSError, ValueError):
         return False
 
 
-def is_folder(path: Path) -> bool:
-    """The same of a folder."""
+def files_beside(path: Path) -> list[Path]:
+    """The files of the folder that a path names one in; none if there is no such folder."""
     try:
-        return path.is_dir()
+        return sorted(filter(is_file, path.parent.iterdir()))
     except (OSError, ValueError):
-        return False
+        return []
 
 
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
-    """Raise StorageError, which names the path, for an error of the file system."""
+    """Turn an error of the file system into a StorageError that names the path."""
     try:
         yield
     except OSError as error:
@@ -60,15 +59,12 @@ def storage(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`write_bytes` of the text as UTF-8."""
+    """As `write_bytes`, in UTF-8."""
     write_bytes(path, text.encode("utf-8", errors="replace"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then rename: a reader, a kill or a full disk finds the whole file or none.
-
-    Folders are made. Raises StorageError.
-    """
+    """Write under a temporary name, then rename, so that nobody finds half a file. Makes folders; StorageError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)

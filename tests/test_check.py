@@ -22,7 +22,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def test_the_recipes_agree():
-    assert recipe_files.problems() == []
+    assert recipe_files.errors() == []
 
 
 # recipe, file, what stands there, what stands there instead, what is on the line that is told, the sentence.
@@ -57,7 +57,7 @@ def told(plant):
     right = Path(file).read_text()
     Path(file).write_text(wrong)
     try:
-        return recipe_files.problems([name])
+        return recipe_files.errors([name])
     finally:
         Path(file).write_text(right)
 

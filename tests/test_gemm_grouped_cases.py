@@ -11,7 +11,7 @@ from suite_files import assert_mistake, written
 from harness.bench.baseline import baseline_id, product_bytes, tflops
 from harness.errors import UsageError
 from harness.jit.geometry import Launch
-from harness.suite.gemm_operands import drawn
+from harness.suite.gemm_operands import input_extents
 from harness.suite.launch_plan import numbers, plan
 from harness.suite.shapes import canonical
 from harness.suite.suite import find_case
@@ -91,7 +91,7 @@ def test_a_mistake_in_a_suite_of_groups(tmp_path, old, new, line, sentence):
 
 
 def test_a_file_must_hold_the_operands_of_every_group():
-    assert drawn(CASE) == ((128, 80), (48, 80), (0, 80), (48, 80), (256, 80), (48, 80))
+    assert input_extents(CASE) == ((128, 80), (48, 80), (0, 80), (48, 80), (256, 80), (48, 80))
     assert find_case(f"gemm_grouped/default/0+128x128x48/{SAMPLE}/eager").problem.tensors == ((0, 128), (128, 128))
     with pytest.raises(UsageError, match="4096"):
         find_case(f"gemm_grouped/default/128+4096x128x48/{SAMPLE}/eager")

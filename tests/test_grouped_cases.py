@@ -164,7 +164,7 @@ def test_an_activation_has_an_input_of_its_own(toy: Toy):
 def test_both_oracles_agree_on_a_group_with_empty_tensors(toy: Toy):
     expected = expect(toy.case("0+128+0x512", stage="full", outputs="both"))
     assert expected.disagreement == ""
-    assert expected.witnesses == ("numpy", "torch")
+    assert expected.oracles == ("numpy", "torch")
     assert expected.values["rowwise_amax"].tolist()[::2] == [0, 0]
     assert expected.inputs["first_dims"].tolist() == [0, 128, 0]
 

@@ -17,7 +17,7 @@ from harness.oracles import grouped, per_tensor
 from harness.suite.suite import suite_of
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import Expectation, expect
+from harness.verify.expected import Expected, expect
 
 SHAPE = "128+0+256+128x128"
 POISONS = (0xA5, 0x5A)
@@ -29,7 +29,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     return Toy(tmp_path, monkeypatch)
 
 
-def written(case: Case, edit: Edit) -> tuple[Expectation, list[dict[str, np.ndarray]]]:
+def written(case: Case, edit: Edit) -> tuple[Expected, list[dict[str, np.ndarray]]]:
     """What the case demands, and two runs of a kernel that wrote it after `edit(arrays, poison)`."""
     expected = expect(case)
     runs = [{name: array.copy() for name, array in expected.values.items()} for _ in POISONS]

@@ -17,7 +17,7 @@ from harness.device.emulator import EmulatorDevice
 from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.diagnosis.trace import trace
-from harness.verify.expected import Expectation, expect
+from harness.verify.expected import Expected, expect
 from harness.verify.verify import POISONS, verify
 
 F32, BF16 = np.float32, np.dtype(ml_dtypes.bfloat16)
@@ -119,7 +119,7 @@ def demanded(monkeypatch):
     low = np.linspace(-1, 1, 256, dtype=F32).reshape(SHAPE)
     interval = Interval(low, low + F32(0.25))
     inputs = expect(CASE).inputs
-    expected = Expectation(inputs, {"output": Field(SHAPE, "float32")}, {"output": interval}, ("numpy", "torch"))
+    expected = Expected(inputs, {"output": Field(SHAPE, "float32")}, {"output": interval}, ("numpy", "torch"))
     monkeypatch.setattr(harness.verify.verify, "expect", lambda *_: expected)
     return interval
 

@@ -14,7 +14,7 @@ from harness.oracles import dequantize, per_tensor, swizzle
 from harness.verify.diagnosis.casts import E2M1_VALUES
 from harness.verify.diagnosis.difference import compact_index, compare, first_input, swizzled, unswizzled
 from harness.verify.diagnosis.mismatch import decoded, render
-from harness.verify.expected import Expectation
+from harness.verify.expected import Expected
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SCALES = Field((128, 4), "uint8", valid=(48, 3), block=(1, 16))
@@ -151,7 +151,7 @@ def told(module, case: Case, x: np.ndarray, edit, poisons=(0xA5, 0x5A)) -> str:
         run = {name: array.copy() for name, array in values.items()}
         edit(run, poison)
         runs.append(run)
-    text = render(case, "sm_90a", Expectation(tensors, module.outputs(case), values, ("numpy",)), runs, poisons)
+    text = render(case, "sm_90a", Expected(tensors, module.outputs(case), values, ("numpy",)), runs, poisons)
     assert len(text.splitlines()) <= 40
     assert all(len(line) <= 110 or case.id in line for line in text.splitlines())
     return text

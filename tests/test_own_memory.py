@@ -14,7 +14,7 @@ from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.errors import AccessError
 from harness.files import KERNELS
 from harness.suite.launch_plan import plan
-from harness.suite.sizes import NAMES, size_of, size_problem
+from harness.suite.sizes import NAMES, size_error, size_of
 from harness.suite.suite import load_suite
 
 EXTENTS = {"rows": 48, "cols": 80, "elements": 3840, "num_tensors": 3}
@@ -65,19 +65,19 @@ __constant__ Launch memo_read_launch = {128, 128, 1, 0, Schedule::tiles};
     ],
 )
 def test_a_size_is_the_value_of_its_expression(size: int | str, value: int):
-    assert size_problem(size) is None
+    assert size_error(size) is None
     assert size_of(size, EXTENTS) == value
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_size_knows_the_extents(name: str):
-    assert size_problem(name) is None
+    assert size_error(name) is None
     assert size_of(name, EXTENTS) == EXTENTS[name]
 
 
 @pytest.mark.parametrize("text", ["rows ** 2", "rows % 2", "-rows", "rows if cols else 1", "x[0]", "rows.bit_length()"])
 def test_a_size_runs_no_code(text: str):
-    assert size_problem(text)
+    assert size_error(text)
 
 
 class Memo:

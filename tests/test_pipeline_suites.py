@@ -6,7 +6,7 @@ import pytest
 from suite_files import assert_mistake, written
 
 from harness.errors import SuiteError, UsageError
-from harness.suite.stages import resolved
+from harness.suite.stages import stages_of
 
 TEXT = """\
 recipe: layer
@@ -62,12 +62,12 @@ def test_a_pipeline_makes_cases_like_any_other_suite(tmp_path):
 
 def test_a_stage_takes_the_flags_it_shares_and_keeps_its_own(tmp_path):
     suite = written(tmp_path, TEXT)
-    x, w, y = resolved(suite.find("layer/rounding=sr/16x32x48/normal/graph"), suite.file.pipeline)
+    x, w, y = stages_of(suite.find("layer/rounding=sr/16x32x48/normal/graph"), suite.file.pipeline)
     assert (x.case.variant, w.case.variant, y.case.variant) == ("rht=true,rounding=sr", "default", "default")
     assert (x.case.shape, w.case.shape, y.case.shape) == ("16x32", "48x32", "16x32x48")
     assert {stage.case.mode for stage in (x, w, y)} == {"graph"}
     assert (x.given, w.given, y.given) == (False, True, False)
-    x, w, y = resolved(suite.find("layer/epilogue=per_token/128x128x128/normal/eager"), suite.file.pipeline)
+    x, w, y = stages_of(suite.find("layer/epilogue=per_token/128x128x128/normal/eager"), suite.file.pipeline)
     assert (x.case.recipe, w.case.variant, y.case.flags.epilogue) == ("per_token", "weight_2d=true", "per_token")
 
 

@@ -80,7 +80,7 @@ def test_every_array_between_the_stages_is_demanded_byte_for_byte():
     expected = expect(FORWARD)
     parts = [f"{side}_{part}" for side in ("rowwise", "columnwise") for part in ("data", "scale_inv", "amax")]
     assert set(expected.fields) == {*(f"{stage}.{part}" for stage in "xw" for part in parts), "y.output"}
-    assert not expected.disagreement and expected.witnesses == ("numpy", "torch")
+    assert not expected.disagreement and expected.oracles == ("numpy", "torch")
     assert set(expected.inputs) == {"x", "w"}
 
 

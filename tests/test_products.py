@@ -10,7 +10,7 @@ import pytest
 
 from harness import cli
 from harness.studies.quality import products
-from harness.suite import stage_refusals
+from harness.suite import stage_checks
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect, high_precision
 
@@ -48,10 +48,10 @@ def test_a_case_of_the_suites_is_within_the_published_bound(pipeline, recipe):
 
 def test_rotations_that_do_not_cancel_would_show(lost, monkeypatch):
     """The bound is no formality: with x as it is and dy rotated, nothing of dw is left."""
-    monkeypatch.setattr(stage_refusals, "_refuse_rotations", lambda *copies: None)
+    monkeypatch.setattr(stage_checks, "_refuse_rotations", lambda *copies: None)
     written = suite_of("backward").file.pipeline
     flat = written[0].model_copy(update={"flags": {"outputs": "columnwise"}})
-    monkeypatch.setattr("harness.suite.stages._written", lambda case: [flat, *written[1:]])
+    monkeypatch.setattr("harness.suite.stages._entries", lambda case: [flat, *written[1:]])
     case = find_case("backward/default/128x256x384/normal/eager")
     found = products.relative_errors(case, products.named("normal", SHAPE))
     assert found["dw"] > 1 and found["dx"] < PUBLISHED

@@ -18,7 +18,7 @@ from harness.device.memory import Memory
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
 from harness.verdict import Verdict
-from harness.verify.expected import Expectation
+from harness.verify.expected import Expected
 
 POISON = 0x5A  # of outputs before they are timed
 
@@ -79,9 +79,9 @@ class TimedKernels(Timed):
     in_passes: have the graph hold one call on each copy and replay it, as that of a subject is
     """
 
-    def __init__(self, device: CudaDevice, case: Case, expected: Expectation, clock: Clock, in_passes: bool = False):
+    def __init__(self, device: CudaDevice, case: Case, expected: Expected, clock: Clock, in_passes: bool = False):
         self._device, self._clock, self._order = device, clock, random.Random(case.seed)
-        self._expected: Expectation | None = expected
+        self._expected: Expected | None = expected
         rotates = case.mode == "graph"
         memory = Memory.upload(expected.inputs, expected.fields)
         self._rotation = Rotation(
@@ -121,7 +121,7 @@ class TimedKernels(Timed):
         return passes, passes.calls
 
 
-def require_right(device: Device, outcomes: Sequence[tuple[str, Outcome]], expected: Expectation) -> None:
+def require_right(device: Device, outcomes: Sequence[tuple[str, Outcome]], expected: Expected) -> None:
     """Raise WrongBytesError unless every outcome, each with words for its copy, is the expected one."""
     for which, outcome in outcomes:
         if outcome.trespass:

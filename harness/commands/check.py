@@ -14,7 +14,7 @@ from harness.suite import recipe_files
 @click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
 def command(recipes: Sequence[str]) -> int:
     """Check that the kernel, the oracle and the suite of each recipe agree; compiles nothing."""
-    problems = recipe_files.problems(recipes)
-    for problem in problems:
-        click.echo(problem, err=True)
-    return Exit.USAGE if problems else Exit.CLEAN
+    errors = recipe_files.errors(recipes)
+    for error in errors:
+        click.echo(error, err=True)
+    return Exit.USAGE if errors else Exit.CLEAN

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from harness.files import SUITES
-from harness.suite.schema import write_json_schema
+from harness.suite.schema import json_schema
 
 
 @click.command()
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path), default=SUITES / "schema.json")
 def command(path: Path) -> None:
     """Write the JSON Schema of suites, by which editors complete and check them."""
-    write_json_schema(path)
+    path.write_text(json_schema(), encoding="utf-8")
     click.echo(path)

@@ -20,7 +20,7 @@ def spell(value: object) -> str:
 
 
 class Flags(Mapping[str, FlagValue]):
-    """The flags of a case in axis order, read as `flags.rounding` or `flags["rounding"]`; immutable and hashable."""
+    """The flags of a case in axis order, read as `flags.rounding` or `flags["rounding"]`."""
 
     __slots__ = ("_items",)
 
@@ -55,7 +55,6 @@ class Flags(Mapping[str, FlagValue]):
         return Flags, (self._items,)
 
     def replace(self, **changes: FlagValue) -> Flags:
-        """The same flags with some values changed."""
         return Flags({**self._items, **changes})
 
 
@@ -64,7 +63,7 @@ class Case:
     """What is run, without how or where.
 
     recipe: the stem of its three files
-    flags: every axis of the suite, resolved
+    flags: a value for every axis of the suite
     problem: the tensor, the group or the product, with its extents
     input: name of a distribution, or `file:<path>#<tensor>`
     mode: `eager` or `graph`
@@ -88,32 +87,26 @@ class Case:
 
     @property
     def is_gemm(self) -> bool:
-        """Whether the recipe multiplies two tensors."""
         return self.problem.is_gemm
 
     @property
     def is_group(self) -> bool:
-        """Whether the problem is a group of tensors or of products."""
         return self.problem.is_group
 
     @property
     def rows(self) -> int:
-        """Rows of the tensor, of a group as one matrix, or M."""
         return self.problem.rows
 
     @property
     def cols(self) -> int:
-        """Cols of the tensor, of a group as one matrix, or K."""
         return self.problem.cols
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor or the group, or of a product's operands and output together."""
         return self.problem.elements
 
     @property
     def terms(self) -> int:
-        """How many pairs of elements a product multiplies; 0 for a quantizer."""
         return self.problem.terms
 
     @property
@@ -151,7 +144,7 @@ class Case:
         """Tensor or product g of a group as a dense case, whose bytes the group must have in its place.
 
         It shares the flags that the dense recipe has, the input, and the seed, which is the Philox key of the whole
-        group. A GEMM has no key, and its operands are drawn by the seed of their own group.
+        group. A GEMM has no key, so each product has a seed of its own.
         """
         recipe = str(self.flags.recipe)
         defaults = self.dense_defaults[recipe]

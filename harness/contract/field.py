@@ -1,4 +1,4 @@
-"""What a kernel is given and what it owes: fields, who owns each byte, and the quantized tensor as a whole."""
+"""What a kernel writes, field by field, and a quantized tensor as a whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def round_up(value: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class Field:
-    """One array a recipe writes.
+    """One array that a recipe writes.
 
     shape: extents of the whole allocation, padding included
     dtype: NumPy name, `uint8` for packed e2m1 codes and e4m3 scale bytes
@@ -28,7 +28,7 @@ class Field:
     swizzled: True if the bytes lie in 128x4 GEMM tiles instead of compact order
     block: (rows, cols) of input elements that one entry comes from, to find the inputs of a wrong byte
     transposed: True if axis 0 runs along the input's columns
-    parts: the dense field of every tensor of a group, which lie back to back in this one; empty for a dense case
+    parts: the dense fields of a group's tensors, which lie back to back in this one; empty for a dense case
     """
 
     shape: tuple[int, ...]
@@ -43,29 +43,27 @@ class Field:
         wrong = next((number for number, part in enumerate(self.parts) if part.dtype != self.dtype), None)
         if wrong is not None:
             raise ContractError(f"tensor {wrong} of a {self.dtype} field has {self.parts[wrong].dtype} entries")
-        held = sum(part.size for part in self.parts)
-        if self.parts and held != self.size:
-            raise ContractError(f"the tensors of a field of {self.size} entries have {held}; they must fill it")
+        total = sum(part.size for part in self.parts)
+        if self.parts and total != self.size:
+            raise ContractError(f"the tensors of a field of {self.size} entries have {total}; they must fill it")
 
     @classmethod
     def joined(cls, parts: Sequence[Field], shape: tuple[int, ...] | None = None) -> Field:
-        """The field of a group from those of its tensors: one flat allocation, unless `shape` gives it another form."""
+        """The field of a group from those of its tensors: one flat allocation, unless `shape` is given."""
         return cls(shape or (sum(part.size for part in parts),), parts[0].dtype, parts=tuple(parts))
 
     def part(self, array: Any, number: int) -> Any:
-        """The entries of one tensor of a group, in its own shape; `array` is this field's, of NumPy or torch."""
+        """The entries of one tensor of a group, in its own shape. array: this field's, of NumPy or torch"""
         start = [0, *accumulate(part.size for part in self.parts)][number]
         part = self.parts[number]
         return array.reshape(-1)[start : start + part.size].reshape(part.shape)
 
     @property
     def size(self) -> int:
-        """Entries of the allocation."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def nbytes(self) -> int:
-        """Size of the allocation in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
 
 
@@ -87,11 +85,3 @@ class QuantizedTensor:
     granularity: str = "tensor"
     e4m3_max: int = 448
     scale_layout: str = "compact"
-
-    def require(self, *names: str) -> None:
-        """Raise ContractError unless every named field is present."""
-        for name in names:
-            if name not in self.fields:
-                raise ContractError(
-                    f"{self.recipe}: the tensor carries no {name}; it has {', '.join(sorted(self.fields))}"
-                )

@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from math import gcd
-from operator import index
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from harness.errors import ContractError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
 
-# Longer numbers are no extents, and Python takes its time over them.
+# Python takes seconds to read numbers of thousands of digits.
 _SIDE = r"\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+"
 _ROWS, _COLS = 0, 1
 _SIDES = ("rows", "cols")
@@ -93,23 +90,22 @@ class GroupedShape:
 
     @property
     def elements(self) -> int:
-        """Elements of all tensors."""
         return sum(self.sizes)
 
     @property
     def tensor_offsets(self) -> np.ndarray:
         """Where each tensor starts and the last ends, int64 (num_tensors + 1,), elements."""
-        return _int64((0, *accumulate(self.sizes)))
+        return np.array((0, *accumulate(self.sizes)), np.int64)
 
     @property
     def first_dims(self) -> np.ndarray:
         """Rows of each tensor, int64 (num_tensors,)."""
-        return _int64(self.side(_ROWS))
+        return np.array(self.side(_ROWS), np.int64)
 
     @property
     def last_dims(self) -> np.ndarray:
         """Cols of each tensor, int64 (num_tensors,)."""
-        return _int64(self.side(_COLS))
+        return np.array(self.side(_COLS), np.int64)
 
     def logical(self, representation: str) -> tuple[int, int]:
         """(rows, cols) of the group as one matrix: extents that may differ are summed, or (1, elements)."""
@@ -123,25 +119,26 @@ class GroupedShape:
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """(rows, cols) of a dense tensor with as many elements, and the cols of the group's if those are all alike."""
+        """(rows, cols) of a dense tensor with as many elements: all rows if the cols of the group are alike."""
         cols = gcd(*self.side(_COLS)) or 1
         return self.elements // cols, cols
 
     def require(self, representation: str, multiple_of: int = 16) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
-        multiple_of: of which extents that may not differ are multiples
+        multiple_of: what divides the extents that may not differ
         """
         kind = ShapeRepresentation(representation)
-        require_count(len(self))
+        _require_count(len(self))
         for side, name in enumerate(_SIDES):
-            multiple = max(VARYING_MULTIPLE_OF, multiple_of) if kind.varies(side) else multiple_of
-            for number, extent in enumerate(self.side(side)):
-                _require_extent(number, name, extent, multiple, kind.varies(side))
-            for number, extent in enumerate(self.side(side)):
-                if extent != self.side(side)[0] and not kind.varies(side):
+            extents, varies = self.side(side), kind.varies(side)
+            multiple = max(VARYING_MULTIPLE_OF, multiple_of) if varies else multiple_of
+            for number, extent in enumerate(extents):
+                _require_extent(number, name, extent, multiple, varies)
+            for number, extent in enumerate(extents):
+                if extent != extents[0] and not varies:
                     raise ContractError(
-                        f"tensor {number} has {name} = {extent} where tensor 0 has {self.side(side)[0]}; "
+                        f"tensor {number} has {name} = {extent} where tensor 0 has {extents[0]}; "
                         f"in {kind} all tensors have the same {name}"
                     )
 
@@ -159,11 +156,13 @@ def from_arrays(
 
     logical: (rows, cols) of the group as one matrix, (1, elements) for varying_both_dims
     first_dims, last_dims: (num_tensors,) integers; None only for an extent that may not differ
-    tensor_offsets: (num_tensors + 1,) integers, elements; None if the tensors lie back to back without being told
+    tensor_offsets: (num_tensors + 1,) integers, elements; None for tensors that lie back to back
     """
     kind = ShapeRepresentation(representation)
-    require_count(num_tensors)
-    dims = [_dims(kind, side, num_tensors, logical, given) for side, given in enumerate((first_dims, last_dims))]
+    _require_count(num_tensors)
+    if kind is ShapeRepresentation.SAME_BOTH_DIMS:
+        _require_divisible(logical[_ROWS], num_tensors)
+    dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
     shape = GroupedShape(tuple(zip(*dims, strict=True)))
     shape.require(kind, multiple_of)
     _require_logical(shape, kind, logical)
@@ -172,8 +171,7 @@ def from_arrays(
     return shape
 
 
-def require_count(num_tensors: int) -> None:
-    """Raise ContractError unless a group may have so many tensors."""
+def _require_count(num_tensors: int) -> None:
     if num_tensors < 1:
         raise ContractError(f"a group of {num_tensors} tensors; it has 1 to {MOST_TENSORS}")
     if num_tensors > MOST_TENSORS:
@@ -188,13 +186,6 @@ def _extents(side: str) -> tuple[int, ...]:
     return tuple(map(int, side.split("+")))
 
 
-def _int64(values: Sequence[int]) -> np.ndarray:
-    # Imported here because case ids are read, and `harness --help` answers, without NumPy.
-    import numpy as np
-
-    return np.array(values, np.int64)
-
-
 def _require_extent(number: int, name: str, extent: int, multiple: int, varies: bool) -> None:
     least = 0 if varies else multiple
     if extent >= least and extent % multiple == 0:
@@ -202,21 +193,6 @@ def _require_extent(number: int, name: str, extent: int, multiple: int, varies: 
     what = "a varying extent is 0 or a multiple of" if varies else f"{name} is a positive multiple of"
     nearest = max(round(extent / multiple) * multiple, least)
     raise ContractError(f"tensor {number} has {name} = {extent}; {what} {multiple}, the nearest is {nearest}")
-
-
-def _dims(
-    kind: ShapeRepresentation, side: int, count: int, logical: tuple[int, int], given: Iterable[int] | None
-) -> tuple[int, ...]:
-    """One side's extents: the caller's, or what the logical shape makes them."""
-    name, total = f"{('first', 'last')[side]}_dims", logical[side]
-    if given is not None:
-        return _integers(name, count, given)
-    if kind.varies(side):
-        raise ContractError(f"{kind} needs {name}, the {_SIDES[side]} of each of the {count} tensors")
-    if kind is not ShapeRepresentation.SAME_BOTH_DIMS or side == _COLS:
-        return (total,) * count
-    _require_divisible(total, count)
-    return (total // count,) * count
 
 
 def _require_divisible(total: int, count: int) -> None:
@@ -228,33 +204,42 @@ def _require_divisible(total: int, count: int) -> None:
         )
 
 
-def _integers(name: str, count: int, given: Iterable[int]) -> tuple[int, ...]:
-    given = list(given)
-    if len(given) != count:
+def _dims(
+    kind: ShapeRepresentation, side: int, count: int, logical: tuple[int, int], array: Iterable[int] | None
+) -> tuple[int, ...]:
+    """One side's extents: the caller's, or what the logical shape makes them."""
+    name, total = f"{('first', 'last')[side]}_dims", logical[side]
+    if array is not None:
+        return _integers(name, count, array)
+    if kind.varies(side):
+        raise ContractError(f"{kind} needs {name}, the {_SIDES[side]} of each of the {count} tensors")
+    shared = kind is ShapeRepresentation.SAME_BOTH_DIMS and side == _ROWS
+    return (total // count if shared else total,) * count
+
+
+def _integers(name: str, count: int, array: Iterable[int]) -> tuple[int, ...]:
+    values = list(array)
+    if len(values) != count:
         raise ContractError(
-            f"{name} has {len(given)} entries and must have {count}; entry {min(len(given), count)} is "
-            f"{'missing' if len(given) < count else 'one too many'}"
+            f"{name} has {len(values)} entries and must have {count}; entry {min(len(values), count)} is "
+            f"{'missing' if len(values) < count else 'one too many'}"
         )
-    values = []
-    for position, value in enumerate(given):
-        try:
-            values.append(index(value))
-        except TypeError:
-            raise ContractError(f"{name}[{position}] is {value!r}; it must be an integer") from None
-    return tuple(values)
+    for position, value in enumerate(values):
+        if not isinstance(value, int | np.integer):
+            raise ContractError(f"{name}[{position}] is {value!r}; it must be an integer")
+    return tuple(map(int, values))
 
 
 def _require_logical(shape: GroupedShape, kind: ShapeRepresentation, logical: tuple[int, int]) -> None:
-    if kind is ShapeRepresentation.SAME_BOTH_DIMS:
-        _require_divisible(logical[_ROWS], len(shape))
-    found = shape.logical(kind)
+    as_vector = kind is ShapeRepresentation.VARYING_BOTH_DIMS
+    if as_vector and logical[_ROWS] != 1:
+        raise ContractError(f"the logical rows are {logical[_ROWS]}; in {kind} they are 1, and cols the elements")
     for side, name in enumerate(_SIDES):
-        if logical[side] == found[side]:
+        expected = shape.logical(kind)[side]
+        if logical[side] == expected:
             continue
-        if kind is ShapeRepresentation.VARYING_BOTH_DIMS and side == _ROWS:
-            raise ContractError(f"the logical rows are {logical[_ROWS]}; in {kind} they are 1, and cols the elements")
-        parts = shape.sizes if kind is ShapeRepresentation.VARYING_BOTH_DIMS else shape.side(side)
-        ends = list(accumulate(parts)) if found[side] == sum(parts) else [found[side]]
+        parts = shape.sizes if as_vector else shape.side(side)
+        ends = list(accumulate(parts)) if expected == sum(parts) else [expected]
         number = next((number for number, end in enumerate(ends) if end > logical[side]), len(ends) - 1)
         raise ContractError(f"tensor {number} ends at {name} = {ends[number]}; the logical {name} are {logical[side]}")
 
@@ -266,12 +251,9 @@ def _require_offsets(shape: GroupedShape, offsets: Sequence[int]) -> None:
         if end - start == size:
             continue
         rows, cols = shape.tensors[number]
+        wrong = "so that the next one overlaps it" if end - start < size else "so that a gap follows"
         if end < start:
             wrong = f"which is negative or before its start at {start}"
-        elif end - start < size:
-            wrong = "so that the next one overlaps it"
-        else:
-            wrong = "so that a gap follows"
         raise ContractError(
             f"tensor {number} ends at element {end}, {wrong}; {rows}x{cols} elements from {start} end at {start + size}"
         )

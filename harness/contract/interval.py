@@ -1,7 +1,7 @@
 """What a field may hold where the contract bounds its values and does not name their bytes.
 
 Entries are compared in the order of numbers, in which -0 lies below +0, and a NaN without sign beyond +inf. So an entry
-with two equal ends must have exactly their bytes, and a NaN is inside only where it is demanded.
+with two equal ends must have exactly their bytes, and a NaN is inside only where it is an end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-WITNESSES_AGREE = 2.0**-40  # of the sum of magnitudes, for the exact values behind two witnesses' intervals
+TOLERATED = 2.0**-40  # of the sum of magnitudes, between the exact values behind two oracles' intervals
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,8 @@ class Interval:
     """For each entry of a field the lowest and the highest value it may have; arrays of NumPy, or of torch.
 
     low, high: in the field's dtype and shape
-    sums: float64, the value that was bounded, whose two neighbours `low` and `high` come from; None once two witnesses
-        need not agree about it any more
-    sizes: float64, the sum of the magnitudes of its terms, which is what an error is measured against
+    sums: float64, the value that `low` and `high` bound; None once the oracles have been compared
+    sizes: float64, the sum of the magnitudes of its terms, by which an error is measured
     """
 
     low: Any
@@ -32,35 +31,32 @@ class Interval:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of an entry."""
         return self.low.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the field."""
         return self.low.shape
 
     @property
     def bounds(self) -> Interval:
-        """Only `low` and `high`."""
+        """The interval without `sums` and `sizes`, which are several times as large."""
         return Interval(self.low, self.high)
 
     def map(self, change: Callable[[Any], Any]) -> Interval:
-        """The same with every array changed."""
         return Interval(
             *(None if array is None else change(array) for array in (self.low, self.high, self.sums, self.sizes))
         )
 
-    def nearest(self, written: np.ndarray) -> np.ndarray:
-        """What was written, or, where it is outside, the end it is beyond."""
-        keys, low, high = (order(array) for array in (written, self.low, self.high))
-        return np.where(keys < low, self.low, np.where(keys > high, self.high, written))
+    def nearest(self, actual: np.ndarray) -> np.ndarray:
+        """The actual values, clamped to the interval."""
+        keys, low, high = (order(array) for array in (actual, self.low, self.high))
+        return np.where(keys < low, self.low, np.where(keys > high, self.high, actual))
 
     def disagreement(self, other: Interval) -> str:
-        """A sentence unless another witness gives the same interval.
+        """What differs from another oracle's interval, or an empty text.
 
         Where both have the same sums, their ends must be the same bytes; where float64 rounded the sums, these must be
-        within WITNESSES_AGREE of the sum of magnitudes.
+        within TOLERATED of the sum of magnitudes.
         """
         same = _same(self.sums, other.sums) & _same(self.sizes, other.sizes)
         apart = _apart(self.sums, other.sums, self.sizes) | _apart(self.sizes, other.sizes, self.sizes)
@@ -72,7 +68,7 @@ class Interval:
         return ""
 
 
-Demand = np.ndarray | Interval  # of a field: its bytes, or between what they must be
+Demand = np.ndarray | Interval  # the bytes of a field, or the bounds of its values
 
 
 def order(array: np.ndarray) -> np.ndarray:
@@ -80,17 +76,14 @@ def order(array: np.ndarray) -> np.ndarray:
     return _order(np.ascontiguousarray(array).view(f"i{array.dtype.itemsize}"))
 
 
-def inside(written: Any, low: Any, high: Any, itemsize: int) -> Any:
-    """Mask of the entries that lie between two ends. Three flat arrays of bytes, all of NumPy or all of CuPy.
-
-    itemsize: bytes of an entry
-    """
-    keys, lowest, highest = (_order(array.view(f"i{itemsize}")) for array in (written, low, high))
+def inside(actual: Any, low: Any, high: Any, itemsize: int) -> Any:
+    """Mask of the entries that lie between two ends. Three flat arrays of bytes, all of NumPy or all of CuPy."""
+    keys, lowest, highest = (_order(array.view(f"i{itemsize}")) for array in (actual, low, high))
     return (lowest <= keys) & (keys <= highest)
 
 
 def _order(bits: Any) -> Any:
-    # A negative number has its magnitude below the sign bit, and grows the other way.
+    # A negative number is its sign bit and its magnitude, so its bits grow as it falls.
     kind = bits.dtype.type
     return bits ^ ((bits >> kind(8 * bits.dtype.itemsize - 1)) & kind(np.iinfo(kind).max))
 
@@ -100,5 +93,5 @@ def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _apart(one: np.ndarray, other: np.ndarray, size: np.ndarray) -> np.ndarray:
-    # Written so that a NaN beside a number is apart.
-    return ~_same(one, other) & ~(np.abs(one - other) <= WITNESSES_AGREE * size)
+    # `not <=` in place of `>`, so that a NaN beside a number is apart.
+    return ~_same(one, other) & ~(np.abs(one - other) <= TOLERATED * size)

@@ -17,6 +17,10 @@ class Problem:
     """What every kind of problem can be asked.
 
     rows, cols: of the tensor, of a group as one matrix, or M and K of a product
+    elements: of the tensor or the group, or of a product's operands and output together
+    terms: how many pairs of elements a product multiplies; 0 for a quantizer
+    grid_extents: the (rows, cols) that a grid covers: of the tensor, of each tensor of a group, of a product's output
+    numbers: the extents by the names that a kernel asks for them
     """
 
     is_group: ClassVar[bool] = False
@@ -27,22 +31,18 @@ class Problem:
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor or the group, or of a product's operands and output together."""
         return self.rows * self.cols
 
     @property
     def terms(self) -> int:
-        """How many pairs of elements a product multiplies; 0 for a quantizer."""
         return 0
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
-        """The (rows, cols) that a grid covers, one entry for each tensor of a group: a product's are its output's."""
         return ((self.rows, self.cols),)
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The extents by the names that a kernel asks for them."""
         return {"rows": self.rows, "cols": self.cols}
 
 
@@ -72,44 +72,50 @@ class Gemm(Problem):
 
     @property
     def rows(self) -> int:
-        """M."""
         return self.m
 
     @property
     def cols(self) -> int:
-        """K."""
         return self.k
 
     @property
     def elements(self) -> int:
-        """Elements of A, B and D together."""
         return self.m * self.k + self.n * (self.m + self.k)
 
     @property
     def terms(self) -> int:
-        """M * K * N."""
         return self.m * self.k * self.n
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
-        """The extents of D."""
         return ((self.m, self.n),)
 
     @property
     def numbers(self) -> dict[str, int]:
-        """M, K and N."""
         return {"M": self.m, "K": self.k, "N": self.n}
 
 
+class _Group(Problem):
+    is_group = True
+
+    tensors: tuple[Extents, ...]
+
+    @property
+    def group(self) -> GroupedShape:
+        return GroupedShape(self.tensors)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        return {**super().numbers, "num_tensors": len(self.tensors)}
+
+
 @dataclass(frozen=True)
-class Grouped(Problem):
+class Grouped(_Group):
     """Tensors that lie back to back.
 
     rows, cols: extents of all as one matrix, (1, elements) where both differ from tensor to tensor
     tensors: (rows, cols) of each
     """
-
-    is_group = True
 
     rows: int
     cols: int
@@ -118,57 +124,31 @@ class Grouped(Problem):
     def __str__(self) -> str:
         return str(self.group)
 
-    @property
-    def group(self) -> GroupedShape:
-        """The shapes of the tensors."""
-        return GroupedShape(self.tensors)
-
     def part(self, g: int) -> Dense:
-        """Tensor g alone."""
         return Dense(*self.tensors[g])
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
-        """The extents of each tensor."""
         return self.tensors
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """rows, cols and num_tensors."""
-        return {**super().numbers, "num_tensors": len(self.tensors)}
 
 
 @dataclass(frozen=True)
-class GroupedGemm(Gemm):
+class GroupedGemm(_Group, Gemm):
     """Products D_g (M_g, n) = A_g (M_g, k) * B_g (n, k)^T. m: the sum of all M_g; tensors: (M_g, k) of each A"""
-
-    is_group = True
 
     tensors: tuple[Extents, ...]
 
     def __str__(self) -> str:
         return f"{self.group}x{self.n}"
 
-    @property
-    def group(self) -> GroupedShape:
-        """The shapes of every A."""
-        return GroupedShape(self.tensors)
-
     def part(self, g: int) -> Gemm:
-        """Product g alone."""
         return Gemm(*self.tensors[g], self.n)
 
     @property
     def elements(self) -> int:
-        """Elements of all operands and outputs; a group without rows still has its B."""
+        # A group without rows still has its B.
         return self.m * self.k + self.n * (self.m + self.k * len(self.tensors))
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
-        """The extents of each output."""
         return tuple((rows, self.n) for rows, _ in self.tensors)
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """M, K, N and num_tensors."""
-        return {**super().numbers, "num_tensors": len(self.tensors)}

@@ -16,7 +16,8 @@ from harness.gate import interleave
 from harness.gate.decision import EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
 from harness.verdict import Performance, Result, Verdict
-from harness.verify.expected import NUMPY_LARGEST_TIMED, Expectation, expect
+from harness.verify import digest, verify
+from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 
 FEWEST, MOST = 30, 240  # rounds; only what is AMBIGUOUS gets more than the fewest
@@ -88,7 +89,7 @@ class RevisionBench:
         except LaunchError as error:
             return Comparison(case, Decision(Performance.INVALID, f"while timing: {error}"), verified, {})
 
-    def _time(self, case: Case, expected: Expectation, verified: Result, head: Rotation, base: Rotation) -> Comparison:
+    def _time(self, case: Case, expected: Expected, verified: Result, head: Rotation, base: Rotation) -> Comparison:
         graphs = {
             name: TimedGraph(*rotate(self.clock, rotation.launches))
             for name, rotation in (("head", head), ("again", head), ("base", base))
@@ -114,7 +115,7 @@ class RevisionBench:
             case, decision, verified, samples, len(head.programs), calls, head.programs[0].memory.nbytes, cold
         )
 
-    def _wrong(self, timed: TimedGraph, rotation: Rotation, expected: Expectation) -> str:
+    def _wrong(self, timed: TimedGraph, rotation: Rotation, expected: Expected) -> str:
         """The first error of a graph on poisoned copies, of which the first, the last and one between are compared."""
         with self.clock.stream as stream:
             rotation.poison(POISON)

@@ -1,8 +1,7 @@
 """From `kernels/S.cu` and a choice of flags to PTX and a cubin, with NVRTC and no GPU.
 
-The flags are ours and in one place, because two of them change bytes: `-ftz=false` and `-fmad=false`. CuPy's own
-compile appends `-ftz=true` after the caller's options, and its cache does not see included files; so NVRTC is driven
-directly, and the key of the cache covers the whole include closure.
+NVRTC is called directly, because CuPy's own compile appends `-ftz=true`, which changes bytes, after the caller's
+options, and its cache does not see included files. The key of the cache here covers the whole include closure.
 """
 
 from __future__ import annotations
@@ -23,14 +22,8 @@ from harness.jit.machine_code import code_digest
 from harness.jit.signature import Signature
 
 FLAGS = (
-    "-std=c++17",
-    "-ftz=false",
-    "-fmad=false",
-    "-prec-div=true",
-    "-prec-sqrt=true",
-    "-lineinfo",
-    "--ptxas-options=-v",
-)
+    "-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-lineinfo", "--ptxas-options=-v",
+)  # fmt: skip
 ARCHES = ("sm_80", "sm_90a", "sm_100a")
 
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
@@ -43,8 +36,7 @@ class Compiled:
 
     expression: `kernel<args>` as in C++; symbol: its mangled name; launch: its geometry
     registers, spill_bytes, stack_bytes, shared_bytes: as ptxas reports them
-    code_digest: hash of code, constants and resources, by which two revisions run the same machine code or not;
-        empty where only PTX was made
+    code_digest: equal for two revisions exactly if they run the same machine code; empty where only PTX was made
     """
 
     expression: str
@@ -61,15 +53,11 @@ class Compiled:
 
     @property
     def ptx(self) -> str:
-        """The PTX text."""
         return Path(self.ptx_path).read_text()
 
 
 def instantiation(signature: Signature, flags: Mapping[str, object]) -> str:
-    """`kernel<bf16, Rounding::sr>` with every template parameter taken from the flag of its name.
-
-    Raises CompileError if a template parameter names no flag.
-    """
+    """`kernel<bf16, Rounding::sr>`, each template parameter from the flag of its name; CompileError without one."""
     arguments = []
     for parameter in signature.template:
         if parameter.flag not in flags:
@@ -82,14 +70,14 @@ def instantiation(signature: Signature, flags: Mapping[str, object]) -> str:
 
 
 def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str) -> Compiled:
-    """Compile one instantiation, or take it from the cache.
+    """Compile one instantiation, or take it from the cache. Raises CompileError with NVRTC's log.
 
-    arch: `sm_90a`, or `compute_90a` for its PTX alone: no machine code, no registers, half the time. The cache lies in
-    `$HARNESS_CACHE`, or in the user's cache folder. Raises CompileError with NVRTC's log.
+    arch: `sm_90a`, or `compute_90a` for its PTX alone: no machine code, no registers, half the time
     """
     expression = instantiation(signature, flags)
     sources = include_closure(signature.path)
-    key = _key(sources, expression, arch)
+    key_text = json.dumps([sorted(sources.items()), FLAGS, nvrtc_version(), arch, expression])
+    key = hashlib.sha256(key_text.encode()).hexdigest()[:32]
     try:
         stored = json.loads((cache_folder() / f"{key}.json").read_text())
         return Compiled(**{**stored, "launch": Launch(**stored["launch"])})
@@ -98,7 +86,7 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
 
 
 def ptx_of(arch: str) -> str:
-    """The architecture that stands for the PTX alone of `sm_90a`: `compute_90a`."""
+    """`compute_90a` for `sm_90a`."""
     return arch.replace("sm_", "compute_")
 
 
@@ -106,8 +94,8 @@ def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
     """The file and every file it includes, directly or not, as text by its path below `folder`.
 
     folder: where every include starts from, whichever file it stands in; the file's own folder, if absent
-    Raises CompileError for an include that is not of the form `#include "folder/file.cuh"` or leads out of the folder:
-    what cannot be hashed cannot be cached.
+    Raises CompileError for an include that is not of the form `#include "folder/file.cuh"` or leads out of the folder,
+    because the key of the cache could not cover it.
     """
     folder = folder or path.parent
     sources: dict[str, str] = {}
@@ -131,7 +119,7 @@ def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept; made if absent."""
+    """Where compiled kernels are kept: `$HARNESS_CACHE`, or a folder in the user's cache. Made if absent."""
     root = os.environ.get("HARNESS_CACHE")
     folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nvfp4-harness"
     with storage(folder):
@@ -141,7 +129,7 @@ def cache_folder() -> Path:
 
 @cache
 def nvrtc_version() -> str:
-    """`13.5`, of the NVRTC library that compiles."""
+    """`13.5`."""
     nvrtc = _nvrtc()
     major, minor = _checked(nvrtc.nvrtcVersion())
     return f"{major}.{minor}"
@@ -157,42 +145,9 @@ def _nvrtc():
     return nvrtc
 
 
-def _key(sources: Mapping[str, str], expression: str, arch: str) -> str:
-    text = json.dumps([sorted(sources.items()), FLAGS, nvrtc_version(), arch, expression])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def _compile(signature: Signature, expression: str, sources: Mapping[str, str], arch: str, key: str) -> Compiled:
-    nvrtc = _nvrtc()
-    main = signature.path.name
-    headers = {name: text for name, text in sources.items() if name != main}
-    program = _checked(
-        nvrtc.nvrtcCreateProgram(
-            sources[main].encode(),
-            main.encode(),
-            len(headers),
-            [text.encode() for text in headers.values()],
-            [name.encode() for name in headers],
-        )
-    )
-    launch_expression = f"&{signature.name}_launch"
-    try:
-        for name in (expression, launch_expression):
-            _checked(nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        options = [option.encode() for option in (*FLAGS, f"-arch={arch}")]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(f"{main}: NVRTC refused {expression} for {arch}:\n{log.strip()}")
-        symbol, launch_symbol = (
-            _checked(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
-            for name in (expression, launch_expression)
-        )
-        cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
-        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0")
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-
+    main, names = signature.path.name, (expression, f"&{signature.name}_launch")
+    log, (symbol, launch_symbol), cubin, ptx = _call_nvrtc(main, sources, names, arch)
     folder = cache_folder()
     resources = _resources(log, symbol)
     compiled = Compiled(
@@ -211,11 +166,33 @@ def _compile(signature: Signature, expression: str, sources: Mapping[str, str], 
     return compiled
 
 
-def _resources(log: str, symbol: str) -> dict[str, int]:
-    """Registers, spills and shared memory of the kernel `symbol` from the lines `ptxas -v` writes.
+def _call_nvrtc(
+    main: str, sources: Mapping[str, str], names: tuple[str, str], arch: str
+) -> tuple[str, list[str], bytes, bytes]:
+    """The log, the symbols of two name expressions, the kernel's first, the cubin and the PTX."""
+    nvrtc = _nvrtc()
+    headers = {name.encode(): text.encode() for name, text in sources.items() if name != main}
+    program = _checked(
+        nvrtc.nvrtcCreateProgram(sources[main].encode(), main.encode(), len(headers), [*headers.values()], [*headers])
+    )
+    try:
+        for name in names:
+            _checked(nvrtc.nvrtcAddNameExpression(program, name.encode()))
+        options = [option.encode() for option in (*FLAGS, f"-arch={arch}")]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(f"{main}: NVRTC refused {names[0]} for {arch}:\n{log.strip()}")
+        symbols = [_checked(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in names]
+        cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0")
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return log, symbols, cubin, ptx
 
-    They name one kernel after the other, for a file may hold some that are no templates.
-    """
+
+def _resources(log: str, symbol: str) -> dict[str, int]:
+    """Registers, spills and shared memory from the lines that `ptxas -v` writes about the kernel `symbol`."""
     _, _, of_kernel = log.partition(f"entry function '{symbol}'")
     of_kernel, _, _ = of_kernel.partition("entry function")
 
@@ -237,7 +214,7 @@ def _text(size_call, text_call, program) -> bytes:
 
 
 def _checked(result: tuple):
-    """The values behind a status of NVRTC's binding; CompileError names any other status."""
+    """What a call of NVRTC returned besides its status. Raises CompileError for any status but success."""
     status, *values = result
     if int(status) != 0:
         raise CompileError(f"NVRTC: {status.name}")

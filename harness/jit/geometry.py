@@ -11,14 +11,14 @@ from harness.contract.field import round_up
 from harness.contract.problem import Problem
 from harness.errors import CompileError
 
-PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
-LARGEST_Y = 65535
+_PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
+_LARGEST_Y = 65535
 
 Grid = tuple[int, int, int]
 
 
 class Schedule(IntEnum):
-    """How blocks of threads share the tiles of a case, number for number as in `kernels/scheduler/launch.cuh`."""
+    """How CTAs share the tiles of a case, number for number as in `kernels/scheduler/launch.cuh`."""
 
     TILES = 0
     PERSISTENT = 1
@@ -30,9 +30,8 @@ class Schedule(IntEnum):
 class Launch:
     """The `Launch` constant of a kernel, field for field (see `kernels/scheduler/launch.cuh`).
 
-    tile_rows, tile_cols: elements one block of threads takes, in all or (persistent) at a time
-    blocks_per_sm: that a multiprocessor holds at once, or more of them, or (patches) is given at least; 0 if it does
-    not matter
+    tile_rows, tile_cols: elements that one CTA takes, in all or (persistent) at a time
+    blocks_per_sm: CTAs that an SM holds at once or, with Schedule.PATCHES, at least; 0 if it does not matter
     """
 
     tile_rows: int
@@ -42,42 +41,38 @@ class Launch:
     schedule: int
 
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
-        """`grid` first, then what other devices have in its place. A kernel writes the same bytes on all of them."""
+        """`grid` first, then the grids of other devices, on which a kernel writes the same bytes."""
         if self.schedule != Schedule.PATCHES:
             return (self.grid(problem, multiprocessors),)
         by_patch = replace(self, schedule=Schedule.TILES)
-        by_tile = replace(by_patch, tile_rows=PADDED_TO, tile_cols=PADDED_TO)
+        by_tile = replace(by_patch, tile_rows=_PADDED_TO, tile_cols=_PADDED_TO)
         patches, tiles = (launch.grid(problem, multiprocessors) for launch in (by_patch, by_tile))
         enough = math.prod(patches) >= self.blocks_per_sm * multiprocessors
         return (patches, tiles) if enough else (tiles, patches)
 
     def grid(self, problem: Problem, multiprocessors: int) -> Grid:
-        """CTAs along x, y and z for the problem's extents; never none, even for a group without elements.
-
-        Tiles of a GEMM are of its output, whose extents nothing pads.
-        """
+        """CTAs along x, y and z for the problem's extents; at least one, even for a group without elements."""
         if self.schedule == Schedule.PATCHES:
             return self.grids(problem, multiprocessors)[0]
-        padded_to = 1 if problem.is_gemm else PADDED_TO
+        padded_to = 1 if problem.is_gemm else _PADDED_TO  # tiles of a GEMM are of its output, which is not padded
         tiles = [self._tiles(*extents, padded_to) for extents in problem.grid_extents]
         count = sum(math.prod(both) for both in tiles)
         if self.schedule == Schedule.PERSISTENT:
-            if not problem.is_group and not problem.is_gemm:  # one tensor is walked element by element, and no padding
+            if not problem.is_group and not problem.is_gemm:  # one tensor is read by elements, without padding
                 count = -(-problem.elements // (self.tile_rows * self.tile_cols))
             return max(1, min(count, self.blocks_per_sm * multiprocessors)), 1, 1
         if problem.is_group:
             return max(1, count), 1, 1
         down, across = (max(1, count) for count in tiles[0])
-        layers = -(-down // LARGEST_Y)
+        layers = -(-down // _LARGEST_Y)
         return across, -(-down // layers), layers
 
     def _tiles(self, rows: int, cols: int, padded_to: int) -> tuple[int, int]:
-        """How many tiles, down and across, cover a matrix and the padding of its scales."""
         return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
 
 
 def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
-    """The initialiser of the constant `symbol` in PTX text; CompileError if it is not five integers."""
+    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it is not five integers."""
     found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
     if not found:
         raise CompileError(

@@ -1,19 +1,10 @@
-"""Calls of GPU libraries that a suite may list among its launches: what each takes, as a kernel's signature says it."""
+"""Signatures of the calls of GPU libraries that a suite may list among its launches."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from harness.jit.signature import CallParameter, Signature
-
-
-def _pointer(name: str, kind: str) -> CallParameter:
-    return CallParameter(kind, name, pointer=True, optional=False)
-
-
-def _integer(name: str) -> CallParameter:
-    return CallParameter("int", name, pointer=False, optional=False)
-
 
 # acc (M, N) = a_decoded (M, K) * b_decoded (N, K)^T
 SIGNATURES = {
@@ -23,10 +14,10 @@ SIGNATURES = {
         1,
         template=(),
         call=(
-            _pointer("a_decoded", "bf16"),
-            _pointer("b_decoded", "bf16"),
-            _pointer("acc", "float"),
-            *map(_integer, "MKN"),
+            CallParameter("bf16", "a_decoded", pointer=True),
+            CallParameter("bf16", "b_decoded", pointer=True),
+            CallParameter("float", "acc", pointer=True),
+            *(CallParameter("int", extent, pointer=False) for extent in "MKN"),
         ),
     )
 }

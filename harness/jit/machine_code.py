@@ -1,4 +1,4 @@
-"""A digest of a kernel's machine code that two revisions share exactly when a GPU would do the same.
+"""A digest of a kernel's machine code, equal for two revisions exactly if a GPU does the same.
 
 Line numbers, file names and debug sections are left out, so that a comment or a moved header changes nothing.
 """
@@ -21,7 +21,7 @@ _VARIABLE = re.compile(
 
 
 def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[str, int]]) -> str:
-    """SHA-256, in hexadecimal, of what the kernel `symbol` executes, reads as constants and occupies.
+    """SHA-256, in hexadecimal, of the kernel's instructions, constants and resources.
 
     cubin, ptx: of the same compilation; the PTX tells which variables of the module the kernel names
     resources: registers, spills and shared memory by name
@@ -33,7 +33,7 @@ def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[s
 
 
 def _sections(elf: ELFFile, symbol: str) -> Iterable[bytes]:
-    """The kernel's instructions, its constant banks, and where the loader patches the instructions."""
+    """Instructions, constant banks, and where the loader patches the instructions."""
     for section in sorted(elf.iter_sections(), key=lambda section: section.name):
         kind = section.name.removesuffix(f".{symbol}")
         if kind != section.name and re.fullmatch(r"\.text|\.nv\.constant\d", kind):
@@ -45,8 +45,7 @@ def _sections(elf: ELFFile, symbol: str) -> Iterable[bytes]:
 
 def _constants(ptx: str) -> list[bytes]:
     """Variables of the module that some instruction names: type and initial value, whatever they are called."""
-    code = _VARIABLE.sub("", ptx)
-    named = set(re.findall(r"[\w$]+", code))
+    named = set(re.findall(r"[\w$]+", _VARIABLE.sub("", ptx)))
     return [
         " ".join((each["space"], *each["type"].split(), *each["value"].split())).encode()
         for each in _VARIABLE.finditer(ptx)

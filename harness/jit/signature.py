@@ -1,8 +1,8 @@
-"""What a `.cu` file says about its own kernels: template and call parameters, read from the source.
+"""Kernels of a `.cu` file with their template and call parameters, read from the source.
 
-The names in a kernel's signature are the binding: a template parameter takes the value of the flag of that name, a call
-parameter the array or number of that name. Nothing else has to list a kernel's arguments. `Optional<const T> name` is a
-pointer that may be null, `InPlace<T> name` one to an array that is read before it is written.
+Names are the binding: a template parameter takes the value of the flag of that name, a call parameter the array or
+number of that name. `Optional<const T> name` is a pointer that may be null, `InPlace<T> name` one to an array that is
+read before it is written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class TemplateParameter:
         return self.name.lower() if self.kind == "typename" else self.name
 
     def spell(self, value: object) -> str:
-        """The C++ spelling of a flag's value."""
         if self.kind == "bool":
             return "true" if value else "false"
         return str(value) if self.kind in ("typename", "int") else f"{self.kind}::{value}"
@@ -44,12 +43,12 @@ class TemplateParameter:
 
 @dataclass(frozen=True)
 class CallParameter:
-    """type: as written, without qualifiers; optional: marked `Optional<>`; in_place: marked `InPlace<>`."""
+    """type: as in the source, without qualifiers; optional: marked `Optional<>`; in_place: marked `InPlace<>`."""
 
     type: str
     name: str
     pointer: bool
-    optional: bool
+    optional: bool = False
     in_place: bool = False
 
 
@@ -65,15 +64,11 @@ class Signature:
 
     @property
     def where(self) -> str:
-        """`file.cu:line`, for messages."""
         return f"{self.path.name}:{self.line}"
 
 
 def read_signatures(stem: str, folder: Path = KERNELS) -> dict[str, Signature]:
-    """Every kernel of `<folder>/<stem>.cu` by name.
-
-    Raises CompileError for a file that is not there or a parameter that cannot be read.
-    """
+    """Every kernel of `<folder>/<stem>.cu` by name. Raises CompileError without the file or a readable parameter."""
     path = folder / f"{stem}.cu"
     try:
         source = path.read_text()
@@ -111,4 +106,4 @@ def _call_parameter(text: str, file: str, line: int) -> CallParameter:
             "`InPlace<type> name`"
         )
     kind = " ".join(word for word in words if word not in ("const", "*"))
-    return CallParameter(kind, name, "*" in words, optional=False)
+    return CallParameter(kind, name, "*" in words)

@@ -1,21 +1,22 @@
 """What a schema cannot say of a suite: flags and values that exist, shapes that fit, inputs and files that are there.
 
-A `…_problem` function gives the sentence to show, or None.
+An `…_error` function gives the sentence about what is wrong, or None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.contract.case import FlagValue, spell
 from harness.errors import SuiteError
-from harness.files import is_file, is_folder
-from harness.inputs import tensor_file
+from harness.files import files_beside, is_file
+from harness.inputs import draw, tensor_file
 from harness.jit.library_calls import SIGNATURES
-from harness.suite import flag_values, pipelines, shapes
+from harness.suite import flag_values, shapes, stage_checks
+from harness.suite.flag_values import Errors
 from harness.suite.schema import Block, Launch, SuiteFile, nearest
-from harness.suite.sizes import GEMM_NAMES, NAMES, size_problem
+from harness.suite.sizes import GEMM_NAMES, NAMES, size_error
 from harness.suite.yaml_lines import Document, Route
 
 REQUIRED_SETS = ("smoke", "full", "bench")
@@ -31,33 +32,35 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
 
 def check(file: SuiteFile, document: Document, stem: str, root: Path) -> None:
     """Raise SuiteError, with its line, for the first thing that is wrong."""
-    for route, problem in _problems(file, stem, root):
-        if problem is not None:
-            raise SuiteError(document.where(*route), problem)
+    for route, error in _errors(file, stem, root):
+        if error is not None:
+            raise SuiteError(document.where(*route), error)
 
 
-def _problems(file: SuiteFile, stem: str, root: Path) -> Iterator[tuple[Route, str | None]]:
+def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
     if file.recipe != stem:
         yield ("recipe",), f"recipe is '{file.recipe}' in a file named {stem}.yaml; both must be the recipe's stem"
     for flag, values in file.axes.items():
-        yield from _axis_problems(flag, values)
-    yield ("axes",), shapes.axes_problem(file)
+        yield from _axis_errors(flag, values)
+    yield ("axes",), shapes.axes_error(file)
     for index, exclusion in enumerate(file.exclude):
-        yield from flag_values.problems(file, ("exclude", index, "when"), exclusion.when)
+        yield from flag_values.errors(file, ("exclude", index, "when"), exclusion.when)
     for index, launch in enumerate(file.launches):
-        yield from flag_values.problems(file, ("launches", index, "when"), launch.when)
-        yield from _memory_problems(file, ("launches", index), launch)
-        yield ("launches", index, "library"), _library_problem(launch)
-    yield from pipelines.problems(file)
+        yield from flag_values.errors(file, ("launches", index, "when"), launch.when)
+        yield from _memory_errors(file, ("launches", index), launch)
+        if launch.library and launch.library not in SIGNATURES:
+            sentence = f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
+            yield ("launches", index, "library"), sentence
+    yield from stage_checks.entry_errors(file)
     for name in REQUIRED_SETS:
         if name not in file.sets:
             yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
     for name, blocks in file.sets.items():
         for index, block in enumerate(blocks):
-            yield from _block_problems(file, ("sets", name, index), block, root)
+            yield from block_errors(file, ("sets", name, index), block, root)
 
 
-def _axis_problems(flag: str, values: Sequence[FlagValue]) -> Iterator[tuple[Route, str | None]]:
+def _axis_errors(flag: str, values: Sequence[FlagValue]) -> Errors:
     if flag == OTHERS:
         yield ("axes", flag), f"a flag cannot be called '{OTHERS}': sets use that word for all flags they do not name"
     for index, value in enumerate(values):
@@ -65,49 +68,31 @@ def _axis_problems(flag: str, values: Sequence[FlagValue]) -> Iterator[tuple[Rou
             yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"
 
 
-def _memory_problems(file: SuiteFile, route: Route, launch: Launch) -> Iterator[tuple[Route, str | None]]:
-    for kind, sizes in (("scratch", launch.scratch), ("workspace", launch.workspace)):
+def _memory_errors(file: SuiteFile, route: Route, launch: Launch) -> Errors:
+    for kind, sizes in launch.memory.items():
         for name, size in sizes.items():
-            yield (*route, kind, name), size_problem(size, GEMM_NAMES if file.gemm else NAMES)
+            yield (*route, kind, name), size_error(size, GEMM_NAMES if file.gemm else NAMES)
     for name in launch.workspace.keys() & launch.scratch.keys():
-        yield (
-            (*route, "workspace", name),
-            f"'{name}' is scratch of {launch.name} already; a workspace is never zeroed",
-        )
+        sentence = f"'{name}' is scratch of {launch.name} already; a workspace is never zeroed"
+        yield (*route, "workspace", name), sentence
 
 
-def _library_problem(launch: Launch) -> str | None:
-    if launch.library is None or launch.library in SIGNATURES:
-        return None
-    return f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
-
-
-def block_problems(file: SuiteFile, block: Block, root: Path) -> Iterator[str]:
-    """What is wrong with a block that is in no set."""
-    return (problem for _, problem in _block_problems(file, (), block, root) if problem is not None)
-
-
-def _block_problems(file: SuiteFile, route: Route, block: Block, root: Path) -> Iterator[tuple[Route, str | None]]:
+def block_errors(file: SuiteFile, route: Route, block: Block, root: Path) -> Errors:
+    """What is wrong with a block, in a set or elsewhere."""
     if isinstance(block.axes, dict):
         others = block.axes.get(OTHERS, ["default"])
         if others != ["default"]:
             yield (*route, "axes", OTHERS), f"{OTHERS} is '{spell(others[0])}'; the only choice is default"
         named = {flag: values for flag, values in block.axes.items() if flag != OTHERS}
-        yield from flag_values.problems(file, (*route, "axes"), named)
+        yield from flag_values.errors(file, (*route, "axes"), named)
     for index, shape in enumerate(block.shapes):
-        problem = shapes.block_problem(
-            file, block_axes(file, block), lambda flags: flag_values.refusal(file, flags), shape
-        )
-        yield (*route, "shapes", index), problem
+        yield (*route, "shapes", index), shapes.block_error(file, block_axes(file, block), shape)
     for index, name in enumerate(block.inputs):
-        yield (*route, "inputs", index), input_problem(name, root)
+        yield (*route, "inputs", index), input_error(name, root)
 
 
-def input_problem(name: str, root: Path) -> str | None:
-    """Unless the input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
-    # Imported here because it loads NumPy, which `harness --help` does without.
-    from harness.inputs import draw
-
+def input_error(name: str, root: Path) -> str | None:
+    """The input is a named distribution, or a tensor in a file that exists (relative to `root`)."""
     if not name.startswith(tensor_file.PREFIX):
         known = [known for known, _ in draw.names()]
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
@@ -117,6 +102,5 @@ def input_problem(name: str, root: Path) -> str | None:
     path = root / text
     if is_file(path):
         return None
-    beside = (other for other in path.parent.glob("*") if is_file(other)) if is_folder(path.parent) else ()
-    others = sorted(str(other.relative_to(root) if other.is_relative_to(root) else other) for other in beside)
+    others = [str(other.relative_to(root) if other.is_relative_to(root) else other) for other in files_beside(path)]
     return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"

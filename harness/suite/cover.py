@@ -1,7 +1,7 @@
 """Which combinations of values to try: all of them, every pair, or one change at a time. Order is fixed by the axes.
 
-A combination is a tuple with one index per axis. `refused` may be asked about a partial combination, axes not chosen
-yet being None, and must say no only if no completion of it is legal for a reason already visible.
+A combination is a tuple with one index per axis, None for an axis that is not chosen yet. `refused` says whether a
+combination, complete or not, has values that exclude each other.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ Pair = tuple[tuple[int, int], tuple[int, int]]  # (axis, value) twice, the lower
 Refused = Callable[[Partial], bool]
 
 MOST_ROWS = 20_000  # combinations of a block, or pairs of values; the largest block here has a fourth
-MOST_QUESTIONS = 30_000  # asked of `refused` for one cover; the hardest one here takes 3,000
+MOST_CALLS = 30_000  # of `refused` for one cover; the hardest one here takes 3,000
 
 
 class TooManyError(Exception):
-    """The combinations are so many, or so entangled by what is refused, that nobody would wait for them."""
+    """There are too many combinations, or finding those that are legal takes too long."""
 
 
 def product(sizes: Sequence[int]) -> Iterator[Row]:
-    """Every combination, the last axis fastest; refused ones too, so that they can be counted."""
+    """Every combination, the last axis fastest; excluded ones too, so that they can be counted."""
     return itertools.product(*map(range, sizes))
 
 
 def each(sizes: Sequence[int]) -> Iterator[Row]:
-    """The first value of every axis, then every other value of one axis at a time; refused ones too."""
+    """The first value of every axis, then every other value of one axis at a time; excluded ones too."""
     first = (0,) * len(sizes)
     yield first
     for axis, size in enumerate(sizes):
@@ -50,15 +50,15 @@ def partial(pair: Pair, width: int) -> Partial:
 
 
 def pairwise(sizes: Sequence[int], refused: Refused) -> list[Row]:
-    """Few combinations in which every pair that any legal combination contains is contained. Raises TooManyError.
+    """Few combinations that hold every pair of values which some legal combination holds. Raises TooManyError.
 
-    Greedy: each combination starts from the first pair still missing and takes, axis by axis, the value that adds most
-    missing pairs. A greedy choice that ends in refusals only is taken back, so no legal pair is ever given up.
+    Greedy, with backtracking: each combination starts from the first pair still missing and takes, axis by axis, the
+    value that adds most missing pairs.
     """
     width = len(sizes)
     require_few(sum(one * other for one, other in itertools.combinations(sizes, 2)))
     missing = dict.fromkeys(pairs(sizes))
-    refused = _patient(refused)
+    refused = _limited(refused)
     rows: list[Row] = []
     while missing:
         pair = next(iter(missing))
@@ -73,24 +73,24 @@ def pairwise(sizes: Sequence[int], refused: Refused) -> list[Row]:
 
 
 def require_few(rows: int) -> None:
-    """Raise TooManyError for more combinations or pairs than anyone would wait for."""
+    """Raise TooManyError for more than MOST_ROWS combinations or pairs."""
     if rows > MOST_ROWS:
         raise TooManyError(f"these are {rows} combinations; at most {MOST_ROWS} can be tried")
 
 
-def _patient(refused: Refused) -> Refused:
-    """The same, but not asked for ever: whether a pair is in any legal combination can take exponentially long."""
-    asked = itertools.count(1)
+def _limited(refused: Refused) -> Refused:
+    # Backtracking can take exponentially long.
+    calls = itertools.count(1)
 
-    def ask(row: Partial) -> bool:
-        if next(asked) > MOST_QUESTIONS:
+    def call(row: Partial) -> bool:
+        if next(calls) > MOST_CALLS:
             raise TooManyError(
-                f"no cover of these axes is found in {MOST_QUESTIONS} attempts; name first the axes that exclusions "
+                f"no cover of these axes is found in {MOST_CALLS} attempts; name first the axes that exclusions "
                 "are about, or name fewer values"
             )
         return refused(row)
 
-    return ask
+    return call
 
 
 def legal(row: Partial, sizes: Sequence[int], refused: Refused) -> bool:

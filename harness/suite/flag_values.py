@@ -1,4 +1,4 @@
-"""Flags and their values in a suite: whether it has them, and the sentence, or None, where it has not."""
+"""Flags and their values: which hold, which are excluded, and a sentence about those that a suite does not have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.contract.case import FlagValue, spell
 from harness.suite.schema import SuiteFile, nearest
 from harness.suite.yaml_lines import Route
+
+Errors = Iterator[tuple[Route, str | None]]  # places in a file, each with a sentence about what is wrong, or None
 
 
 def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue]) -> bool:
@@ -19,32 +21,27 @@ def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
     return next((exclusion.because for exclusion in file.exclude if holds(exclusion.when, flags)), None)
 
 
-def problems(
-    file: SuiteFile, route: Route, when: Mapping[str, Sequence[FlagValue]]
-) -> Iterator[tuple[Route, str | None]]:
-    """Of every flag that is named at a route, and of every value."""
+def errors(file: SuiteFile, route: Route, when: Mapping[str, Sequence[FlagValue]]) -> Errors:
+    """Unknown flags and values among those that are named at a route."""
     for flag, values in when.items():
-        yield (*route, flag), flag_problem(file, flag)
+        yield (*route, flag), flag_error(file, flag)
         for index, value in enumerate(values):
-            yield (*route, flag, index), value_problem(file, flag, value)
+            yield (*route, flag, index), value_error(file, flag, value)
 
 
-def flag_problem(file: SuiteFile, flag: str) -> str | None:
-    """Unless the recipe has this flag."""
+def flag_error(file: SuiteFile, flag: str) -> str | None:
     return None if flag in file.axes else f"{file.recipe} has no flag '{flag}'{nearest(flag, file.axes)}"
 
 
-def value_problem(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
-    """Unless the axis of a flag has this value; the flag must exist."""
+def value_error(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
+    """The flag must exist."""
     if position(value, file.axes[flag]) is not None:
         return None
     return f"flag {flag} has no value '{spell(value)}'{nearest(value, file.axes[flag])}"
 
 
 def position(value: FlagValue, values: Sequence[FlagValue]) -> int | None:
-    """Where a value stands among others."""
+    """The index of a value among others."""
     # `1 == True` in Python, but not in a suite.
-    for index, candidate in enumerate(values):
-        if type(candidate) is type(value) and candidate == value:
-            return index
-    return None
+    matches = (i for i, other in enumerate(values) if type(other) is type(value) and other == value)
+    return next(matches, None)

@@ -1,4 +1,4 @@
-"""Every instantiation of the kernels that the suites run, compiled side by side without a GPU."""
+"""Every instantiation of the kernels that the suites run, compiled in parallel without a GPU."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ class Job:
     arch: str
 
     def compile(self) -> Compiled:
-        """From the cache, if it is there. Raises CompileError."""
         return compile_kernel(self.signature, self.flags, self.arch)
 
 
 def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
-    """What the named sets (all, if none is named) of every suite run, each instantiation once for each architecture."""
+    """What the named sets, or all, of every suite run: each instantiation once for each architecture."""
     jobs: dict[tuple[str, str], Job] = {}
     for suite in load_suites():
         for name in sets or suite.sets:
@@ -49,14 +48,14 @@ def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
 
 
 def side_by_side(function: Callable[[Job], Found], work: Sequence[Job], processes: int) -> list[Found]:
-    """`function` of every job, in their order; a bar shows how far it is."""
+    """`function` of every job, in their order, with a progress bar."""
     with ProcessPoolExecutor(processes) as pool:
         done = pool.map(function, work, chunksize=4)
         return list(track(done, "compiling", len(work), disable=not Console().is_terminal))
 
 
 def compile_or_say(job: Job) -> Compiled | str:
-    """The instantiation compiled, or why it is not."""
+    """The compiled instantiation, or the error."""
     try:
         return job.compile()
     except CompileError as error:

@@ -1,4 +1,4 @@
-"""Whether the kernels of a recipe are those its suite launches, with flags, arrays and numbers for every parameter."""
+"""Whether kernels and their parameters agree with the launches, flags, arrays and numbers of a suite."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _COMMENT = re.compile(r"//[^\n]*")
 _FOLDER = KERNELS.relative_to(ROOT)
 
 
-def kernel_problems(suite: Suite) -> Iterator[str]:
-    """Kernels and parameters that only one of `S.cu` and `S.yaml` has, as far as their text tells."""
+def kernel_errors(suite: Suite) -> Iterator[str]:
+    """Kernels, template parameters and pointers that only one of `S.cu` and `S.yaml` names."""
     path = KERNELS / f"{suite.recipe}.cu"
     if not path.read_text(encoding="utf-8").startswith(f"// {suite.recipe}: "):
         yield f"{_FOLDER}/{path.name}:1: the file must begin with what it is, as in `// {suite.recipe}: one amax ...`"
@@ -34,29 +34,29 @@ def kernel_problems(suite: Suite) -> Iterator[str]:
         return
     for index, launch in enumerate(suite.file.launches):
         if launch.kernel:
-            yield from _launch_problems(suite, index, launch, signatures)
+            yield from _launch_errors(suite, index, launch, signatures)
     for name, signature in signatures.items():
         launches = [launch for launch in suite.file.launches if launch.kernel == name]
         if not launches:
             yield f"{_FOLDER}/{signature.where}: no launch of {suite.name} names the kernel '{name}'"
         for parameter in signature.template if launches else ():
-            yield from _template_problems(suite, signature, parameter, launches, enums)
+            yield from _template_errors(suite, signature, parameter, launches, enums)
 
 
-def _launch_problems(suite: Suite, index: int, launch: Launch, signatures: Mapping[str, Signature]) -> Iterator[str]:
+def _launch_errors(suite: Suite, index: int, launch: Launch, signatures: Mapping[str, Signature]) -> Iterator[str]:
     route = ("launches", index)
     if launch.kernel not in signatures:
         choices = nearest(launch.kernel, signatures)
         yield f"{suite.document.where(*route, 'kernel')}: {suite.recipe}.cu has no kernel '{launch.kernel}'{choices}"
         return
     names = [parameter.name for parameter in signatures[launch.kernel].call if parameter.pointer]
-    for kind, sizes in (("scratch", launch.scratch), ("workspace", launch.workspace)):
+    for kind, sizes in launch.memory.items():
         for name in (name for name in sizes if name not in names):
             at = suite.document.where(*route, kind, name)
             yield f"{at}: {launch.kernel} has no pointer '{name}'{nearest(name, names)}"
 
 
-def _template_problems(
+def _template_errors(
     suite: Suite,
     signature: Signature,
     parameter: TemplateParameter,
@@ -92,15 +92,17 @@ def _enums(recipe: str) -> dict[str, list[str]]:
     return {**found, "typename": re.findall(r"\b(?:using|struct|class) (\w+)\b", text)}
 
 
-def binding_problems(suite: Suite) -> Iterator[str]:
-    """Parameters that nothing in the cases of the suite goes by; one that may be null must be bound in some case."""
+def binding_errors(suite: Suite) -> Iterator[str]:
+    """Parameters that no case of the suite binds, and kernels that no case launches."""
     null: dict[str, set[str]] = {}
     waiting = {launch.kernel for launch in suite.file.launches if launch.kernel}
     for case in _variants(suite, lambda: bool(waiting or any(null.values()))):
         try:
             arrays = {**fields_of(case), **make_inputs(case)}
             for step, memory in _steps(case):
-                absent = _absent(step, {**arrays, **memory})
+                instantiation(step.signature, step.case.flags)
+                bound = zip(step.signature.call, bind(step, {**arrays, **memory}), strict=True)
+                absent = {parameter.name for parameter, (_, value) in bound if value is None}
                 null[step.signature.name] = null.get(step.signature.name, absent) & absent
                 waiting.discard(step.signature.name)
         except CompileError as error:
@@ -120,15 +122,8 @@ def binding_problems(suite: Suite) -> Iterator[str]:
             yield f"{_FOLDER}/{where}: parameter '{name}' of {kernel} is null in every case; no array has that name"
 
 
-def _absent(step: Step, arrays: Mapping[str, object]) -> set[str]:
-    """Parameters of a launch that are null. Raises CompileError for one that nothing binds."""
-    instantiation(step.signature, step.case.flags)
-    given = bind(step, arrays)
-    return {name.name for name, (_, value) in zip(step.signature.call, given, strict=True) if value is None}
-
-
 def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:
-    """The launches of a case and their memory, where blocks that wait for each other fit on the device or do not."""
+    """The launches of a case and their memory, where CTAs that wait for each other fit on the device or do not."""
     for fits in (False, True):
         steps = plan(case, fits=lambda step, fits=fits: fits)
         scratch, workspace = own_memory(steps)

@@ -23,12 +23,12 @@ Array = TypeVar("Array")
 
 @dataclass(frozen=True)
 class Step:
-    """One launch of a case: of a kernel, or, with the signature that stands for it, of a library.
+    """One launch of a case, of a kernel or a library call.
 
-    stage: whose launch it is, with the case that has its flags, extents and numbers
-    scratch: name to bytes, zero before the first launch and after the last; names as the stage's arrays have them
+    stage: has the case with the launch's flags, extents and numbers
+    scratch: name to bytes, zero before the first launch and after the last; names as the pipeline has them
     workspace: name to bytes, with any contents before the first launch and after the last
-    together: True if its blocks wait for each other, so that all of them must run at once
+    together: True if its CTAs wait for each other, so that all of them must run at once
     """
 
     signature: Signature
@@ -40,7 +40,6 @@ class Step:
 
     @property
     def case(self) -> Case:
-        """Whose flags, extents and numbers the launch has."""
         return self.stage.case
 
 
@@ -52,8 +51,8 @@ def plan(
 ) -> tuple[Step, ...]:
     """The launches of a case in order, as its suite lists them, from the `.cu` files in `kernels`.
 
-    fits: whether the device runs all blocks of a launch at once; the launches that depend on it are chosen by that
-    suites: the folder of the suites that list launches, if it is not this revision's; stages are this one's
+    fits: whether the device runs all CTAs of a launch at once, by which launches with the key `fits` are chosen
+    suites: the folder of the suites that list launches, if it is not this revision's; stages are always this one's
     Raises CompileError if the suite names a kernel that the `.cu` does not have.
     """
     return tuple(step for stage in stages(case) if not stage.given for step in _steps(stage, kernels, fits, suites))
@@ -87,7 +86,7 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
 
 def _sizes(sizes: Mapping[str, int | str], stage: Stage) -> dict[str, int]:
     case = stage.case
-    # A dense case is one tensor; what is a number of its own in the case counts. A GEMM's elements are its output's.
+    # A dense case is one tensor. A GEMM's elements are its output's.
     elements = sum(itertools.starmap(operator.mul, case.problem.grid_extents))
     extents = {"elements": elements, "num_tensors": 1, **numbers(case)}
     return {stage.key(name): size_of(size, extents) for name, size in sizes.items()}
@@ -98,31 +97,23 @@ def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
     scratch: dict[str, int] = {}
     workspace: dict[str, int] = {}
     for step in steps:
-        for whole, part in ((scratch, step.scratch), (workspace, step.workspace)):
-            whole |= {name: max(size, whole.get(name, 0)) for name, size in part.items()}
+        for total, sizes in ((scratch, step.scratch), (workspace, step.workspace)):
+            total |= {name: max(size, total.get(name, 0)) for name, size in sizes.items()}
     return scratch, workspace
 
 
 def numbers(case: Case) -> dict[str, int | float]:
-    """Every number a kernel may ask for by name: extents, random seed, and the flags of the case that are numbers.
-
-    rows and cols of a group are those of its tensors as one matrix; `num_tensors` is there for a group only. A GEMM has
-    M, K and N instead.
-    """
-    flags = {
-        name: value
-        for name, value in case.flags.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    """Every number that a kernel may name: extents, random seed and offset, and the flags that are numbers."""
+    flags = {name: value for name, value in case.flags.items() if type(value) in (int, float)}
     return {**case.problem.numbers, "seed": case.seed, "offset": case.philox_offset, **flags}
 
 
 def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | float | None]]:
     """The type and value of each call parameter: an array, a number, or None for an absent optional pointer.
 
-    arrays: all of the case, by the names that they have there
-    A parameter of type float takes integers, too. Raises CompileError for a parameter whose name nothing goes by, and
-    for a number with a fraction where an integer is asked for.
+    arrays: all of the case, by their names in the pipeline
+    A parameter of type float takes integers, too. Raises CompileError for a parameter without an array or number of its
+    name, and for a fraction where the parameter is an integer.
     """
     known = numbers(step.case)
     for parameter in step.signature.call:

@@ -1,4 +1,4 @@
-"""What may be written in `suites/S.yaml`: the pydantic models, and a sentence for every way to get them wrong."""
+"""The schema of `suites/S.yaml`: pydantic models, and a sentence for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import functools
 import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
@@ -15,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from harness.contract.case import FlagValue, spell
 from harness.errors import SuiteError
-from harness.suite.yaml_lines import Document
+from harness.suite.yaml_lines import Document, Route
 
 LARGEST_EXTENT = (1 << 31) - 1  # kernels take extents as int
 
@@ -66,7 +65,7 @@ class Launch(_Part):
     kernel: Name | None = None
     """Name of the `__global__` function in the recipe's `.cu`."""
     library: Name | None = None
-    """In place of a kernel: a call that `harness/device/cublas.py` has. It needs a GPU."""
+    """A call of `harness/device/cublas.py`, in place of a kernel. It needs a GPU."""
     when: dict[Name, Values] = {}
     """The flags for which it is launched; always, if absent."""
     rows_at_most: Extent | None = None
@@ -91,8 +90,11 @@ class Launch(_Part):
 
     @property
     def name(self) -> str:
-        """Of the kernel, or of the library's call."""
         return str(self.kernel or self.library)
+
+    @property
+    def memory(self) -> dict[str, dict[str, Size]]:
+        return {"scratch": self.scratch, "workspace": self.workspace}
 
     def takes(self, rows: int) -> bool:
         """Whether it is launched for so many rows."""
@@ -104,7 +106,7 @@ class Stage(_Part):
     """One recipe of a pipeline, at work on one tensor, or on two that earlier stages quantized."""
 
     stage: Name
-    """What its arrays are called by: the tensor `x`, which is drawn from the input, and `x.rowwise_data`, ..."""
+    """The beginning of its arrays' names: the tensor `x`, which is drawn from the input, `x.rowwise_data`, ..."""
     recipe: Name
     """The suite whose launches it makes: a quantizer, or a GEMM."""
     when: dict[Name, Values] = {}
@@ -114,11 +116,11 @@ class Stage(_Part):
     extents: list[Literal["M", "K", "N"]] = Field(min_length=2, max_length=3)
     """Its rows and cols in terms of the pipeline's M, K and N; of a GEMM, its own M, K and N in terms of them."""
     a: Name | None = None
-    """Of a GEMM: the stage whose copy is its operand A; the flag `layout` says which copy."""
+    """The stage whose copy is operand A of a GEMM; the flag `layout` says which copy."""
     b: Name | None = None
-    """The same of B."""
+    """The stage whose copy is operand B."""
     given: bool = False
-    """Whether what it writes is there beforehand: made by an oracle, an input of the pipeline, and not timed."""
+    """Whether an oracle makes its outputs beforehand, as inputs of the pipeline that are not timed."""
 
     @model_validator(mode="after")
     def _operands(self) -> Stage:
@@ -165,7 +167,7 @@ class SuiteFile(_Part):
     gemm: bool = False
     """Whether the recipe multiplies two quantized tensors, (M, K) by (N, K) transposed."""
     quality: list[str] = []
-    """The variants that `harness quality` compares unless told otherwise, `default` or `flag=value,...`."""
+    """The variants that `harness quality` compares by default, `default` or `flag=value,...`."""
     axes: dict[Name, Annotated[list[Value], Field(min_length=1)]]
     """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
     exclude: list[Exclusion] = []
@@ -180,7 +182,7 @@ class SuiteFile(_Part):
 
     @property
     def sections(self) -> tuple[int, ...]:
-        """The numbers of the contract's sections, by which recipes are sorted where one is shown after the other."""
+        """The numbers of the contract's sections, by which lists of recipes are sorted."""
         return tuple(map(int, re.findall(r"\d+", self.contract)))
 
     @model_validator(mode="after")
@@ -211,63 +213,54 @@ def parse(document: Document) -> SuiteFile:
     try:
         return SuiteFile.model_validate(document.data)
     except ValidationError as refusal:
-        # A misspelt key is also a missing one; the misspelling is the news.
-        first = min(refusal.errors(), key=lambda error: (error["type"] != "extra_forbidden", _line(document, error)))
+        # A misspelt key is also a missing one, and its misspelling is what helps.
+        def priority(error: ErrorDetails) -> tuple[bool, int]:
+            return error["type"] != "extra_forbidden", document.lines[_route(document, error)]
+
+        first = min(refusal.errors(), key=priority)
         raise SuiteError(document.where(*_route(document, first)), _sentence(document, first)) from None
 
 
 def json_schema() -> str:
-    """JSON Schema of a suite, for editors: the text of `suites/schema.json`."""
+    """The text of `suites/schema.json`, for editors."""
     return json.dumps(SuiteFile.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def write_json_schema(path: Path) -> None:
-    """Write `suites/schema.json`."""
-    path.write_text(json_schema(), encoding="utf-8")
-
-
-def _route(document: Document, error: ErrorDetails) -> tuple[str | int, ...]:
-    # Pydantic's location also names the branch of a union it tried, and a union says so with a word that is not a key.
-    route: tuple[str | int, ...] = ()
+def _route(document: Document, error: ErrorDetails) -> Route:
+    # Pydantic's location also names the branch of a union that it tried, a word that is not a key of the file.
+    route: Route = ()
     for part in error["loc"]:
         if (*route, part) in document.lines:
             route = (*route, part)
     return route
 
 
-def _value(document: Document, route: tuple[str | int, ...]) -> Any:
-    return functools.reduce(lambda data, part: data[part], route, document.data)
-
-
-def _line(document: Document, error: ErrorDetails) -> int:
-    return document.lines[_route(document, error)]
-
-
 def _sentence(document: Document, error: ErrorDetails) -> str:
-    route, kind, given = _route(document, error), error["type"], error["input"]
+    route, kind, value = _route(document, error), error["type"], error["input"]
     name = ".".join(str(part) for part in route if isinstance(part, str)) or "the suite"
     match kind:
         case "missing" | "too_long" | "tuple_type" if name.endswith("shapes"):
             shape = "[M, K, N]" if document.data.get("gemm") is True else "[rows, cols]"
-            return f"{name} has {json.dumps(_value(document, route))} where a shape {shape} belongs"
+            found = functools.reduce(lambda data, part: data[part], route, document.data)
+            return f"{name} has {json.dumps(found)} where a shape {shape} belongs"
         case "extra_forbidden":
             part = _PARTS[str(route[0])] if len(route) > 1 else SuiteFile
             return f"unknown key '{route[-1]}'{nearest(route[-1], part.model_fields)}"
         case "missing":
             return f"{name} lacks the key '{error['loc'][-1]}'"
         case "literal_error" if name.endswith("axes"):
-            return f"axes is '{spell(given)}'; write `default` or a mapping of flags to values"
+            return f"axes is '{spell(value)}'; write `default` or a mapping of flags to values"
         case "literal_error":
             choices = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-            return f"{name} has no '{spell(given)}'{nearest(given, choices)}"
+            return f"{name} has no '{spell(value)}'{nearest(value, choices)}"
         case "too_short":
             return f"{name} is empty; it needs at least one entry"
         case "greater_than_equal" | "int_type":
-            return f"{name} has '{spell(given)}' where a positive integer belongs"
+            return f"{name} has '{spell(value)}' where a positive integer belongs"
         case "less_than_equal":
             return f"{name} has a number beyond {LARGEST_EXTENT}, which no kernel takes"
         case "string_pattern_mismatch":
-            return f"'{given}' is not a name; names are made of a-z, 0-9 and _"
+            return f"'{value}' is not a name; names are made of a-z, 0-9 and _"
         case "value_error":
             return f"{name}: {error['ctx']['error']}"
         case _:

@@ -1,38 +1,41 @@
 """Shapes in suites and ids: rows and cols of a dense recipe, the tensors of a group, or M, K and N of a GEMM.
 
-A grouped GEMM has those of its As, which are a group, and the N of all of them: `128+0+256x512x1024`.
-
 A recipe with the flag `shape_representation` is grouped: the flag decides which shapes it takes, and its flag `recipe`
-names the dense recipe whose bytes every tensor has. A `…_problem` function gives the sentence to show, or None.
+names the dense recipe whose bytes every tensor has. A grouped GEMM has the tensors of its As, and one N:
+`128+0+256x512x1024`. An `…_error` function gives the sentence about what breaks its rule, or None.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
 
 from harness.contract.case import FlagValue
 from harness.contract.group_shape import GroupedShape, ShapeRepresentation
 from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
+from harness.suite.flag_values import refusal
 from harness.suite.schema import LARGEST_EXTENT, Shape, SuiteFile
-from harness.suite.written import file_of
+from harness.suite.suite_file import file_of
 
 REPRESENTATION = "shape_representation"
 RECIPE = "recipe"
 
+# By whether the recipe is a GEMM: a dense shape in YAML and in an id, and one of a group.
+_DENSE = {False: "[rows, cols]", True: "[M, K, N]"}
+_DENSE_ID = {False: "ROWSxCOLS, as in 256x192", True: "MxKxN, as in 64x512x128"}
+_GROUP = {False: "128+0+256x512", True: "128+0+256x512x1024"}
+
 
 def is_grouped(file: SuiteFile) -> bool:
-    """Whether the recipe takes groups of tensors."""
     return REPRESENTATION in file.axes
 
 
-def axes_problem(file: SuiteFile) -> str | None:
-    """Unless a grouped recipe has the flags that say what its tensors are."""
+def axes_error(file: SuiteFile) -> str | None:
+    """A grouped recipe has the flags that say what its tensors are."""
     if not is_grouped(file):
         return None
     if RECIPE not in file.axes:
@@ -60,15 +63,14 @@ def canonical(shape: str) -> str:
     return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
 
 
-def shape_problem(shape: Sequence[int], multiple_of: int, any_m: bool = True) -> str | None:
-    """Unless both extents are positive multiples; of three, M need only be positive, unless `any_m` is false."""
-    multiples = [1 if len(shape) == 3 and any_m else multiple_of, *[multiple_of] * (len(shape) - 1)]
-    axes = ("rows", "cols") if len(shape) == 2 else "MKN"
-    problems = itertools.starmap(_extent_problem, zip(axes, shape, multiples, strict=True))
-    return next((problem for problem in problems if problem), None)
+def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True) -> str | None:
+    """All extents are positive multiples; of three, M need only be positive, unless `any_m` is false."""
+    multiples = [1 if len(extents) == 3 and any_m else multiple_of, *[multiple_of] * (len(extents) - 1)]
+    axes = ("rows", "cols") if len(extents) == 2 else "MKN"
+    return next(filter(None, map(_extent_error, axes, extents, multiples)), None)
 
 
-def _extent_problem(axis: str, extent: int, multiple: int) -> str | None:
+def _extent_error(axis: str, extent: int, multiple: int) -> str | None:
     if extent > LARGEST_EXTENT:
         return f"{axis} = {extent} is beyond {LARGEST_EXTENT}, and no kernel takes it"
     if extent > 0 and extent % multiple == 0:
@@ -77,49 +79,38 @@ def _extent_problem(axis: str, extent: int, multiple: int) -> str | None:
     return f"{axis} = {extent} is not a positive multiple of {multiple}; the nearest is {fit}"
 
 
-def case_problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> str | None:
-    """Unless a case of these flags, all of them or just those that name its kind, may have this shape."""
-    if not is_grouped(file):
-        try:
-            return shape_problem(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
-        except ContractError as error:
-            return str(error)
+def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> str | None:
+    """A case of these flags, all of them or just those that name its kind, may have this shape."""
     try:
-        grouped, n = _group(file, shape)
-        multiple = _multiple_of(file, flags)
-        grouped.require(str(flags[REPRESENTATION]), multiple)
+        if not is_grouped(file):
+            return extents_error(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
+        group, n = _group(file, shape)
+        multiple = max(file.multiple_of, file_of(str(flags[RECIPE])).multiple_of)
+        group.require(str(flags[REPRESENTATION]), multiple)
     except (ContractError, UsageError) as error:
         return str(error)
-    return _extent_problem("N", n, multiple) if file.gemm else None
+    return _extent_error("N", n, multiple) if file.gemm else None
 
 
-def block_problem(
-    file: SuiteFile,
-    axes: Mapping[str, Sequence[FlagValue]],
-    refusal: Callable[[Mapping[str, FlagValue]], str | None],
-    shape: Shape,
-) -> str | None:
-    """Unless a shape is written as the recipe takes it and fits every kind of case the axes of a block make.
-
-    refusal: why some flags are excluded, or None
-    """
+def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:
+    """A shape is written as the recipe takes it, and fits every kind of case that the axes of a block make."""
     if isinstance(shape, str) != is_grouped(file):
-        right = f"like {_GROUP[file.gemm]}" if is_grouped(file) else _DENSE[file.gemm].written
+        right = f"like {_GROUP[file.gemm]}" if is_grouped(file) else _DENSE[file.gemm]
         return f"shapes has {json.dumps(shape)} where a shape {right} belongs"
     if not is_grouped(file):
-        return case_problem(file, shape, {})
+        return shape_error(file, shape, {})
     fixed = {flag: values[0] for flag, values in axes.items() if len(values) == 1}
     for recipe, representation in itertools.product(axes[RECIPE], axes[REPRESENTATION]):
         flags = {**fixed, RECIPE: recipe, REPRESENTATION: representation}
-        problem = None if refusal(flags) else case_problem(file, shape, flags)
-        if problem:
-            return f"'{shape}' does not fit {representation} of {recipe}: {problem}"
+        error = None if refusal(file, flags) else shape_error(file, shape, flags)
+        if error:
+            return f"'{shape}' does not fit {representation} of {recipe}: {error}"
     return None
 
 
 @cache
-def tensor_problem(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
-    """Unless the input is a distribution, or a tensor of a file that has at least all of these extents."""
+def tensor_error(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
+    """The input is a distribution, or a tensor of a file that has at least all of these extents."""
     if name.startswith(tensor_file.PREFIX):
         try:
             for rows, cols in tensors:
@@ -130,35 +121,13 @@ def tensor_problem(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
     return None
 
 
-def _multiple_of(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
-    """Of which the extents that may not vary are multiples: what the group demands and what its dense recipe does."""
-    return max(file.multiple_of, file_of(str(flags[RECIPE])).multiple_of)
-
-
-class _Dense(NamedTuple):
-    """How a shape without tensors is written, in YAML and in an id."""
-
-    count: int
-    written: str
-    spelled: str
-
-
-_DENSE = {
-    False: _Dense(2, "[rows, cols]", "ROWSxCOLS, as in 256x192"),
-    True: _Dense(3, "[M, K, N]", "MxKxN, as in 64x512x128"),
-}
-
-
-_GROUP = {False: "128+0+256x512", True: "128+0+256x512x1024"}
-
-
 def _is_extent(text: str) -> bool:
-    """Whether it spells a number that an extent can be; Python takes its time over longer ones."""
+    # Python takes seconds to read numbers of thousands of digits.
     return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
-    """The tensors of a group and, of a grouped GEMM, N."""
+    """The tensors of a group and, for a grouped GEMM, N."""
     text = str(shape)
     if not file.gemm:
         return GroupedShape.parse(text), 0
@@ -171,12 +140,12 @@ def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
 
 
 def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:
-    dense = _DENSE[file.gemm]
+    count = 3 if file.gemm else 2
     if not isinstance(shape, str):
-        if len(shape) != dense.count:
-            raise ContractError(f"shapes has {json.dumps(shape)} where a shape {dense.written} belongs")
+        if len(shape) != count:
+            raise ContractError(f"shapes has {json.dumps(shape)} where a shape {_DENSE[file.gemm]} belongs")
         return shape
     sides = shape.split("x")
-    if len(sides) != dense.count or not all(map(_is_extent, sides)):
-        raise ContractError(f"'{shape}' is not a shape; one reads {dense.spelled}")
+    if len(sides) != count or not all(map(_is_extent, sides)):
+        raise ContractError(f"'{shape}' is not a shape; one reads {_DENSE_ID[file.gemm]}")
     return tuple(map(int, sides))

@@ -13,17 +13,17 @@ GEMM_NAMES = ("M", "K", "N", "elements", "num_tensors")
 _OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
-def size_problem(size: int | str, names: Sequence[str] = NAMES) -> str | None:
-    """The sentence about the first thing an expression over these names may not have, or None."""
+def size_error(size: int | str, names: Sequence[str] = NAMES) -> str | None:
+    """The sentence about the first thing that an expression over these names may not have, or None."""
     try:
         tree = _parse(size)
     except (SyntaxError, ValueError):
         return f"'{size}' is not a size; one reads `4 * cols` or `elements // 32 + 16`"
-    return next((problem for node in ast.walk(tree) if (problem := _problem(node, names))), None)
+    return next(filter(None, (_error(node, names) for node in ast.walk(tree))), None)
 
 
 def size_of(size: int | str, extents: Mapping[str, int]) -> int:
-    """The bytes of a size without a problem. extents: a value for each name"""
+    """The bytes of a size without an error. extents: a value for each name"""
     return _value(_parse(size), extents)
 
 
@@ -42,7 +42,7 @@ def _value(node: ast.expr, extents: Mapping[str, int]) -> int:
     raise TypeError(f"{ast.unparse(node)!r} is no part of a size")
 
 
-def _problem(node: ast.AST, names: Sequence[str]) -> str | None:
+def _error(node: ast.AST, names: Sequence[str]) -> str | None:
     match node:
         case ast.Name(id=name) if name not in names:
             return f"a size knows no '{name}'{nearest(name, names)}"

@@ -1,6 +1,6 @@
 """Pipelines: cases made of stages, each of which is a case of another recipe, as the key `pipeline` of a suite says.
 
-Every other case is one stage without a name, so that whoever launches, binds or counts does it stage by stage for all.
+Every other case is one stage without a name, so that launching, binding and counting go stage by stage for all.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from harness.contract.case import Case
 from harness.contract.problem import Dense, Gemm
 from harness.errors import ContractError
-from harness.suite import gemm_operands
+from harness.suite import schema
 from harness.suite.flag_values import holds
-from harness.suite.schema import Stage as Written
-from harness.suite.written import defaults_of, file_of
+from harness.suite.gemm_operands import COLUMNWISE
+from harness.suite.suite_file import defaults_of, file_of
 
 _PARTS = ("data", "scale_inv", "amax")
 
@@ -24,9 +24,9 @@ _PARTS = ("data", "scale_inv", "amax")
 class Stage:
     """One recipe at work.
 
-    name: what its arrays are called by in the pipeline; empty if it is the whole case
+    name: begins the names of its arrays in the pipeline; empty if the stage is the whole case
     case: of its recipe, with a seed of its own
-    reads: parameters for what others wrote or nobody did, and what the pipeline calls that
+    reads: parameters whose arrays other stages write, or are drawn, with the names of these in the pipeline
     given: whether an oracle has done it beforehand, so that what it writes is an input
     """
 
@@ -41,41 +41,40 @@ class Stage:
         return "input" in self.reads
 
     def key(self, name: str) -> str:
-        """What the pipeline calls an array of the stage."""
+        """The name in the pipeline of an array of the stage."""
         return self.reads.get(name, f"{self.name}.{name}" if self.name else name)
 
     def keyed(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays of the stage, as the pipeline calls them."""
+        """Arrays of the stage by their names in the pipeline."""
         return {self.key(name): array for name, array in arrays.items()}
 
     def own(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """The stage's own among the arrays of the pipeline, as the stage calls them."""
+        """The stage's own among the pipeline's arrays, by their names in the stage."""
         start = self.key("")
         return {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
 
     def read(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """What it reads of the pipeline's arrays, as the stage calls them."""
+        """The arrays of the pipeline that the stage reads, by their names in the stage."""
         return {name: arrays[key] for name, key in self.reads.items()}
 
 
 def is_pipeline(case: Case) -> bool:
-    """Whether the case's recipe is made of others."""
-    return bool(_written(case))
+    return bool(_entries(case))
 
 
 def stages(case: Case) -> tuple[Stage, ...]:
-    """The stages of a pipeline in order, as far as its flags have them; of any other case itself.
+    """The stages of a pipeline in order, as far as its flags have them; any other case as one stage.
 
     Raises ContractError for a stage that reads one which these flags leave out.
     """
-    written = _written(case)
-    return resolved(case, written) if written else (Stage("", case),)
+    entries = _entries(case)
+    return stages_of(case, entries) if entries else (Stage("", case),)
 
 
-def resolved(case: Case, written: Sequence[Written]) -> tuple[Stage, ...]:
-    """The stages of a case whose suite has written these."""
+def stages_of(case: Case, entries: Sequence[schema.Stage]) -> tuple[Stage, ...]:
+    """As `stages`, for the entries of a suite that is still being checked."""
     made: dict[str, Stage] = {}
-    for entry in written:
+    for entry in entries:
         if holds(entry.when, case.flags):
             alone = _case(case, entry)
             made[entry.stage] = Stage(entry.stage, alone, _reads(case, entry, alone, made), entry.given)
@@ -87,12 +86,12 @@ def terms(case: Case) -> int:
     return sum(stage.case.terms for stage in stages(case))
 
 
-def _written(case: Case) -> Sequence[Written]:
+def _entries(case: Case) -> Sequence[schema.Stage]:
     return file_of(case.recipe).pipeline if case.is_gemm else ()  # only a suite of products can have the key
 
 
-def _case(case: Case, entry: Written) -> Case:
-    """The stage as a case of its recipe, whose seed is that of the pipeline's problem and the stage's name."""
+def _case(case: Case, entry: schema.Stage) -> Case:
+    """The stage as a case of its recipe, with a seed from the pipeline's problem and the stage's name."""
     defaults = defaults_of(file_of(entry.recipe))
     shared = {name: value for name, value in case.flags.items() if name in defaults}
     extents = [case.problem.numbers[name] for name in entry.extents]
@@ -108,16 +107,16 @@ def _case(case: Case, entry: Written) -> Case:
     )
 
 
-def _reads(case: Case, entry: Written, alone: Case, made: Mapping[str, Stage]) -> dict[str, str]:
+def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stage]) -> dict[str, str]:
     if entry.a is None or entry.b is None:
         return {"input": entry.stage}
-    found = {}
+    reads = {}
     for operand, source in (("a", entry.a), ("b", entry.b)):
         if source not in made:
             raise ContractError(
                 f"{case.recipe}: stage {entry.stage} reads {source}, and with {case.variant} there is no such stage "
                 f"before it; there are {', '.join(made)}"
             )
-        side = "columnwise" if operand in gemm_operands.COLUMNWISE[str(alone.flags.layout)] else "rowwise"
-        found |= {f"{operand}_{part}": made[source].key(f"{side}_{part}") for part in _PARTS}
-    return found
+        side = "columnwise" if operand in COLUMNWISE[str(alone.flags.layout)] else "rowwise"
+        reads |= {f"{operand}_{part}": made[source].key(f"{side}_{part}") for part in _PARTS}
+    return reads

@@ -16,15 +16,15 @@ from harness.errors import ContractError, SuiteError, UsageError
 from harness.suite import check as suite_check
 from harness.suite import cover, flag_values, gemm_operands, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
-from harness.suite.stage_refusals import refuse_stages
-from harness.suite.stages import resolved
-from harness.suite.written import defaults_of, file_of, read_suite, same_file, suite_path
+from harness.suite.stage_checks import refuse_stages
+from harness.suite.stages import stages_of
+from harness.suite.suite_file import cache_key, defaults_of, file_of, read_suite, suite_path
 from harness.suite.yaml_lines import Document
 
 
 @dataclass(frozen=True, eq=False)
 class Suite:
-    """One recipe's suite, checked. `file` holds what was written, `document` where."""
+    """One recipe's suite, checked: `file` is its model, and `document` has the lines."""
 
     path: Path
     file: SuiteFile
@@ -32,22 +32,19 @@ class Suite:
 
     @property
     def recipe(self) -> str:
-        """Stem of the recipe's three files."""
         return self.file.recipe
 
     @property
     def name(self) -> str:
-        """How messages call the file, `suites/S.yaml`."""
+        """`suites/S.yaml`, for messages."""
         return self.document.name
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """Names of the sets, in file order."""
         return tuple(self.file.sets)
 
     @cached_property
     def defaults(self) -> Flags:
-        """The flags of a case whose id names none: the first value of every axis."""
         return defaults_of(self.file)
 
     @cached_property
@@ -73,10 +70,7 @@ class Suite:
         return self._expand(set_name)[0]
 
     def excluded(self, set_name: str) -> Counter[str]:
-        """What a set asked for and the recipe refuses: reason → number of cases.
-
-        A `pairwise` block asks for pairs, so each refused pair of flag values counts as one.
-        """
+        """Reason → number of excluded cases of a set; of a `pairwise` block, number of excluded pairs of values."""
         return Counter(self._expand(set_name)[1])
 
     @cache  # noqa: B019 - a suite lives as long as the process
@@ -102,25 +96,25 @@ class Suite:
     def _block_cases(self, block: Block, where: str, excluded: Counter[str]) -> list[Case]:
         axes: dict[str, list[FlagValue]] = suite_check.block_axes(self.file, block)
         sizes = [len(values) for values in axes.values()]
-        problems = [len(block.shapes), len(block.inputs)]
-        cover.require_few(math.prod(problems) * len(block.modes))
+        shape_sizes = [len(block.shapes), len(block.inputs)]
+        cover.require_few(math.prod(shape_sizes) * len(block.modes))
 
         def flags(row: cover.Partial) -> dict[str, FlagValue]:
             return {flag: axes[flag][i] for flag, i in zip(axes, row, strict=False) if i is not None}
 
         if block.cover == "pairwise":
             # zip stops at the flags: the two last entries of a row are the shape and the input.
-            rows = cover.pairwise([*sizes, *problems], lambda row: self.refusal(flags(row)) is not None)
+            rows = cover.pairwise([*sizes, *shape_sizes], lambda row: self.refusal(flags(row)) is not None)
             reasons = [self.refusal(flags(cover.partial(pair, len(sizes)))) for pair in cover.pairs(sizes)]
             excluded.update(reason for reason in reasons if reason is not None)
         else:
             rows = []
             if block.cover == "product":
-                cover.require_few(math.prod(sizes) * math.prod(problems))
+                cover.require_few(math.prod(sizes) * math.prod(shape_sizes))
             for variant in getattr(cover, block.cover)(sizes):
                 reason = self.refusal(flags(variant))
                 if reason is None:
-                    rows += [(*variant, *problem) for problem in cover.product(problems)]
+                    rows += [(*variant, *pair) for pair in cover.product(shape_sizes)]
                 else:
                     excluded[reason] += len(block.shapes) * len(block.inputs) * len(block.modes)
         return [
@@ -140,37 +134,36 @@ class Suite:
             where=where,
             dense_defaults=self.dense_defaults,
         )
-        if self.file.pipeline:
-            drawn = self._drawn(case, where)
-        elif self.launches(case):
-            drawn = gemm_operands.drawn(case)
-        else:
-            raise SuiteError(where or self.name, f"no launch of this recipe applies to {case.id}")
-        problem = shapes.tensor_problem(input_name, drawn)
-        if problem:
-            raise SuiteError(where or self.name, problem)
-        return case
-
-    def _drawn(self, case: Case, where: str) -> tuple[tuple[int, int], ...]:
-        """(rows, cols) of the tensors that the stages of a pipeline quantize, which must fit each other."""
         try:
-            made = resolved(case, self.file.pipeline)
-            refuse_stages(case, made)
+            extents = self._input_extents(case)
         except ContractError as error:
             raise SuiteError(where or self.name, str(error)) from None
-        return tuple((stage.case.rows, stage.case.cols) for stage in made if stage.draws)
+        error = shapes.tensor_error(input_name, extents)
+        if error:
+            raise SuiteError(where or self.name, error)
+        return case
+
+    def _input_extents(self, case: Case) -> tuple[tuple[int, int], ...]:
+        """(rows, cols) of the tensors that are drawn. Raises ContractError for a case that nothing can run."""
+        if self.file.pipeline:
+            stages = stages_of(case, self.file.pipeline)
+            refuse_stages(case, stages)
+            return tuple((stage.case.rows, stage.case.cols) for stage in stages if stage.draws)
+        if not self.launches(case):
+            raise ContractError(f"no launch of this recipe applies to {case.id}")
+        return gemm_operands.input_extents(case)
 
     def find(self, case_id: str) -> Case:
         """The case an id stands for, whether or not a set holds it. Raises UsageError with the nearest choice."""
         _, variant, shape, input_name, mode = _split(case_id)
         flags = self._flags(case_id, variant)
-        for problem in (
-            shapes.case_problem(self.file, shape, flags),
-            suite_check.input_problem(input_name, files.ROOT),
+        for error in (
+            shapes.shape_error(self.file, shape, flags),
+            suite_check.input_error(input_name, files.ROOT),
             None if mode in get_args(Mode) else f"there is no mode '{mode}'{nearest(mode, get_args(Mode))}",
         ):
-            if problem:
-                raise UsageError(f"{case_id}: {problem}")
+            if error:
+                raise UsageError(f"{case_id}: {error}")
         reason = self.refusal(flags)
         if reason is not None:
             raise UsageError(f"{case_id}: {self.recipe} excludes this combination: {reason}")
@@ -178,8 +171,9 @@ class Suite:
 
     def only(self, block: Block, where: str, seed_of: str) -> Case:
         """The one case of a block that stands elsewhere, at `where`, with another's seed. Raises SuiteError."""
-        for problem in suite_check.block_problems(self.file, block, files.ROOT):
-            raise SuiteError(where, problem)
+        for _, error in suite_check.block_errors(self.file, (), block, files.ROOT):
+            if error:
+                raise SuiteError(where, error)
         cases = self._block_cases(block, where, Counter())
         if len(cases) != 1:
             raise SuiteError(where, f"this block makes {len(cases)} cases of {self.recipe}; it must make one")
@@ -187,13 +181,13 @@ class Suite:
 
     def flag(self, name: str, text: str) -> FlagValue:
         """A flag's value from the way ids and command lines spell it; UsageError if there is none."""
-        problem = flag_values.flag_problem(self.file, name)
-        if problem:
-            raise UsageError(problem)
+        error = flag_values.flag_error(self.file, name)
+        if error:
+            raise UsageError(error)
         for value in self.file.axes[name]:
             if spell(value) == text or (isinstance(value, int) and _integer(text) == value):
                 return value
-        raise UsageError(flag_values.value_problem(self.file, name, text) or f"{name} has no '{text}'")
+        raise UsageError(flag_values.value_error(self.file, name, text) or f"{name} has no '{text}'")
 
     def _flags(self, case_id: str, variant: str) -> dict[str, FlagValue]:
         flags = dict(self.defaults)
@@ -225,11 +219,11 @@ def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
 
 def suite_of(recipe: str, folder: Path | None = None) -> Suite:
     """The suite of a recipe. Raises UsageError, with the nearest choice, if there is none in the folder."""
-    return _checked(*same_file(suite_path(recipe, folder)))
+    return _checked(*cache_key(suite_path(recipe, folder)))
 
 
 @cache
-def _checked(path: Path, written: int) -> Suite:
+def _checked(path: Path, modified: int) -> Suite:
     return load_suite(path)
 
 
@@ -238,7 +232,7 @@ def find_case(case_id: str) -> Case:
     return suite_of(_split(case_id)[0]).find(case_id)
 
 
-def _split(case_id: str) -> tuple[str, str, str, str, str]:
+def _split(case_id: str) -> tuple[str, ...]:
     head, _, mode = case_id.rpartition("/")
     parts = head.split("/", 3)
     if len(parts) != 4 or not case_id.isprintable():
@@ -246,8 +240,7 @@ def _split(case_id: str) -> tuple[str, str, str, str, str]:
             f"{ascii(case_id)} is not a case id; one reads recipe/flags/ROWSxCOLS/input/mode, as in "
             "per_tensor/rht=true,rounding=sr/256x192/normal/eager"
         )
-    recipe, variant, shape, input_name = parts
-    return recipe, variant, shape, input_name, mode
+    return *parts, mode
 
 
 def _integer(text: str) -> int | None:

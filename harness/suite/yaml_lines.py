@@ -1,4 +1,4 @@
-"""YAML with line numbers: plain data, and the line every key and item of it came from."""
+"""YAML with line numbers: plain data, and the line of every key and item."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ LARGEST = 1 << 19  # bytes; the largest suite has a fiftieth of that
 DEEPEST = 24  # a suite is six deep; what is nested a thousand times takes minutes to parse
 MOST_NODES = 20_000  # aliases of aliases grow without end
 
-
 _TOO_DEEP = f"this is nested more than {DEEPEST} deep; a suite is nested six deep"
-_TOO_MANY = f"there are more than {MOST_NODES} values here, aliases written out"
 
 
 @dataclass(frozen=True)
@@ -48,37 +46,41 @@ def read(path: Path, name: str) -> Document:
     """Parse one file. Raises SuiteError if it cannot be read, is not YAML, is empty, says a key or an anchor twice, or
     is larger or deeper than any suite.
     """
+    line = 1
     try:
         text = path.read_text(encoding="utf-8")
+        _refuse_giants(text, name)
+        return _parse(text, name)
     except OSError as error:
-        raise SuiteError(f"{name}:1", f"the file cannot be read: {error.strerror or error}") from None
+        sentence = f"the file cannot be read: {error.strerror or error}"
     except UnicodeDecodeError as error:
-        raise SuiteError(f"{name}:1", f"the file is not UTF-8 text: byte {error.start} cannot be decoded") from None
-    _refuse_giants(text, name)
-    yaml = YAML(typ="safe", pure=True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", ReusedAnchorWarning)
-            root = yaml.compose(text)
-        if root is None:
-            raise SuiteError(f"{name}:1", "the file is empty; a suite starts with `recipe:`")
-        lines: dict[Route, int] = {(): 1}
-        _walk(yaml, root, (), name, lines)
-        data = yaml.constructor.construct_document(root)
+        sentence = f"the file is not UTF-8 text: byte {error.start} cannot be decoded"
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise SuiteError(f"{name}:{line}", f"this is not valid YAML: {error.problem or error.context}") from None
+        sentence = f"this is not valid YAML: {error.problem or error.context}"
     except YAMLError as error:
-        raise SuiteError(f"{name}:1", f"this is not valid YAML: {str(error).splitlines()[0]}") from None
+        sentence = f"this is not valid YAML: {str(error).splitlines()[0]}"
     except ReusedAnchorWarning as error:
-        raise SuiteError(f"{name}:1", f"this is not valid YAML: {' '.join(str(error).split())}") from None
+        sentence = f"this is not valid YAML: {' '.join(str(error).split())}"
     except RecursionError:
-        raise SuiteError(f"{name}:1", _TOO_DEEP) from None
+        sentence = _TOO_DEEP
     except (ValueError, OverflowError) as error:
         # A number of thousands of digits, or a date that is none.
-        raise SuiteError(f"{name}:1", f"a value of this file cannot be read: {error}") from None
-    return Document(name, data, lines)
+        sentence = f"a value of this file cannot be read: {error}"
+    raise SuiteError(f"{name}:{line}", sentence)
+
+
+def _parse(text: str, name: str) -> Document:
+    yaml = YAML(typ="safe", pure=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ReusedAnchorWarning)
+        root = yaml.compose(text)
+    if root is None:
+        raise SuiteError(f"{name}:1", "the file is empty; a suite starts with `recipe:`")
+    lines: dict[Route, int] = {(): 1}
+    _walk(yaml, root, (), name, lines)
+    return Document(name, yaml.constructor.construct_document(root), lines)
 
 
 def _refuse_giants(text: str, name: str) -> None:
@@ -93,9 +95,11 @@ def _refuse_giants(text: str, name: str) -> None:
 
 
 def _walk(yaml: YAML, node: Node, route: Route, name: str, lines: dict[Route, int]) -> None:
-    if len(route) > DEEPEST or len(lines) > MOST_NODES:
-        line = node.start_mark.line + 1
-        raise SuiteError(f"{name}:{line}", _TOO_DEEP if len(route) > DEEPEST else _TOO_MANY)
+    where = f"{name}:{node.start_mark.line + 1}"
+    if len(route) > DEEPEST:
+        raise SuiteError(where, _TOO_DEEP)
+    if len(lines) > MOST_NODES:
+        raise SuiteError(where, f"there are more than {MOST_NODES} values here, aliases written out")
     if isinstance(node, MappingNode):
         for key_node, value in node.value:
             key = yaml.constructor.construct_object(key_node, deep=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.contract.interval import Interval
 from harness.device.device import Device, Outcome
-from harness.verify.expected import Expectation
+from harness.verify.expected import Expected
 
 EXACT, BOUNDED = "exact", "bounded"
 LARGEST = 1 << 24  # bytes of outputs; more is too large for the emulator, and not copied from a GPU
@@ -17,7 +17,7 @@ LARGEST = 1 << 24  # bytes of outputs; more is too large for the emulator, and n
 Digests = dict[str, str]  # of the fields of which every byte must be equal, and of those held to an interval, if any
 
 
-def digests(device: Device, outcome: Outcome, expected: Expectation) -> Digests:
+def digests(device: Device, outcome: Outcome, expected: Expected) -> Digests:
     """`{"exact": 32 hex digits}`, with `bounded` where the oracles leave room; nothing of more than LARGEST bytes."""
     if sum(field.nbytes for field in expected.fields.values()) > LARGEST:
         return {}

@@ -1,4 +1,4 @@
-"""What the oracles demand of a case: its inputs, its fields, and the bytes two independent witnesses agree on."""
+"""What a case reads and must write: its inputs, its fields, and the bytes that two independent oracles agree on."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
 from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
-from harness.suite.written import file_of
+from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
-NUMPY_LARGEST_TIMED = 1 << 20  # the same in a timed run, which lasts as long as a GPU is held
+NUMPY_LARGEST_TIMED = 1 << 20  # in a timed run, where a GPU waits for the oracle
 
 
 @dataclass(frozen=True)
-class Expectation:
+class Expected:
     """What a case reads and must write.
 
-    inputs: arrays by kernel parameter; fields: what is written; witnesses: who was asked
-    values: the demanded bytes of each field, or the interval its values must be in
-    disagreement: a sentence if the witnesses differ, in which case nothing can be judged
+    inputs: arrays by kernel parameter
+    fields: what is written
+    values: the bytes of each field, or the interval of its values
+    oracles: `numpy`, `torch` or both
+    disagreement: a sentence if the oracles differ, in which case no verdict on a kernel is possible
     """
 
     inputs: dict[str, np.ndarray]
     fields: dict[str, Field]
     values: dict[str, Demand]
-    witnesses: tuple[str, ...]
+    oracles: tuple[str, ...]
     disagreement: str = ""
 
 
 def oracle_of(recipe: str) -> ModuleType:
-    """The oracle module of a recipe's stem; of a pipeline the one that asks its stages'."""
+    """The oracle module of a recipe or a pipeline."""
     try:
         return by_recipe.oracle_of(recipe)
     except ModuleNotFoundError as missing:
@@ -52,16 +54,13 @@ def oracle_of(recipe: str) -> ModuleType:
         return pipeline_oracle
 
 
-def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expectation:
-    """Ask both oracles, or torch alone if the case is more `work` than `numpy_largest`.
-
-    Cases that differ only in their mode share one answer.
-    """
+def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expected:
+    """The answer of both oracles, or of torch alone if the case is more `work` than `numpy_largest`."""
     return _expect(replace(case, mode="eager"), torch_device, numpy_largest)
 
 
 def make_inputs(case: Case) -> dict[str, np.ndarray]:
-    """The arrays that the case's kernels read, by parameter; kept for `expect` to find."""
+    """The arrays that the case's kernels read, by parameter."""
     return _inputs(replace(case, mode="eager"))
 
 
@@ -71,10 +70,10 @@ def _inputs(case: Case) -> dict[str, np.ndarray]:
 
 
 def high_precision(case: Case) -> dict[str, np.ndarray]:
-    """What the case quantizes, by the names an oracle's `inputs` takes it.
+    """The tensors that the case quantizes, by the parameters of its oracle's `inputs`.
 
     x: (rows, cols); of a group (elements,), every tensor drawn with its own extents and the seed plus its number
-    act_input: in the same shape, only of a case with an activation: what went into it
+    act_input: as x, the activation's input, only of a case with an activation
     a, b, c, bias: of a GEMM, see `harness.suite.gemm_operands`
     x, w, ...: of a pipeline, for every stage that quantizes a tensor of its own, drawn with the stage's seed
     """
@@ -89,7 +88,7 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
         return gemm_operands.draw(case)
     made = {"x": _draw(case, case.seed)}
     if case.flags.get("activation", "none") != "none":
-        # Beyond the seeds of the tensors themselves, so that no gradient is its own activation's input.
+        # A seed that no tensor of the group has, so that no gradient equals an activation's input.
         made["act_input"] = _draw(case, case.seed + MOST_TENSORS)
     return made
 
@@ -107,37 +106,32 @@ def _draw(case: Case, seed: int) -> np.ndarray:
     return flat
 
 
-def _require_parts(case: Case, fields: Mapping[str, Field]) -> None:
-    tensors = case.problem.tensors if case.is_group else ()
+def fields_of(case: Case) -> dict[str, Field]:
+    fields = oracle_of(case.recipe).outputs(case)
+    tensors = len(case.problem.tensors) if case.is_group else 0
     for name, field in fields.items():
-        if len(field.parts) != len(tensors):
+        if len(field.parts) != tensors:
             raise ContractError(
                 f"{case.recipe}: field {name} has {len(field.parts)} parts; must be one for each of the "
-                f"{len(tensors)} tensors of a group"
+                f"{tensors} tensors of a group"
             )
-
-
-def fields_of(case: Case) -> dict[str, Field]:
-    """What the case writes, without asking for the values."""
-    fields = oracle_of(case.recipe).outputs(case)
-    _require_parts(case, fields)
     return fields
 
 
 def forget() -> None:
-    """Keep no answer of an oracle in memory."""
+    """Free the last answer of the oracles."""
     _expect.cache_clear()
 
 
 @lru_cache(maxsize=1)
-def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expectation:
+def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
     return expect_on(case, _inputs(case), torch_device, numpy_largest)
 
 
 def expect_on(
     case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST
-) -> Expectation:
-    """What the oracles demand of the case on inputs that are not its own."""
+) -> Expected:
+    """As `expect`, on inputs that are not the case's own."""
     oracle = oracle_of(case.recipe)
     fields = fields_of(case)
     answers = {}
@@ -147,7 +141,7 @@ def expect_on(
     values = answers.get("numpy", answers["torch"])
     disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
-    return Expectation(inputs, fields, values, tuple(answers), disagreement)
+    return Expected(inputs, fields, values, tuple(answers), disagreement)
 
 
 def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:

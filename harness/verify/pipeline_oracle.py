@@ -1,11 +1,11 @@
-"""The oracle of a pipeline: its stages' own, in order, with the functions that an oracle module has.
+"""The oracle of a pipeline, with the functions of an oracle module: the oracles of its stages, in order.
 
-Each witness goes on with what it found itself, so that two of them meet in every array of every stage.
+Each of the two oracles goes on with its own results, so that they are compared in every array of every stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.oracles.by_recipe import oracle_of
-from harness.suite.stage_refusals import refuse_stages, stage_fields
-from harness.suite.stages import Stage, stages
+from harness.suite.stage_checks import refuse_stages, stage_fields
+from harness.suite.stages import stages
 from harness.verify.torch_calls import ask_torch, fastest_device
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError, with the stage, for what one of its recipes refuses, and for operands that do not fit."""
+    """Raise ContractError, with the stage, for what a recipe refuses and for operands that do not fit."""
     refuse_stages(case, stages(case))
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """What every stage writes that is not given, `x.rowwise_data` for one."""
+    """The fields of all stages that are run, by names like `x.rowwise_data`."""
     refuse(case)
-    made = (stage for stage in stages(case) if not stage.given)
-    return {key: field for stage in made for key, field in stage.keyed(stage_fields(stage)).items()}
+    run = (stage for stage in stages(case) if not stage.given)
+    return {key: field for stage in run for key, field in stage.keyed(stage_fields(stage)).items()}
 
 
 def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays that the first kernels read: tensors by the names of their stages, and all that given stages wrote.
+    """The arrays that the first kernels read: tensors by the names of their stages, and outputs of given stages.
 
     high_precision: (rows, cols) of every stage that quantizes one, by its name
     """
@@ -43,31 +43,28 @@ def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
     for stage in stages(case):
         if stage.draws:
             tensors = oracle_of(stage.case.recipe).inputs(stage.case, high_precision[stage.name])
-            found |= stage.keyed(_given(stage, tensors) if stage.given else tensors)
+            if stage.given:
+                # By torch, because NumPy would take a minute for the largest.
+                tensors = ask_torch(oracle_of(stage.case.recipe), stage.case, tensors, fastest_device())
+            found |= stage.keyed(tensors)
     return found
 
 
 def numpy_oracle(case: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """What `outputs(case)` must hold, by the NumPy oracles of the stages."""
-    return _answers(case, tensors, lambda stage, read: oracle_of(stage.case.recipe).numpy_oracle(stage.case, read))
+    return _ask_stages("numpy_oracle", case, tensors)
 
 
 def torch_oracle(case: Case, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """The same by their torch oracles, on the device the tensors are on."""
-    return _answers(case, tensors, lambda stage, read: oracle_of(stage.case.recipe).torch_oracle(stage.case, read))
+    """As `numpy_oracle` by their torch oracles, on the device the tensors are on."""
+    return _ask_stages("torch_oracle", case, tensors)
 
 
-def _answers(
-    case: Case, tensors: Mapping[str, Any], ask: Callable[[Stage, dict[str, Any]], dict[str, Any]]
-) -> dict[str, Any]:
+def _ask_stages(function: str, case: Case, tensors: Mapping[str, Any]) -> dict[str, Any]:
     refuse(case)
     found: dict[str, Any] = {}
     for stage in stages(case):
         if not stage.given:
-            found |= stage.keyed(ask(stage, {**stage.own(tensors), **stage.read({**tensors, **found})}))
+            ask = getattr(oracle_of(stage.case.recipe), function)
+            found |= stage.keyed(ask(stage.case, {**stage.own(tensors), **stage.read({**tensors, **found})}))
     return found
-
-
-def _given(stage: Stage, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What a stage wrote beforehand; by torch, because the largest would take a minute otherwise."""
-    return ask_torch(oracle_of(stage.case.recipe), stage.case, tensors, fastest_device())

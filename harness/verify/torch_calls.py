@@ -1,4 +1,4 @@
-"""A torch oracle asked with NumPy's arrays, on the device where it answers soonest."""
+"""Torch oracles called with NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from harness.errors import NotCapable
 def ask_torch(
     oracle: Any, case: Case, inputs: Mapping[str, np.ndarray], device: str = "cpu", alone: bool = False
 ) -> dict[str, Demand]:
-    """What the torch oracle of the module `oracle` demands, as NumPy has it. Raises NotCapable without torch.
+    """The answer of the torch oracle of the module `oracle`, in NumPy's arrays. Raises NotCapable without torch.
 
-    alone: no other witness is asked, so that intervals come without the sums behind them
+    alone: no other oracle is asked, so intervals come without the sums, which are several times as large
     """
     try:
         import torch  # noqa: F401
@@ -28,13 +28,13 @@ def ask_torch(
         ) from None
     tensors = {name: to_torch(value).to(device) for name, value in inputs.items()}
     answers = oracle.torch_oracle(case, tensors)
-    if alone:  # nobody will ask for the sums, which are several times as large
+    if alone:
         answers = {name: value.bounds if isinstance(value, Interval) else value for name, value in answers.items()}
     return {name: from_torch(value) for name, value in answers.items()}
 
 
 def fastest_device() -> str:
-    """Where torch answers soonest: `cuda` if it sees a GPU, else `cpu`."""
+    """`cuda` if torch sees a GPU, else `cpu`."""
     try:
         import torch
     except ImportError:
@@ -43,9 +43,9 @@ def fastest_device() -> str:
 
 
 def to_torch(array: np.ndarray):
-    """The array as a tensor; torch reads no ml_dtypes array, so bf16 goes by its bits."""
     import torch
 
+    # Torch reads no array of ml_dtypes.
     array = np.ascontiguousarray(array)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -53,7 +53,7 @@ def to_torch(array: np.ndarray):
 
 
 def from_torch(tensor) -> Demand:
-    """The tensor, from whatever device, or the interval of tensors, as NumPy has it."""
+    """A tensor on any device, or an interval of tensors, in NumPy's arrays."""
     import torch
 
     if isinstance(tensor, Interval):

@@ -15,9 +15,9 @@ from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
-from harness.verify.expected import NUMPY_LARGEST, Expectation, expect, expect_on, make_inputs
+from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, make_inputs
 
-# Complementary patterns: a byte no run writes differs from its expectation in one of the first two runs, whatever it
+# Complementary patterns: a byte no run writes differs from the expected one in one of the first two runs, whatever it
 # is. The third run repeats the first.
 POISONS = (0xA5, 0x5A, 0xA5)
 
@@ -87,13 +87,11 @@ def _verify(
         found = found or _unlike_eager(case, device, target, program, expected)
         if found is not None:
             verdict, reason, story = found
-            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.witnesses)
+            return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)
         compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
         if wrote := digests(device, outcomes[0], expected):
             written[target] = wrote
-    return replace(
-        empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.witnesses, digests=written
-    )
+    return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.oracles, digests=written)
 
 
 def blank(case: Case, device: Device) -> Result:
@@ -111,7 +109,7 @@ def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Res
 
 
 def judge(
-    case: Case, device: Device, target: str, program: Program, expected: Expectation
+    case: Case, device: Device, target: str, program: Program, expected: Expected
 ) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
     """Run once for each poison: what each run left behind, and what is wrong with it.
 
@@ -136,7 +134,7 @@ def judge(
 
 
 def _unlike_eager(
-    case: Case, device: Device, target: str, program: Program, expected: Expectation
+    case: Case, device: Device, target: str, program: Program, expected: Expected
 ) -> tuple[Verdict, str, str] | None:
     """What is wrong if a graph differs from the same launches made eagerly, where an interval leaves room for it."""
     bounded = [name for name, value in expected.values.items() if isinstance(value, Interval)]
@@ -158,7 +156,7 @@ def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
     return any(bool((first != other).any()) for other in others)
 
 
-def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expectation) -> list[dict[str, np.ndarray]]:
+def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[dict[str, np.ndarray]]:
     """What each run wrote, in the shapes and dtypes of the fields."""
     return [
         {name: device.to_host(outcome.outputs[name], field) for name, field in expected.fields.items()}
@@ -167,7 +165,7 @@ def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expectation) 
 
 
 def explained(
-    case: Case, target: str, expected: Expectation, wrong: list[str], runs: list[dict[str, np.ndarray]]
+    case: Case, target: str, expected: Expected, wrong: list[str], runs: list[dict[str, np.ndarray]]
 ) -> tuple[Verdict, str, str]:
     """The verdict on fields that are wrong, its reason and its story. runs: one for each of POISONS"""
     unwritten = [name for name in wrong if _unwritten(runs, name).any()]

@@ -54,7 +54,7 @@ def test_every_group_is_the_dense_one(flags, shape, input_name):
     """With operands that the dense recipe makes, put together here and not by the oracle."""
     case = case_of(flags, shape, input_name)
     expected = expect(case)
-    assert expected.disagreement == "" and expected.witnesses == ("numpy", "torch")
+    assert expected.disagreement == "" and expected.oracles == ("numpy", "torch")
     output, start = expected.values["output"], 0
     for g, dense in groups(case):
         alone = gemm.inputs(dense, **high_precision(dense))

@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from harness.errors import InputError
-from harness.files import ROOT, is_file, is_folder
+from harness.files import ROOT, files_beside, is_file
 from harness.inputs import draw
 from harness.inputs.dtypes import rounded
 from harness.inputs.tensor_file import open_npy, shortened
@@ -47,8 +47,7 @@ def stored(path: Path, patterns: Sequence[str], dtype: str) -> tuple[list[Tensor
     raises InputError if the file cannot be read, or a pattern names nothing
     """
     if not is_file(path):
-        others = path.parent.glob("*") if is_folder(path.parent) else ()
-        beside = sorted(str(other) for other in others if other.suffix in (".safetensors", ".npy"))
+        beside = [str(other) for other in files_beside(path) if other.suffix in (".safetensors", ".npy")]
         raise InputError(f"there is no file {path}{nearest(path, beside)}")
     if path.suffix == ".safetensors":
         found = _from_safetensors(path, patterns)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.contract.case import Case, spell
 from harness.contract.problem import Dense
 from harness.errors import UsageError
-from harness.suite.shapes import is_grouped, shape_problem
+from harness.suite.shapes import extents_error, is_grouped
 from harness.suite.suite import find_case, load_suites, suite_of
 
 
@@ -69,7 +69,7 @@ def find(spec: str, dtype: str) -> Case:
 
 def place(variant: Case, rows: int, cols: int, input_name: str) -> Case:
     """The variant on one tensor. Raises UsageError if the recipe takes no tensor of that shape."""
-    problem = shape_problem((rows, cols), suite_of(variant.recipe).file.multiple_of)
+    problem = extents_error((rows, cols), suite_of(variant.recipe).file.multiple_of)
     if problem:
         raise UsageError(f"{variant.recipe}: {problem}")
     return replace(variant, problem=Dense(rows, cols), input=input_name)

@@ -16,7 +16,7 @@ from harness.subjects.audit.violations import Finding, ViolationError
 from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
-from harness.verify.expected import NUMPY_LARGEST, Expectation, expect, expect_on, fields_of, forget, make_inputs
+from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
 from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 
 
@@ -42,7 +42,7 @@ class Judge:
     expected: for the case's own data, and for the others
     """
 
-    def __init__(self, device: SubjectDevice, case: Case, expected: tuple[Expectation, Expectation]):
+    def __init__(self, device: SubjectDevice, case: Case, expected: tuple[Expected, Expected]):
         self.device, self.case, self.expected = device, case, expected
         self._found: dict[int, tuple[Observation, Assessment]] = {}
 
@@ -64,7 +64,7 @@ class Judge:
         return Assessment(wrong, explain(self.device, self.case, expected, outputs) if wrong else ())
 
 
-def explain(device: SubjectDevice, case: Case, expected: Expectation, outputs: Mapping) -> tuple[str, ...]:
+def explain(device: SubjectDevice, case: Case, expected: Expected, outputs: Mapping) -> tuple[str, ...]:
     """The conventions that the subject declares and that explain every byte that is not ours; none if any is left."""
     declared = device.subject.conventions
     if not declared:
@@ -97,17 +97,17 @@ def _audit(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int)
     except ViolationError as error:
         return accused(blank, error.finding)
     if finding:
-        return replace(accused(blank, finding), oracles=expected.witnesses)
+        return replace(accused(blank, finding), oracles=expected.oracles)
     found = _wrong(case, device, observations, judge)
     if found:
-        return replace(failed(blank, *found), oracles=expected.witnesses)
+        return replace(failed(blank, *found), oracles=expected.oracles)
     lines = next((judge(seen).lines for seen in observations if judge(seen).lines), ())
     return replace(
         blank,
         verdict=Verdict.CONVENTION if lines else Verdict.PASS,
         reason="; ".join(lines),
         bytes_compared=len(observations) * sum(field.nbytes for field in fields.values()),
-        oracles=expected.witnesses,
+        oracles=expected.oracles,
     )
 
 

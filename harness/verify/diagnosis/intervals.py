@@ -8,12 +8,12 @@ import numpy as np
 
 from harness.contract.interval import Interval, order
 from harness.verify.diagnosis.difference import compare
-from harness.verify.expected import Expectation
+from harness.verify.expected import Expected
 
 Arrays = Mapping[str, np.ndarray]
 
 
-def resolved(expected: Expectation, runs: Sequence[Arrays]) -> tuple[int, dict[str, np.ndarray]]:
+def resolved(expected: Expected, runs: Sequence[Arrays]) -> tuple[int, dict[str, np.ndarray]]:
     """Which run is to be explained, and the bytes it should have had.
 
     The first run in which something is wrong; of an interval, the permitted value nearest to the actual one. If
@@ -61,5 +61,5 @@ def beyond(interval: Interval, actual: np.ndarray, first: tuple[int, ...]) -> tu
     return text, "" if furthest == first else f"{list(furthest)}, {told(furthest)}"
 
 
-def _differs(expected: Expectation, values: Arrays, run: Arrays) -> bool:
+def _differs(expected: Expected, values: Arrays, run: Arrays) -> bool:
     return any(compare(name, field, values[name], run[name]) for name, field in expected.fields.items())

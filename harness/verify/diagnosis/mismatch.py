@@ -20,7 +20,7 @@ from harness.verify.diagnosis.intervals import beyond, resolved
 from harness.verify.diagnosis.one_stage import writer
 from harness.verify.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.verify.diagnosis.steps import Steps
-from harness.verify.expected import Expectation
+from harness.verify.expected import Expected
 
 __all__ = ["Difference", "compare", "decoded", "render"]
 
@@ -32,7 +32,7 @@ _OTHERS = 4  # wrong fields that are named beside the first
 def render(
     case: Case,
     target: str,
-    expected: Expectation,
+    expected: Expected,
     runs: Sequence[Mapping[str, np.ndarray]],
     poisons: Sequence[int] = (),
     verdict: str = "MISMATCH",

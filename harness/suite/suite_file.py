@@ -1,4 +1,4 @@
-"""What a suite's file says, read and parsed, but not yet checked against other suites."""
+"""The files of suites, read and parsed, but not checked against other suites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.suite.yaml_lines import Document, read
 
 
 def read_suite(path: Path) -> tuple[SuiteFile, Document]:
-    """The file as a model, and where its parts stand. Raises UsageError without it, SuiteError for a wrong schema."""
+    """The file as a model. Raises UsageError if it is not there, SuiteError for what the schema refuses."""
     name = short(path)
     if not files.is_file(path):
         others = map(short, sorted(path.parent.glob("*.yaml")))
@@ -23,36 +23,35 @@ def read_suite(path: Path) -> tuple[SuiteFile, Document]:
 
 
 def suite_path(recipe: str, folder: Path | None = None) -> Path:
-    """Where the suite of a recipe lies. Raises UsageError, with the nearest choice, if the folder has none."""
+    """The path of a recipe's suite. Raises UsageError, with the nearest choice, if the folder has none."""
     folder = folder or files.SUITES
     path = folder / f"{recipe}.yaml"
     if not files.is_file(path):
-        raise UsageError(
-            f"there is no recipe '{recipe}'{nearest(recipe, (path.stem for path in sorted(folder.glob('*.yaml'))))}"
-        )
+        others = (path.stem for path in sorted(folder.glob("*.yaml")))
+        raise UsageError(f"there is no recipe '{recipe}'{nearest(recipe, others)}")
     return path.resolve()
 
 
 def file_of(recipe: str) -> SuiteFile:
     """The file of a recipe's suite. Raises UsageError or SuiteError."""
-    return _file(*same_file(suite_path(recipe)))
+    return _file(*cache_key(suite_path(recipe)))
 
 
 @cache
-def _file(path: Path, written: int) -> SuiteFile:
+def _file(path: Path, modified: int) -> SuiteFile:
     return read_suite(path)[0]
 
 
-def same_file(path: Path) -> tuple[Path, int]:
-    """A key that is another once the file is written again, for caches."""
+def cache_key(path: Path) -> tuple[Path, int]:
+    """The path and when the file was modified."""
     return path, path.stat().st_mtime_ns
 
 
 def defaults_of(file: SuiteFile) -> Flags:
-    """The flags of a case whose id names none: the first value of every axis."""
+    """The first value of every axis: the flags of a case whose id names none."""
     return Flags({flag: values[0] for flag, values in file.axes.items()})
 
 
 def short(path: Path) -> str:
-    """How messages call a file: relative to the repository if it lies there."""
+    """The path relative to the repository if it lies there, for messages."""
     return str(path.relative_to(files.ROOT)) if path.is_relative_to(files.ROOT) else str(path)

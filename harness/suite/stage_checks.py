@@ -1,0 +1,165 @@
+"""What a pipeline may not be: entries of its file that are wrong by themselves, and stages that refuse a case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from harness.contract.case import Case, spell
+from harness.contract.field import Field, QuantizedTensor
+from harness.errors import ContractError
+from harness.files import KERNELS
+from harness.oracles import gemm_operands, gemm_packed
+from harness.oracles.by_recipe import oracle_of
+from harness.suite import flag_values, schema
+from harness.suite.flag_values import Errors
+from harness.suite.schema import SuiteFile, nearest
+from harness.suite.shapes import is_grouped, shape_error
+from harness.suite.stages import Stage
+from harness.suite.suite_file import file_of
+
+
+def entry_errors(file: SuiteFile) -> Errors:
+    """Recipes, flags and earlier stages that do not exist, flags without a use, stages that do not fit."""
+    used: set[str] = set()
+    for index, entry in enumerate(file.pipeline):
+        route = ("pipeline", index)
+        yield from flag_values.errors(file, (*route, "when"), entry.when)
+        yield (*route, "recipe"), _recipe_error(entry)
+        recipe = file_of(entry.recipe)
+        yield (*route, "recipe"), _kind_error(entry, recipe)
+        yield from flag_values.errors(recipe, (*route, "flags"), {flag: [value] for flag, value in entry.flags.items()})
+        shared = [flag for flag in file.axes if flag in recipe.axes and flag not in entry.flags]
+        yield (*route, "recipe"), _shared_error(file, entry, recipe, shared)
+        yield (*route, "stage"), _name_error(entry, file.pipeline[:index])
+        for operand, name in (("a", entry.a), ("b", entry.b)):
+            yield (*route, operand), _operand_error(name, entry, file.pipeline, index) if name else None
+        used |= {*shared, *entry.when}
+    if file.pipeline:
+        for flag in file.axes:
+            yield ("axes", flag), None if flag in used else f"no stage has, or depends on, a flag '{flag}'"
+        idle = all(entry.given for entry in file.pipeline)
+        yield ("pipeline",), "every stage is given, so there is nothing to run" if idle else None
+
+
+def _recipe_error(entry: schema.Stage) -> str | None:
+    # A pipeline has no kernel, so it cannot be a stage.
+    recipes = sorted(path.stem for path in KERNELS.glob("*.cu"))
+    if entry.recipe in recipes:
+        return None
+    return f"there is no recipe '{entry.recipe}' with kernels of its own{nearest(entry.recipe, recipes)}"
+
+
+def _kind_error(entry: schema.Stage, recipe: SuiteFile) -> str | None:
+    if is_grouped(recipe):
+        return f"{entry.recipe} takes a group of tensors, and a stage has one, or a product of two"
+    if recipe.gemm and entry.a is None:
+        return f"{entry.recipe} multiplies two tensors; name the stages they come from, `a:` and `b:`"
+    if not recipe.gemm and entry.a is not None:
+        return f"{entry.recipe} multiplies nothing, so it has no operands 'a' and 'b'"
+    if not recipe.gemm and "outputs" not in recipe.axes:
+        return f"{entry.recipe} quantizes no matrix; choose a recipe with the flag 'outputs', or a GEMM"
+    return None
+
+
+def _shared_error(file: SuiteFile, entry: schema.Stage, recipe: SuiteFile, shared: Sequence[str]) -> str | None:
+    for flag in shared:
+        for value in entry.when.get(flag, file.axes[flag]):
+            error = flag_values.value_error(recipe, flag, value)
+            if error:
+                return f"{entry.recipe} takes {flag} from the pipeline, and there {error}"
+    return None
+
+
+def _name_error(entry: schema.Stage, earlier: Sequence[schema.Stage]) -> str | None:
+    if any(other.stage == entry.stage and _may_meet(entry, other) for other in earlier):
+        return f"two stages are called '{entry.stage}' under the same flags"
+    return None
+
+
+def _may_meet(one: schema.Stage, other: schema.Stage) -> bool:
+    shared = one.when.keys() & other.when.keys()
+    return all({*map(spell, one.when[flag])} & {*map(spell, other.when[flag])} for flag in shared)
+
+
+def _operand_error(name: str, entry: schema.Stage, pipeline: Sequence[schema.Stage], index: int) -> str | None:
+    sources = {other.stage for other in pipeline[:index] if other.a is None}
+    if name in sources:
+        return None
+    if any(other.stage == name for other in pipeline[:index]):
+        return f"stage '{entry.stage}' reads '{name}', which is a product; an operand is a quantized tensor"
+    if any(other.stage == name for other in pipeline[index:]):
+        return f"stage '{entry.stage}' reads '{name}', which does not come before it"
+    return f"stage '{entry.stage}' reads '{name}', and there is no stage of that name{nearest(name, sorted(sources))}"
+
+
+def refuse_stages(case: Case, stages: Sequence[Stage]) -> None:
+    """Raise ContractError, with the stage, unless every stage is legal and every product can read its operands."""
+    if case.input in gemm_packed.INPUTS:
+        raise ContractError(
+            f"{case.recipe}: {case.input} is drawn as the bytes of operands, and a pipeline quantizes its own"
+        )
+    made: dict[str, Stage] = {}
+    for stage in stages:
+        try:
+            _refuse(stage, made)
+        except ContractError as error:
+            raise ContractError(f"{case.recipe}: stage {stage.name}: {error}") from None
+        made[stage.name] = stage
+
+
+def stage_fields(stage: Stage) -> dict[str, Field]:
+    """What a stage writes, by the names it has in the stage."""
+    return oracle_of(stage.case.recipe).outputs(stage.case)
+
+
+def _refuse(stage: Stage, made: Mapping[str, Stage]) -> None:
+    case, file = stage.case, file_of(stage.case.recipe)
+    reason = flag_values.refusal(file, case.flags)
+    if reason is not None:
+        raise ContractError(f"{case.recipe} excludes {case.variant}: {reason}")
+    error = shape_error(file, case.shape, case.flags)
+    if error is not None:
+        raise ContractError(f"{case.recipe}: {error}")
+    oracle_of(case.recipe).refuse(case)
+    if not stage.draws:
+        a, b = (_copy(made, stage.reads[f"{name}_data"]) for name in "ab")
+        gemm_operands.bind(case, _tensor(*a), _tensor(*b))
+        _refuse_rotations(a, b)
+
+
+def _copy(made: Mapping[str, Stage], data: str) -> tuple[Stage, str]:
+    """The stage that writes `x.rowwise_data`, and its side."""
+    name, _, field = data.partition(".")
+    return made[name], field.removesuffix("_data")
+
+
+def _tensor(stage: Stage, side: str) -> QuantizedTensor:
+    """The output of a stage, with fields in place of arrays, by which a GEMM tells whether it takes that copy."""
+    fields = stage_fields(stage)
+    amax, scale_inv = (fields.get(f"{side}_{part}") for part in ("amax", "scale_inv"))
+    return QuantizedTensor(
+        stage.case.recipe,
+        stage.case.rows,
+        stage.case.cols,
+        fields,
+        {(1,): "tensor"}.get(amax.shape, "row" if len(amax.shape) == 1 else "window") if amax else "no amax",
+        stage.case.flags.get("e4m3_max", 448),
+        "swizzled" if scale_inv and scale_inv.swizzled else "compact",
+    )
+
+
+def _refuse_rotations(*copies: tuple[Stage, str]) -> None:
+    """A rotation cancels only against the same one of the other operand."""
+    rotations = [_rotation(*copy) for copy in copies]
+    if rotations[0] != rotations[1]:
+        (a, _), (b, _) = copies
+        raise ContractError(
+            f"operand A, {a.name}, is {rotations[0]} and operand B, {b.name}, is {rotations[1]}; both or neither must "
+            "be rotated, with the same sign_mask"
+        )
+
+
+def _rotation(source: Stage, side: str) -> str:
+    flags = source.case.flags
+    rotated = flags.get("rht", False) and side == "columnwise"
+    return f"rotated with sign_mask {spell(flags.sign_mask)}" if rotated else "not rotated"
