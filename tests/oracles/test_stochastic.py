@@ -52,7 +52,7 @@ def quantize(make_case):
     def run(recipe, x, key=None, offset=0, **flags):
         flags = {"rounding": "rne" if key is None else "sr", **flags}
         case = make_case(recipe, *x.shape, **flags)
-        draw = Draw(recipe, Flags(case.flags), *x.shape, key=key or 0, philox_offset=offset)
+        draw = Draw(recipe, Flags(case.flags), case.problem, key=key or 0, philox_offset=offset)
         return MODULES[recipe].numpy_oracle(draw, {"input": x})
 
     return run
