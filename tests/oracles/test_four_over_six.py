@@ -1,4 +1,4 @@
-"""four_over_six: every block by the steps, what decides between the maps and what does not, and refusals."""
+"""four_over_six: every block by the steps, the choice between the maps, and refusals."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class TestSteps:
 
 
 class TestFloor:
-    """S_enc is that of 1e-12 at least, and what is stored is the amax as it is."""
+    """S_enc never exceeds the S_enc of 1e-12, and the stored amax stays raw."""
 
     def test_a_line_below_the_floor(self, make_case):
         x = sparse((0, 0, 2.0**-41), (1, 0, 2.0**-48))
