@@ -124,7 +124,8 @@ def test_the_steps_are_the_contract():
     ],
 )
 def test_the_steps_know_other_granularities(recipe, granularity, options):
-    case = Case(recipe, Flags({"dtype": "fp32", "multiplier": "direct"}), Dense(64, 128))
+    flags = suite_of(recipe).defaults.replace(dtype="fp32", outputs="both")
+    case = Case(recipe, flags, Dense(64, 128))
     x = tensor(64, 128, "fp32")
     x[:, 64:] *= np.float32(1e-15)
     expected = torch_oracle.quantize(case, torch.from_numpy(x), granularity, **options)

@@ -1,4 +1,4 @@
-"""What is asked for by name comes in the shape and dtype asked for, and a file gives its own bytes or a sentence."""
+"""Inputs come in the requested shape and dtype; a file gives its own bytes, or an error that says why not."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from harness.gate import interleave
 from harness.gate.decision import EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
 from harness.verdict import Performance, Result, Verdict
-from harness.verify import digest, verify
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 

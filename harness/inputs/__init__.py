@@ -1,5 +1,5 @@
-"""The tensors a case is given: named distributions, tensors of files, and the dtypes they come in.
+"""Input tensors of cases: named distributions, tensors of files, and their dtypes.
 
-May import `errors`, `files` and the extents of `tensor`; nothing of the oracles or kernels, which must not share a
-mistake with their inputs.
+May import `errors`, `files` and `contract/`, and never oracles or kernels, which must not share a mistake with their
+inputs.
 """

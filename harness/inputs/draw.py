@@ -1,4 +1,4 @@
-"""The input of a case: a named distribution or a tensor of a file, in the dtype and shape that are asked for."""
+"""The input of a case: a named distribution or a tensor of a file, in the requested dtype and shape."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ MOST_THREADS = 16
 
 
 def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
-    """The (rows, cols) tensor called `name` in `bf16`, `fp16` or `fp32`, C-contiguous; the same seed, the same bytes.
+    """Draw the (rows, cols) tensor `name` in `bf16`, `fp16` or `fp32`, C-contiguous; one seed gives the same bytes.
 
     A name `file:<path>#<tensor>` is the top-left corner of a tensor of a .safetensors or .npy file. Raises InputError
-    for a name or dtype that does not exist and for a file that cannot give this shape.
+    for an unknown name or dtype, and for a file that cannot give this shape.
     """
     if dtype not in DTYPES:
         raise InputError(f"there is no input dtype {dtype!r}; it is one of {', '.join(DTYPES)}")
@@ -42,9 +42,9 @@ def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
 
 
 def _in_slabs(rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
-    """`normal`, a slab of rows a thread, each by a generator of its own: one of them would take seconds.
+    """Draw `normal` in slabs of rows, one thread and one generator each.
 
-    The float32 values of the whole would not fit beside others' either.
+    One generator would take seconds, and the float32 values of the whole would not fit in memory beside other cases'.
     """
     x = np.empty((rows, cols), DTYPES[dtype])
     at_once = max(1, SLAB // cols)
@@ -59,5 +59,5 @@ def _in_slabs(rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
 
 
 def names() -> list[tuple[str, str]]:
-    """(name, one line about it) of every distribution."""
+    """(name, first line of its docstring) of every distribution."""
     return [(name, (draw.__doc__ or "").partition("\n")[0]) for name, draw in DISTRIBUTIONS.items()]

@@ -1,4 +1,4 @@
-"""The types a high-precision tensor may have, `bf16`, `fp16` and `fp32`, and roundings to them."""
+"""The dtypes of high-precision tensors, `bf16`, `fp16` and `fp32`, and roundings to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST = {name: np.float32(ml_dtypes.finfo(dtype).max) for name, dtype in DTYPE
 
 
 def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    """`values` in `dtype`, nearest-even; values that already are of that dtype keep their bits, NaN payloads too."""
+    """Round values to the nearest even of `dtype`; values already in it keep their bits, NaN payloads too."""
     if values.dtype == DTYPES[dtype]:
         return np.ascontiguousarray(values)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -19,11 +19,11 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def unsigned(dtype: str) -> np.dtype:
-    """The unsigned integers as wide as `dtype`, to see its bits."""
+    """Unsigned integer type as wide as `dtype`, to view its bits."""
     return np.dtype(f"u{DTYPES[dtype].itemsize}")
 
 
 def moved(positive: np.ndarray, ulps: np.ndarray) -> np.ndarray:
-    """Positive finite values, each moved by its number of ulps of their own dtype."""
+    """Move each positive finite value by its number of ulps of its own dtype."""
     bits = np.dtype(f"i{positive.itemsize}")
     return (positive.view(bits) + ulps.astype(bits)).view(positive.dtype)

@@ -1,4 +1,4 @@
-"""Tensors from files: `file:<path>#<tensor>`. Neither loader can run code: no pickles, and no array of objects."""
+"""Tensors from files: `file:<path>#<tensor>`. Neither loader runs code: no pickles, no arrays of objects."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NUMPY_DTYPES = {np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np
 
 
 def load(name: str, rows: int, cols: int) -> np.ndarray:
-    """The top-left (rows, cols) corner of the tensor that `file:<path>#<tensor>` names, in its own dtype.
+    """Load the top-left (rows, cols) corner of the tensor `file:<path>#<tensor>`, in its own dtype.
 
     path: .safetensors or .npy, absolute or relative to the root of the repository
     tensor: its name in a .safetensors file, optional if that holds only one; a .npy file has no names
 
-    Raises InputError if the file or the tensor is not there or cannot be read, is not a bf16, fp16 or fp32 matrix, or
-    is smaller than (rows, cols): a tensor is cropped, never tiled or padded, so that its statistics stay real.
+    Raises InputError for a missing or unreadable file or tensor, for anything but a bf16, fp16 or fp32 matrix, and for
+    one smaller than (rows, cols): a tensor is cropped, never tiled or padded, so that its statistics stay real.
     """
     spelled, _, tensor = name.removeprefix(PREFIX).partition("#")
     path = REPOSITORY / spelled
@@ -67,16 +67,16 @@ def _from_npy(name: str, path: Path, tensor: str, rows: int, cols: int) -> np.nd
 
 
 def open_npy(path: Path, beginning: str) -> np.ndarray:
-    """The array of a .npy file, memory-mapped. beginning: of the error text if it cannot be read."""
+    """Memory-map the array of a .npy file. beginning: start of the error text if it cannot be read"""
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:
-        # NumPy parses the header as Python, and whatever Python's tokenizer raises comes through.
+        # NumPy parses the header as Python, so any error of Python's tokenizer can come through.
         raise InputError(f"{beginning} not a readable .npy file: {shortened(error)}") from None
 
 
 def shortened(error: Exception) -> str:
-    """The words of an error without the file's contents, which some readers quote in full."""
+    """The text of an error, cut short because some readers quote the whole file."""
     words = " ".join(str(error).split())
     return words if len(words) < _LONGEST else f"{words[:_LONGEST]}..."
 

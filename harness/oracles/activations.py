@@ -1,7 +1,7 @@
-"""Derivatives of activations, and the bias gradient that is summed beside them: NUMERICS section 8, in NumPy.
+"""Derivatives of activations, and the bias gradient: NUMERICS section 8 in NumPy.
 
-Float32, RN at every written operation. exp and tanh are the float32 numbers nearest to the true ones: float64, rounded
-once.
+Float32; every written operation rounds once, to nearest even. exp and tanh are evaluated in float64 and rounded once to
+float32.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.oracles.nvfp4 import ONE, ieee
 
-CHUNK_ROWS = 128  # rows that are summed before chunks are
+CHUNK_ROWS = 128  # summed on their own before their sums are
 HALF = np.float32(0.5)
 SQRT_2_OVER_PI = np.float32(0.79788456)
 GELU_CUBIC = np.float32(0.044715)
@@ -28,24 +28,20 @@ def _tanh(x: np.ndarray) -> np.ndarray:
     return np.tanh(x.astype(np.float64)).astype(np.float32)
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return ONE / (ONE + _exp(-x))
-
-
 def _dgelu(x: np.ndarray) -> np.ndarray:
-    """The tanh form."""
+    """Derivative of gelu in its tanh form."""
     t = _tanh((SQRT_2_OVER_PI * x) * (ONE + (GELU_CUBIC * x) * x))
     slope = SQRT_2_OVER_PI + (GELU_CUBIC_SLOPE * x) * x
     return (HALF * x) * ((ONE - t * t) * slope) + HALF * (ONE + t)
 
 
 def _dsilu(x: np.ndarray) -> np.ndarray:
-    s = _sigmoid(x)
+    s = ONE / (ONE + _exp(-x))
     return (x * s) * (ONE - s) + s
 
 
 def _dqgelu(x: np.ndarray) -> np.ndarray:
-    """x * sigmoid(1.702 x)."""
+    """Derivative of quick gelu, x * sigmoid(1.702 * x), without its inner factor."""
     return _dsilu(QUICK_GELU_SLOPE * x)
 
 
@@ -54,7 +50,7 @@ def _drelu(x: np.ndarray) -> np.ndarray:
 
 
 def _dsrelu(x: np.ndarray) -> np.ndarray:
-    """The square of relu; like drelu 0 for a NaN, which is not greater than 0."""
+    """Derivative of relu squared; 0 for a NaN, as in drelu, because it is not greater than 0."""
     return np.where(x > 0, np.float32(2) * x, np.float32(0))
 
 
@@ -76,7 +72,7 @@ def activated(activation: str, grad: np.ndarray, act_input: np.ndarray | None) -
 
 @ieee
 def bias_gradient(v: np.ndarray) -> np.ndarray:
-    """(rows, cols) float32 → (cols,) float32: from 0 down each 128 rows, and from 0 over these sums in order."""
+    """(rows, cols) float32 → (cols,): sums from 0 down each 128 rows, then from 0 over these sums in order."""
     total = np.zeros(v.shape[1], np.float32)
     for first in range(0, len(v), CHUNK_ROWS):
         chunk = np.zeros_like(total)

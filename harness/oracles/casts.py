@@ -1,8 +1,8 @@
-"""casts: e2m1 and e4m3 of every element, with no scale between. NUMERICS section 1.
+"""casts: e2m1 and e4m3 of every element, without a scale. NUMERICS section 1.
 
-  e2m1_data = e2m1(x), packed, the even element in the low nibble
-  e4m3_data = e4m3(x), sign included
-Both nearest-even and saturating; -0 keeps its sign; a NaN of either sign is 0x7 and 0x7F.
+  e2m1_data = e2m1(x)   f32→e2m1 rounds to nearest even and saturates at 6; the even element is in the low nibble
+  e4m3_data = e4m3(x)   f32→e4m3 rounds to nearest even and saturates at 448; the sign is kept
+-0 keeps its sign; a NaN of either sign gives 0x7 and 0x7F.
 """
 
 from __future__ import annotations
@@ -29,19 +29,17 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """`input` (rows, cols), as it is."""
+    """`input` (rows, cols)."""
     layout.require_whole_blocks(case)
     return {"input": x}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Both casts of every element."""
     v = tensors["input"].astype(np.float32)
     return {"e2m1_data": nvfp4.pack(nvfp4.e2m1(v)), "e4m3_data": nvfp4.e4m3(v)}
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same from the independent torch oracle, on the device the tensor is on."""
     from harness.oracles import torch_oracle as blocks
 
     return blocks.casts(tensors["input"])

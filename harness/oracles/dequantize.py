@@ -1,10 +1,11 @@
-"""dequantize: NVFP4 back to a float tensor. NUMERICS section 9, in float32, RN at every operation.
+"""dequantize: NVFP4 back to a float tensor. NUMERICS section 9.
 
-  1. f = RN(RN(f32(scale_inv) * amax) * C), C = fp32(1/(6 * e4m3_max)), one f per 16-block, from the amax of its
-     granule: the tensor, the row or the 1x64 window. Not reassociated.
-  2. out = cast(RN(q * f)) to bf16, fp16 or fp32: nearest-even, overflow gives inf.
-A NaN scale byte (0x7F, 0xFF) makes its 16 elements NaN, zeros too, and so does an infinite amax beside a zero. Every
-NaN that is written is the one the hardware's conversions write: 0x7FFF in bf16 and fp16, 0x7FFFFFFF in fp32.
+Float32; RN marks every rounding, to nearest even. E is `e4m3_max`.
+  1. f = RN(RN(f32(scale_inv) * amax) * C), C = RN(1 / (6*E))    one f per 1x16 block; not reassociated
+     The amax is the one of the block's tensor, row or 1x64 window.
+  2. out = cast(RN(q * f))         f32→bf16, fp16 rounds to nearest even; overflow gives inf; q of code 8 is -0.0
+A NaN scale byte (0x7F, 0xFF) makes its 16 elements NaN, also where the code is 0; an infinite amax makes codes of 0
+NaN. A NaN is stored as the hardware's conversions write it: 0x7FFF in bf16 and fp16, 0x7FFFFFFF in fp32.
 """
 
 from __future__ import annotations
@@ -23,18 +24,17 @@ if TYPE_CHECKING:
     import torch
 
 EXHAUSTIVE_AMAX = np.float32(np.pi)  # a full mantissa: no product of step 1 or 2 is exact
-GRANULARITIES = ("tensor", "row", "window")
+QUANTIZERS = {oracle.GRANULARITY: oracle for oracle in (per_tensor, row_scaled, local_1x64)}
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError for a size, an amax granularity or an e4m3_max that dequantize does not define."""
     flags = case.flags
-    layout.require_whole_blocks(case, nvfp4.WINDOW if flags.granularity == "window" else nvfp4.BLOCK)
-    if flags.granularity not in GRANULARITIES:
+    if flags.granularity not in QUANTIZERS:
+        *others, last = QUANTIZERS
         raise ContractError(
-            f"{case.recipe}: reads one amax per {', '.join(GRANULARITIES[:-1])} or {GRANULARITIES[-1]}, "
-            f"not one per {flags.granularity}"
+            f"{case.recipe}: reads one amax per {', '.join(others)} or {last}, not one per {flags.granularity}"
         )
+    layout.require_whole_blocks(case, QUANTIZERS[flags.granularity].MULTIPLE)
     if flags.e4m3_max not in (nvfp4.E4M3_MAX, nvfp4.E4M3_MAX_REDUCED):
         raise ContractError(
             f"{case.recipe}: e4m3_max must be {nvfp4.E4M3_MAX} or {nvfp4.E4M3_MAX_REDUCED}, not {flags.e4m3_max}"
@@ -54,11 +54,11 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """What the kernel reads: `data` (rows, cols/2) u8, `scale_inv` whole allocation u8, `amax` float32 by granularity.
+    """`data` (rows, cols/2) u8, `scale_inv` whole allocation u8, `amax` float32 by granularity.
 
-    They are `x` as bf16, quantized by the recipe that has this granularity and e4m3_max; for the input named
-    `exhaustive`, where `x` plays no part, every scale byte meets every code: the 16 codes in order in each block,
-    scale byte = number of the block mod 256, and another amax for every granule.
+    They come from `x` as bf16, by the recipe that has this granularity and e4m3_max. The input `exhaustive` ignores `x`
+    and has every scale byte meet every code: the 16 codes in order in each block, scale byte = number of the block
+    mod 256, and another amax for every granule.
     """
     refuse(case)
     tensors = _exhaustive(case) if case.input == "exhaustive" else _quantized(case, x)
@@ -70,8 +70,7 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
 def _quantized(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     flags = case.flags
     if flags.e4m3_max == nvfp4.E4M3_MAX:
-        oracle = {"tensor": per_tensor, "row": row_scaled, "window": local_1x64}[flags.granularity]
-        quantized = quantizer.quantize_plain(case, x, oracle, block=flags.block)
+        quantized = quantizer.quantize_plain(case, x, QUANTIZERS[flags.granularity], block=flags.block)
     else:
         by = {"e4m3_max": flags.e4m3_max, "row_scaled": flags.granularity == "row", "block": flags.block}
         quantized = quantizer.quantize_plain(case, x, four_over_six, **by)
@@ -90,7 +89,7 @@ def _exhaustive(case: Case) -> dict[str, np.ndarray]:
 
 
 def decode_steps(case: Case) -> dict[str, object]:
-    """Choices of the diagnosis' `DecodeSteps`."""
+    """How the recipe decodes, as arguments of the diagnosis' `DecodeSteps`."""
     flags = case.flags
     return {
         "dtype": flags.dtype,
@@ -101,7 +100,6 @@ def decode_steps(case: Case) -> dict[str, object]:
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The elements of `output`, NaNs in their canonical encoding. Raises ContractError for an amax of another shape."""
     refuse(case)
     flags = case.flags
     layout.require_amax(case, "amax", tensors["amax"].shape, ROWWISE, flags.granularity)
@@ -117,9 +115,7 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same field from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_oracle as blocks
 
     refuse(case)
-    layout.require_amax(case, "amax", tensors["amax"].shape, ROWWISE, case.flags.granularity)
     return blocks.dequantize(case, tensors)

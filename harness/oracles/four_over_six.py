@@ -1,20 +1,21 @@
-"""four_over_six: two scales are tried for every block, and the better one is kept. NUMERICS section 6, in float32.
+"""four_over_six: encodes every block under two scales and keeps the better one. NUMERICS section 6.
 
-Scaled so that its amax becomes 6, a block has nothing between 4 and 6; scaled to 4, it has even steps. Every block is
-encoded both ways and keeps the way that comes back closer. RN at every operation; E is `e4m3_max`. Per output:
-  1. amax as in per_tensor, or of each row if row_scaled. S_enc = fmin(RN((6*E)/amax), FLT_MAX); 1 if amax is 0 or inf.
-  2. base = RN(RN(block_amax / 6) * S_enc); a block is 1x16, or a 16x16 tile whose bytes stand in each of its 16 lines.
-  3. sf4 = e4m3(fmin(RN(base * 1.5), 448)), sf6 = e4m3(fmin(base, 448)): capped at 448 whatever E is.
-  4. m = fmin(RN(1/RN(f32(sf) * RN(1/S_enc))), FLT_MAX) of each.
-  5. codes = e2m1(RN(x * m)) of each.
-  6. err of each, elements 0 to 15 in order: err = 0, then RN(err + |d|) (mae) or RN(err + RN(d * d)) (mse), where
-     exact: d = RN(RN(RN(RN(q * f32(sf)) * amax) / (6*E)) - x), amax being the block's own: the row's if row_scaled;
-     fp16:  d = RN(RN(q * f32(sf)) - RN(x * S_enc)). Fewer operations, in units of the scaled tensor. What is fp16
-     about it is q * sf, which fp16 holds exactly; so does float32, and like every RN of the contract the others are
-     float32's.
-  7. block_16x16: the sixteen line errors of a tile add up as a tree, e_i + e_(i+8), then 4, 2, 1 apart. The lines are
-     those of the output, so rowwise and columnwise may choose differently.
-  8. sf4 and its codes if err4 < err6; sf6 and its codes otherwise, so also for a tie or a NaN.
+Scaled so that its amax becomes 6, a block has nothing between 4 and 6; scaled to 4, it has even steps. Float32; RN
+marks every rounding, to nearest even; E is `e4m3_max`. For each output:
+  1. amax = max |x| of the tensor, or of each row if row_scaled
+     S_enc = fmin(RN((6*E) / amax), FLT_MAX)                   1 if amax is 0 or inf
+  2. base = RN(RN(block_amax / 6) * S_enc)                     before any cast
+     A block is 1x16, or a 16x16 tile whose byte stands in each of its 16 lines.
+  3. sf4 = e4m3(fmin(RN(base * 1.5), 448)), sf6 = e4m3(fmin(base, 448))    f32→e4m3 rounds to nearest even
+     The cap is 448 whatever E is.
+  4. m = fmin(RN(1 / RN(f32(sf) * RN(1 / S_enc))), FLT_MAX)    for sf4 and for sf6
+  5. codes = e2m1(RN(x * m))                                   for both; f32→e2m1 rounds to nearest even
+  6. err = 0; over elements 0 to 15 in order err = RN(err + |d|) (mae) or RN(err + RN(d * d)) (mse)
+     exact: d = RN(RN(RN(RN(q * f32(sf)) * amax) / (6*E)) - x)
+     fp16:  d = RN(RN(q * f32(sf)) - RN(x * S_enc))            q * f32(sf) fits fp16; every RN is float32's all the same
+  7. block_16x16: the errors of a tile's 16 lines add up as a tree: RN(e_i + e_(i+8)), then 4, 2, 1 apart
+     The lines are those of the output, so rowwise and columnwise decide independently.
+  8. sf4 and its codes if err4 < err6, else sf6 and its codes; so a tie and a NaN choose 6
 stage=amax ends after the amax; stage=encode is given it.
 """
 
@@ -34,12 +35,18 @@ if TYPE_CHECKING:
     import torch
 
 STEP_TO_FOUR = np.float32(nvfp4.E2M1_MAX / 4)
+CHOICES = {
+    "e4m3_max": (nvfp4.E4M3_MAX_REDUCED, nvfp4.E4M3_MAX),
+    "error": ("mae", "mse"),
+    "error_math": ("exact", "fp16"),
+}
 SCALE_CAP = np.float32(nvfp4.E4M3_MAX)
-PLAIN = {"error": "mae", "error_math": "exact"}  # for `quantize_plain`
+MULTIPLE = nvfp4.BLOCK
+PLAIN = {**quantizer.PLAIN, "rht": False, "error": "mae", "error_math": "exact", "row_scaled": False}
 
 
 class Candidate(NamedTuple):
-    """One way to encode some lines: scale bytes (lines, blocks), codes (lines, length) and errors (lines, blocks)."""
+    """One encoding of some lines: scale bytes (lines, blocks), codes (lines, length) and errors (lines, blocks)."""
 
     scale_inv: np.ndarray
     codes: np.ndarray
@@ -47,13 +54,11 @@ class Candidate(NamedTuple):
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError for a size or combination of flags that four_over_six does not define."""
     flags = case.flags
-    layout.require_whole_blocks(case)
-    if flags.e4m3_max not in (nvfp4.E4M3_MAX, nvfp4.E4M3_MAX_REDUCED):
-        raise ContractError(
-            f"{case.recipe}: e4m3_max must be {nvfp4.E4M3_MAX_REDUCED} or {nvfp4.E4M3_MAX}, not {flags.e4m3_max}"
-        )
+    layout.require_whole_blocks(case, MULTIPLE)
+    for flag, (one, other) in CHOICES.items():
+        if flags[flag] not in (one, other):
+            raise ContractError(f"{case.recipe}: {flag} must be {one} or {other}, not {flags[flag]}")
     quantizer.require(case, "scale_layout", "compact", "its kernels write compact scales; swizzle them afterwards")
     quantizer.require(case, "rht", False, "a rotated block is not the one that the error is measured against")
     quantizer.require(case, "rounding", "rne", "the error of a random rounding says nothing about the scale")
@@ -63,34 +68,31 @@ def refuse(case: Case) -> None:
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """The arrays this case writes; an amax has the shape (1,), or (rows,) if row_scaled."""
+    """Data, scale_inv and amax of each direction; an amax has the shape (1,), or (rows,) if row_scaled."""
     refuse(case)
     return quantizer.outputs(case, _granularity(case))
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays the kernel reads: `input` (rows, cols), and for stage=encode the amaxes, float32."""
+    """`input` (rows, cols), and for stage=encode the amaxes, float32."""
     refuse(case)
     return quantizer.inputs(case, x, _granularity(case))
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The bytes of every field of `outputs(case)`."""
     refuse(case)
     return quantizer.quantize(case, tensors, _granularity(case), _encode)
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same fields from the independent torch oracle, on the device the tensors are on."""
-    from harness.oracles import torch_oracle as blocks
+    from harness.oracles import torch_four_over_six
 
     refuse(case)
-    given = quantizer.given_amaxes(case, tensors, _granularity(case))
-    return blocks.four_over_six(case, tensors["input"], amax=given or None)
+    return torch_four_over_six.four_over_six(case, tensors["input"], tensors)
 
 
 def map4(case: Case, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Which blocks of each output are mapped to 4, (lines, blocks) bool, on the device the tensor is on."""
+    """True for each block that is mapped to 4: (lines, blocks) bool of each output, on the device of the tensor."""
     from harness.oracles import torch_four_over_six
 
     return torch_four_over_six.map4(case, x)
@@ -98,7 +100,7 @@ def map4(case: Case, x: torch.Tensor) -> dict[str, torch.Tensor]:
 
 @nvfp4.ieee
 def candidates(case: Case, slab: Slab, amax: np.ndarray) -> tuple[Candidate, Candidate]:
-    """Steps 1 to 7: the slab mapped to 4 and mapped to 6. `amax`: of every block, broadcastable to (lines, blocks)."""
+    """Steps 1 to 7: the slab mapped to 4 and to 6, under the amax that governs each block."""
     square = case.flags.block == "block_16x16"
     s_enc = nvfp4.global_encode_scale(amax, case.flags.e4m3_max)  # 1
     s_dec = nvfp4.global_decode_scale(s_enc)
@@ -145,7 +147,7 @@ def _block_errors(
 
 
 def _tile_errors(error: np.ndarray) -> np.ndarray:
-    """Step 7: (lines, blocks) line errors → the error of the 16x16 tile, the same in its 16 lines."""
+    """Step 7: (lines, blocks) line errors → the error of their 16x16 tile, repeated for its 16 lines."""
     tiles = error.reshape(-1, nvfp4.BLOCK, error.shape[1])
     for offset in (8, 4, 2, 1):
         tiles = tiles[:, :offset] + tiles[:, offset:]

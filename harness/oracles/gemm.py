@@ -1,17 +1,16 @@
-"""gemm: D (M, N) = A (M, K) * B (N, K)^T of two NVFP4 tensors, summed in an order of the kernel's own. NUMERICS 10.2.
+"""gemm: D (M, N) = A (M, K) * B (N, K)^T of two NVFP4 tensors, summed in any order. NUMERICS section 10.2.
 
 For each element (i, j) of the output:
-  1. terms = the products of its K pairs of code * scale_inv, which float64 holds exactly, and sum = all of them
-  2. acc = float32 within n * 2^-23 * (the sum of |terms|) of that sum. n is the number of fp32 additions: K, because a
-     matrix unit adds the products of each 16 along K in no stated order, and each of the K additions, from +0 on, may
-     be off by a last bit of what can be no more than all |terms|. Adding up the sums of parts of K adds none to these.
-  3. the epilogue, as `gemm_epilogues` has it, at both ends: every step of it is monotonic in acc, its roundings, too. A
-     factor below zero makes the lowest acc the highest output. `per_token` rounds to bf16 twice, at both ends.
-So the output has an interval. For the input `exact_sum` no sum rounds in any order, and the output has bytes.
+  1. terms = the K products (code * sa) * (code * sb), each exact in float64; sum = their exact sum
+  2. acc is a float32 within K * 2^-23 * sum(|terms|) of sum
+     A matrix unit adds in no stated order and may cut instead of round, so each of the K fp32 additions is off by at
+     most a last bit of what is no more than all |terms|. A K that is split and added up again has no more additions.
+  3. D lies between the epilogues of the smallest and the largest such acc, see `gemm_epilogues`
+     Every step of an epilogue is monotonic in acc, its roundings too. A negative factor swaps the ends.
+On the input `exact_sum` no sum rounds in any order, and the output has bytes instead of an interval.
 
 A NaN scale byte makes its row or column NaN in every order, and acc is never inf. Where an amax, C or bias is not
-finite, or a factor overflows, every acc within its bound must give a NaN or none may: otherwise there is no contract,
-and a case whose operands are like that is refused.
+finite, or a factor overflows, either every acc within the bound gives a NaN or none does; other operands are refused.
 """
 
 from __future__ import annotations
@@ -29,14 +28,11 @@ from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, gemm_orde
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["inputs", "numpy_oracle", "outputs", "refuse", "torch_oracle"]
-
 ROUTES = ("mma", "library", "fastest")
-_ERROR = 2.0**-23  # of an addition, relative to its result: a last bit, as matrix units may cut instead of round
+_ERROR = 2.0**-23  # relative error of one addition that cuts
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError for what no two quantized tensors can have, and for a route that there is not."""
     if case.flags.route not in ROUTES:
         raise ContractError(f"{case.recipe}: route must be {', '.join(ROUTES)}, not {case.flags.route}")
     gemm_flags.refuse(case)
@@ -49,14 +45,14 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
-    """What a kernel reads, as `gemm_operands` makes it."""
+    """See `gemm_operands.inputs`."""
     refuse(case)
     return gemm_operands.inputs(case, *high_precision, **named)
 
 
 @nvfp4.ieee
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
-    """`output`, as an interval unless every sum is exact. Raises ContractError for arrays that the flags do not say."""
+    """`output`, as an interval unless every sum is exact."""
     refuse(case)
     gemm_operands.require(case, tensors)
     a, b = (_values(case, tensors, name) for name in "ab")
@@ -76,7 +72,7 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def _values(case: Case, tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """An operand, (lines, K) float64, exactly."""
+    """Code times scale of an operand, (lines, K) float64; exact."""
     codes, scales = gemm_operands.decoded(case, tensors, name)
     return codes.astype(np.float64) * np.repeat(scales, nvfp4.BLOCK, axis=1)
 
@@ -97,10 +93,10 @@ def _accumulators(case: Case, sums: np.ndarray, sizes: np.ndarray) -> tuple[np.n
 def _outputs(
     case: Case, tensors: dict[str, np.ndarray], rows: slice, ends: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Step 3: the lowest and the highest output of the accumulators between two."""
+    """Step 3: the lowest and the highest output over all accumulators between two ends."""
     low, high = ends
-    # What is nearest to 0 shows a NaN that both ends hide: 0 * inf between two infinities, or a finite value between
-    # two that overflow and then meet a 0.
+    # The accumulator nearest to 0 shows a NaN that both ends hide: 0 * inf between two infinities, or a finite value
+    # between two that overflow and then meet a 0.
     nearest_zero = np.where((low < 0) & (high > 0), np.float32(0), np.where(high <= 0, high, low))
     made = [gemm_epilogues.output(case, tensors, rows, acc) for acc in (low, nearest_zero, high)]
     is_nan = [np.isnan(output) for output in made]
@@ -116,7 +112,6 @@ def _outputs(
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | Interval]:
-    """The same field from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_gemm_bounds
 
     refuse(case)

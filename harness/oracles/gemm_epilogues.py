@@ -1,12 +1,13 @@
-"""From the sum of a GEMM to its output: NUMERICS 10.3 in NumPy, float32, RN at every operation.
+"""From the sum of a GEMM to its output: NUMERICS 10.3 in NumPy. Float32; RN marks every rounding, to nearest even.
 
-  per_tensor       D = cast(fma(beta, C, RN(alpha' * acc))), alpha' = RN(RN(RN(alpha * amax_A) * amax_B) * C_AB).
-                   beta = 0 reads no C, and there is no fma.
-  row_scaled       1. out = RN(C_AB * acc)  2. out = RN(RN(out * a_i) * b_j), or RN(out * RN(a_i * b)) if B has one amax
-                   3. with a bias out = RN(out + bias_j)  4. D = cast(out)  5. to accumulate, D = cast(RN(D + C))
-  per_token        1. d = bf16(RN(C_AB * acc))  2. D = bf16(RN(RN(d * a_i) * b_j)), by a kernel of its own
-  per_token_fused  D = bf16(RN(C_AB * RN(b_j * RN(a_i * acc))))
-where C_AB = fp32(1/(36 * E_A * E_B)), and a_i, b_j are the amaxes of row i of A and row j of B.
+  per_tensor       1. alpha' = RN(RN(RN(alpha * a) * b) * C_AB)   2. out = RN(alpha' * acc)
+                   3. beta ≠ 0: out = fma(beta, C, out); beta = 0 reads no C   4. D = cast(out)
+  row_scaled       1. out = RN(C_AB * acc)   2. out = RN(RN(out * a_i) * b_j); one amax of B: RN(out * RN(a_i * b))
+                   3. bias: out = RN(out + bias_j)   4. D = cast(out)   5. accumulate: D = cast(RN(D + C))
+  per_token        1. d = bf16(RN(C_AB * acc))   2. D = bf16(RN(RN(d * a_i) * b_j)), by a kernel of its own
+  per_token_fused  1. D = bf16(RN(C_AB * RN(b_j * RN(a_i * acc))))
+C_AB = RN(1 / (36 * E_A * E_B)); a_i and b_j are the amaxes of row i of A and row j of B. A cast f32→bf16 rounds to
+nearest even.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from harness.oracles import nvfp4
 
 @nvfp4.ieee
 def output(case: Case, tensors: Mapping[str, np.ndarray], rows: slice, acc: np.ndarray) -> np.ndarray:
-    """Some rows of D in the case's dtype, from theirs of the sum, (rows, N) float32."""
+    """Some rows of D in the case's dtype, from the same rows of the sum, (rows, N) float32."""
     flags = case.flags
     c_ab = nvfp4.ONE / np.float32(nvfp4.E2M1_MAX**2 * flags.a_e4m3_max * flags.b_e4m3_max)
     if flags.epilogue == "per_tensor":
@@ -58,10 +59,10 @@ def _row_scaled(
 
 @nvfp4.ieee
 def fma(x: np.float32, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """RN(x * y + z) of float32 with one rounding.
+    """RN(x * y + z) in float32, rounded once.
 
-    The product is exact in float64. The sum there is rounded to odd: to the neighbour nearer zero, whose last bit is
-    set if anything was lost, so that the cast to float32 rounds as if it saw every bit.
+    The product is exact in float64. The sum is rounded to odd there: toward zero, with its last bit set if anything was
+    lost, so that the cast to float32 rounds as if it saw every bit.
     """
     product, z = np.float64(x) * y, z.astype(np.float64)
     near = product + z

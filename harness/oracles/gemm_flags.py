@@ -1,6 +1,6 @@
-"""What the flags of a GEMM mean, the same for every kernel that multiplies: its epilogues, layouts and refusals.
+"""The flags of a GEMM, shared by all GEMM recipes: epilogues, layouts and refusals. NUMERICS 10.3 to 10.5.
 
-NUMERICS 10.3 to 10.5. An operand is called `a` or `b` in flags and arrays, and A or B in sentences.
+An operand is `a` or `b` in flags and arrays, and A or B in sentences.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PER_TOKEN = ("per_token", "per_token_fused")
 EPILOGUES = ("per_tensor", "row_scaled", *PER_TOKEN)
 EXACT_SUM_LARGEST_K = 16384  # more terms of up to 576 quarters could pass 2^24
 
-# Flag → its neutral value, and the epilogues that have it
+# Flag → its neutral value, and the epilogues that take another
 _OPTIONS = {
     "alpha": (1, ("per_tensor",)),
     "beta": (0, ("per_tensor",)),
@@ -26,7 +26,7 @@ _OPTIONS = {
 
 
 def direction(case: Case, name: str) -> Direction:
-    """Which copy of an operand the case reads."""
+    """The copy of an operand that the case reads."""
     return LAYOUTS[case.flags.layout]["ab".index(name)]
 
 
@@ -36,7 +36,7 @@ def lines(case: Case, name: str) -> int:
 
 
 def granularity(case: Case, name: str) -> str:
-    """What one amax of an operand covers: `tensor`, or a `row` of the copy that is read."""
+    """The extent of one amax of an operand: `tensor`, or `row` of the copy that is read."""
     flags = case.flags
     if flags.epilogue == "per_tensor":
         return "tensor"
@@ -51,7 +51,7 @@ def recipes(case: Case, name: str) -> tuple[str, ...]:
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError for extents, or a combination of flags, that no two quantized tensors can have."""
+    """Raise ContractError for extents or a combination of flags that no GEMM defines."""
     flags, epilogue = case.flags, case.flags.epilogue
     for flag, choices in (("epilogue", EPILOGUES), ("layout", tuple(LAYOUTS))):
         if flags[flag] not in choices:
@@ -70,7 +70,7 @@ def _refuse_extents(case: Case) -> None:
     per_token = case.flags.epilogue in PER_TOKEN
     block = TILE_ROWS if per_token else nvfp4.BLOCK
     because = "per_token quantizes whole tiles" if per_token else "a scale covers 16 elements"
-    # A rowwise copy may be any number of its rows; whatever else the quantizer saw whole.
+    # A kernel may read any number of rows of a rowwise copy; every other extent is the quantizer's own.
     a_multiple = 1 if direction(case, "a") is ROWWISE else block
     for extent, value, operands, multiple in (
         ("K", case.cols, "A and B", block),
@@ -99,7 +99,5 @@ def _refuse_range(case: Case, name: str) -> None:
     if case.flags.epilogue in PER_TOKEN:
         quantizer.require(case, flag, nvfp4.E4M3_MAX, "scales up to 256 are four_over_six's, which is not per_token")
     if granularity(case, name) == "row" and direction(case, name) is COLUMNWISE:
-        because = (
-            f"four_over_six gives amaxes to rows, and layout {case.flags.layout} reads the columns of {name.upper()}"
-        )
-        quantizer.require(case, flag, nvfp4.E4M3_MAX, because)
+        columns = f"layout {case.flags.layout} reads the columns of {name.upper()}"
+        quantizer.require(case, flag, nvfp4.E4M3_MAX, f"four_over_six gives amaxes to rows, and {columns}")

@@ -1,11 +1,10 @@
-"""gemm_grouped: D_g (M_g, N) = A_g (M_g, K) * B_g (N, K)^T of up to 64 groups. NUMERICS 10.4.
+"""gemm_grouped: D_g (M_g, N) = A_g (M_g, K) * B_g (N, K)^T for 1 to 64 groups. NUMERICS section 10.4.
 
-The groups of every array lie back to back, each as it is alone: the rows of A, C and the output; the N rows of B and
-its scales with the padding of every group; the amaxes, one for each operand of a group or one for each of its rows; the
-N entries of a bias. For each group g:
-  1. M_g is a multiple of 128, as grouped quantizers have it, or 0. An empty group has no output. Its B is there.
-  2. D_g is what the recipe named by `recipe` makes of the operands of the group: the bytes, or the interval. So its
-     factor is alpha' = RN(RN(RN(alpha * amax_A[g]) * amax_B[g]) * C_AB), or its amaxes are those of its own rows.
+The groups of every array lie back to back: rows of A, of C and of the output; N lines of B with the padding of every
+group; amaxes, one for each operand of a group or one for each of its rows; N entries of bias. For each group g:
+  1. M_g is 0 or a multiple of 128. An empty group has no rows of A, C and the output; its B and bias are there.
+  2. D_g = gemm of the group's operands: its bytes, or its interval
+     alpha' = RN(RN(RN(alpha * a_g) * b_g) * C_AB) is made of the group's own amaxes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ EXTENTS = ("first_dims", "last_dims", "tensor_offsets")
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError, with the number of the group if it is one, for what a grouped GEMM does not define."""
     flags = case.flags
     if flags.recipe != "gemm":
         raise ContractError(f"{case.recipe}: recipe must be gemm, not {flags.recipe}")
@@ -66,9 +64,9 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays the kernel reads: those of `gemm` for every group, and `first_dims`, `last_dims`, `tensor_offsets`.
+    """The arrays of `gemm`, the groups one below the other, and `first_dims`, `last_dims` and `tensor_offsets`.
 
-    a, b, c, bias: as `gemm` takes them, those of all groups one below the other
+    a, b, c, bias: as `gemm` takes them, the groups one below the other
     """
     refuse(case)
     given = dict(zip("ab", high_precision, strict=False)) | named
@@ -82,12 +80,12 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
 
 
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
-    """The arrays of one group, of either library, as `gemm` reads them."""
+    """The arrays of one group, from either library, as `gemm` reads them."""
     return {name: tensors[name][place] for name, place in _places(case)[g].items()}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
-    """`output`, as an interval unless every sum is exact. Raises ContractError for arrays other than the case says."""
+    """`output`, as an interval unless every sum is exact."""
     _require_arrays(case, tensors)
     groups = []
     for g, (rows, _) in enumerate(case.problem.tensors):
@@ -102,7 +100,6 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | Interval]:
-    """The same field from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_gemm_grouped
 
     _require_arrays(case, tensors)
@@ -111,7 +108,7 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
 
 @lru_cache(maxsize=1)
 def _places(case: Case) -> tuple[dict[str, slice], ...]:
-    """Where each group lies in every array."""
+    """The slice of every array that each group has."""
     shapes = [gemm_operands.shapes(part) for part in case.parts]
     ends = {name: list(accumulate(group[name][0] for group in shapes)) for name in shapes[0]}
     return tuple(
@@ -120,7 +117,7 @@ def _places(case: Case) -> tuple[dict[str, slice], ...]:
 
 
 def _stand_in(dense: Case) -> Case:
-    """A group with rows in place of one that may have none, which no dense recipe takes."""
+    """The group, or if it is empty one with rows in its place, because no dense recipe takes an empty operand."""
     return replace(dense, problem=replace(dense.problem, m=dense.problem.m or VARYING_MULTIPLE_OF))
 
 
@@ -146,7 +143,7 @@ def _group_inputs(case: Case, g: int, given: Mapping[str, np.ndarray]) -> dict[s
 
 @contextmanager
 def _of_group(case: Case, g: int):
-    """Put the number of the group into what a dense recipe refuses."""
+    """Add the number of the group to the sentence of a refusal."""
     try:
         yield
     except ContractError as error:
@@ -154,25 +151,22 @@ def _of_group(case: Case, g: int):
 
 
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
-    """Raise ContractError for arrays, of either library, that are not what the case says."""
+    """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
     end = _places(case)[-1]
     right = {name: (end[name].stop, *shape[1:]) for name, shape in gemm_operands.shapes(case.part(0)).items()}
     gemm_operands.require_shapes(case, tensors, right)
-    dims = [_integers(case, name, tensors) for name in EXTENTS]
+    for name in EXTENTS:
+        if name not in tensors:
+            raise ContractError(f"{case.recipe}: {name} is missing; the kernel finds its groups by it")
+    dims = [tensors[name].tolist() for name in EXTENTS]
     kind = case.flags.shape_representation
     try:
-        told = from_arrays(kind, len(case.problem.tensors), case.problem.group.logical(kind), *dims)
+        described = from_arrays(kind, len(case.problem.tensors), case.problem.group.logical(kind), *dims)
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
-    for g, (one, other) in enumerate(zip(told.tensors, case.problem.tensors, strict=True)):
+    for g, (one, other) in enumerate(zip(described.tensors, case.problem.tensors, strict=True)):
         if one != other:
             raise ContractError(f"{case.recipe}: first_dims has {one[0]} rows for group {g}, and the case {other[0]}")
         with _of_group(case, g):
             gemm_operands.require_finite_factors(case.part(g), inputs_of(case, tensors, g))
-
-
-def _integers(case: Case, name: str, tensors: Mapping[str, Any]) -> list[int]:
-    if name not in tensors:
-        raise ContractError(f"{case.recipe}: {name} is missing; the kernel finds its groups by it")
-    return tensors[name].tolist()

@@ -1,4 +1,4 @@
-"""The operands of a GEMM: what makes them, which copy of them is read, and what is refused of a tensor that is given.
+"""The operands of a GEMM: how they are quantized, which copy is read, and which tensors are refused.
 
 A kernel reads A as (M, K) and B as (N, K), both packed along K. Through `tn` both are rowwise copies; through `nn` B,
 through `nt` A and B are columnwise copies, of tensors that were quantized as (K, N) and (K, M).
@@ -30,16 +30,22 @@ from harness.oracles import (
 from harness.oracles.layout import ROWWISE
 
 PARTS = ("data", "scale_inv", "amax")
+QUANTIZERS = {
+    "per_tensor": per_tensor,
+    "row_scaled": row_scaled,
+    "four_over_six": four_over_six,
+    "per_token": per_token,
+}
 
 
 def inputs(
     case: Case, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None, bias: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """What a kernel reads: `a_data`, `a_scale_inv`, `a_amax`, those of b, and `c` and `bias` if they are given.
+    """`a_data`, `a_scale_inv` and `a_amax`, the same three for b, and `c` and `bias` if they are given.
 
     a, b: high precision, (M, K) and (N, K), or (K, M) and (K, N) if their columnwise copies are read
     c, bias: (M, N) and (N,) in the output's dtype
-    For the inputs named `exact_sum` and `wide_sum`, a and b play no part: `gemm_packed` draws their bytes.
+    The inputs `exact_sum` and `wide_sum` ignore a and b: `gemm_packed` draws the bytes.
     """
     gemm_flags.refuse(case)
     make = packed if case.input in gemm_packed.INPUTS else quantize
@@ -49,29 +55,26 @@ def inputs(
 
 
 def quantize(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
-    """An operand from high precision, by the recipe that the epilogue and `e4m3_max` call for."""
-    rowwise, lines = gemm_flags.direction(case, name) is ROWWISE, gemm_flags.lines(case, name)
-    if x.shape != ((lines, case.cols) if rowwise else (case.cols, lines)):
+    """Quantize an operand by the recipe that the epilogue and `e4m3_max` call for."""
+    direction, lines = gemm_flags.direction(case, name), gemm_flags.lines(case, name)
+    if direction.extents(*x.shape) != (lines, case.cols):
         raise ContractError(f"{case.recipe}: operand {name.upper()} has the shape {x.shape}, which is not its case's")
-    granularity, bound = gemm_flags.granularity(case, name), case.flags[f"{name}_e4m3_max"]
-    flags = {"outputs": gemm_flags.direction(case, name).name}
-    if case.flags.epilogue in gemm_flags.PER_TOKEN:
-        oracle, multiple, flags["weight_2d"] = per_token, layout.TILE_ROWS, False
-    elif bound == nvfp4.E4M3_MAX_REDUCED:
-        oracle, multiple = four_over_six, nvfp4.BLOCK
-        flags |= {"e4m3_max": bound, "row_scaled": granularity == "row"}
-    else:
-        oracle, multiple = (per_tensor if granularity == "tensor" else row_scaled), nvfp4.BLOCK
-    if rowwise:  # some rows of a larger tensor, the others being zero
-        x = np.pad(x, ((0, round_up(lines, multiple) - lines), (0, 0)))
+    bound, flags = case.flags[f"{name}_e4m3_max"], {"outputs": direction.name}
+    recipe, *others = gemm_flags.recipes(case, name)
+    if bound == nvfp4.E4M3_MAX_REDUCED:
+        (recipe,) = others
+        flags |= {"e4m3_max": bound, "row_scaled": gemm_flags.granularity(case, name) == "row"}
+    oracle = QUANTIZERS[recipe]
+    if direction is ROWWISE:  # pad a few rows with zeros to the extents that the recipe takes
+        x = np.pad(x, ((0, round_up(lines, oracle.MULTIPLE) - lines), (0, 0)))
     whole = replace(case, problem=Dense(*x.shape))
     fields = quantizer.quantize_plain(whole, x, oracle, **flags)
     fields = {key: _first_lines(case, name, key, field) for key, field in fields.items()}
-    return _tensor(case, name, oracle.__name__.rpartition(".")[2], fields)
+    return _tensor(case, name, recipe, fields)
 
 
 def _first_lines(case: Case, name: str, key: str, field: np.ndarray) -> np.ndarray:
-    """The rows of a field that the case reads, scale bytes in their order."""
+    """The rows of a field that the case reads, scale bytes in the case's layout."""
     lines = gemm_flags.lines(case, name)
     if key.endswith("scale_inv"):
         valid = layout.gather(field, (lines, case.cols // nvfp4.BLOCK), "compact")
@@ -80,7 +83,7 @@ def _first_lines(case: Case, name: str, key: str, field: np.ndarray) -> np.ndarr
 
 
 def packed(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
-    """An operand that is drawn as bytes; `x` is not read."""
+    """Draw an operand as bytes; `x` is not read."""
     side = gemm_flags.direction(case, name).name
     fields = {f"{side}_{part}": array for part, array in gemm_packed.fields(case, name).items()}
     return _tensor(case, name, gemm_flags.recipes(case, name)[0], fields)
@@ -105,10 +108,10 @@ def bind(
     c: np.ndarray | None = None,
     bias: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """All arrays as a kernel of this case reads them.
+    """The arrays of both operands by the names that a kernel of this case gives them.
 
-    Raises ContractError, with operand and field, for a tensor that is not what the flags say: another recipe, amax
-    granularity, e4m3_max or scale layout, other extents, or without the copy that the layout reads.
+    Raises ContractError, with operand and field, for a tensor of another recipe, amax granularity, e4m3_max, scale
+    layout or extents than the flags state, or without the copy that the layout reads.
     """
     tensors = {}
     for name, tensor in (("a", a), ("b", b)):
@@ -145,7 +148,7 @@ def _require_metadata(case: Case, name: str, tensor: QuantizedTensor) -> None:
 
 
 def shapes(case: Case) -> dict[str, tuple[int, ...]]:
-    """Of every array that the case reads."""
+    """The shape of every array that the case reads."""
     found: dict[str, tuple[int, ...]] = {}
     for name in "ab":
         lines, amaxes = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
@@ -160,9 +163,9 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
 
 
 def require_shapes(case: Case, tensors: Mapping[str, Any], right: Mapping[str, tuple[int, ...]] | None = None) -> None:
-    """Raise ContractError, with operand and field, unless every array has its shape; arrays of either library.
+    """Raise ContractError, with operand and field, unless every array, from either library, has its shape.
 
-    right: the shapes, if the case is one of several groups
+    right: the shapes, if they are not those of `shapes(case)`
     """
     right = right or shapes(case)
     for key in {"c", "bias"} & (tensors.keys() - right.keys()):
@@ -178,9 +181,9 @@ def require_shapes(case: Case, tensors: Mapping[str, Any], right: Mapping[str, t
 
 
 def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
-    """Raise ContractError if finite amaxes, and alpha, multiply to more than float32 holds; arrays of either library.
+    """Raise ContractError if the product of finite amaxes and alpha overflows float32; arrays from either library.
 
-    An amax that is inf is the tensor's own and goes on into the output.
+    An infinite amax is the tensor's own and goes on into the output.
     """
     if gemm_flags.granularity(case, "b") != "tensor":
         return
@@ -200,13 +203,13 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
 
 
 def require(case: Case, tensors: Mapping[str, Any]) -> None:
-    """Raise ContractError for arrays, of either library, that no kernel of this case may be given."""
+    """Raise ContractError for arrays, from either library, that no kernel of this case may read."""
     require_shapes(case, tensors)
     require_finite_factors(case, tensors)
 
 
 def decoded(case: Case, tensors: Mapping[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """What the codes, (lines, K), and the scale bytes, (lines, K/16), of an operand stand for, float32."""
+    """The values of an operand's codes, (lines, K), and of its scale bytes, (lines, K/16), float32."""
     valid = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
     stored = layout.gather(tensors[f"{name}_scale_inv"], valid, case.flags[f"{name}_scale_layout"])
     return nvfp4.decode_e2m1(nvfp4.unpack(tensors[f"{name}_data"])), nvfp4.decode_e4m3(stored)

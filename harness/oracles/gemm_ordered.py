@@ -1,13 +1,13 @@
-"""gemm_ordered: D (M, N) = A (M, K) * B (N, K)^T of two NVFP4 tensors, summed in the stated order. NUMERICS section 10.
+"""gemm_ordered: D (M, N) = A (M, K) * B (N, K)^T of two NVFP4 tensors, summed in a stated order. NUMERICS section 10.
 
-In float32, RN at every operation, for each element (i, j) of the output:
-  1. acc = +0.
-  2. for each 16-block k, from the first to the last: acc = RN(acc + p), p = f32(sa * sb) * dot, where sa and sb are
-     the block's scales of row i of A and row j of B, and dot is the sum of the products of its 16 pairs of codes.
-     sa * sb has 8 significant bits and dot is a multiple of 1/4 up to 576, so that neither they nor p are rounded.
-  3. the epilogue, as `gemm_epilogues` has it; its cast is nearest-even, and overflow gives inf.
-A NaN scale byte (0x7F, 0xFF) makes its row or column of the output NaN, also where the codes are 0. A NaN that is
-written is 0x7FFF in bf16 and 0x7FFFFFFF in fp32. acc is never -0, so that a zero has the sign of what multiplies it.
+Float32; RN marks every rounding, to nearest even. For each element (i, j) of the output:
+  1. acc = +0
+  2. for each 16-block k from first to last: acc = RN(acc + p), p = f32(sa * sb) * dot
+     sa and sb are the block's scales of row i of A and row j of B; dot is the sum of the products of its 16 pairs of
+     codes. sa * sb has 8 significant bits and dot is a multiple of 1/4 up to 576, so p is exact.
+  3. D = epilogue(acc), see `gemm_epilogues`        f32→bf16 rounds to nearest even; overflow gives inf
+A NaN scale byte (0x7F, 0xFF) makes its row or column of the output NaN, also where the codes are 0. A NaN is stored as
+0x7FFF in bf16 and 0x7FFFFFFF in fp32. acc is never -0, so a zero has the sign of what multiplies it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["inputs", "numpy_oracle", "outputs", "refuse", "torch_oracle"]
 
-ANY_ORDER = "gemm"  # the recipe of the same sums, in any order
+ANY_ORDER = "gemm"  # the recipe that may take the same sums in another order
 
 
 def outputs(case: Case) -> dict[str, Field]:
@@ -37,7 +37,6 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The elements of `output`. Raises ContractError for arrays that are not what the flags say."""
     refuse(case)
     gemm_operands.require(case, tensors)
     (a, a_scales), (b, b_scales) = (gemm_operands.decoded(case, tensors, name) for name in "ab")
@@ -51,7 +50,7 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 @nvfp4.ieee
 def _sum(a: np.ndarray, b: np.ndarray, a_scales: np.ndarray, b_scales: np.ndarray) -> np.ndarray:
-    """Steps 1 and 2: (rows, K) and (N, K) code values, (K/16, rows) and (K/16, N) scales → (rows, N)."""
+    """Steps 1 and 2: values of codes (rows, K) and (N, K), scales (K/16, rows) and (K/16, N) → sums (rows, N)."""
     acc = np.zeros((len(a), len(b)), np.float32)  # 1
     for k, (sa, sb) in enumerate(zip(a_scales, b_scales, strict=True)):
         block = slice(k * nvfp4.BLOCK, (k + 1) * nvfp4.BLOCK)
@@ -62,7 +61,6 @@ def _sum(a: np.ndarray, b: np.ndarray, a_scales: np.ndarray, b_scales: np.ndarra
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same field from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_gemm
 
     refuse(case)

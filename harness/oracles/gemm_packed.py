@@ -1,6 +1,6 @@
-"""Operands of a GEMM that are drawn as bytes, for the inputs that are about sums: `exact_sum` and `wide_sum`.
+"""Operands of a GEMM drawn as bytes, for the inputs that test its sums: `exact_sum` and `wide_sum`.
 
-The seed of the case alone decides, so that both oracles and every kernel of the case see the same.
+They depend on the seed of the case alone, so both oracles and every kernel of the case read the same bytes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from harness.oracles import gemm_flags, layout, nvfp4
 INPUTS = ("exact_sum", "wide_sum")
 
 _ONE_TO_TWO = np.array([0x38, 0x40], np.uint8)  # e4m3 bytes of 1 and 2
-_SIGN = np.uint8(8)  # of a code
-# Binary exponents of amaxes, from and below: usual ones, and ones so far out that factors in another order than the
-# contract's lose bits to subnormal numbers, which shows even in bf16.
+_SIGN = np.uint8(8)  # bit of a code
+# Ranges of the binary exponents of amaxes: usual ones, and extreme ones, where factors in another order than the
+# contract's lose bits to subnormals and even bf16 shows it.
 _EXPONENTS = {"a": ((-2, 12), (-126, -123)), "b": ((-2, 12), (60, 76))}
 
 
@@ -23,8 +23,8 @@ def fields(case: Case, name: str) -> dict[str, np.ndarray]:
     """`data` (lines, K/2), `scale_inv` whole allocation, `amax` float32 of the operand `a` or `b`.
 
     exact_sum: any codes under scales of 1 and 2, so that no sum of up to 16,384 products rounds
-    wide_sum: any codes under any scales but NaN, so that sums round at every step; in rows 0, 2, 4, ... of A the second
-        half of the blocks takes the first half back, so that what is left is nothing but roundings
+    wide_sum: any codes under any scales but NaN, so that sums round at every step; in even rows of A the second half of
+        the blocks cancels the first half, so that only roundings are left
     """
     rng = np.random.default_rng([case.seed, "ab".index(name)])
     lines, blocks = gemm_flags.lines(case, name), case.cols // nvfp4.BLOCK
@@ -33,7 +33,7 @@ def fields(case: Case, name: str) -> dict[str, np.ndarray]:
         scale_inv = rng.choice(_ONE_TO_TWO, (lines, blocks))
     else:
         scale_inv = rng.integers(0, nvfp4.E4M3_NAN, (lines, blocks), np.uint8)
-        _take_back(name, codes, scale_inv)
+        _cancel(name, codes, scale_inv)
     return {
         "data": nvfp4.pack(codes.reshape(lines, case.cols)),
         "scale_inv": layout.arrange(scale_inv, case.flags[f"{name}_scale_layout"]),
@@ -41,7 +41,7 @@ def fields(case: Case, name: str) -> dict[str, np.ndarray]:
     }
 
 
-def _take_back(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
+def _cancel(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
     step = 2 if name == "a" else 1
     half = codes.shape[1] // 2
     codes[::step, half : 2 * half] = codes[::step, :half] ^ (_SIGN if name == "a" else 0)
@@ -49,7 +49,7 @@ def _take_back(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
 
 
 def _amax(case: Case, name: str, rng: np.random.Generator) -> np.ndarray:
-    """One for the tensor or one for each line; full mantissas."""
+    """(1,) or (lines,) float32 with full mantissas."""
     count = 1 if gemm_flags.granularity(case, name) == "tensor" else gemm_flags.lines(case, name)
     usual, far = (rng.integers(*ends, count) for ends in _EXPONENTS[name])
     exponents = np.where(rng.integers(0, 2, count) == 0, usual, far)

@@ -1,12 +1,13 @@
-"""grouped: every tensor of a group as if it were alone. NUMERICS section 8, in float32, RN at every operation.
+"""grouped: up to 64 tensors in one launch, each with the bytes it has alone. NUMERICS section 8.
 
-The tensors of the input and of every output lie back to back, each with the padding it has alone. For each tensor g:
-  1. v = f32(grad); with an activation v = RN(f32(grad) * dact(f32(act_input))), see `activations`.
-  2. dbias, of each column: v summed from 0 down every 128 rows, these sums summed from 0 in order, then rounded to the
-     dtype. The read that finds the amaxes makes it, so stage=encode has none.
-  3. Everything else is what the recipe named by `recipe` makes of v rounded to the dtype, amax included. Random bits
-     are drawn with the group's seed and the offset plus g.
-An empty tensor has no bytes; its amaxes, as many as its recipe has for its extents, and its dbias are 0.
+The tensors of the input and of every output lie back to back, each with the padding it has alone. Float32; RN marks
+every rounding, to nearest even. For each tensor g:
+  1. v = f32(grad); with an activation v = RN(f32(grad) * d(f32(act_input))), d by `activations`
+  2. dbias, for each column: from +0, sum = RN(sum + v) down each 128 rows; from +0, total = RN(total + sum) over these
+     sums in order; then cast to the input's dtype, which rounds to nearest even. stage=encode writes none.
+  3. the recipe named by `recipe` makes everything else of v cast to the input's dtype, amax included
+     Random bits take the group's seed and the offset plus g.
+An empty tensor has no bytes; its amaxes, as many as its extents call for, and its dbias are 0.
 stage=encode is given the amaxes of all tensors, back to back.
 """
 
@@ -29,17 +30,11 @@ from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, q
 if TYPE_CHECKING:
     import torch
 
-RECIPES: dict[
-    str, tuple[ModuleType, str, int]
-] = {  # module, granularity of its amax, what its extents are multiples of
-    "per_tensor": (per_tensor, "tensor", nvfp4.BLOCK),
-    "per_token": (per_token, "row", layout.TILE_ROWS),
-}
+RECIPES: dict[str, ModuleType] = {"per_tensor": per_tensor, "per_token": per_token}
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError, with the number of the tensor if it is one, for what grouped does not define."""
     flags = case.flags
     if flags.recipe not in RECIPES:
         raise ContractError(f"{case.recipe}: recipe must be {' or '.join(RECIPES)}, not {flags.recipe}")
@@ -53,17 +48,16 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "activation", "none", because)
     if flags.stage == "encode":
         quantizer.require(case, "dbias", False, "the read that finds the amaxes sums it, and stage=encode begins after")
-    module, _, multiple = RECIPES[flags.recipe]
-    tile = layout.TILE_ROWS
-    module.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
+    recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
+    recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
     try:
-        case.problem.group.require(flags.shape_representation, multiple)
+        case.problem.group.require(flags.shape_representation, recipe.MULTIPLE)
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """The arrays this case writes, each flat and with its tensors as parts; `dbias` is (num_tensors, cols)."""
+    """The fields of the recipe, each flat and with its tensors as parts; `dbias` is (num_tensors, cols)."""
     refuse(case)
     of_tensors = [_fields(case, g) for g in range(len(case.problem.tensors))]
     fields = {name: Field.joined([fields[name] for fields in of_tensors]) for name in of_tensors[0]}
@@ -75,11 +69,11 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """The arrays the kernel reads.
+    """`input`, `act_input`, `tensor_offsets` (num_tensors + 1,), `first_dims` and `last_dims` (num_tensors,) int64.
+
+    For stage=encode the amaxes, too, float32, flat.
 
     x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation
-    returns: `input` and `act_input` (elements,), `tensor_offsets` (num_tensors + 1,), `first_dims` and `last_dims`
-        (num_tensors,) int64, and for stage=encode the amaxes, float32, flat
     """
     refuse(case)
     shape = case.problem.group
@@ -97,12 +91,11 @@ def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> di
 
 
 def inputs_of(case: Case, tensors: Mapping[str, np.ndarray], g: int) -> dict[str, np.ndarray]:
-    """What step 3 gives the recipe of tensor g: `input` (rows, cols), and for stage=encode its amaxes."""
+    """The arrays that the recipe of tensor g reads in step 3: `input` (rows, cols), and for stage=encode its amaxes."""
     return _given(case, g, tensors, _activated(case, g, tensors))
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The bytes of every field of `outputs(case)`."""
     _require_arrays(case, tensors)
     fields = outputs(case)
     parts = [_numpy_part(case, g, tensors) for g in range(len(case.problem.tensors))]
@@ -113,11 +106,11 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same fields from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_grouped
 
     _require_arrays(case, tensors)
-    return torch_grouped.grouped(case, tensors, RECIPES[case.flags.recipe][0].torch_oracle)
+    recipe = RECIPES[case.flags.recipe]
+    return torch_grouped.grouped(case, tensors, recipe.torch_oracle, recipe.GRANULARITY)
 
 
 def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -128,7 +121,7 @@ def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str,
         part["dbias"] = nvfp4.convert(activations.bias_gradient(v), case.flags.dtype)  # 2
     if not v.size:
         return part | {name: np.zeros(field.shape, field.dtype) for name, field in _fields(case, g).items()}
-    module = RECIPES[case.flags.recipe][0]
+    module = RECIPES[case.flags.recipe]
     return part | module.numpy_oracle(case.part(g), _given(case, g, tensors, v))  # 3
 
 
@@ -146,12 +139,12 @@ def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray)
 
 
 def _fields(case: Case, g: int) -> dict[str, Field]:
-    """What the recipe of a tensor writes for it; for an empty one, what it would if it took empty tensors."""
-    module, granularity, _ = RECIPES[case.flags.recipe]
+    """The fields of tensor g alone; for an empty one, those its recipe would have if it took empty tensors."""
+    recipe = RECIPES[case.flags.recipe]
     dense = case.part(g)
     if dense.elements:
-        return module.outputs(dense)
-    return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), granularity)
+        return recipe.outputs(dense)
+    return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), recipe.GRANULARITY)
 
 
 def _amax_case(case: Case) -> Case:
@@ -164,7 +157,7 @@ def _given_fields(case: Case) -> dict[str, Field]:
 
 
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
-    """Raise ContractError for arrays, of either library, that are not what the case says."""
+    """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
     shape, flags = case.problem.group, case.flags
     lengths = {"input": (shape.elements,)}
@@ -181,12 +174,8 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             )
     dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
     logical = shape.logical(flags.shape_representation)
-    _, _, multiple = RECIPES[flags.recipe]
-    told = from_arrays(flags.shape_representation, len(shape), logical, *dims, multiple)
-    wrong = next(
-        (g for g, both in enumerate(zip(told.tensors, shape.tensors, strict=True)) if both[0] != both[1]), None
-    )
-    if wrong is not None:
-        rows, cols = told.tensors[wrong]
-        right = "x".join(map(str, shape.tensors[wrong]))
-        raise ContractError(f"{case.recipe}: the dims say tensor {wrong} is {rows}x{cols}, and the case says {right}")
+    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, RECIPES[flags.recipe].MULTIPLE)
+    for g, ((rows, cols), expected) in enumerate(zip(described.tensors, shape.tensors, strict=True)):
+        if (rows, cols) != expected:
+            right = "x".join(map(str, expected))
+            raise ContractError(f"{case.recipe}: the dims say tensor {g} is {rows}x{cols}, and the case says {right}")

@@ -1,4 +1,4 @@
-"""Where a byte lands: directions, padding, and the 128x4 order of scale bytes. No numerics."""
+"""Shapes and places of bytes: directions, padding, and the 128x4 order of scale bytes. No numerics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SLAB_ELEMENTS = 1 << 18  # a slab and its temporaries stay in cache, and 8192x81
 
 @dataclass(frozen=True)
 class Direction:
-    """One of the two outputs; `lines` run along its contiguous axis.
+    """One of the two outputs; its lines run along the contiguous axis.
 
     transposed: True if a line is a column of the input
-    counter: what the Philox counter calls it
+    counter: its number in the Philox counter
     """
 
     name: str
@@ -35,14 +35,14 @@ class Direction:
         return (cols, rows) if self.transposed else (rows, cols)
 
     def slabs(self, x: np.ndarray) -> Iterator[Slab]:
-        """All of `x`, a slab at a time."""
+        """Cut `x` into slabs of this output's lines."""
         for part in slabs(*self.extents(*x.shape)):
             v = x[:, part].astype(np.float32).T if self.transposed else x[part].astype(np.float32)
             yield Slab(self, part, np.ascontiguousarray(v))
 
 
 class Slab(NamedTuple):
-    """Consecutive lines of one output: whose, which, and their values, (lines, length) float32."""
+    """Consecutive lines of one output and their values, (lines, length) float32."""
 
     direction: Direction
     lines: slice
@@ -50,7 +50,7 @@ class Slab(NamedTuple):
 
 
 def slabs(lines: int, length: int) -> Iterator[slice]:
-    """Slices that cover all lines, each a multiple of 16 lines, so that no 16x16 tile is cut."""
+    """Slices that cover all lines, each a multiple of 16 lines so that no 16x16 tile is cut."""
     step = max(BLOCK, SLAB_ELEMENTS // length // BLOCK * BLOCK)
     for first in range(0, lines, step):
         yield slice(first, min(first + step, lines))
@@ -101,7 +101,7 @@ def amax_field(rows: int, cols: int, direction: Direction, granularity: str) -> 
 
 
 def require_amax(case: Case, name: str, shape: tuple[int, ...], direction: Direction, granularity: str) -> None:
-    """Raise ContractError unless an amax of this shape has one entry per granule: none is ever reinterpreted."""
+    """Raise ContractError unless an amax of this shape has one entry per granule; no amax is reinterpreted."""
     expected = amax_field(case.rows, case.cols, direction, granularity).shape
     if tuple(shape) != expected:
         raise ContractError(
@@ -110,7 +110,7 @@ def require_amax(case: Case, name: str, shape: tuple[int, ...], direction: Direc
 
 
 def amax_of_blocks(amax: np.ndarray, lines: slice, granularity: str) -> np.ndarray:
-    """The amax that every 16-block of some lines belongs to, broadcastable to (lines, length/16)."""
+    """The amax that governs each 16-block of some lines, broadcastable to (lines, length/16)."""
     if granularity == "tensor":
         return amax
     return amax[lines, None] if granularity == "row" else np.repeat(amax[lines], WINDOW // BLOCK, axis=1)
@@ -122,22 +122,22 @@ def padded_shape(lines: int, blocks: int) -> tuple[int, int]:
 
 
 def arrange(scale_inv: np.ndarray, scale_layout: str) -> np.ndarray:
-    """(lines, blocks) scale bytes → the whole allocation, padding 0, `compact` or `swizzled`."""
+    """(lines, blocks) scale bytes → the padded allocation, `compact` or `swizzled`; padding is 0."""
     compact = np.zeros(padded_shape(*scale_inv.shape), np.uint8)
     compact[: scale_inv.shape[0], : scale_inv.shape[1]] = scale_inv
     return swizzle(compact) if scale_layout == "swizzled" else compact
 
 
 def gather(allocation: np.ndarray, valid: tuple[int, int], scale_layout: str) -> np.ndarray:
-    """The inverse of `arrange`: the (lines, blocks) = `valid` corner, in compact order."""
+    """Invert `arrange`: the corner of `valid` = (lines, blocks) scale bytes, in compact order."""
     compact = unswizzle(allocation) if scale_layout == "swizzled" else allocation
     return compact[: valid[0], : valid[1]]
 
 
 def swizzle(compact: np.ndarray) -> np.ndarray:
-    """Padded (R, C) scale bytes into the order of 128x4 tiles, same shape.
+    """1.7  Padded (R, C) scale bytes into the order of 128x4 tiles, same shape.
 
-    off(r, c) = ((r/128)*T + c/4)*512 + (r%32)*16 + ((r%128)/32)*4 + c%4 with T = C/4.
+    off(r, c) = ((r/128)*(C/4) + c/4)*512 + (r%32)*16 + ((r%128)/32)*4 + c%4
     """
     rows, cols = compact.shape
     groups = TILE_ROWS // TILE_ROW_GROUP
@@ -146,7 +146,6 @@ def swizzle(compact: np.ndarray) -> np.ndarray:
 
 
 def unswizzle(swizzled: np.ndarray) -> np.ndarray:
-    """The inverse of `swizzle`."""
     rows, cols = swizzled.shape
     groups = TILE_ROWS // TILE_ROW_GROUP
     tiles = swizzled.reshape(rows // TILE_ROWS, cols // TILE_COLS, TILE_ROW_GROUP, groups, TILE_COLS)

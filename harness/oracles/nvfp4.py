@@ -1,7 +1,7 @@
-"""Which byte: the building blocks of NUMERICS sections 1 and 2, in NumPy. Every literal of the format is in this file.
+"""The building blocks of NUMERICS sections 1, 2 and 9 in NumPy. Every literal of the format is in this file.
 
-Every array between two steps is float32 and every written operation rounds once, to nearest even. NumPy neither
-flushes subnormals nor contracts a*b+c, and a float32 array meeting a Python number stays float32. Infinities and NaNs
+Every array between two steps is float32, and every written operation rounds once, to nearest even. NumPy neither
+flushes subnormals nor contracts a*b+c, and a float32 array stays float32 beside a Python number. Infinities and NaNs
 are ordinary values here, so NumPy's warnings about them are off.
 """
 
@@ -15,7 +15,7 @@ WINDOW = 64  # elements that share one amax in local_1x64
 CODES_PER_BYTE = 2
 E2M1_MAX = 6  # 1.5 * 2^2
 E4M3_MAX = 448  # 1.75 * 2^8
-E4M3_MAX_REDUCED = 256  # leaves the scale room for the step from 4 to 6 in four_over_six
+E4M3_MAX_REDUCED = 256  # leaves four_over_six room to scale a block up to half as much again
 E4M3_NAN = 0x7F
 FLT_MAX = np.finfo(np.float32).max
 BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
@@ -23,22 +23,19 @@ ONE = np.float32(1)
 ONE_SIXTH = ONE / np.float32(E2M1_MAX)
 RHT_SIGN_MASK = 0xD7E8
 RHT_NORM = np.float32(0.25)  # 1/sqrt(16)
-AMAX_FLOOR = np.float32(1e-12)  # the least amax that local_1x64 and per_token divide by
+AMAX_FLOOR = np.float32(1e-12)  # local_1x64 and per_token divide by no smaller amax
 
 DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16), "fp32": np.dtype(np.float32)}
 _CANONICAL_NAN = {"bf16": np.uint16(0x7FFF), "fp16": np.uint16(0x7FFF), "fp32": np.uint32(0x7FFFFFFF)}
 
 ieee = np.errstate(all="ignore")
 
-
-# --- section 1: formats -----------------------------------------------------------------------------------------------
-
 _E2M1_MAGNITUDES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 E2M1_VALUES = np.concatenate([_E2M1_MAGNITUDES, -_E2M1_MAGNITUDES])
 
 
 def _e4m3_magnitudes() -> np.ndarray:
-    """(127,) float32: codes 0x00..0x7E; bias 7, 3 mantissa bits, subnormal step 2^-9."""
+    """Values of bytes 0x00 to 0x7E, (127,) float32; bias 7, 3 mantissa bits, subnormal step 2^-9."""
     code = np.arange(E4M3_NAN)
     exponent, mantissa = code >> 3, code & 7
     significand = np.where(exponent == 0, mantissa, mantissa + 8).astype(np.float32)
@@ -51,7 +48,7 @@ E4M3_VALUES = np.concatenate([_E4M3_POSITIVE, -_E4M3_POSITIVE])
 
 
 def _first_to_reach() -> np.ndarray:
-    """(126,) float32: the smallest value that rounds to e4m3 code k+1; a tie goes to the even one of k and k+1."""
+    """The smallest value that rounds to e4m3 byte k+1, (126,) float32; a tie goes to the even one of k and k+1."""
     midpoint = (_E4M3_MAGNITUDES[:-1] + _E4M3_MAGNITUDES[1:]) / 2
     upper_is_odd = np.arange(midpoint.size) % 2 == 0
     return np.where(upper_is_odd, np.nextafter(midpoint, np.float32(np.inf)), midpoint)
@@ -61,7 +58,7 @@ _E4M3_THRESHOLDS = _first_to_reach()
 
 
 def e2m1(v: np.ndarray) -> np.ndarray:
-    """Nearest-even e2m1 codes (uint8) of float32 `v`: saturates at 6, keeps the sign of zero; any NaN gives 0x7."""
+    """1.1  f32→e2m1 codes (uint8): nearest even, saturates at 6, keeps the sign of zero; any NaN gives 0x7."""
     a = np.abs(v)
     code = (a > 0.25).astype(np.uint8)
     for crossed in (a >= 0.75, a > 1.25, a >= 1.75, a > 2.5, a >= 3.5, a > 5):
@@ -70,31 +67,29 @@ def e2m1(v: np.ndarray) -> np.ndarray:
 
 
 def _signed(magnitude: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """e2m1 codes with the sign bit of `v` in bit 3; +6 wherever `v` is NaN."""
+    """e2m1 codes with the sign of `v` in bit 3, and 0x7 where `v` is NaN."""
     code = magnitude | (np.signbit(v).view(np.uint8) << 3)
     code[np.isnan(v)] = 0x7
     return code
 
 
 def decode_e2m1(code: np.ndarray) -> np.ndarray:
-    """The float32 value of each e2m1 code."""
     return E2M1_VALUES[code]
 
 
 def e4m3(v: np.ndarray) -> np.ndarray:
-    """Nearest-even e4m3 bytes (uint8) of float32 `v`: saturates at 448, inf too; NaN of either sign gives 0x7F."""
+    """1.2  f32→e4m3 bytes (uint8): nearest even, saturates at 448, inf too; NaN of either sign gives 0x7F."""
     magnitude = np.searchsorted(_E4M3_THRESHOLDS, np.abs(v), side="right").astype(np.uint8)
     byte = magnitude | (np.signbit(v).astype(np.uint8) << 7)
     return np.where(np.isnan(v), np.uint8(E4M3_NAN), byte)
 
 
 def decode_e4m3(byte: np.ndarray) -> np.ndarray:
-    """The float32 value of each e4m3 byte; 0x7F and 0xFF are NaN."""
     return E4M3_VALUES[byte]
 
 
 def pack(codes: np.ndarray) -> np.ndarray:
-    """(..., n) codes → (..., n/2) bytes, the even element in the low nibble."""
+    """1.4  (..., n) codes → (..., n/2) bytes, the even element in the low nibble."""
     return codes[..., 0::2] | (codes[..., 1::2] << 4)
 
 
@@ -108,28 +103,22 @@ def unpack(data: np.ndarray) -> np.ndarray:
 
 @ieee
 def convert(v: np.ndarray, dtype: str) -> np.ndarray:
-    """`v` (float32) to `bf16`, `fp16` or `fp32` as the hardware's `cvt.rn` does it.
-
-    Nearest-even, overflow gives inf, and every NaN becomes the canonical one: 0x7FFF, or 0x7FFFFFFF in fp32.
-    """
+    """1.3  f32→`dtype`, nearest even as `cvt.rn`; overflow gives inf, and a NaN 0x7FFF, or 0x7FFFFFFF in fp32."""
     out = v.astype(DTYPES[dtype])
     nan = _CANONICAL_NAN[dtype]
     out.view(nan.dtype)[np.isnan(v)] = nan
     return out
 
 
-# --- section 2: building blocks ---------------------------------------------------------------------------------------
-
-
 @ieee
 def global_encode_scale(global_amax: np.ndarray, e4m3_max: int = E4M3_MAX) -> np.ndarray:
-    """2.1  S_enc of each amax (float32); an amax of 0 or inf gives 1."""
+    """2.1  S_enc of each amax, float32; an amax of 0 or inf gives 1."""
     s = np.fmin(np.float32(e4m3_max * E2M1_MAX) / global_amax, FLT_MAX)
     return np.where((global_amax == 0) | (s == 0), ONE, s)
 
 
 def amax(v: np.ndarray, axis: int | None = None) -> np.ndarray:
-    """2.2  max |v| over `axis`, or over everything as shape (1,); drops NaN, is 0 where nothing is left, inf stays."""
+    """2.2  max |v| over `axis`, or over all as (1,); NaN is dropped, 0 if nothing is left, inf stays."""
     largest = np.fmax.reduce(np.abs(v), axis=axis, initial=np.float32(0))
     return np.reshape(largest, 1) if axis is None else largest
 
@@ -144,7 +133,7 @@ def block_amax(v: np.ndarray) -> np.ndarray:
 
 
 def tile_amax(v: np.ndarray) -> np.ndarray:
-    """2.2  `block_amax` of the 16x16 tile that a block is in: the same for the tile's 16 lines."""
+    """2.2  (lines, length) → (lines, length/16): amax of every block's 16x16 tile, repeated for the tile's 16 lines."""
     blocks = block_amax(v)
     tiles = amax(blocks.reshape(-1, BLOCK, blocks.shape[1]), axis=1)
     return np.repeat(tiles, BLOCK, axis=0)
@@ -167,46 +156,46 @@ def global_decode_scale(s_enc: np.ndarray) -> np.ndarray:
 
 @ieee
 def scale_inv_multiply(amax_of_block: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
-    """2.4  The block's e4m3 scale byte, multiply form: the product S_enc * (1/6) comes first."""
+    """2.4  Block scale, multiply form: the product S_enc * (1/6) comes first; f32→e4m3 rounds to nearest even."""
     return e4m3(np.fmin(amax_of_block * (s_enc * ONE_SIXTH), FLT_MAX))
 
 
 @ieee
 def scale_base_divide(amax_of_block: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
-    """2.5  The block scale before its cast, divide form (float32)."""
+    """2.5  Block scale, divide form, float32: before any cast."""
     return (amax_of_block / np.float32(E2M1_MAX)) * s_enc
 
 
 @ieee
 def multiplier_reciprocal(scale_inv: np.ndarray, s_dec: np.ndarray) -> np.ndarray:
-    """2.6  The encode multiplier 1/(scale_inv * S_dec); FLT_MAX where the scale byte is 0."""
+    """2.6  Encode multiplier 1/(scale_inv * S_dec); FLT_MAX where the scale byte is 0."""
     return np.fmin(ONE / (decode_e4m3(scale_inv) * s_dec), FLT_MAX)
 
 
 @ieee
 def multiplier_direct(scale_inv: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
-    """2.7  The encode multiplier S_enc/scale_inv; 0 where the scale byte is 0."""
+    """2.7  Encode multiplier S_enc/scale_inv; 0 where the scale byte is 0."""
     return np.where(scale_inv == 0, np.float32(0), s_enc / decode_e4m3(scale_inv))
 
 
 @ieee
 def multiplier_fast(scale_inv: np.ndarray, s_enc: np.ndarray) -> np.ndarray:
-    """Section 3, fast_math: the direct quotient as a bf16 value (float32); BF16_MAX where the scale byte is 0."""
+    """Section 3, fast_math: S_enc/scale_inv rounded to bf16, float32; BF16_MAX where the scale byte is 0."""
     return bf16(np.fmin(s_enc / decode_e4m3(scale_inv), BF16_MAX))
 
 
 @ieee
 def scaled(v: np.ndarray, multiplier: np.ndarray) -> np.ndarray:
-    """2.8  RN(v * m): every 16-block of (lines, length) `v` times its own of the (lines, length/16) multipliers."""
+    """2.8  RN(v * m): every 16-block of `v`, (lines, length), times its multiplier, one of (lines, length/16)."""
     return (v.reshape(*multiplier.shape, BLOCK) * multiplier[..., None]).reshape(v.shape)
 
 
 @ieee
 def e2m1_stochastic(v: np.ndarray, random_byte: np.ndarray) -> np.ndarray:
-    """2.9  e2m1 codes of float32 `v`, rounded up or down by one random byte per element.
+    """2.9  f32→e2m1 codes, rounded up or down by one random byte per element.
 
-    The product u * step(a) is exact in float32 (8 significant bits times a power of two), so rounding only the
-    sum is what fma does; no wider type is involved.
+    The product u * step(a) is 8 significant bits times a power of two, exact in float32, so the sum rounds once, as fma
+    does.
     """
     a = np.abs(v)
     u = random_byte.astype(np.float32) * np.float32(2**-8)
@@ -217,7 +206,7 @@ def e2m1_stochastic(v: np.ndarray, random_byte: np.ndarray) -> np.ndarray:
 
 
 def _e2m1_step(t: np.ndarray) -> np.ndarray:
-    """Distance from `t` >= 0 to the next e2m1 value, within its binade: 2 from 4 on, 1 from 2 on, else 0.5."""
+    """Distance between e2m1 values around `t` >= 0: 2 from 4 on, 1 from 2 on, else 0.5."""
     step = np.full(t.shape, 0.5, np.float32)
     step[t >= 2] = 1
     step[t >= 4] = 2
@@ -237,7 +226,7 @@ def philox(counter: np.ndarray, key: tuple[int, int]) -> np.ndarray:
 
 
 def random_bytes(first_block: int, blocks: int, direction: int, offset: int, seed: int) -> np.ndarray:
-    """2.9  (blocks, 16) uint8: one random byte for each element of the blocks from `first_block` on."""
+    """2.9  A random byte for each element of the blocks from `first_block` on, (blocks, 16) uint8."""
     index = np.arange(first_block, first_block + blocks, dtype=np.uint64)
     counter = np.empty((4, blocks), np.uint32)
     counter[0] = index & np.uint64(0xFFFFFFFF)
@@ -250,9 +239,9 @@ def random_bytes(first_block: int, blocks: int, direction: int, offset: int, see
 
 @ieee
 def hadamard(v: np.ndarray, sign_mask: int) -> np.ndarray:
-    """2.10  Every 16-block of (lines, length) float32 `v`, sign-flipped and rotated; unnormalised, float32.
+    """2.10  Flip signs and rotate every 16-block of (lines, length) float32 `v`; float32, four times too long.
 
-    Sign bit i flips element i; then four butterfly stages with strides 1, 2, 4, 8: (a, b) → (a+b, a-b).
+    Bit i of `sign_mask` negates element i; then four butterfly stages with strides 1, 2, 4, 8: (a, b) → (a+b, a-b).
     """
     r = v.reshape(-1, BLOCK).T.copy()  # (16, blocks): a stage then works on long contiguous runs
     flipped = [i for i in range(BLOCK) if sign_mask >> i & 1]
@@ -266,21 +255,18 @@ def hadamard(v: np.ndarray, sign_mask: int) -> np.ndarray:
 
 @ieee
 def rht(v: np.ndarray, sign_mask: int) -> np.ndarray:
-    """2.10, per_tensor: the rotation normalised by 1/4 and rounded to bf16 (values in float32)."""
+    """2.10, per_tensor: bf16(RN(r * 0.25)), as float32; f32→bf16 rounds to nearest even."""
     return bf16(hadamard(v, sign_mask) * RHT_NORM)
 
 
 @ieee
 def bf16(v: np.ndarray) -> np.ndarray:
-    """Float32 values rounded to the nearest-even bf16 value."""
+    """f32→bf16→f32, nearest even."""
     return v.astype(DTYPES["bf16"]).astype(np.float32)
-
-
-# --- section 9: the way back ------------------------------------------------------------------------------------------
 
 
 @ieee
 def decode_factor(scale_inv: np.ndarray, granule_amax: np.ndarray, e4m3_max: int = E4M3_MAX) -> np.ndarray:
-    """9  f = RN(RN(scale_inv * amax) * C) with C = fp32(1/(6 * e4m3_max)), in this order."""
+    """Section 9: f = RN(RN(scale_inv * amax) * C), C = RN(1/(6 * e4m3_max)); not reassociated."""
     c = ONE / np.float32(E2M1_MAX * e4m3_max)
     return (decode_e4m3(scale_inv) * granule_amax) * c

@@ -1,16 +1,18 @@
-"""per_tensor: one amax for the whole tensor; the baseline. NUMERICS section 3, in float32, RN at every operation.
+"""per_tensor: one amax for the whole tensor; the baseline. NUMERICS section 3.
 
-Per output, over lines of the input (rows, or columns for the columnwise output):
-  0. rht, columnwise only: every 16 elements of a line are rotated and rounded to bf16; all steps below see those.
-  1. amax = max |x|, NaN dropped, 0 if nothing is left.
-  2. S_enc = fmin(RN(2688/amax), FLT_MAX); 1 if amax is 0 or inf.
-  3. S_dec = RN(1/S_enc).
-  4. scale_inv = e4m3(fmin(RN(block_amax * RN(S_enc * (1/6))), FLT_MAX)); a block is 1x16, or a 16x16 tile whose byte
-     stands in each of its 16 lines.
-  5. m = fmin(RN(1/RN(f32(scale_inv) * S_dec)), FLT_MAX);
-     fast_math: m = bf16(fmin(RN(S_enc/f32(scale_inv)), BF16_MAX)).
-  6. code = e2m1(RN(x * m)), nearest-even or stochastic.
-stage=amax ends after 1; stage=encode is given the amax and starts at 2.
+Float32; RN marks every rounding, to nearest even. For each output, over its lines: rows of the input, or columns for
+the columnwise output.
+  0. x = bf16(RN(rht(x) * 0.25))          f32→bf16 rounds to nearest even
+     columnwise with rht only, 16 elements at a time
+  1. amax = max |x|                       NaN is dropped; 0 if nothing is left
+  2. S_enc = fmin(RN(2688 / amax), FLT_MAX)                                 1 if amax is 0 or inf
+  3. S_dec = RN(1 / S_enc)
+  4. scale_inv = e4m3(fmin(RN(block_amax * RN(S_enc * (1/6))), FLT_MAX))    f32→e4m3 rounds to nearest even
+     A block is 1x16, or a 16x16 tile whose byte stands in each of its 16 lines.
+  5. m = fmin(RN(1 / RN(f32(scale_inv) * S_dec)), FLT_MAX)
+     fast_math: m = bf16(fmin(RN(S_enc / f32(scale_inv)), BF16_MAX))        f32→bf16 rounds to nearest even
+  6. code = e2m1(RN(x * m))               f32→e2m1 rounds to nearest even, or stochastically by 2.9
+stage=amax ends after step 1; stage=encode is given the amax and starts at step 2.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ from harness.oracles.layout import COLUMNWISE, Slab
 if TYPE_CHECKING:
     import torch
 
-PLAIN = {"fast_math": False}  # for `quantize_plain`
+GRANULARITY = "tensor"
+MULTIPLE = nvfp4.BLOCK
+PLAIN = {**quantizer.PLAIN, "rht": False, "fast_math": False}
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError for a size or combination of flags that per_tensor does not define."""
     flags = case.flags
-    layout.require_whole_blocks(case)
+    layout.require_whole_blocks(case, MULTIPLE)
     if flags.rht and flags.dtype != "bf16":
         raise ContractError(f"{case.recipe}: rht rotates bf16 inputs only, not {flags.dtype}")
     if flags.rht and flags.block != "block_1x16":
@@ -47,39 +50,35 @@ def refuse(case: Case) -> None:
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """The arrays this case writes; an amax has the shape (1,)."""
+    """Data, scale_inv and amax of each direction; an amax has the shape (1,)."""
     refuse(case)
-    return quantizer.outputs(case, "tensor")
+    return quantizer.outputs(case, GRANULARITY)
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays the kernel reads: `input` (rows, cols), and for stage=encode the amaxes, (1,) float32."""
+    """`input` (rows, cols), and for stage=encode the amaxes, (1,) float32."""
     refuse(case)
-    return quantizer.inputs(case, x, "tensor", _values)
+    return quantizer.inputs(case, x, GRANULARITY, _values)
 
 
 def encode_steps(case: Case) -> dict[str, object]:
-    """Choices of the diagnosis' `Steps` that are this recipe's."""
     return {
-        "granularity": "tensor",
+        "granularity": GRANULARITY,
         "square": case.flags.block == "block_16x16",
         "multiplier": "fast" if case.flags.fast_math else "reciprocal",
     }
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The bytes of every field of `outputs(case)`."""
     refuse(case)
-    return quantizer.quantize(case, tensors, "tensor", _encode, _values)
+    return quantizer.quantize(case, tensors, GRANULARITY, _encode, _values)
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same fields from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_oracle as blocks
 
     refuse(case)
-    given = quantizer.given_amaxes(case, tensors, "tensor")
-    return blocks.quantize(case, tensors["input"], granularity="tensor", amax=given or None)
+    return blocks.quantize(case, tensors["input"], GRANULARITY, tensors)
 
 
 def _values(case: Case, slab: Slab) -> np.ndarray:

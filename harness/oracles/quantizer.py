@@ -1,4 +1,4 @@
-"""Around the steps of every quantizing recipe: which outputs, how far, from which amax, one slab of lines at a time.
+"""The frame around the steps of every quantizer: directions, stages, given amaxes, and slabs of lines.
 
 A recipe brings the granularity of its amax and `encode`, its numbered steps from that amax to bytes.
 """
@@ -21,7 +21,16 @@ from harness.oracles.layout import COLUMNWISE, ROWWISE, Direction, Slab
 Encode = Callable[[Case, Slab, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """(case, slab, amax of every block) → scale bytes (lines, length/16) and codes (lines, length), uint8."""
 Prepare = Callable[[Case, Slab], np.ndarray]
-"""What is quantized instead of the slab's own values, float32."""
+"""(case, slab) → the float32 values to quantize in place of the slab's own."""
+
+# The flags that this file reads; a recipe adds its own.
+PLAIN = {
+    "block": "block_1x16",
+    "outputs": "rowwise",
+    "rounding": "rne",
+    "scale_layout": "compact",
+    "stage": "full",
+}
 
 
 def require(case: Case, flag: str, value: FlagValue, because: str) -> None:
@@ -32,12 +41,11 @@ def require(case: Case, flag: str, value: FlagValue, because: str) -> None:
 
 
 def directions(case: Case) -> tuple[Direction, ...]:
-    """The outputs that are asked for."""
     return {"both": (ROWWISE, COLUMNWISE), "rowwise": (ROWWISE,), "columnwise": (COLUMNWISE,)}[case.flags.outputs]
 
 
 def outputs(case: Case, granularity: str) -> dict[str, Field]:
-    """The arrays a case writes: data, scale_inv and amax of each requested direction, as far as its stage goes."""
+    """The data, scale_inv and amax of each requested direction that the stage writes."""
     flags, fields = case.flags, {}
     swizzled = flags.scale_layout == "swizzled"
     for direction in directions(case):
@@ -51,7 +59,7 @@ def outputs(case: Case, granularity: str) -> dict[str, Field]:
 
 
 def inputs(case: Case, x: np.ndarray, granularity: str, prepare: Prepare | None = None) -> dict[str, np.ndarray]:
-    """The arrays the kernel reads: `input` (rows, cols), and for stage=encode the amaxes, float32."""
+    """`input` (rows, cols), and for stage=encode the amaxes, float32."""
     tensors = {"input": x}
     if _stage(case) == "encode":
         for direction in directions(case):
@@ -60,7 +68,7 @@ def inputs(case: Case, x: np.ndarray, granularity: str, prepare: Prepare | None 
 
 
 def given_amaxes(case: Case, tensors: Mapping[str, Any], granularity: str) -> dict[str, Any]:
-    """The amax fields that stage=encode reads, arrays of either library; ContractError for another granularity."""
+    """The amax fields that stage=encode reads, from either library; ContractError for another granularity."""
     given = {}
     if _stage(case) == "encode":
         for direction in directions(case):
@@ -96,7 +104,7 @@ def quantize(
 
 
 def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
-    """2.8 or 2.9  The codes of a slab's products, (lines, length), rounded as the case says."""
+    """2.8 or 2.9  e2m1 codes of a slab's products, (lines, length), under the rounding of the case."""
     if case.flags.rounding != "sr":
         return nvfp4.e2m1(product)
     blocks = product.shape[1] // nvfp4.BLOCK
@@ -106,21 +114,9 @@ def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
 
 
 def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagValue) -> dict[str, np.ndarray]:
-    """The tensor that a consumer's case reads, by a recipe's NumPy oracle: all plain and simple but for `flags`.
-
-    `x` as bf16; rowwise, 1x16, nearest-even, compact, in one stage, and flags of its own as the oracle's `PLAIN` says.
-    """
-    plain = {
-        "block": "block_1x16",
-        "outputs": "rowwise",
-        "rht": False,
-        "rounding": "rne",
-        "scale_layout": "compact",
-        "stage": "full",
-        **getattr(oracle, "PLAIN", {}),
-    }
+    """Quantize `x`, as bf16, for a case that reads quantized tensors: by `oracle.PLAIN`, but for `flags`."""
     recipe = oracle.__name__.rpartition(".")[2]
-    quantized_case = replace(case, recipe=recipe, flags=Flags({**plain, **flags, "dtype": "bf16"}))
+    quantized_case = replace(case, recipe=recipe, flags=Flags({**oracle.PLAIN, **flags, "dtype": "bf16"}))
     return oracle.numpy_oracle(quantized_case, {"input": nvfp4.convert(x.astype(np.float32), "bf16")})
 
 

@@ -1,13 +1,15 @@
-"""row_scaled: one amax for every row. NUMERICS section 4, in float32, RN at every operation.
+"""row_scaled: one amax for every row. NUMERICS section 4.
 
-Per output, over lines of the input (rows, or columns for the columnwise output), each line on its own:
-  1. amax = max |x| of the line, NaN dropped, 0 if nothing is left.
-  2. S_enc = fmin(RN(2688/amax), FLT_MAX); 1 if amax is 0 or inf.
-  3. S_dec = RN(1/S_enc).
-  4. scale_inv = e4m3(fmin(RN(block_amax * RN(S_enc * (1/6))), FLT_MAX)) of every 1x16 block.
-  5. m = fmin(RN(1/RN(f32(scale_inv) * S_dec)), FLT_MAX).
-  6. code = e2m1(RN(x * m)), nearest-even.
-stage=amax ends after 1; stage=encode is given the amaxes and starts at 2.
+Float32; RN marks every rounding, to nearest even. For each output, each of its lines on its own: rows of the input, or
+columns for the columnwise output.
+  1. amax = max |x| of the line           NaN is dropped; 0 if nothing is left
+  2. S_enc = fmin(RN(2688 / amax), FLT_MAX)                                 1 if amax is 0 or inf
+  3. S_dec = RN(1 / S_enc)
+  4. scale_inv = e4m3(fmin(RN(block_amax * RN(S_enc * (1/6))), FLT_MAX))    f32→e4m3 rounds to nearest even
+     A block is 1x16.
+  5. m = fmin(RN(1 / RN(f32(scale_inv) * S_dec)), FLT_MAX)
+  6. code = e2m1(RN(x * m))               f32→e2m1 rounds to nearest even
+stage=amax ends after step 1; stage=encode is given the amaxes and starts at step 2.
 """
 
 from __future__ import annotations
@@ -24,45 +26,44 @@ from harness.oracles.layout import Slab
 if TYPE_CHECKING:
     import torch
 
+GRANULARITY = "row"
+MULTIPLE = nvfp4.BLOCK
+PLAIN = {**quantizer.PLAIN, "rht": False}
+
 
 def refuse(case: Case) -> None:
-    """Raise ContractError for a size or combination of flags that row_scaled does not define."""
-    layout.require_whole_blocks(case)
+    layout.require_whole_blocks(case, MULTIPLE)
     quantizer.require(case, "block", "block_1x16", "the sixteen rows of a tile have amaxes of their own")
     quantizer.require(case, "rht", False, "the rotation is defined for one amax per tensor, and per token")
     quantizer.require(case, "rounding", "rne", "stochastic rounding is defined for one amax per tensor, and per token")
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """The arrays this case writes; `rowwise_amax` is (rows,) and `columnwise_amax` (cols,)."""
+    """Data, scale_inv and amax of each direction; `rowwise_amax` is (rows,) and `columnwise_amax` (cols,)."""
     refuse(case)
-    return quantizer.outputs(case, "row")
+    return quantizer.outputs(case, GRANULARITY)
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays the kernel reads: `input` (rows, cols), and for stage=encode the amaxes, float32."""
+    """`input` (rows, cols), and for stage=encode the amaxes, float32."""
     refuse(case)
-    return quantizer.inputs(case, x, "row")
+    return quantizer.inputs(case, x, GRANULARITY)
 
 
 def encode_steps(case: Case) -> dict[str, object]:
-    """Choices of the diagnosis' `Steps` that are this recipe's."""
-    return {"granularity": "row", "multiplier": "reciprocal"}
+    return {"granularity": GRANULARITY, "multiplier": "reciprocal"}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The bytes of every field of `outputs(case)`."""
     refuse(case)
-    return quantizer.quantize(case, tensors, "row", _encode)
+    return quantizer.quantize(case, tensors, GRANULARITY, _encode)
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same fields from the independent torch oracle, on the device the tensors are on."""
     from harness.oracles import torch_oracle as blocks
 
     refuse(case)
-    given = quantizer.given_amaxes(case, tensors, "row")
-    return blocks.quantize(case, tensors["input"], granularity="row", amax=given or None)
+    return blocks.quantize(case, tensors["input"], GRANULARITY, tensors)
 
 
 def _encode(case: Case, slab: Slab, amax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

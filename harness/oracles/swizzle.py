@@ -1,8 +1,8 @@
-"""swizzle: compact scale bytes into the 128x4 tiles a GEMM reads. NUMERICS section 1; a permutation, no numerics.
+"""swizzle: compact scale bytes into the 128x4 tiles that a GEMM reads. NUMERICS 1.7; a permutation, no numerics.
 
   1. byte (r, c) of the padded (R, C) matrix goes to
-     off(r, c) = ((r/128)*T + c/4)*512 + (r%32)*16 + ((r%128)/32)*4 + c%4, T = C/4.
-Padding moves with the rest and stays 0. One formula for both directions; columnwise is the matrix of the transpose.
+     off(r, c) = ((r/128)*(C/4) + c/4)*512 + (r%32)*16 + ((r%128)/32)*4 + c%4      divisions of integers; nothing rounds
+Padding moves with the rest and stays 0. Both directions take the one formula; columnwise is the transpose's matrix.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def refuse(case: Case) -> None:
-    """Raise ContractError for a size whose scale matrix is not defined."""
     layout.require_whole_blocks(case)
 
 
@@ -32,7 +31,7 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """`scale_inv`: the compact padded scale bytes of the per_tensor quantization of `x` as bf16."""
+    """`scale_inv`: the compact padded scale bytes that per_tensor makes of `x` as bf16."""
     refuse(case)
     direction = case.flags.direction
     quantized = quantizer.quantize_plain(case, x, per_tensor, outputs=direction)
@@ -40,14 +39,12 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The permuted bytes."""
     refuse(case)
     return {"swizzled_scale_inv": layout.swizzle(tensors["scale_inv"])}
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same field from the independent torch oracle, on the device the tensor is on."""
-    from harness.oracles import torch_oracle as blocks
+    from harness.oracles import torch_layout
 
     refuse(case)
-    return {"swizzled_scale_inv": blocks.swizzle(tensors["scale_inv"])}
+    return {"swizzled_scale_inv": torch_layout.swizzle(tensors["scale_inv"])}

@@ -1,7 +1,7 @@
-"""GEMM in torch, the second witness of NUMERICS section 10, derived apart from the NumPy oracle.
+"""GEMM in torch: NUMERICS 10.1 and 10.3, derived apart from the NumPy oracle.
 
-Operands are decoded to their full values first, code times scale, and a block's part of the sum is a matrix product of
-those in float64; nothing in it rounds, whatever the order. Only the sum over blocks is float32.
+Operands are decoded to code times scale first. A block's part of the sum is a matrix product of these in float64, where
+nothing rounds in any order. Only the sum over blocks is float32.
 """
 
 from __future__ import annotations
@@ -9,28 +9,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch.nn.functional import embedding
 
 from harness.contract.case import Case
 from harness.oracles import torch_layout as layout
 from harness.oracles import torch_numerics as numerics
 from harness.oracles.torch_oracle import stored
+from harness.oracles.torch_source import BLOCK, DTYPES
 
-_BLOCK = 16
 _SLAB = 1 << 22  # elements of the output that are summed at one time
 
 
 def ordered(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The output of 10.1 and 10.3, (M, N) in the case's dtype; a NaN is stored with every bit below the sign set.
 
-    tensors: as `gemm_operands.inputs` names them, of the shapes that the case demands
+    tensors: the arrays that `inputs` of the recipe makes
     """
     a, b = (values(case, tensors, name) for name in "ab")
-    pieces = layout.slabs(case.rows, case.problem.n, _SLAB)
-    out = torch.empty((case.rows, case.problem.n), dtype=stored(a[:0], case.flags.dtype).dtype, device=a.device)
-    for rows, cols in pieces:
+    out = torch.empty((case.rows, case.problem.n), dtype=DTYPES[case.flags.dtype], device=a.device)
+    for rows, cols in layout.slabs(case.rows, case.problem.n, _SLAB):
         total = torch.zeros((rows.stop - rows.start, cols.stop - cols.start), device=a.device)
-        for a_block, b_block in zip(a[rows].split(_BLOCK, dim=1), b[cols].split(_BLOCK, dim=1), strict=True):
+        for a_block, b_block in zip(a[rows].split(BLOCK, dim=1), b[cols].split(BLOCK, dim=1), strict=True):
             total += (a_block.double() @ b_block.double().T).float()
         out[rows, cols] = finished(case, tensors, (rows, cols), total)
     return out
@@ -41,16 +39,15 @@ def values(case: Case, tensors: Mapping[str, torch.Tensor], name: str) -> torch.
     data, scale_inv = tensors[f"{name}_data"], tensors[f"{name}_scale_inv"]
     if case.flags[f"{name}_scale_layout"] == "swizzled":
         scale_inv = layout.unswizzle(scale_inv)
-    lines, blocks = data.shape[0], 2 * data.shape[1] // _BLOCK
+    lines, blocks = data.shape[0], 2 * data.shape[1] // BLOCK
     scale = scale_inv[:lines, :blocks].contiguous().view(torch.float8_e4m3fn).float()
-    codes = embedding(data.int(), numerics.e2m1_pairs(data.device)).reshape(lines, blocks, _BLOCK)
-    return (codes * scale.unsqueeze(2)).flatten(1)
+    return (numerics.decoded_pairs(data).unflatten(1, (-1, BLOCK)) * scale.unsqueeze(2)).flatten(1)
 
 
 def finished(
     case: Case, tensors: Mapping[str, torch.Tensor], at: tuple[slice, slice], total: torch.Tensor
 ) -> torch.Tensor:
-    """10.3 for the part `at` of the output, whose float32 sum `total` is."""
+    """10.3 for the part `at` of the output, from its float32 sum."""
     flags = case.flags
     range_of_codes = numerics.E2M1_MAX * numerics.E2M1_MAX * flags.a_e4m3_max * flags.b_e4m3_max
     rescale = torch.div(*(torch.tensor(v, dtype=torch.float32, device=total.device) for v in (1.0, range_of_codes)))
@@ -79,10 +76,10 @@ def finished(
 
 
 def fused_multiply_add(x: float, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """x * y + z in float32 with one rounding, for an x that is a float32.
+    """x * y + z in float32, rounded once, for an x that is a float32.
 
-    float64 holds the product. Its sum loses at most a few last bits, and they matter only where what is left lies half
-    way between two float32: there they decide.
+    float64 holds the product. The sum there loses at most a few last bits, which matter only where the rest lies half
+    way between two float32.
     """
     product, addend = y.double() * x, z.double()
     total = product + addend

@@ -1,8 +1,7 @@
-"""A GEMM in any order in torch, the second witness of NUMERICS 10.2, derived apart from the NumPy oracle.
+"""GEMM in any order in torch: NUMERICS 10.2, derived apart from the NumPy oracle.
 
-An fp32 addition, or one that cuts, is off by at most 2^-23 of its result, and no partial sum is larger than all terms
-together; an output of K terms is the result of K of them. What this leaves the accumulator, `torch_gemm.finished` takes
-through the epilogue.
+An fp32 addition, rounded or cut, is off by at most 2^-23 of its result, and no partial sum exceeds the sum of all
+|terms|; an output of K terms takes K additions. `torch_gemm.finished` takes both ends through the epilogue.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _INF = float("inf")
 
 
 def bounded(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor | Interval:
-    """The output (M, N) where its sums are exact, else between what it must be.
+    """The output (M, N) where its sums are exact, else its interval.
 
-    tensors: as `gemm_operands.inputs` names them, of the shapes that the case demands
+    tensors: the arrays that `inputs` of the recipe makes
     """
     a, b = (values(case, tensors, name).double() for name in ("a", "b"))
     shape = (case.rows, case.problem.n)
@@ -55,7 +54,7 @@ def _between(
     case: Case, tensors: Mapping[str, torch.Tensor], at: tuple[slice, slice], first: torch.Tensor, last: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The lowest and the highest output for accumulators from `first` to `last`."""
-    least = torch.zeros_like(first).clamp(first, last)  # of their magnitudes
+    least = torch.zeros_like(first).clamp(first, last)  # nearest to 0
     ends = [finished(case, tensors, at, acc) for acc in (first, last)]
     nans = sum(output.isnan().int() for output in (*ends, finished(case, tensors, at, least)))
     if ((nans == 1) | (nans == 2)).any():

@@ -1,7 +1,4 @@
-"""The torch side of a grouped GEMM: the cutting of every array into its groups, derived from NUMERICS 8 and 10.4 alone.
-
-What happens to one group is the business of the dense torch oracle.
-"""
+"""Grouped GEMM in torch: cut every array into its groups and ask the dense torch oracle for each. NUMERICS 10.4."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from harness.oracles.torch_source import DTYPES
 Tensors = Mapping[str, torch.Tensor]
 DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor | Interval]]
 
-_WITH_M = ("a_data", "a_scale_inv", "a_amax", "c")  # the others are as long for one group as for another
+_WITH_M = ("a_data", "a_scale_inv", "a_amax", "c")  # the others are equally long in every group
 
 
 def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | Interval:
     """The outputs of all groups, (M, N), one below the other.
 
-    tensors: of all groups, each name as the dense oracle reads it; M_g is a multiple of 128, so that no scales of A are
-        padded between groups
+    tensors: the arrays of the dense oracle, all groups back to back; M_g is a multiple of 128, so the scales of A have
+        no padding between groups
     """
     count, entries = len(case.problem.tensors), [rows for rows, _ in case.problem.tensors]
     cuts: dict[str, tuple[torch.Tensor, ...]] = {}
@@ -40,10 +37,6 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | 
     if not found:
         return torch.empty((0, case.problem.n), dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
     if isinstance(found[0], Interval):
-        return Interval(
-            torch.cat([one.low for one in found]),
-            torch.cat([one.high for one in found]),
-            torch.cat([one.sums for one in found]),
-            torch.cat([one.sizes for one in found]),
-        )
+        ends = zip(*((one.low, one.high, one.sums, one.sizes) for one in found), strict=True)
+        return Interval(*map(torch.cat, ends))
     return torch.cat(found)

@@ -1,6 +1,6 @@
-"""The torch side of grouped tensors: d-activations, bias gradients, and the cutting of a group into its tensors.
+"""Groups in torch: d-activations, bias gradients, and the cutting into tensors for the recipe's own torch oracle.
 
-Derived from NUMERICS section 8 alone; what happens to one tensor is the business of its own recipe's torch oracle.
+Derived from NUMERICS section 8 alone.
 """
 
 from __future__ import annotations
@@ -23,28 +23,36 @@ Tensors = Mapping[str, torch.Tensor]
 DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor]]
 
 
-def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> dict[str, torch.Tensor]:
-    """Every tensor of a group by itself, and each field of all of them back to back.
+def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) -> dict[str, torch.Tensor]:
+    """Quantize every tensor of a group by itself, and join each field back to back.
 
     tensors: `input` (elements,) of the case's dtype; `act_input` alike if there is an activation; for stage=encode the
         amax fields of all tensors back to back, float32
-    dense: the torch oracle of the recipe that every tensor is quantized by
+    dense, granularity: torch oracle of the recipe that quantizes every tensor, and the extent of its amaxes
     returns: flat fields, and `dbias` (num_tensors, cols) if asked for
     """
     flags = case.flags
     sizes = [rows * cols for rows, cols in case.problem.tensors]
     grads = tensors["input"].split(sizes)
     inputs = tensors["act_input"].split(sizes) if flags.activation != "none" else [None] * len(sizes)
-    given = [_amaxes_of(case, g, tensors) for g in range(len(sizes))]
+    # Entries of each direction's amax of each tensor, also of an empty one.
+    entries = {
+        side: [extents[axis] if granularity == "row" else 1 for extents in case.problem.tensors]
+        for axis, side in enumerate(("rowwise", "columnwise"))
+        if flags.outputs in ("both", side)
+    }
+    given = {}
+    if flags.stage == "encode":
+        given = {f"{side}_amax": tensors[f"{side}_amax"].split(counts) for side, counts in entries.items()}
     written: list[dict[str, torch.Tensor]] = []
     for g, extents in enumerate(case.problem.tensors):
         value = dact(flags.activation, grads[g], inputs[g]).view(extents)
         parts = {"dbias": stored(column_sums(value), flags.dtype)} if flags.dbias else {}
         if value.numel():
-            one = {"input": value.to(grads[g].dtype), **given[g]}
-            written.append(dense(case.part(g), one) | parts)
+            amaxes = {name: split[g] for name, split in given.items()}
+            written.append(dense(case.part(g), {"input": value.to(grads[g].dtype), **amaxes}) | parts)
         else:
-            written.append(_of_nothing(case, g, value.device) | parts)
+            written.append(_empty(case, {side: counts[g] for side, counts in entries.items()}, value.device) | parts)
     joined = {name: torch.cat([parts[name].flatten() for parts in written]) for name in written[0]}
     if "dbias" in joined:
         joined["dbias"] = joined["dbias"].view(len(sizes), -1)
@@ -57,9 +65,9 @@ def dact(activation: str, grad: torch.Tensor, x: torch.Tensor | None) -> torch.T
 
 
 def column_sums(value: torch.Tensor) -> torch.Tensor:
-    """(rows, cols) float32 to (cols,): rows one after the other within each 128, then those sums one after the other.
+    """(rows, cols) float32 to (cols,): sums down each 128 rows in order, then the sum of these sums in order.
 
-    All chunks go down together; zeros complete the last one, and change no sum, since none is -0 that began at 0.
+    All chunks go down together. Zeros complete the last one; they change no sum, because a sum from +0 is never -0.
     """
     rows, cols = value.shape
     chunks = pad(value, (0, 0, 0, -rows % _CHUNK)).unflatten(0, (-1, _CHUNK)) if rows else value.new_zeros((0, 0, cols))
@@ -89,7 +97,7 @@ def _silu_slope(y: torch.Tensor) -> torch.Tensor:
     return (y * s).mul_(1.0 - s).add_(s)
 
 
-# A comparison with NaN is false, so that the two of relu give 0 there.
+# A comparison with NaN is false, so drelu and dsrelu give 0 there.
 _SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dgelu": _gelu_slope,
     "dsilu": _silu_slope,
@@ -99,28 +107,13 @@ _SLOPES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _amaxes_of(case: Case, g: int, tensors: Tensors) -> dict[str, torch.Tensor]:
-    """The part of each given amax field that is tensor g's."""
-    if case.flags.stage != "encode":
-        return {}
+def _empty(case: Case, entries: Mapping[str, int], device: torch.device) -> dict[str, torch.Tensor]:
+    """The fields of an empty tensor: no bytes, and an amax of 0 for each of its granules."""
     parts = {}
-    for axis, side in enumerate(("rowwise", "columnwise")):
-        if case.flags.outputs in ("both", side):
-            entries = [extents[axis] if case.flags.recipe == "per_token" else 1 for extents in case.problem.tensors]
-            parts[f"{side}_amax"] = tensors[f"{side}_amax"].split(entries)[g]
-    return parts
-
-
-def _of_nothing(case: Case, g: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """The fields of an empty tensor: no bytes, but for the amax 0 of every granule that is there all the same."""
-    parts = {}
-    for axis, side in enumerate(("rowwise", "columnwise")):
-        if case.flags.outputs not in ("both", side):
-            continue
+    for side, count in entries.items():
         if case.flags.stage != "amax":
             parts[f"{side}_data"] = torch.empty(0, dtype=torch.uint8, device=device)
             parts[f"{side}_scale_inv"] = torch.empty(0, dtype=torch.uint8, device=device)
         if case.flags.stage != "encode":
-            entries = case.problem.tensors[g][axis] if case.flags.recipe == "per_token" else 1
-            parts[f"{side}_amax"] = torch.zeros(entries, device=device)
+            parts[f"{side}_amax"] = torch.zeros(count, device=device)
     return parts

@@ -1,4 +1,4 @@
-"""Where bytes lie: nibbles in a byte, scale bytes in padded compact order and in 128x4 GEMM tiles."""
+"""Places of bytes: nibbles in a byte, scale bytes in padded compact order and in 128x4 GEMM tiles."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ def pack(codes: torch.Tensor) -> torch.Tensor:
 
 
 def padded_shape(rows: int, blocks: int) -> tuple[int, int]:
-    """Shape of the allocation that holds a (rows, blocks) scale matrix: whole tiles of 128 x 4."""
+    """Shape of the allocation of (rows, blocks) scale bytes: whole tiles of 128 x 4."""
     return -(-rows // _TILE) * _TILE, -(-blocks // 4) * 4
 
 
 def swizzle(scale_inv: torch.Tensor) -> torch.Tensor:
-    """Compact (R, C) scale bytes to GEMM tiles, in an array of the padded shape; bytes that padding adds are 0."""
+    """1.7: compact (R, C) scale bytes to GEMM tiles of the padded shape; padding is 0."""
     rows, cols = padded_shape(*scale_inv.shape)
     whole = pad(scale_inv, (0, cols - scale_inv.shape[1], 0, rows - scale_inv.shape[0]))
     return whole.view(-1, 4, 32, cols // 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
 
 
 def unswizzle(scale_inv: torch.Tensor) -> torch.Tensor:
-    """The inverse of `swizzle` on an allocation of whole tiles."""
     rows, cols = scale_inv.shape
     return scale_inv.view(-1, cols // 4, 32, 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
 
@@ -37,8 +36,8 @@ def unswizzle(scale_inv: torch.Tensor) -> torch.Tensor:
 def slabs(rows: int, cols: int, elements: int) -> Iterator[tuple[slice, slice]]:
     """Cut a (rows, cols) matrix into pieces of about `elements`, each starting on a multiple of 128 in both axes.
 
-    A piece keeps whole rows as long as 128 of them fit; it never has fewer than 128 x 128 elements unless the matrix
-    ends, so a 16-block, a 16x16 tile and a 1x64 window always lie in one piece.
+    A piece keeps whole rows while 128 of them fit, and has at least 128 x 128 elements unless the matrix ends. So no
+    16-block, 16x16 tile or 1x64 window is cut.
     """
     if rows == 0 or cols == 0:
         return

@@ -1,13 +1,14 @@
 """The arithmetic of NUMERICS section 2 as tensor operations: one torch operation is one rounding in float32.
 
-NOTE: three conveniences of torch round twice or not as written, and are avoided here. `number / tensor` multiplies by a
-reciprocal, `tensor / number` does so on CUDA, and the e4m3 cast saturates only since 2.12. So both sides of a division
-are tensors, and values are clamped before that cast.
+NOTE: three conveniences of torch round twice or not as written. `number / tensor` multiplies by a reciprocal, `tensor /
+number` does so on CUDA, and the e4m3 cast saturates only since 2.12. So both sides of a division are tensors here, and
+values are clamped before that cast.
 """
 
 from __future__ import annotations
 
 import torch
+from torch.nn.functional import embedding
 
 FLT_MAX = float.fromhex("0x1.fffffep+127")
 BF16_MAX = float.fromhex("0x1.fep+127")
@@ -43,7 +44,7 @@ _NEAREST_LIMITS = _nearest_limits()
 
 
 def magnitude_max(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """2.2: max |x| along one axis as float32, NaN dropped; 0 if nothing else is there.
+    """2.2: max |x| along one axis as float32; NaN is dropped, 0 if nothing is left.
 
     Without its sign bit a float orders as its bits do, and only NaN lies above inf.
     """
@@ -61,23 +62,23 @@ def global_encode_scale(amax: torch.Tensor, floor: float | None = None, e4m3_max
 
 
 def e4m3(value: torch.Tensor) -> torch.Tensor:
-    """Section 1: nearest-even and saturating cast of values that are not negative, as torch.float8_e4m3fn."""
+    """1.2 for values that are not negative: f32→e4m3, nearest even, saturating."""
     return value.clamp(max=E4M3_MAX).to(torch.float8_e4m3fn)
 
 
 def block_scale_inv(block_amax: torch.Tensor, encode_scale: torch.Tensor, clamp: bool = True) -> torch.Tensor:
-    """2.4: the stored decode scale of each block, as torch.float8_e4m3fn; `clamp` False leaves the fmin out."""
+    """2.4: the scale of each block, torch.float8_e4m3fn; `clamp` False leaves the fmin out."""
     product = block_amax * (encode_scale * SIXTH)
     return e4m3(torch.fmin(product, _constant(FLT_MAX, product)) if clamp else product)
 
 
 def block_scale_base(block_amax: torch.Tensor, encode_scale: torch.Tensor) -> torch.Tensor:
-    """2.5: the scale that takes the block amax to 6, as float32, before four_over_six makes e4m3 of it."""
+    """2.5: the scale that takes the block amax to 6, float32, before any cast."""
     return torch.div(block_amax, _constant(E2M1_MAX, block_amax)) * encode_scale
 
 
 def capped_e4m3(value: torch.Tensor) -> torch.Tensor:
-    """fmin(value, 448) as torch.float8_e4m3fn; where `e4m3` keeps a NaN, this has 448."""
+    """fmin(value, 448) as torch.float8_e4m3fn; a NaN gives 448 here, and NaN in `e4m3`."""
     return e4m3(torch.fmin(value, _constant(E4M3_MAX, value)))
 
 
@@ -114,9 +115,8 @@ def decoded(codes: torch.Tensor) -> torch.Tensor:
 def stochastic_codes(value: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
     """2.9: e2m1 codes of float32 values under the random byte of each element, uint8; a NaN is 0x7.
 
-    `u * step` is a byte times a power of two, so it is exact and the sum below rounds once: it is the contract's fma.
-    What the contract then does with t, floor to a multiple of step(t) and cap at 6, finds the largest e2m1 value that
-    is not above t.
+    `u * step` is a byte times a power of two, so it is exact, and the sum rounds once, as the contract's fma does. The
+    contract's floor to a multiple of step(t), capped at 6, is the largest e2m1 value that is not above t.
     """
     magnitude = value.abs()
     step = torch.where(magnitude >= 4, 2.0, torch.where(magnitude >= 2, 1.0, 0.5))
@@ -133,7 +133,7 @@ def _with_sign(codes: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def hadamard(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
-    """2.10 up to its length: every 16 consecutive elements of the last axis rotated, and four times too long.
+    """2.10 without its length: rotate every 16 consecutive elements of the last axis; four times too long.
 
     x: (..., n) bf16, n a multiple of 16
     sign_mask: 16 bits, bit i set flips element i before the transform
@@ -148,11 +148,12 @@ def hadamard(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
 
 
 def rotate(x: torch.Tensor, sign_mask: int) -> torch.Tensor:
-    """2.10, per_tensor form: the rotation at its right length, rounded to bf16. Parameters as in `hadamard`."""
+    """2.10, per_tensor form: the rotation at its right length, rounded to bf16."""
     return (hadamard(x, sign_mask) * 0.25).bfloat16()
 
 
-def e2m1_pairs(device: torch.device) -> torch.Tensor:
-    """(256, 2) float32: the values of the low and the high nibble of every byte; code 8 is -0.0."""
-    values = torch.tensor(_SIGNED_VALUES, device=device)
-    return torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)
+def decoded_pairs(data: torch.Tensor) -> torch.Tensor:
+    """(rows, n) bytes to the (rows, 2n) float32 values of their nibbles, the low one first; code 8 is -0.0."""
+    values = torch.tensor(_SIGNED_VALUES, device=data.device)
+    pairs = torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)
+    return embedding(data.int(), pairs).flatten(1)

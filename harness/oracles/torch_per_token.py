@@ -1,7 +1,7 @@
 """The torch oracle of per_token: an amax for every row and column, a rotation that stays in float32, one tiled variant.
 
-Derived from NUMERICS sections 2.10 and 7 alone. The unrounded rotation is four times too long, so whatever is made of
-it carries a factor: 1/4 towards the amaxes, and 1/4 in the multiplier that meets it.
+Derived from NUMERICS sections 2.10 and 7 alone. The unrounded rotation is four times too long, so its amaxes and the
+multiplier that meets it each carry a factor of 1/4.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Mapping
 import torch
 
 from harness.contract.case import Case
-from harness.errors import ContractError
 from harness.oracles import torch_numerics as numerics
-from harness.oracles import torch_source as way
+from harness.oracles import torch_source as frame
 from harness.oracles.torch_source import SLAB_ELEMENTS, Slab, Source
 
-_TILE = 128
 _QUARTER = 0.25
 
 
@@ -27,19 +25,13 @@ def per_token(
     *,
     slab_elements: int = SLAB_ELEMENTS,
 ) -> dict[str, torch.Tensor]:
-    """Quantize a matrix as the flags of the case ask; the fields come in the order of NUMERICS section 1.
+    """Quantize a matrix under the flags of the case; fields in the order of NUMERICS section 1.
 
-    x: (rows, cols) bf16, any device, both extents multiples of 128
-    amax: the amax fields that stage=encode reads; not written again
+    x: (rows, cols) bf16, any device
+    amax: holds the amax fields that stage=encode reads
     slab_elements: elements that are in float32 at one time
-    raises ContractError for what NUMERICS refuses
     """
-    way.require_input(case, x, _TILE)
-    if case.flags.get("dtype", "bf16") != "bf16":
-        raise ContractError(f"{case.recipe}: the input must be bf16, not {case.flags.dtype}")
-    if case.flags.get("rht", False) and case.flags.get("weight_2d", False):
-        raise ContractError(f"{case.recipe}: a weight is tiled and not rotated, so weight_2d goes without rht")
-    return way.fields(case, way.sources(case, x, "row", slab_elements, TokenSource), amax, _encode)
+    return frame.fields(case, frame.sources(case, x, "row", slab_elements, TokenSource), amax, _encode)
 
 
 class TokenSource(Source):
@@ -47,20 +39,19 @@ class TokenSource(Source):
 
     @property
     def square(self) -> bool:
-        """weight_2d is tiled."""
-        return bool(self.case.flags.get("weight_2d", False))
+        return bool(self.case.flags.weight_2d)
 
     @property
     def swizzled(self) -> bool:
-        """Only the rowwise scales ever are."""
+        """Rowwise scales only."""
         return self.direction == 0 and super().swizzled
 
     def rotation(self, part: torch.Tensor) -> torch.Tensor:
-        """In float32, four times too long."""
-        return numerics.hadamard(part, int(self.case.flags.get("sign_mask", 0xACE1)))
+        """The RHT in float32, four times too long."""
+        return numerics.hadamard(part, self.case.flags.sign_mask)
 
     def right_length(self, value: torch.Tensor) -> torch.Tensor:
-        """A quarter of what was measured on, or will multiply, the long rotation; without rotation as it is."""
+        """A quarter of an amax or multiplier of the long rotation; without rotation the value itself."""
         return value * _QUARTER if self.rotated else value
 
     def amax(self) -> torch.Tensor:
@@ -76,12 +67,9 @@ class TokenSource(Source):
 def _encode(
     source: TokenSource, slab: Slab, blocks: torch.Tensor, amax: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes and scales of one slab, as `torch_source.Encode` wants them: section 7, or section 3 for weight_2d."""
+    """Codes and scales of one slab, as `torch_source.Encode` asks: section 7, or section 3 for weight_2d."""
     weight = source.square
     encode_scale = numerics.global_encode_scale(amax, None if weight else numerics.AMAX_FLOOR)
     scale = numerics.block_scale_inv(source.block_amax(blocks), encode_scale, clamp=weight)
     by = (numerics.reciprocal_multiplier if weight else numerics.direct_multiplier)(scale, encode_scale)
-    value = blocks.float() * source.right_length(by).unsqueeze(2)
-    if source.case.flags.get("rounding", "rne") == "sr":
-        return numerics.stochastic_codes(value, source.random(slab)), scale
-    return numerics.nearest_codes(value), scale
+    return source.cast(slab, blocks.float() * source.right_length(by).unsqueeze(2)), scale

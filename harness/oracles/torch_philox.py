@@ -1,4 +1,4 @@
-"""Philox4x32-10 in torch int64 lanes, and the eight random bits that NUMERICS 2.9 gives to every element.
+"""Philox4x32-10 in torch int64 lanes, and the random byte of every element: NUMERICS 2.9.
 
 A 32-bit word lives in an int64. The product of two words may pass 2^63 and wrap, which keeps all 64 bits of the
 unsigned product in two's complement; the mask after the shift takes away the copies of the sign.

@@ -1,7 +1,7 @@
-"""The way through a tensor that every torch quantizer takes: both directions, slab by slab, under its granules' amax.
+"""The frame of every torch quantizer: both directions, slab by slab, under the amax of each granule.
 
-The columnwise output is the quantization of the transposed view, so there is one path. Work goes slab by slab, which
-bounds the temporaries to some tens of bytes an element of a slab and lets a tensor of more than 2^31 elements through.
+The columnwise output is the quantization of the transposed view, so there is one path. A slab bounds the temporaries,
+so that a tensor of more than 2^31 elements fits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from harness.oracles.torch_philox import element_bits
 SLAB_ELEMENTS = 1 << 26
 BLOCK = 16
 WINDOW = 64
-GRANULARITIES = ("tensor", "row", "window")
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 Slab = tuple[slice, slice]
@@ -31,8 +30,8 @@ class Source:
     """The matrix of one output direction, read slab by slab.
 
     matrix: (rows, cols) input; for the columnwise output its transposed view, so that blocks run along the last axis
-    direction: 0 rowwise, 1 columnwise, as Philox counts them
-    granularity: what one amax covers: `tensor`, `row` or `window` of 64 elements
+    direction: 0 rowwise, 1 columnwise, as in the Philox counter
+    granularity: the extent of one amax: `tensor`, `row` or `window` of 64 elements
     slab_elements: elements that are in float32 at one time
     """
 
@@ -44,34 +43,31 @@ class Source:
 
     @property
     def rotated(self) -> bool:
-        """Whether the elements pass through the RHT."""
-        return self.direction == 1 and bool(self.case.flags.get("rht", False))
+        return self.direction == 1 and bool(self.case.flags.rht)
 
     @property
     def square(self) -> bool:
-        """Whether a block's scale is that of its 16x16 tile."""
-        return self.case.flags.get("block", "block_1x16") == "block_16x16"
+        """True if a block takes the scale of its 16x16 tile."""
+        return self.case.flags.block == "block_16x16"
 
     @property
     def swizzled(self) -> bool:
-        """Whether the scale bytes are stored in GEMM tiles."""
-        return self.case.flags.get("scale_layout", "compact") == "swizzled"
+        return self.case.flags.scale_layout == "swizzled"
 
     def rotation(self, part: torch.Tensor) -> torch.Tensor:
         """The RHT as this recipe keeps it: bf16 here."""
-        return numerics.rotate(part, int(self.case.flags.get("sign_mask", 0xD7E8)))
+        return numerics.rotate(part, self.case.flags.sign_mask)
 
     def slabs(self) -> Iterator[tuple[Slab, torch.Tensor]]:
-        """Pieces of the matrix and what is quantized there: the input, or its rotation."""
+        """Pieces of the matrix with the values to quantize: the input, or its rotation."""
         for slab in layout.slabs(*self.matrix.shape, self.slab_elements):
             part = self.matrix[slab].contiguous()
             yield slab, self.rotation(part) if self.rotated else part
 
     def amax(self) -> torch.Tensor:
         """2.2 over every granule, float32 of `amax_shape`."""
-        amax = torch.zeros(
-            amax_shape(self.granularity, *self.matrix.shape), dtype=torch.float32, device=self.matrix.device
-        )
+        shape = amax_shape(self.granularity, *self.matrix.shape)
+        amax = torch.zeros(shape, dtype=torch.float32, device=self.matrix.device)
         for slab, part in self.slabs():
             if self.granularity == "tensor":
                 seen, found = amax[0], numerics.magnitude_max(part.flatten(), 0)
@@ -84,19 +80,21 @@ class Source:
         return amax
 
     def block_amax(self, blocks: torch.Tensor) -> torch.Tensor:
-        """The amax that each block's scale is made of, of (rows, blocks, 16): its own, or that of its 16x16 tile."""
+        """The amax behind each block's scale, from (rows, blocks, 16): its own, or that of its 16x16 tile."""
         amax = numerics.magnitude_max(blocks, 2)
         if self.square:
             amax = amax.unflatten(0, (-1, BLOCK)).amax(1).repeat_interleave(BLOCK, dim=0)
         return amax
 
-    def random(self, slab: Slab) -> torch.Tensor:
-        """The random byte of every element of a slab, (rows, blocks, 16) uint8."""
-        device = self.matrix.device
-        row = torch.arange(slab[0].start, slab[0].stop, device=device)
-        block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=device)
+    def cast(self, slab: Slab, value: torch.Tensor) -> torch.Tensor:
+        """2.8 or 2.9: e2m1 codes of a slab's products, (rows, blocks, 16) uint8, under the rounding of the case."""
+        if self.case.flags.rounding != "sr":
+            return numerics.nearest_codes(value)
+        row = torch.arange(slab[0].start, slab[0].stop, device=value.device)
+        block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=value.device)
         index = row[:, None] * (self.matrix.shape[1] // BLOCK) + block
-        return element_bits(index, self.direction, self.case.seed, self.case.philox_offset)
+        random = element_bits(index, self.direction, self.case.seed, self.case.philox_offset)
+        return numerics.stochastic_codes(value, random)
 
     def blocks(self, amax: torch.Tensor) -> Iterator[tuple[Slab, torch.Tensor, torch.Tensor]]:
         """Each slab with its elements, (rows, blocks, 16), and the amax that governs each block, as `per_block`."""
@@ -116,21 +114,21 @@ def sources(
     return {
         side: kind(case, matrix, direction, granularity, slab_elements)
         for direction, (side, matrix) in enumerate(matrices.items())
-        if case.flags.get("outputs", "both") in ("both", side)
+        if case.flags.outputs in ("both", side)
     }
 
 
 def fields(
     case: Case, sides: Mapping[str, Source], given: Mapping[str, torch.Tensor] | None, encode: Encode
 ) -> dict[str, torch.Tensor]:
-    """The fields of each direction in the order of NUMERICS section 1, as far as the stage of the case goes.
+    """The fields of each direction that the stage of the case writes, in the order of NUMERICS section 1.
 
-    given: the amax fields that stage=encode reads; not written again
+    given: holds the amax fields that stage=encode reads
     raises ContractError if one is missing or of another granularity
     """
     stage, tensors = case.flags.get("stage", "full"), {}
     for side, source in sides.items():
-        amax = side_amax(case, side, source, given)
+        amax = _given(case, f"{side}_amax", source, given or {}) if stage == "encode" else source.amax()
         if stage != "amax":
             tensors[f"{side}_data"], tensors[f"{side}_scale_inv"] = _encoded(source, amax, encode)
         if stage != "encode":
@@ -138,12 +136,8 @@ def fields(
     return tensors
 
 
-def side_amax(case: Case, side: str, source: Source, given: Mapping[str, torch.Tensor] | None) -> torch.Tensor:
-    """The amax of one direction: the given field for stage=encode, otherwise that of the elements."""
-    if case.flags.get("stage", "full") != "encode":
-        return source.amax()
-    name = f"{side}_amax"
-    if given is None or name not in given:
+def _given(case: Case, name: str, source: Source, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    if name not in given:
         raise ContractError(f"{case.recipe}: stage=encode reads {name}, and it was not given")
     require_amax(case, name, given[name], source.granularity, *source.matrix.shape)
     return given[name]
@@ -163,7 +157,7 @@ def _encoded(source: Source, amax: torch.Tensor, encode: Encode) -> tuple[torch.
 
 
 def divided(span: slice, count: int) -> slice:
-    """The same stretch of an axis whose entries each stand for `count` of the original."""
+    """The stretch of an axis `count` times as coarse that covers `span`."""
     return slice(span.start // count, span.stop // count)
 
 
@@ -177,7 +171,7 @@ def per_block(amax: torch.Tensor, granularity: str, slab: Slab) -> torch.Tensor:
 
 
 def amax_shape(granularity: str, rows: int, cols: int) -> tuple[int, ...]:
-    """Shape of the amax of a (rows, cols) matrix: (1,), (rows,) or (rows, cols/64)."""
+    """(1,), (rows,) or (rows, cols/64)."""
     return {"tensor": (1,), "row": (rows,), "window": (rows, cols // WINDOW)}[granularity]
 
 
@@ -186,16 +180,5 @@ def require_amax(case: Case, name: str, amax: torch.Tensor, granularity: str, ro
     shape = amax_shape(granularity, rows, cols)
     if tuple(amax.shape) != shape:
         raise ContractError(
-            f"{case.recipe}: {name} is {tuple(amax.shape)}, and one amax per {granularity} of {rows}x{cols} is {shape}"
-        )
-
-
-def require_input(case: Case, x: torch.Tensor, multiple: int) -> None:
-    """Raise ContractError unless the input is a matrix of the case's dtype in whole multiples of `multiple`."""
-    dtype = case.flags.get("dtype", "bf16")
-    if x.dtype != DTYPES[dtype]:
-        raise ContractError(f"{case.recipe}: the input is {x.dtype}, and the case says dtype={dtype}")
-    if x.ndim != 2 or x.shape[0] % multiple or x.shape[1] % multiple:
-        raise ContractError(
-            f"{case.recipe}: shape {tuple(x.shape)} is not a matrix of multiples of {multiple} in both axes"
+            f"{case.recipe}: {name} must have the shape {shape}, one amax per {granularity}, not {tuple(amax.shape)}"
         )

@@ -1,4 +1,4 @@
-"""What the tests of both GEMM oracles share: operands by hand and drawn, flags that meet every step, and the asking."""
+"""Helpers of the GEMM tests: operands by hand and drawn, and flags that reach every step of both oracles."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FLAGS = [
 
 
 def by(ask, case, tensors):
-    """What one oracle demands of the output."""
+    """The output that one oracle expects."""
     if ask == "numpy":
         return oracle_of(case.recipe).numpy_oracle(case, tensors)["output"]
     return ask_torch(oracle_of(case.recipe), case, tensors)["output"]
 
 
 def drawn(case):
-    """What the kernel reads."""
+    """The arrays that the kernel reads, from the case's own input."""
     return oracle_of(case.recipe).inputs(case, **high_precision(case))
 
 

@@ -1,4 +1,4 @@
-"""What the tests of every quantizing oracle say of its output and of its refusals."""
+"""Assertions about the fields and the refusals of a quantizing oracle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from harness.oracles import nvfp4
 
 
 def assert_same(given, expected):
-    """The same fields with the same values."""
     assert given.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(given[name], array, err_msg=name)
@@ -22,7 +21,7 @@ def codes(tensors, direction="rowwise"):
 
 
 def assert_refused(oracle, case, sentence):
-    """Whatever is asked of the oracle about the case, it says why not."""
+    """Every function of the oracle refuses the case with this sentence."""
     x = np.zeros((case.rows, case.cols), nvfp4.DTYPES[case.flags.dtype])
     for call in (
         lambda: oracle.outputs(case),

@@ -1,4 +1,4 @@
-"""What is claimed of the recipes where they were published, measured on the oracles' own bytes."""
+"""Claims of the papers and libraries that published the recipes, measured on the oracles' own bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS, COLS = 256, 512
 
 @pytest.fixture
 def error(make_case):
-    """`error(x, granularity)`: x minus what dequantize makes of its quantization, float64."""
+    """`error(x, granularity)`: x minus its quantized and dequantized self, float64."""
 
     def of(x, granularity="tensor"):
         case = make_case("dequantize", *x.shape, dtype="fp32", granularity=granularity)
@@ -64,7 +64,7 @@ class TestRowScaled:
         return base, np.ldexp(base.astype(F32), exponents).astype(base.dtype), exponents
 
     def test_loses_nothing(self, make_case, error, rows):
-        """The bytes are those of the unscaled rows, the amaxes theirs times the powers, so every row keeps its SNR."""
+        """Scaling a row by a power of two scales its amax and changes no other byte, so the row keeps its SNR."""
         base, scaled, exponents = rows
         case = make_case("row_scaled", ROWS, COLS)
         reference, given = (row_scaled.numpy_oracle(case, {"input": x}) for x in (base, scaled))
@@ -91,7 +91,7 @@ class TestFourOverSix:
     def test_the_chosen_error_is_never_larger_than_that_of_the_map_to_6(
         self, make_case, name, block, error, e4m3_max, error_math
     ):
-        """In its own measure, taken of the bytes: those it wrote, and those of a quantizer that maps to 6 only."""
+        """Its own error measure, computed from its bytes and from the bytes of a quantizer that only maps to 6."""
         flags = {"error": error, "e4m3_max": e4m3_max, "error_math": error_math, "block": block}
         case = make_case("four_over_six", 128, 192, outputs="rowwise", **flags)
         x = draw.make(name, 128, 192, "bf16", 5)

@@ -1,4 +1,4 @@
-"""dequantize: every code under every scale byte, its order of roundings, its NaNs, and what it refuses."""
+"""dequantize: every code under every scale byte, its order of roundings, its NaNs, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""four_over_six: every block by the steps, what decides between the maps and what does not, and refusals."""
+"""four_over_six: every block by the steps, the choice between the maps, and refusals."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from harness.errors import ContractError
 from harness.inputs import draw
 from harness.oracles import four_over_six, layout, nvfp4
 from harness.oracles.layout import ROWWISE, Slab
+from harness.verify.torch_calls import to_torch
 
 SHAPES = [(48, 80), (304, 272), (16, 16)]
 F32 = np.float32
@@ -327,6 +328,8 @@ class TestInfinity:
         ((48, 80), {"row_scaled": True, "outputs": "columnwise"}, "outputs must be rowwise"),
         ((48, 80), {"row_scaled": True, "outputs": "rowwise", "block": "block_16x16"}, "block must be block_1x16"),
         ((48, 80), {"e4m3_max": 240}, "256 or 448, not 240"),
+        ((48, 80), {"error": "max"}, "mae or mse, not max"),
+        ((48, 80), {"error_math": "fp64"}, "exact or fp16, not fp64"),
         ((40, 80), {}, "40x80"),
         ((48, 0), {}, "48x0"),
     ],
@@ -339,6 +342,7 @@ def test_a_refusal_says_what_is_wrong(make_case, shape, flags, word):
 def test_an_amax_of_another_granularity_is_refused(make_case, tensor, row_scaled, shape):
     case = make_case("four_over_six", 48, 80, stage="encode", outputs="rowwise", row_scaled=row_scaled)
     tensors = {"input": tensor(48, 80), "rowwise_amax": np.ones(shape, F32)}
-    for oracle in (four_over_six.numpy_oracle, four_over_six.torch_oracle):
+    as_torch = {name: to_torch(array) for name, array in tensors.items()}
+    for oracle, given in ((four_over_six.numpy_oracle, tensors), (four_over_six.torch_oracle, as_torch)):
         with pytest.raises(ContractError, match="one amax per " + ("row" if row_scaled else "tensor")):
-            oracle(case, tensors)
+            oracle(case, given)

@@ -1,4 +1,4 @@
-"""gemm: what any order of a sum may give, through every epilogue, and that it is narrow enough to catch mistakes."""
+"""gemm: its interval holds the sums of every order, through every epilogue, and is narrow enough to catch mistakes."""
 
 from __future__ import annotations
 

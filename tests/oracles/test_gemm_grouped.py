@@ -1,4 +1,4 @@
-"""The oracle of gemm_grouped: every group is the dense recipe's, wherever empty ones are, and what is refused."""
+"""gemm_grouped: every group equals the dense recipe on it alone, wherever empty groups stand; refusals."""
 
 from __future__ import annotations
 

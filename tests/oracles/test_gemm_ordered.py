@@ -1,4 +1,4 @@
-"""gemm_ordered: the stated order to the last bit, every epilogue by hand, and what both oracles agree on."""
+"""gemm_ordered: the stated order to the last bit, every epilogue by hand, and both oracles agreeing."""
 
 from __future__ import annotations
 

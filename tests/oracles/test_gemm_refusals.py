@@ -1,4 +1,4 @@
-"""What a GEMM refuses: each sentence names the operand and the field."""
+"""Refusals of a GEMM: each sentence names the operand and the field."""
 
 from __future__ import annotations
 

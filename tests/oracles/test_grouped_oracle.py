@@ -112,7 +112,7 @@ def assert_same_bytes(given, expected):
 
 
 def test_sr_draws_every_tensor_from_its_own_offset(make_group):
-    """Three equal tensors: other bytes in each, those of a dense tensor with the seed of the group and offset g."""
+    """Three equal tensors get different bytes, each equal to a dense tensor with the group's seed and offset g."""
     case = make_group("3*128x128", shape_representation="same_both_dims", rounding="sr")
     x = np.tile(draw.make("normal", 128, 128, "bf16", 1).ravel(), 3)
     parts = agree(case, {"x": x})["rowwise_data"].reshape(3, -1)

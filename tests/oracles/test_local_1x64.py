@@ -100,7 +100,7 @@ def test_slabs_do_not_show(make_case, tensor, monkeypatch):
 
 
 class TestSpecials:
-    """What happens in a window stays in it: everything else is as in the reference."""
+    """A change in one window changes no other window."""
 
     @pytest.fixture
     def reference(self, make_case, tensor):

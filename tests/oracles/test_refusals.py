@@ -1,4 +1,4 @@
-"""A refusal is said twice, as a row of the suite and as an error of the oracle, and the two must not part."""
+"""Every refusal stands in the suite as an exclusion and in the oracle as an error, and the two must agree."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from quantized import assert_refused, assert_same, codes
 
 from harness.errors import ContractError
 from harness.oracles import layout, nvfp4, per_tensor, row_scaled
+from harness.verify.torch_calls import to_torch
 
 SHAPES = [(48, 80), (304, 272), (16, 16)]
 F32 = np.float32
@@ -127,9 +128,10 @@ def test_encode_takes_the_amaxes_it_is_given(make_case, tensor):
 def test_an_amax_of_another_granularity_is_refused(make_case, tensor, shape):
     case = make_case("row_scaled", 48, 80, stage="encode")
     tensors = {"input": tensor(48, 80), "rowwise_amax": np.ones(shape, F32)}
-    for oracle in (row_scaled.numpy_oracle, row_scaled.torch_oracle):
+    as_torch = {name: to_torch(array) for name, array in tensors.items()}
+    for oracle, given in ((row_scaled.numpy_oracle, tensors), (row_scaled.torch_oracle, as_torch)):
         with pytest.raises(ContractError, match=r"rowwise_amax must have the shape \(48,\), one amax per row"):
-            oracle(case, tensors)
+            oracle(case, given)
 
 
 class TestSpecials:

@@ -63,7 +63,7 @@ def values_of(tensors, side):
 
 
 def products(recipe, x, tensors, side, flags):
-    """RN(x * m) of every element: what is rounded."""
+    """RN(x * m) of every element, before its rounding to e2m1."""
     v = np.ascontiguousarray(x.astype(F32) if side == "rowwise" else x.astype(F32).T)
     scale_inv = tensors[f"{side}_scale_inv"][: len(v), : v.shape[1] // 16]
     s_enc = nvfp4.global_encode_scale(tensors[f"{side}_amax"])

@@ -1,4 +1,4 @@
-"""swizzle: the quantizer's own swizzled output is what this recipe makes of the compact one."""
+"""swizzle: the recipe turns the quantizer's compact scales into its swizzled ones."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import torch
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense
 from harness.errors import ContractError
-from harness.oracles import torch_oracle
+from harness.oracles import torch_layout, torch_oracle
 
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -42,7 +42,7 @@ def test_dequantize_rounds_after_every_product(dtype, granularity, e4m3_max):
         expected = torch.tensor(q * ((scales[r, c // 16] * a) * rescale)).to(DTYPES[dtype])
         assert output[r, c] == expected
     tiled = decoding(dtype, granularity=granularity, e4m3_max=e4m3_max, scale_layout="swizzled")
-    swizzled = {**tensors, "scale_inv": torch_oracle.swizzle(scale_inv)}
+    swizzled = {**tensors, "scale_inv": torch_layout.swizzle(scale_inv)}
     for again in (
         torch_oracle.dequantize(tiled, swizzled),
         torch_oracle.dequantize(case, tensors, slab_elements=1),
@@ -65,14 +65,6 @@ def test_dequantize_stores_the_hardware_nan_and_keeps_signed_zero(dtype, bits):
     assert output[0, 0] == 0 and output[0, 0].signbit()
 
 
-def test_dequantize_refuses_an_unknown_granularity():
-    with pytest.raises(ContractError, match="granularity"):
-        torch_oracle.dequantize(
-            decoding("bf16", granularity="column"),
-            {"data": torch.zeros(1, 8, dtype=torch.uint8), "scale_inv": None, "amax": None},
-        )
-
-
 def test_dequantize_refuses_an_amax_of_another_granularity():
     for shape, granularity in [((1,), "row"), ((64,), "tensor"), ((64,), "window"), ((64, 1), "row")]:
         tensors = {
@@ -80,13 +72,5 @@ def test_dequantize_refuses_an_amax_of_another_granularity():
             "scale_inv": torch.zeros(128, 8, dtype=torch.uint8),
             "amax": torch.ones(shape),
         }
-        with pytest.raises(ContractError, match=f"one amax per {granularity} of 64x128"):
+        with pytest.raises(ContractError, match=rf"one amax per {granularity}, not \({shape[0]}"):
             torch_oracle.dequantize(decoding("bf16", granularity=granularity), tensors)
-
-
-def test_dequantize_refuses_a_row_that_is_not_made_of_windows():
-    with pytest.raises(ContractError, match="a row of 80 elements is not made of windows of 64"):
-        torch_oracle.dequantize(
-            decoding("bf16", granularity="window"),
-            {"data": torch.zeros(16, 40, dtype=torch.uint8), "scale_inv": None, "amax": torch.ones(16, 1)},
-        )

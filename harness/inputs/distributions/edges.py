@@ -21,10 +21,10 @@ _E4M3_MIDPOINTS = (E4M3[:-1] + E4M3[1:]) / 2
 def ties(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Every e2m1 midpoint, exact or as near as the dtype gets, and its 1-ulp neighbours, under a full-mantissa amax.
 
-    2688 = 7 * 384, so under an amax that is an odd multiple of 7 midpoint/m = midpoint * scale_inv * amax / 2688
-    is now and then a bf16 value. The four amaxes were found by search: in some blocks the product is the midpoint
-    itself, for each of the seven, and the tie rule shows; in others the roundings inside m push it one ulp to a side,
-    and a direct multiplier shows.
+    2688 = 7 * 384, so under an amax that is an odd multiple of 7, midpoint/m = midpoint * scale_inv * amax / 2688 is
+    sometimes a bf16 value. The four amaxes were found by search: in some blocks the product is the midpoint itself, for
+    each of the seven, and the tie rule shows; in others the roundings inside m push it one ulp to a side, and a direct
+    multiplier shows.
     """
     amax = F32(7 * rng.choice([19, 31, 33, 35]) / 32)
     target = F32(rng.choice(_E4M3_NORMALS[_E4M3_NORMALS >= 7], tile_grid(rows, cols)))
@@ -45,11 +45,11 @@ def ties(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarr
 def four_over_six_ties(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Blocks that come back equally close mapped to 4 and to 6, one ulp beside that, or equal but for roundings.
 
-    The amax makes S_enc a power of two, under an e4m3 bound of 448 or of 256 as the seed has it, so nothing rounds.
-    In units of the scale of the map to 6, that map has 0, .5, 1, 1.5, 2, 3, 4, 6 and the other 0, .75, 1.5, 2.25, 3,
-    4.5, 6: each of the values here is equally far from both, or is a .5, 2 or 4 and the block has a .75, 2.25 or 4.5,
-    too. Zero tiles are ties as well. In some tiles values move by an ulp; in others some are so small that the order
-    of a float32 sum decides what of them it loses. Every row holds the amax, so that an amax per row changes nothing.
+    The amax makes S_enc a power of two, under an e4m3 bound of 448 or 256 by the seed, so nothing rounds. In units of
+    the map-to-6 scale, that map has 0, .5, 1, 1.5, 2, 3, 4, 6 and the other 0, .75, 1.5, 2.25, 3, 4.5, 6: each value is
+    equally far from both, or is a .5, 2 or 4 in a block that also has a .75, 2.25 or 4.5. Zero tiles are ties as well.
+    In some tiles values move by an ulp; in others some are so small that the order of a float32 sum decides which of
+    them are lost. Every row holds the amax, so that an amax per row changes nothing.
     """
     grid = tile_grid(rows, cols)
     bound = int(rng.choice([448, 256]))
@@ -79,7 +79,7 @@ def four_over_six_ties(rng: np.random.Generator, rows: int, cols: int, dtype: st
 def scale_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Block amaxes on every e4m3 rounding edge and its 1-ulp neighbours: subnormal, underflow and saturation too.
 
-    One to a 16x16 tile, so that 320x320 elements hold them all.
+    One for each 16x16 tile, so 320x320 elements hold them all.
     """
     amax = F32(21 * rng.choice([7, 9, 11]) * 128)
     edges = np.concatenate([_E4M3_MIDPOINTS, F32([2.0**-11, 2.0**-12, 448])])
@@ -91,11 +91,10 @@ def scale_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> n
 
 
 def sr_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """Values a little below k/512, k from 1 to 127, or there: the one byte of all that takes them to 1/2 is 256 - k.
+    """Values at or just below k/512, k from 1 to 127: 256 - k is the least random byte that may take them to 1/2.
 
-    The multiplier is 1: the amax of all is 2688, that of nearly every block 6. The little is 2^-27 or 2^-26, which the
-    rounding of the sum to float32 makes up for, or 2^-25, which it does not; a 16-bit dtype rounds to k/512, or has
-    the value before.
+    The multiplier is 1: the amax is 2688, and nearly every block's is 6. fp32 values lie 2^-27 or 2^-26 below, which
+    rounding the sum to float32 makes up for, or 2^-25, which it does not; a 16-bit dtype has k/512 or the value before.
     """
     k = rng.integers(1, 128, (*tile_grid(rows, cols), BLOCK, BLOCK))
     if dtype == "fp32":
@@ -106,9 +105,9 @@ def sr_edges(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.n
 
 
 def midpoints(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """Every midpoint of e2m1 and of e4m3 and its 1-ulp neighbours, of both signs: for the casts alone, with no scale.
+    """Every midpoint of e2m1 and e4m3 and its 1-ulp neighbours, of both signs, for casts without a scale.
 
-    Repeated over the tensor, so that 1,024 elements hold them all.
+    They repeat over the tensor; 1,024 elements hold them all.
     """
     edges = np.concatenate([F32([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5]), _E4M3_MIDPOINTS, F32([448])])
     near = np.concatenate([moved(rounded(edges, dtype), np.full(edges.shape, ulps)) for ulps in (-1, 0, 1)])
@@ -118,9 +117,9 @@ def midpoints(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.
 def _with_block_amax(
     rng: np.random.Generator, tiles: np.ndarray, block_amax: np.ndarray, amax: np.float32, rows: int, cols: int
 ) -> np.ndarray:
-    """Random signs, `block_amax` once in every line of its tile, either way, and `amax` once: all blocks know their m.
+    """Give tiles random signs, `block_amax` once in every row and column, and `amax` once, so that every m is known.
 
-    One diagonal per tile serves the 1x16 blocks, their columnwise twins and the 16x16 tiles alike.
+    One diagonal per tile serves rowwise blocks, columnwise blocks and 16x16 tiles.
     """
     hot = random_diagonals(rng, *block_amax.shape)
     tiles = np.where(hot, block_amax[..., None, None], tiles)

@@ -43,7 +43,7 @@ def signed_zero(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> n
 
 
 def subnormal(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """Nothing but subnormals of the dtype, of every length: flushing any of them to zero shows."""
+    """Subnormals of the dtype, of every length: flushing any of them to zero shows."""
     bits = rng.integers(0, 1 << MANTISSA_BITS[dtype], (rows, cols), np.uint32)
     bits >>= rng.integers(0, MANTISSA_BITS[dtype], (rows, cols), np.uint32)
     sign = rng.integers(0, 2, (rows, cols), np.uint32) << (8 * DTYPES[dtype].itemsize - 1)

@@ -1,4 +1,4 @@
-"""Where values stand, how they add up, and how far they reach."""
+"""Inputs about the places of values, their sums and their range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F32 = np.float32
 
 
 def one_hot_block(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """One non-zero in every 1x16 and every 16x1 block, in every position: a lane that a reduction forgets shows."""
+    """One non-zero in every 1x16 and 16x1 block, in every position: a lane that a reduction skips shows."""
     hot = random_diagonals(rng, *tile_grid(rows, cols))
     tiles = np.zeros(hot.shape, F32)
     tiles[hot] = rng.standard_normal(np.count_nonzero(hot), F32)
@@ -54,12 +54,12 @@ def exhaustive(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np
 
 
 def exact_sum(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """Any e2m1 value times the 1 or 2 of its block: what a GEMM is given packed, so that none of its sums rounds."""
+    """Any e2m1 value times 1 or 2, one per block: the values of a GEMM's packed operands, whose sums never round."""
     return _e2m1_times(rng, rows, cols, np.array([1, 2], F32))
 
 
 def wide_sum(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """Any e2m1 value times any e4m3 value of its block: what a GEMM is given packed, so that all of its sums round."""
+    """Any e2m1 value times any e4m3 value, one per block: the values of packed operands whose sums all round."""
     return _e2m1_times(rng, rows, cols, E4M3)
 
 
@@ -70,11 +70,11 @@ def tiny_amax(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.
 
 
 def near_floor(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """Amaxes of rows and of columns within four binades of 1e-12, the floor of the recipes that have one; fp16: zeros.
+    """Amaxes of rows and columns within four binades of 1e-12, the floor of two recipes; fp16: zeros.
 
-    A row, as a column, has a factor, and an element the smaller one of its two.
+    Each row and each column has a factor; an element takes the smaller of its two.
     """
-    # Not by a power, which processors round differently.
+    # ldexp, not a power, which processors round differently.
     down, across = (
         np.ldexp(F32(1e-12) * rng.uniform(1, 2, extent).astype(F32), rng.integers(-4, 4, extent))
         for extent in (rows, cols)
@@ -83,7 +83,7 @@ def near_floor(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np
 
 
 def huge(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
-    """Values up to the largest of the dtype, which is there too: sums and products overflow, also in the rotation."""
+    """Values up to and including the dtype's largest: sums and products overflow, also in the rotation."""
     x = rng.uniform(-1, 1, (rows, cols)).astype(F32) * LARGEST[dtype]
     x[rng.integers(rows), rng.integers(cols)] = LARGEST[dtype]
     return x

@@ -1,4 +1,4 @@
-"""Places in a matrix: its 16x16 tiles, whose lines are the blocks of 16 either way, and a few elements of it."""
+"""Places in a matrix: its 16x16 tiles, whose rows and columns are the 1x16 blocks, and a few single elements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BLOCK = 16
 
 
 def tile_grid(rows: int, cols: int) -> tuple[int, int]:
-    """Rows and columns of the 16x16 tiles that cover (rows, cols)."""
+    """How many 16x16 tiles cover (rows, cols), down and across."""
     return round_up(rows, BLOCK) // BLOCK, round_up(cols, BLOCK) // BLOCK
 
 
@@ -20,13 +20,12 @@ def joined(tiles: np.ndarray, rows: int, cols: int) -> np.ndarray:
 
 
 def diagonals(shift: np.ndarray) -> np.ndarray:
-    """(R, C) → (R, C, 16, 16) bool: a cyclic diagonal per tile, so that every line of it, either way, has one True."""
+    """(R, C) → (R, C, 16, 16) bool: a cyclic diagonal per tile, one True in each of its rows and columns."""
     lane = np.arange(BLOCK)
     return (lane - lane[:, None]) % BLOCK == shift[..., None, None]
 
 
 def random_diagonals(rng: np.random.Generator, tile_rows: int, tile_cols: int) -> np.ndarray:
-    """Cyclic diagonals with a random shift for each tile."""
     return diagonals(rng.integers(0, BLOCK, (tile_rows, tile_cols)))
 
 
