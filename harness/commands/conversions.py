@@ -13,7 +13,7 @@ from harness.errors import Exit
 from harness.files import write_text
 from harness.jit.compile import nvrtc_version
 from harness.report.console import show
-from harness.runner.run_files import shown
+from harness.runner.run_folder import shown
 from harness.studies import conversions
 from harness.suite.instantiations import Job, instantiations, side_by_side
 

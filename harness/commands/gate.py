@@ -16,7 +16,7 @@ from harness.files import ROOT
 from harness.gate import against_baseline, decision, revision_run
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
 from harness.runner.records import Record
-from harness.runner.run_files import latest_bench, read_bench, read_run, shown
+from harness.runner.run_folder import latest_bench, read_bench, read_run, shown
 from harness.verdict import Judgement, Performance, failures_of
 
 LOG_WIDTH = 200

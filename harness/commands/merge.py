@@ -9,7 +9,7 @@ from harness.errors import Exit, UsageError
 from harness.report import tables
 from harness.runner.journal import Journal
 from harness.runner.records import Record
-from harness.runner.run_files import RunFiles, read_run
+from harness.runner.run_folder import RunFiles, read_run
 from harness.verdict import Result
 
 

@@ -13,7 +13,7 @@ from harness.errors import Exit, UsageError
 from harness.files import ROOT, write_text
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
-from harness.runner.run_files import Header, read_bench, read_run, shown
+from harness.runner.run_folder import Header, read_bench, read_run, shown
 from harness.verdict import failures_of
 
 RUNS = ROOT / "results" / "runs"

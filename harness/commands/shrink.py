@@ -7,7 +7,7 @@ import click
 from harness.device.select import select
 from harness.errors import Exit, UsageError
 from harness.files import KERNELS
-from harness.runner.run_files import new_folder
+from harness.runner.run_folder import new_folder
 from harness.shrink.failure import describe
 from harness.shrink.reproducer import write
 from harness.shrink.search import Budget

@@ -22,7 +22,7 @@ from harness.files import storage_error
 from harness.runner import isolation, journal, summary
 from harness.runner.journal import Journal
 from harness.runner.records import Record
-from harness.runner.run_files import shown
+from harness.runner.run_folder import shown
 from harness.runner.selection import Selection
 from harness.verdict import Result, Verdict
 
