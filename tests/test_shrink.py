@@ -133,7 +133,7 @@ EXPECTED = [
     Expected("the loop ends before the last tensor", "UNWRITTEN in rowwise_scale_inv", "grouped/default/128x16", 0),
     Expected(
         "columns before the tile is there",
-        "NONDETERMINISTIC in race at memory/transpose_tile.cuh",
+        "NONDETERMINISTIC in race at transpose_tile.cuh",
         "local_1x64/default/64x64",
         0,
     ),
