@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -147,8 +148,8 @@ class Result:
         return "; ".join(part.partition(":")[0] for part in self.reason.split("; "))
 
     def to_record(self) -> dict:
-        """The result as JSON-able data, one line of a journal."""
-        return asdict(self)
+        """The result in JSON's own types, as a line of a journal has it and pytest-xdist can carry it."""
+        return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_record(cls, record: dict) -> Result:

@@ -220,8 +220,8 @@ def test_a_bench_times_what_passes_and_nothing_else(run: Runs, monkeypatch: pyte
         def time(self, item, result):
             return dataclasses.replace(result, times={"median_us": 1.0})
 
-    monkeypatch.setattr("harness.plugin.check_bench", lambda config, device: None)
-    monkeypatch.setattr("harness.plugin.BenchRun", Timer)
+    monkeypatch.setattr("harness.runner.process.check_bench", lambda config, device: None)
+    monkeypatch.setattr("harness.runner.process.BenchRun", Timer)
     run.verdicts(rounding="MISMATCH")
     result = run("suites", "--bench", "--set", "full", "-k", "eager")
     assert result.ret == Exit.BYTES_DIFFER

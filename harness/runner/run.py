@@ -1,4 +1,4 @@
-"""One suite run as its controller sees it: keeps the journal, sums up, and knows the exit code."""
+"""A suite run in its controller: the journal, the summary and the exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,16 +18,17 @@ import pytest
 
 from harness.errors import SEVERITY, Exit, StorageError
 from harness.files import storage_error
+from harness.report import tables
 from harness.runner import isolation, journal, summary
 from harness.runner.journal import Journal
 from harness.runner.records import Record
-from harness.runner.run_folder import shown
+from harness.runner.run_folder import new_folder, shown
 from harness.runner.selection import Selection
 from harness.verdict import Result, Verdict
 
 
 class Run:
-    """Registered as a plugin of the controller, so that its hooks see every report, from whichever worker."""
+    """A plugin of the controller, whose hooks see the reports of all workers."""
 
     def __init__(self, selection: Selection, kept: Journal, words: list[str]):
         self.selection = selection
@@ -48,8 +48,7 @@ class Run:
         """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
         option = config.option
         runs = config.rootpath / "results" / "runs"
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else runs / stamp)
+        run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
         header = {
             "sources": journal.sources_digest(),
             "device": identity,
@@ -63,7 +62,7 @@ class Run:
 
     @property
     def results(self) -> list[Result]:
-        """What is known so far, resumed records included."""
+        """All results so far, resumed ones included."""
         return [Result.from_record(record) for record in self.journal.records]
 
     @property
@@ -72,13 +71,13 @@ class Run:
         return shlex.join(["python", "-m", "pytest", *self.words])
 
     def gpu_of(self, worker: str, count: int) -> int:
-        """The GPU of a new worker: the first of those with the fewest."""
+        """Give a new worker the GPU that has the fewest workers."""
         held = Counter(self.gpus.values())
         self.gpus[worker] = min(range(max(count, 1)), key=lambda index: held[index])
         return self.gpus[worker]
 
     def go_on(self, config: pytest.Config, record: Record) -> NoReturn:
-        """Keep the record of the case that this process cannot survive, and replace the process by one that resumes."""
+        """Keep the record of a case that this process does not survive, and replace the process by one that resumes."""
         capture = config.pluginmanager.getplugin("capturemanager")
         if capture:
             capture.stop_global_capturing()
@@ -92,11 +91,10 @@ class Run:
         isolation.become(self.words, config.invocation_params.dir)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Know what to stop."""
         self.session = session
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the record of a case the moment it is known; end the run if no other case can be run or kept."""
+        """Keep the record of a case; end the run if no other case can be run or kept."""
         record: Record | None = getattr(report, "record", None)
         if record is not None:
             try:
@@ -111,19 +109,19 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """Tell what was done before from what is done now."""
+        """Mark the cases that were done before."""
         if report.when != "call" or not getattr(report, "resumed", False):
             return None
         return report.outcome, {"passed": ".", "failed": "F", "skipped": "s"}[report.outcome], "DONE BEFORE"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """The GPU of a worker that is gone is free for the one that replaces it."""
+        """Free the GPU of a worker that ended, for the one that replaces it."""
         self.gpus.pop(node.gateway.id, None)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
-        """Make the report of a worker that died one of the case that it had, by its last words if there are any."""
+        """Turn the report of a dead worker into one of its case, with its last words if it left any."""
         case = self.cases.get(crashitem.partition("::")[2])
         if case is None:
             return
@@ -134,7 +132,7 @@ class Run:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self) -> Generator[None, Any, Any]:
-        """A disk that takes no report of pytest's is one sentence as well; its cache is nothing to stop for."""
+        """Report in one sentence that pytest's own reports cannot be written; its cache may fail."""
         try:
             return (yield)
         except pytest.PytestCacheWarning:
@@ -144,20 +142,20 @@ class Run:
             self._stop(refusal.exit_code, str(refusal))
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Tell a person's Ctrl-C from pytest's own ways to stop early, which are subclasses."""
+        """Tell Ctrl-C from pytest's own ways to stop early, which are subclasses of KeyboardInterrupt."""
         self.interrupted = excinfo.type is KeyboardInterrupt
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, Any, Any]:
-        """What was compared, what was not and why, and where the reports are, unless a disk takes none."""
-        with self._kept_going():
+        """Print what was compared, what was not and why, and where the reports are."""
+        with self._storage_errors_kept():
             self._sum_up(terminalreporter)
-        with self._kept_going():
+        with self._storage_errors_kept():
             return (yield)
 
     @contextmanager
-    def _kept_going(self) -> Iterator[None]:
-        """A disk that takes no report takes none of the others either, but what they say on the screen is said."""
+    def _storage_errors_kept(self) -> Iterator[None]:
+        """Go on where a report cannot be written, so that the others still print theirs."""
         try:
             yield
         except StorageError as error:
@@ -169,8 +167,6 @@ class Run:
         terminalreporter.section("verdicts")
         terminalreporter.write_line(summary.render(self.results, self.selection.excluded, seconds, width))
         if self.journal.records:
-            from harness.report import tables
-
             for path in tables.write_verify(self.journal.path.parent, self.journal.records):
                 terminalreporter.write_line(shown(path))
         terminalreporter.write_line(shown(self.journal.path))
@@ -179,31 +175,27 @@ class Run:
             terminalreporter.write_line(f"interrupted: {done}; go on with\n  {self.command}")
 
     def _stop(self, code: int, sentence: str) -> None:
-        """No other case can be run or kept."""
+        """End the run; `sentence` says why."""
         self.errors.append(Exit(code))
         self.stopped = self.stopped or sentence
         if self.session is not None:
             self.session.shouldstop = self.stopped
-            # A controller of pytest-xdist has a session of another kind as well.
+            # A controller of pytest-xdist has a session of its own kind as well.
             distributed = self.session.config.pluginmanager.getplugin("dsession")
             if distributed is not None:
                 distributed.shouldstop = self.stopped
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the journal."""
         self.journal.close()
 
     def outcome(self, status: int) -> tuple[Exit, str]:
-        """The exit code of the run, and a sentence if the code is not explained by what was printed.
-
-        status: what pytest would have exited with
-        """
+        """The exit code of the run, and a sentence if what was printed does not explain it. status: pytest's own"""
         if self.interrupted:
             return Exit.INTERRUPTED, ""
         results = self.results
         codes = {*self.errors, *(result.verdict.exit_code for result in results)} - {Exit.CLEAN}
         if not codes and status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            # A crash of a worker or of pytest itself: bytes that nobody compared count as different.
+            # A worker or pytest itself crashed: bytes that were not compared count as different.
             codes = {Exit.BYTES_DIFFER}
         if codes:
             return next(code for code in SEVERITY if code in codes), self.stopped
