@@ -1,5 +1,3 @@
-"""`harness doctor`"""
-
 from __future__ import annotations
 
 import os
@@ -11,16 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from rich.console import Console
 from rich.table import Column, Table
 
+from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit, HarnessError
 from harness.files import ROOT
 from harness.jit.compile import cache_folder, nvrtc_version
 from harness.suite.suite import load_suites
 
-# Package → what is missing without it
+# Package → what needs it
 PACKAGES = {
     "numpy": "the first oracle",
     "ml_dtypes": "bf16 and e4m3 in NumPy",
@@ -32,13 +30,12 @@ PACKAGES = {
     "matplotlib": "the pictures of `harness quality`",
     "clang-format": "`make check`",
 }
-# Program → what is missing without it
+# Program → what needs it
 PROGRAMS = {"git": "`harness gate --base`, and the commit in every record"}
-LOG_WIDTH = 160
 
 
 class Finding(NamedTuple):
-    """A line of the table. mend: what to do about it, empty if nothing is wrong"""
+    """A line of the table. mend: how to mend it, empty if nothing is wrong"""
 
     what: str
     found: str
@@ -55,8 +52,7 @@ def command() -> int:
         *_packages(), *_programs(), _compiler(), *_folders(), _suites(), *(line for lines in devices for line in lines),
     ):  # fmt: skip
         table.add_row(*finding)
-    console = Console(highlight=False, markup=False)
-    Console(highlight=False, markup=False, width=max(console.width, LOG_WIDTH)).print(table)
+    _shared.log_console().print(table)
     usable = any(not lines[0].mend for lines in devices)
     return Exit.CLEAN if usable else Exit.NO_DEVICE
 
@@ -71,12 +67,10 @@ def _packages() -> Iterator[Finding]:
 
 def _programs() -> Iterator[Finding]:
     for name, purpose in PROGRAMS.items():
-        path = shutil.which(name)
-        yield (
-            Finding(name, "found")
-            if path
-            else Finding(name, f"not installed; for {purpose}", f"install {name} with the system's package manager")
-        )
+        if shutil.which(name):
+            yield Finding(name, "found")
+        else:
+            yield Finding(name, f"not installed; for {purpose}", f"install {name} with the system's package manager")
 
 
 def _compiler() -> Finding:

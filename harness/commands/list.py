@@ -1,5 +1,3 @@
-"""`harness list`"""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -34,7 +32,7 @@ def command(
     part: str | None,
     ids: bool,
 ) -> None:
-    """List the cases of a set, and what the set asks for in vain."""
+    """List the cases of a set, and the combinations that its recipes refuse."""
     suites = [_suite(name) for name in recipes] or load_suites()
     holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
     if not holders:
