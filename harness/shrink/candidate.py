@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ class Candidate:
 
     @classmethod
     def of(cls, case: Case) -> Candidate:
-        return cls(case, _split(case, high_precision(case)))
+        return cls(replace(case, seed_of=case.seed_of or case.data_id), _split(case, high_precision(case)))
 
     def inputs(self) -> dict[str, np.ndarray]:
         """The kernel inputs. Raises ContractError where the oracle refuses such tensors."""
@@ -54,19 +53,14 @@ class Candidate:
 
         Another layout transposes them, another dtype rounds them, and tensors that only the new flags need are drawn.
         """
-        case = _found(
-            self.case,
-            self.case.flags.replace(**flags),
-            [(part.rows, part.cols) for part in self.case.parts],
-            _n(self.case),
-            mode or self.case.mode,
-            input_name or self.case.input,
-        )
+        old = self.case
+        changed = replace(old, flags=old.flags.replace(**flags), mode=mode or old.mode, input=input_name or old.input)
+        case = _found(changed, old.shape)
         if case is None:
             return None
         drawn = Candidate.of(case)
-        along = map(axes, case.parts), map(axes, self.case.parts)
-        return Candidate(case, tuple(map(_kept, drawn.parts, along[0], self.parts, along[1])))
+        parts = map(_kept, drawn.parts, map(axes, case.parts), self.parts, map(axes, old.parts))
+        return Candidate(case, tuple(parts))
 
     def with_tensors(self, numbers: Sequence[int]) -> Candidate | None:
         """Keep only some tensors of the group; None if that is no case."""
@@ -99,7 +93,8 @@ class Candidate:
         return self._cut(extents, n, tuple(parts))
 
     def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Candidate | None:
-        case = _found(self.case, self.case.flags, tensors, n, self.case.mode, self.case.input)
+        extents = str(GroupedShape(tuple(tensors))) if self.case.is_group else "x".join(map(str, tensors[0]))
+        case = _found(self.case, f"{extents}x{n}" if n else extents)
         return Candidate(case, parts) if case else None
 
     def _varies(self, axis: str) -> bool:
@@ -172,16 +167,10 @@ def _kept(
     return made
 
 
-def _found(
-    case: Case, flags: Mapping[str, object], tensors: Sequence[tuple[int, int]], n: int, mode: str, input_name: str
-) -> Case | None:
-    """The case of the same recipe with these flags and extents and the seed of `case`; None if there is none."""
-    suite = suite_of(case.recipe)
-    extents = str(GroupedShape(tuple(tensors))) if case.is_group else "x".join(map(str, itertools.chain(*tensors)))
-    shape = f"{extents}x{n}" if n else extents
-    spelled = replace(case, flags=flags)
+def _found(case: Case, shape: str) -> Case | None:
+    """The case of another shape with the same seed; None if the suite refuses it."""
     try:
-        found = suite.find(f"{case.recipe}/{spelled.variant}/{shape}/{input_name}/{mode}")
+        found = suite_of(case.recipe).find(f"{case.recipe}/{case.variant}/{shape}/{case.input}/{case.mode}")
     except UsageError:
         return None
-    return replace(found, seed_of=case.seed_of or case.data_id)
+    return replace(found, seed_of=case.seed_of)

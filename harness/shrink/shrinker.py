@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
     before = verify(case, device)
     _require_shrinkable(before, device)
     search = _Search(device, before, budget)
-    candidate = Candidate.of(replace(case, seed_of=case.seed_of or case.data_id))
+    candidate = Candidate.of(case)
     search.target = next((only for only in _alone(device) if search.fails(candidate)), device)
     candidate = search.smaller(candidate)
     inputs, arrays = candidate.inputs(), candidate.arrays
@@ -106,9 +107,9 @@ class _Search:
             before = candidate
             candidate = self.simpler(candidate)
             if candidate.case.is_group:
-                candidate = self.fewer_tensors(candidate)
+                candidate = self.fewer(candidate, list(range(len(candidate.parts))), candidate.with_tensors)
             for axis in (ROWS, COLS, N) if candidate.case.is_gemm else (ROWS, COLS):
-                candidate = self.shorter(candidate, axis)
+                candidate = self.fewer(candidate, candidate.items(axis), partial(candidate.with_items, axis), _PIECES)
             candidate = self.with_fewer_values(candidate)
         return candidate
 
@@ -123,43 +124,35 @@ class _Search:
                 candidate = made
         return candidate
 
-    def fewer_tensors(self, candidate: Candidate) -> Candidate:
-        """Leave out tensors of the group that the failure does not need."""
-        numbers = list(range(len(candidate.parts)))
-        kept = smallest(numbers, lambda some: self.fails(candidate.with_tensors(some)), self.budget)
-        return candidate if kept == numbers else candidate.with_tensors(kept)
-
-    def shorter(self, candidate: Candidate, axis: str) -> Candidate:
-        """Leave out pieces of an axis that the failure does not need."""
-        items = candidate.items(axis)
-        kept = smallest(items, lambda some: self.fails(candidate.with_items(axis, some)), self.budget, _PIECES)
-        return candidate if kept == items else candidate.with_items(axis, kept)
+    def fewer(self, candidate: Candidate, items: list, cut: Callable, most_pieces: int | None = None) -> Candidate:
+        """Leave out tensors of a group, or pieces of an axis, that the failure does not need."""
+        kept = smallest(items, lambda some: self.fails(cut(some)), self.budget, most_pieces)
+        return candidate if kept == items else cut(kept)
 
     def with_fewer_values(self, candidate: Candidate) -> Candidate:
         """Set values to zero that the failure does not need."""
-        arrays = candidate.arrays
-        kept = self._nonzero(arrays, lambda some: self.fails(candidate.with_arrays(_only(arrays, some))))
-        return candidate if kept is None else candidate.with_arrays(_only(arrays, kept))
+        arrays = self._zeroed(candidate.arrays, lambda arrays: self.fails(candidate.with_arrays(arrays)))
+        return candidate if arrays is None else candidate.with_arrays(arrays)
 
     def with_fewer_bytes(self, case: Case, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Set values to zero in operands that are drawn as bytes."""
         names = _values(inputs)
-        arrays = [inputs[name] for name in names]
 
-        def with_only(some: np.ndarray) -> dict[str, np.ndarray]:
-            return {**inputs, **dict(zip(names, _only(arrays, some), strict=True))}
+        def with_arrays(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+            return {**inputs, **dict(zip(names, arrays, strict=True))}
 
-        kept = self._nonzero(arrays, lambda some: self.fails_on(case, with_only(some)))
-        return inputs if kept is None else with_only(kept)
+        arrays = self._zeroed([inputs[name] for name in names], lambda arrays: self.fails_on(case, with_arrays(arrays)))
+        return inputs if arrays is None else with_arrays(arrays)
 
-    def _nonzero(self, arrays, fails) -> np.ndarray | None:
-        """Indices of the elements that must stay, counted through all arrays; None if that is all of them."""
+    def _zeroed(self, arrays: Sequence[np.ndarray], fails: Callable) -> Sequence[np.ndarray] | None:
+        """The arrays with as many zeros as still fail; None if every value is needed."""
         there = np.flatnonzero(np.concatenate([_bits(array).any(axis=-1) for array in arrays]))
-        none = there[:0]
         if not len(there):
             return None
-        kept = none if not self.budget.over and fails(none) else smallest(there, fails, self.budget)
-        return None if len(kept) == len(there) else kept
+        if not self.budget.over and fails(_only(arrays, there[:0])):
+            return _only(arrays, there[:0])
+        kept = smallest(there, lambda some: fails(_only(arrays, some)), self.budget)
+        return None if len(kept) == len(there) else _only(arrays, kept)
 
 
 def _alone(device: Device) -> Iterator[Device]:
