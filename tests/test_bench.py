@@ -309,7 +309,7 @@ def test_a_bench_without_a_gpu_ends_before_it_begins(bench: Benches, gpu: FakeGp
     gpu.name = "emulator"
     result = bench()
     assert result.ret == Exit.NO_DEVICE
-    result.stderr.fnmatch_lines(["error: --bench needs a GPU; device 'emulator' tells bytes, not times"])
+    result.stderr.fnmatch_lines(["error: --bench needs a GPU; device 'emulator' verifies bytes and has no clock"])
     assert not bench.run_dir.exists()
 
 

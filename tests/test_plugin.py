@@ -122,7 +122,7 @@ def test_a_bug_of_the_harness_keeps_its_traceback(run: Runs):
         (["suites/toi.yaml"], 64, "there is no suite *toi.yaml; did you mean '*toy.yaml'?"),
         (["suites/toy.yaml::toy/nope"], 64, "*not found*"),
         (["suites", "--device", "cuda"], 4, "device 'cuda' was asked for, and CUDA sees no GPU"),
-        (["suites", "--bench"], 4, "--bench needs a GPU; device 'emulator' tells bytes, not times"),
+        (["suites", "--bench"], 4, "--bench needs a GPU; device 'emulator' verifies bytes and has no clock"),
         (["suites", "--resume"], 64, "there is nothing to resume: *journal.jsonl does not exist *"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

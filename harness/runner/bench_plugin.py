@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.fixtures import TopRequest
 
 from harness.bench import roofline
 from harness.bench.baseline import baseline_first
@@ -27,7 +28,7 @@ from harness.verdict import Result
 def check_bench(config: pytest.Config, device: Device) -> None:
     """Raise DeviceUnavailable without a GPU, UsageError for options that would make times worthless."""
     if device.name != "cuda":
-        raise DeviceUnavailable(f"--bench needs a GPU; device '{device.name}' tells bytes, not times")
+        raise DeviceUnavailable(f"--bench needs a GPU; device '{device.name}' verifies bytes and has no clock")
     if getattr(config.option, "dist", "no") != "no":
         raise UsageError("--bench runs in one process, because two would disturb each other's times; leave out -n")
     if not config.pluginmanager.hasplugin("benchmark"):
@@ -126,10 +127,7 @@ class BenchRun:
 
 def recorder(item: pytest.Item, clock: Clock) -> Any:
     """pytest-benchmark's fixture with our clock, requested as doctest items do, because a case is no function."""
-    from _pytest.fixtures import TopRequest
-
-    case = item.case
-    item.add_marker(pytest.mark.benchmark(timer=clock, group=case.shape, disable_gc=True))
+    item.add_marker(pytest.mark.benchmark(timer=clock, group=item.case.shape, disable_gc=True))
     item._fixtureinfo = item.session._fixturemanager.getfixtureinfo(node=item, func=None, cls=None)
     item.fixturenames, item.funcargs = item._fixtureinfo.names_closure, {}
     fixture = TopRequest(item, _ispytest=True).getfixturevalue("benchmark")

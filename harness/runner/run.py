@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,12 +30,26 @@ from harness.verdict import Result, Verdict
 class Run:
     """A plugin of the controller, whose hooks see the reports of all workers."""
 
-    def __init__(self, selection: Selection, kept: Journal, words: list[str]):
+    def __init__(self, config: pytest.Config, selection: Selection, identity: Record):
+        """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
+        option = config.option
+        runs = config.rootpath / "results" / "runs"
+        run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
+        cases = [case for cases in selection.cases.values() for case in cases]
+        header = {
+            "sources": journal.sources_digest(),
+            "device": identity,
+            "cases": hashlib.sha256("\n".join(sorted(case.id for case in cases)).encode()).hexdigest(),
+            "selected": len(selection),
+            "timed": option.bench,
+        }
         self.selection = selection
-        self.journal = kept
-        self.words = words
-        self.cases = {case.id: case for cases in selection.cases.values() for case in cases}
-        self.resumed = {record["case_id"]: record for record in kept.records}
+        self.cases = {case.id: case for case in cases}
+        self.journal = Journal(run_dir, header, option.resume)
+        isolation.forget(run_dir)
+        words = [str(word) for word in config.invocation_params.args if word != "--resume"]
+        self.words = [*words, *([] if option.run_dir else ["--run-dir", str(run_dir)]), "--resume"]
+        self.resumed = {record["case_id"]: record for record in self.journal.records}
         self.errors: list[Exit] = []
         self.interrupted = False
         self.stopped = ""
@@ -43,32 +57,10 @@ class Run:
         self.gpus: dict[str, int] = {}
         self.began = time.monotonic()
 
-    @classmethod
-    def start(cls, config: pytest.Config, selection: Selection, identity: Record) -> Run:
-        """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
-        option = config.option
-        runs = config.rootpath / "results" / "runs"
-        run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
-        header = {
-            "sources": journal.sources_digest(),
-            "device": identity,
-            "cases": _digest(case.id for cases in selection.cases.values() for case in cases),
-            "selected": len(selection),
-            "timed": option.bench,
-        }
-        kept = Journal(run_dir, header, option.resume)
-        isolation.forget(run_dir)
-        return cls(selection, kept, _resume_words(config, run_dir))
-
     @property
     def results(self) -> list[Result]:
         """All results so far, resumed ones included."""
         return [Result.from_record(record) for record in self.journal.records]
-
-    @property
-    def command(self) -> str:
-        """What a person types to go on with the run."""
-        return shlex.join(["python", "-m", "pytest", *self.words])
 
     def gpu_of(self, worker: str, count: int) -> int:
         """Give a new worker the GPU that has the fewest workers."""
@@ -97,10 +89,8 @@ class Run:
         """Keep the record of a case; end the run if no other case can be run or kept."""
         record: Record | None = getattr(report, "record", None)
         if record is not None:
-            try:
+            with self._storage_errors_kept():
                 self.journal.append(record)
-            except StorageError as error:
-                self._stop(error.exit_code, str(error))
         code = getattr(report, "error_code", None)
         if code is not None:
             self.errors.append(Exit(code))
@@ -155,7 +145,7 @@ class Run:
 
     @contextmanager
     def _storage_errors_kept(self) -> Iterator[None]:
-        """Go on where a report cannot be written, so that the others still print theirs."""
+        """Go on where a file cannot be written, so that the reports still print what they say."""
         try:
             yield
         except StorageError as error:
@@ -172,7 +162,8 @@ class Run:
         terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:
             done = f"{len(self.journal.records)} of {len(self.selection)} cases are done"
-            terminalreporter.write_line(f"interrupted: {done}; go on with\n  {self.command}")
+            command = shlex.join(["python", "-m", "pytest", *self.words])
+            terminalreporter.write_line(f"interrupted: {done}; go on with\n  {command}")
 
     def _stop(self, code: int, sentence: str) -> None:
         """End the run; `sentence` says why."""
@@ -204,14 +195,3 @@ class Run:
         if all(result.verdict is Verdict.EXCLUDED for result in results):
             return Exit.NO_DEVICE, f"nothing was compared: all {len(results)} cases are excluded on this device"
         return Exit.CLEAN, ""
-
-
-def _digest(ids: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
-
-
-def _resume_words(config: pytest.Config, run_dir: Path) -> list[str]:
-    words = [str(word) for word in config.invocation_params.args if word != "--resume"]
-    if not config.option.run_dir:
-        words += ["--run-dir", str(run_dir)]
-    return [*words, "--resume"]
