@@ -55,20 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = Exit.USAGE
     except click.Abort:
         code = Exit.INTERRUPTED
-    except HarnessError as error:
-        if os.environ.get("HARNESS_DEBUG") == "1":
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        code = error.exit_code
     except BrokenPipeError:
         _close_output()  # the reader, such as `head`, has read enough
         code = Exit.CLEAN
-    except OSError as error:
+    except (HarnessError, OSError) as error:
         if os.environ.get("HARNESS_DEBUG") == "1":
             raise
-        print(f"error: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
-        _close_output()
-        code = Exit.USAGE
+        text, code = error, getattr(error, "exit_code", Exit.USAGE)
+        if isinstance(error, OSError):
+            text = f"{error.filename or 'the output'}: {error.strerror or error}"
+            _close_output()
+        print(f"error: {text}", file=sys.stderr)
     sys.exit(int(code) if isinstance(code, int) else 0)
 
 

@@ -41,12 +41,11 @@ class UsageError(HarnessError):
 
 
 class SuiteError(UsageError):
-    """A suite is wrong. where: `file:line`; sentence: names the nearest valid choice"""
+    """A suite is wrong. where: `file:line`; sentence: what is wrong, and the nearest valid choice"""
 
     def __init__(self, where: str, sentence: str):
         super().__init__(f"{where}: {sentence}")
         self.where = where
-        self.sentence = sentence
 
 
 class InputError(UsageError):
@@ -61,12 +60,6 @@ class DeviceUnavailable(HarnessError):
     """The device that was asked for is not on this machine, or is gone."""
 
     exit_code = Exit.NO_DEVICE
-
-
-class NoBaseline(HarnessError):
-    """There is no stored time to compare a time with."""
-
-    exit_code = Exit.NO_BASELINE
 
 
 class ContractError(HarnessError, ValueError):
@@ -97,8 +90,6 @@ class AccessError(LaunchError):
     def __init__(self, kind: str, where: str, sentence: str):
         super().__init__(f"{where}: {sentence}")
         self.kind = kind
-        self.where = where
-        self.sentence = sentence
 
 
 class NotCapable(CaseError):

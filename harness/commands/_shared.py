@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from harness.device.select import NAMES
+from harness.errors import UsageError
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -29,6 +31,13 @@ def out(text: str = "(results/runs/<UTC>)", name: str = "--out") -> Callable:
 
 def device(text: str = "where the kernel runs (auto)") -> Callable:
     return click.option("--device", "device_name", type=click.Choice(NAMES), default="auto", help=text)
+
+
+def extents(shape: str, form: str, example: str) -> list[int]:
+    """The extents of a --shape that reads as `form`, `MxKxN`. Raises UsageError."""
+    if not re.fullmatch("x".join([r"[1-9]\d*"] * (form.count("x") + 1)), shape):
+        raise UsageError(f"--shape '{shape}' is not a shape; one reads {form}, as in {example}")
+    return list(map(int, shape.split("x")))
 
 
 def log_console() -> Console:

@@ -43,18 +43,7 @@ def command(sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: 
 
 
 def _summary(compiled: list[Compiled]) -> pd.DataFrame:
-    rows = [
-        {
-            "kernel": item.expression.partition("<")[0],
-            "arch": item.arch,
-            "registers": item.registers,
-            "bytes": item.shared_bytes,
-        }
-        for item in compiled
-    ]
-    return (
-        pd.DataFrame(rows)
-        .groupby(["kernel", "arch"])
-        .agg(instantiations=("registers", "size"), registers=("registers", "max"), shared_bytes=("bytes", "max"))
-        .reset_index()
-    )
+    rows = [(item.expression.partition("<")[0], item.arch, item.registers, item.shared_bytes) for item in compiled]
+    frame = pd.DataFrame(rows, columns=["kernel", "arch", "registers", "bytes"])
+    largest = {"registers": ("registers", "max"), "shared_bytes": ("bytes", "max")}
+    return frame.groupby(["kernel", "arch"]).agg(instantiations=("registers", "size"), **largest).reset_index()

@@ -75,13 +75,7 @@ def _flag_filter(suites: Sequence[Suite], flags: Sequence[str]) -> Callable[[Sui
 
 
 def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:
-    table = Table(
-        "recipe",
-        Column("flags", overflow="fold"),
-        Column("shape", overflow="fold"),
-        Column("input", overflow="fold"),
-        "mode",
-    )
+    table = Table("recipe", *(Column(name, overflow="fold") for name in ("flags", "shape", "input")), "mode")
     for case in cases:
         table.add_row(case.recipe, case.variant, case.shape, case.input, case.mode)
     Console().print(table)

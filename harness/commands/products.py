@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from harness.commands import _shared
-from harness.errors import UsageError
 from harness.quality import measure, products, tensors
 from harness.report.console import show
 from harness.runner.run_folder import new_folder
@@ -23,10 +21,7 @@ def command(names: Sequence[str], shape: str, out: Path | None) -> None:
     Without --input, the tensors are the committed real ones of a layer and a few distributions.
     """
     measure.require()
-    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", shape)
-    if match is None:
-        raise UsageError(f"--shape '{shape}' is not a shape; one reads MxKxN, as in 256x384x128")
-    m, k, n = map(int, match.groups())
+    m, k, n = _shared.extents(shape, "MxKxN", "256x384x128")
     lost = [] if names else list(products.measure(products.REAL_NAME, products.real(), products.REAL_SHAPE))
     for name in dict.fromkeys(names or tensors.DISTRIBUTIONS):
         lost += products.measure(name, products.named(name, (m, k, n)), (m, k, n))

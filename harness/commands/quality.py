@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +87,5 @@ def _stored(
 
 
 def _made(names: Sequence[str], dtype: str, shape: str) -> list[Tensor]:
-    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
-    if match is None:
-        raise UsageError(f"--shape '{shape}' is not a shape; one reads ROWSxCOLS, as in 256x192")
-    return [tensors.named(name, int(match[1]), int(match[2]), dtype) for name in dict.fromkeys(names)]
+    rows, cols = _shared.extents(shape, "ROWSxCOLS", "256x192")
+    return [tensors.named(name, rows, cols, dtype) for name in dict.fromkeys(names)]

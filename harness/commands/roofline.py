@@ -62,16 +62,12 @@ def _time(targets: Targets, folder: Path) -> int:
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "kernel": [one.line.kernel for one in found],
-            "case": [one.case_id for one in found],
-            "us": ["" if one.microseconds is None else f"{one.microseconds:,.1f}" for one in found],
-            "must": [one.required for one in found],
-            "is": [one.reached for one in found],
-            "": [one.verdict for one in found],
-        }
-    )
+    rows = [(one.line.kernel, one.case_id, _us(one), one.required, one.reached, one.verdict) for one in found]
+    return pd.DataFrame(rows, columns=["kernel", "case", "us", "must", "is", ""])
+
+
+def _us(one: TargetResult) -> str:
+    return "" if one.microseconds is None else f"{one.microseconds:,.1f}"
 
 
 def _markdown(header: Header, found: list[TargetResult]) -> str:
