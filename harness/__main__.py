@@ -1,4 +1,4 @@
-"""`python -m harness`: the same as the console script `harness`."""
+"""`python -m harness` is the console script `harness`."""
 
 from harness.cli import main
 

@@ -1,6 +1,6 @@
 """The console script: `harness NAME` runs `command` of `harness/commands/NAME.py`.
 
-Adding a command is adding a file; its module is imported only when it is used or described.
+A new command is a new file there. Its module is imported only when it is run or described.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from harness.suite.schema import nearest
 
 
 class Commands(click.Group):
-    """Finds commands by the names of the modules in `harness.commands`."""
+    """The modules of `harness.commands` as commands."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Every command there is."""
-        return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+        names = (module.name for module in pkgutil.iter_modules(commands.__path__))
+        return sorted(name for name in names if not name.startswith("_"))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """One command, or None if it does not exist."""
         if name not in self.list_commands(context):
             return None
         return importlib.import_module(f"harness.commands.{name}").command
@@ -35,7 +34,7 @@ class Commands(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, but an unknown command names the nearest."""
+        """Refuse an unknown command with the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(context):
             raise click.UsageError(f"there is no command '{args[0]}'{nearest(args[0], self.list_commands(context))}")
         return super().resolve_command(context, args)
@@ -48,7 +47,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command. An error is one sentence and its exit code; HARNESS_DEBUG=1 shows where it was raised."""
+    """Run one command. An error is one sentence and an exit code; HARNESS_DEBUG=1 shows where it was raised."""
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
@@ -56,23 +55,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = Exit.USAGE
     except click.Abort:
         code = Exit.INTERRUPTED
-    except HarnessError as error:
-        if os.environ.get("HARNESS_DEBUG") == "1":
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        code = error.exit_code
     except BrokenPipeError:
-        _write_no_more()  # the reader, `head` for one, has seen enough
+        _close_output()  # the reader, such as `head`, has read enough
         code = Exit.CLEAN
-    except OSError as error:
+    except (HarnessError, OSError) as error:
         if os.environ.get("HARNESS_DEBUG") == "1":
             raise
-        print(f"error: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
-        _write_no_more()
-        code = Exit.USAGE
+        text, code = error, getattr(error, "exit_code", Exit.USAGE)
+        if isinstance(error, OSError):
+            text = f"{error.filename or 'the output'}: {error.strerror or error}"
+            _close_output()
+        print(f"error: {text}", file=sys.stderr)
     sys.exit(int(code) if isinstance(code, int) else 0)
 
 
-def _write_no_more() -> None:
-    # Python would complain again when it flushes on exit.
+def _close_output() -> None:
+    # Python would fail again when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

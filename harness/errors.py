@@ -1,19 +1,4 @@
-"""Everything that can go wrong, and the exit code each ends in.
-
-HarnessError
-├── UsageError            64  the command line or a file the user wrote is wrong
-│   ├── SuiteError        64  … a suite: names file, line and the nearest valid choice
-│   ├── InputError        64  … a tensor file or an input name
-│   └── StorageError      64  … a folder or a disk that takes no more results
-├── DeviceUnavailable      4  the device that was asked for is not there
-├── NoBaseline             5  there is nothing to compare a time with
-├── CaseError                 costs one case its verdict, never the run
-│   ├── CompileError       1  COMPILE_ERROR
-│   ├── LaunchError        1  LAUNCH_ERROR
-│   │   └── AccessError    1  OUT_OF_BOUNDS, UNWRITTEN or LAUNCH_ERROR, by kind
-│   └── NotCapable         0  EXCLUDED(capability): this device cannot run this case
-└── ContractError             an API call that a recipe refuses: wrong granularity, size, flag
-"""
+"""The errors that the harness raises, and the exit code of each."""
 
 from __future__ import annotations
 
@@ -21,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Process exit codes; the most serious state of a run wins, in the order of `SEVERITY`."""
+    """Exit codes of a process; the most serious state of a run wins, in the order of `SEVERITY`."""
 
     CLEAN = 0
     BYTES_DIFFER = 1
@@ -46,64 +31,57 @@ SEVERITY = (
 
 
 class HarnessError(Exception):
-    """Base of every error the harness raises on purpose; its text is one sentence for a person."""
+    """Base of every error the harness raises on purpose; its text is one sentence for the user."""
 
     exit_code = Exit.USAGE
 
 
 class UsageError(HarnessError):
-    """The command line, or a file the user wrote, asks for something that does not exist."""
+    """The command line or a file of the user's is wrong."""
 
 
 class SuiteError(UsageError):
-    """A suite is wrong. `where` is `file:line`, and the sentence names the nearest valid choice."""
+    """A suite is wrong. where: `file:line`; sentence: what is wrong, and the nearest valid choice"""
 
     def __init__(self, where: str, sentence: str):
         super().__init__(f"{where}: {sentence}")
         self.where = where
-        self.sentence = sentence
 
 
 class InputError(UsageError):
-    """An input distribution or tensor file cannot give the tensor a case asks for."""
+    """A distribution or a tensor file cannot give the tensor that a case needs."""
 
 
 class StorageError(UsageError):
-    """A folder or a disk takes no more: of results, or of compiled kernels. A run ends, and what it holds is kept."""
+    """A folder or a disk cannot be written. The run ends and keeps the records it has."""
 
 
 class DeviceUnavailable(HarnessError):
-    """The device that was asked for is not on this machine, or no longer."""
+    """The device that was asked for is not on this machine, or is gone."""
 
     exit_code = Exit.NO_DEVICE
 
 
-class NoBaseline(HarnessError):
-    """A time was to be judged and there is no stored time it may be compared with."""
-
-    exit_code = Exit.NO_BASELINE
-
-
 class ContractError(HarnessError, ValueError):
-    """A recipe refuses this call: its sentence names the flag, field or size, and what would be right."""
+    """A recipe refuses a call; the sentence names the wrong flag, field or size and a right one."""
 
 
 class CaseError(HarnessError):
-    """One case cannot get a PASS; the run goes on."""
+    """One case cannot pass; the run goes on."""
 
     exit_code = Exit.BYTES_DIFFER
 
 
 class CompileError(CaseError):
-    """NVRTC refused a kernel; the text carries its log."""
+    """NVRTC refused a kernel; the text has its log. The verdict is COMPILE_ERROR."""
 
 
 class LaunchError(CaseError):
-    """A kernel could not be launched or did not come back."""
+    """A kernel could not be launched or did not return. The verdict is LAUNCH_ERROR."""
 
 
 class AccessError(LaunchError):
-    """The emulator, acting as a sanitizer, stopped a kernel.
+    """The emulator, acting as a sanitizer, stopped a kernel. The verdict depends on `kind`.
 
     kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`, `deadlock`
     where: `file.cu:line` of the instruction
@@ -112,11 +90,9 @@ class AccessError(LaunchError):
     def __init__(self, kind: str, where: str, sentence: str):
         super().__init__(f"{where}: {sentence}")
         self.kind = kind
-        self.where = where
-        self.sentence = sentence
 
 
 class NotCapable(CaseError):
-    """This device cannot run this case at all; never a pass, never a failure."""
+    """This device cannot run this case. The verdict is EXCLUDED, neither a pass nor a failure."""
 
     exit_code = Exit.CLEAN

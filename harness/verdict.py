@@ -1,7 +1,8 @@
-"""The closed sets of outcomes, the comparison of two times, and the record of one case."""
+"""What can be found of a case's bytes and of its times, the exit codes of a run with it, and the result of one case."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -10,9 +11,9 @@ from harness.errors import Exit
 
 
 class Verdict(StrEnum):
-    """What verification found. Only PASS may carry a time, and CONVENTION, which is a subject's alone.
+    """What verification found.
 
-    CONVENTION: bytes differ from ours, and conventions that the subject declares explain every one of them
+    CONVENTION: a subject's bytes differ from ours, and conventions that it declares explain every one of them
     """
 
     PASS = "PASS"
@@ -28,12 +29,12 @@ class Verdict(StrEnum):
 
     @property
     def right(self) -> bool:
-        """Whether the case was run and nothing was found wrong, so that it may be timed."""
+        """Whether the case ran and nothing was wrong, so that it may be timed."""
         return self in (Verdict.PASS, Verdict.CONVENTION)
 
     @property
     def exit_code(self) -> Exit:
-        """What a run that holds this verdict exits with, as far as bytes go."""
+        """The exit code of a run in which this is the worst verdict."""
         return Exit.CLEAN if self.right or self is Verdict.EXCLUDED else Exit.BYTES_DIFFER
 
 
@@ -50,7 +51,7 @@ class Performance(StrEnum):
 
     @property
     def exit_code(self) -> Exit:
-        """What a run that holds this verdict exits with, as far as time goes."""
+        """The exit code of a run in which this is the worst finding."""
         return {
             Performance.SLOWER: Exit.SLOWER,
             Performance.AMBIGUOUS: Exit.NOISY,
@@ -62,20 +63,20 @@ class Performance(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """Times of now over times of the base. ratio: of the medians; low, high: its confidence interval."""
+    """New times over base times. ratio: of the medians; low, high: its confidence interval"""
 
     ratio: float
     low: float
     high: float
 
     def scaled(self, factor: float) -> Change:
-        """The same change in another unit of time."""
+        """The change in another unit of time."""
         return Change(self.ratio * factor, self.low * factor, self.high * factor)
 
     def verdict(self, effect: float, noise: float = 0.0) -> Performance:
-        """SLOWER or FASTER only if the interval leaves out 1 and the ratio is at least `effect` and `noise` off.
+        """SLOWER or FASTER only if the interval excludes 1 and the ratio is off by at least `effect` and `noise`.
 
-        SAME only if the whole interval is within `effect`, and AMBIGUOUS between the two.
+        SAME only if the whole interval is within `effect`; AMBIGUOUS otherwise.
         """
         least = 1 + max(effect, noise)
         if self.low > 1 and self.ratio >= least:
@@ -93,7 +94,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on the times of one case. now_us, base_us: medians, if timed; change: now over base."""
+    """The verdict on the times of one case. now_us, base_us: medians, if timed; change: now over base"""
 
     case_id: str
     verdict: Performance
@@ -105,18 +106,18 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one case, with its evidence.
+    """The verdict on one case, with its evidence.
 
-    reason: one line; why a case is EXCLUDED, or what is wrong
+    reason: why the case is EXCLUDED, or what is wrong, in one line
     story: the one-screen text of a mismatch, empty for a pass
-    bytes_compared: output bytes held against an oracle, summed over oracles, targets and runs
+    bytes_compared: output bytes compared with an oracle, summed over oracles, targets and runs
     instantiations: kernels that ran, `sm_90a per_tensor_amax<bf16>`
-    oracles: the witnesses that were asked, `numpy`, `torch`
-    died: the process ended under the case, and nobody knows why; a resumed run does it again
-    digests: of the bytes that were written, by target, as `harness.verify.digest` makes them, only for a PASS
-    times: filled by the bench, only for a PASS or a CONVENTION
+    oracles: those that gave expected bytes, `numpy`, `torch`
+    died: the process of the case ended for an unknown reason; a resumed run does the case again
+    digests: of the output, by target, as `harness.verify.digest` makes them, only for a PASS
+    times: of the bench, only for a PASS or a CONVENTION
     subject: name and version of the subject that ran in place of our kernels
-    offence: what the subject was caught at, by name
+    offence: the name of the rule that the subject broke
     """
 
     case_id: str
@@ -147,8 +148,8 @@ class Result:
         return "; ".join(part.partition(":")[0] for part in self.reason.split("; "))
 
     def to_record(self) -> dict:
-        """The result as JSON-able data, one line of a journal."""
-        return asdict(self)
+        """The result in JSON's own types, as a line of a journal has it and pytest-xdist can carry it."""
+        return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_record(cls, record: dict) -> Result:

@@ -22,10 +22,10 @@ import harness.bench.bench
 import harness.bench.roofline
 import harness.bench.timed
 import harness.device
-import harness.plugin
 import harness.report
 import harness.report.tables
 import harness.runner.bench_plugin
+import harness.runner.process
 import harness.verify
 from harness.bench.baseline import baseline_first, baseline_of
 from harness.bench.bench import Bench
@@ -123,12 +123,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
         return target
 
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which pytest-benchmark would disable inner runs
-    monkeypatch.setattr(harness.plugin, "select_device", lambda name, index: fake)
-    monkeypatch.setattr(harness.plugin, "verify", fake.verify)
+    monkeypatch.setattr(harness.runner.process, "select_device", lambda name, index: fake)
+    monkeypatch.setattr(harness.runner.process, "verify", fake.verify)
     monkeypatch.setattr(harness.bench.bench, "verify", fake.verify)
     monkeypatch.setattr(harness.bench.bench, "expect", lambda case, where, numpy_largest: EXPECTED)
     monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda gpu, case, *_: FakeProgram(gpu, case.id))
-    monkeypatch.setattr(harness.runner.bench_plugin, "open_clock", lambda device: clock)
+    monkeypatch.setattr(harness.runner.bench_plugin, "clock_of", lambda device: clock)
     monkeypatch.setattr(harness.bench.roofline, "copier", lambda: pass_time(COPY_SECONDS))
     monkeypatch.setattr(harness.bench.roofline, "tiny", lambda clock: (pass_time(3e-6), pass_time(2e-6)))
     monkeypatch.setattr(harness.bench.roofline, "empty_kernels", lambda clock, count: pass_time(count * 1.5e-6))
@@ -311,7 +311,7 @@ def test_a_bench_without_a_gpu_ends_before_it_begins(bench: Benches, gpu: FakeGp
     gpu.name = "emulator"
     result = bench()
     assert result.ret == Exit.NO_DEVICE
-    result.stderr.fnmatch_lines(["error: --bench needs a GPU; device 'emulator' tells bytes, not times"])
+    result.stderr.fnmatch_lines(["error: --bench needs a GPU; device 'emulator' verifies bytes and has no clock"])
     assert not bench.run_dir.exists()
 
 

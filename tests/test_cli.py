@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.errors import DeviceUnavailable, Exit, NoBaseline
+from harness.errors import DeviceUnavailable, Exit
 from harness.files import SUITES
 from harness.suite.suite import suite_of
 
@@ -137,23 +137,23 @@ def test_doctor_tells_what_can_run_and_what_keeps_the_rest(harness, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("reason", "mend"),
+    ("reason", "fix"),
     [
         ("device 'cuda' needs CuPy and torch: No module named 'cupy'", 'pip install -c constraints.txt ".[gpu]"'),
         ("torch 2.13.0+cpu is a CPU build; the torch oracle must see the GPU", "install a build of torch with CUDA"),
         ("device 'cuda' was asked for, and CUDA sees no GPU: no driver", "a machine with an NVIDIA GPU"),
     ],
 )
-def test_doctor_says_what_mends_a_missing_gpu(harness, monkeypatch: pytest.MonkeyPatch, reason: str, mend: str):
+def test_doctor_says_what_fixes_a_missing_gpu(harness, monkeypatch: pytest.MonkeyPatch, reason: str, fix: str):
     def refuse(name: str = "auto", index: int = 0):
         raise DeviceUnavailable(reason)
 
     monkeypatch.setattr("harness.commands.doctor.select", refuse)
     row = next(line for line in _rows(harness("doctor").out) if line.startswith("device cuda"))
-    assert mend in row
+    assert fix in row
 
 
-def test_doctor_says_what_mends_a_missing_package(harness, monkeypatch: pytest.MonkeyPatch):
+def test_doctor_says_what_fixes_a_missing_package(harness, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.commands.doctor.PACKAGES", {"no-such-package": "nothing at all"})
     (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("no-such-package")]
     assert "not installed; for nothing at all" in row
@@ -175,11 +175,11 @@ def _rows(table: str) -> list[str]:
 
 def test_an_error_decides_the_exit_code(harness, monkeypatch: pytest.MonkeyPatch):
     def refuse(paths=None):
-        raise NoBaseline("there is no baseline for this GPU")
+        raise DeviceUnavailable("CUDA sees no GPU")
 
     monkeypatch.setattr("harness.commands.list.load_suites", refuse)
     ran = harness("list")
-    assert (ran.code, ran.err) == (Exit.NO_BASELINE, "error: there is no baseline for this GPU\n")
+    assert (ran.code, ran.err) == (Exit.NO_DEVICE, "error: CUDA sees no GPU\n")
 
 
 def test_debug_shows_where_an_error_was_raised(monkeypatch: pytest.MonkeyPatch):

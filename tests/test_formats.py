@@ -35,7 +35,7 @@ from harness.report.code_quality import code_quality
 from harness.report.junit import junit
 from harness.report.metrics import code_of, metrics, two_digits
 from harness.report.tables import write_times
-from harness.runner.run_files import RunFiles, read_bench
+from harness.runner.run_folder import RunFiles, read_bench
 from harness.suite.suite import find_case
 from harness.verdict import Change, Judgement, Performance, Result, Verdict
 

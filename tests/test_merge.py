@@ -10,7 +10,7 @@ import pytest
 from harness import cli
 from harness.errors import Exit
 from harness.runner.journal import Journal
-from harness.runner.run_files import read_run
+from harness.runner.run_folder import read_run
 from harness.verdict import Result, Verdict
 
 

@@ -122,7 +122,7 @@ def test_a_bug_of_the_harness_keeps_its_traceback(run: Runs):
         (["suites/toi.yaml"], 64, "there is no suite *toi.yaml; did you mean '*toy.yaml'?"),
         (["suites/toy.yaml::toy/nope"], 64, "*not found*"),
         (["suites", "--device", "cuda"], 4, "device 'cuda' was asked for, and CUDA sees no GPU"),
-        (["suites", "--bench"], 4, "--bench needs a GPU; device 'emulator' tells bytes, not times"),
+        (["suites", "--bench"], 4, "--bench needs a GPU; device 'emulator' verifies bytes and has no clock"),
         (["suites", "--resume"], 64, "there is nothing to resume: *journal.jsonl does not exist *"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -220,8 +220,8 @@ def test_a_bench_times_what_passes_and_nothing_else(run: Runs, monkeypatch: pyte
         def time(self, item, result):
             return dataclasses.replace(result, times={"median_us": 1.0})
 
-    monkeypatch.setattr("harness.plugin.check_bench", lambda config, device: None)
-    monkeypatch.setattr("harness.plugin.BenchRun", Timer)
+    monkeypatch.setattr("harness.runner.process.check_bench", lambda config, device: None)
+    monkeypatch.setattr("harness.runner.process.BenchRun", Timer)
     run.verdicts(rounding="MISMATCH")
     result = run("suites", "--bench", "--set", "full", "-k", "eager")
     assert result.ret == Exit.BYTES_DIFFER

@@ -21,8 +21,8 @@ from harness.errors import InputError, SuiteError, UsageError
 from harness.files import KERNELS, ROOT
 from harness.oracles import nvfp4
 from harness.shrink import reproducer
+from harness.shrink.candidate import COLS, ROWS, Candidate, N
 from harness.shrink.failure import Failure
-from harness.shrink.problem import COLS, ROWS, N, Problem
 from harness.shrink.search import Budget, smallest
 from harness.shrink.shrinker import Shrunk, shrink
 from harness.studies.mutants.catalogue import find
@@ -78,7 +78,7 @@ def test_the_budget_ends_the_search():
 
 
 def test_rows_and_columns_are_cut_in_pieces_that_the_recipe_allows():
-    whole = Problem.of(find_case("per_tensor/default/48x80/normal/eager"))
+    whole = Candidate.of(find_case("per_tensor/default/48x80/normal/eager"))
     assert whole.items(ROWS) == [(-1, 0), (-1, 1), (-1, 2)]
     left = whole.with_items(ROWS, [(-1, 0), (-1, 2)]).with_items(COLS, [(-1, 4)])
     assert (left.case.shape, left.case.seed) == ("32x16", whole.case.seed)
@@ -86,7 +86,7 @@ def test_rows_and_columns_are_cut_in_pieces_that_the_recipe_allows():
 
 
 def test_a_product_is_cut_along_all_of_its_extents():
-    whole = Problem.of(find_case("gemm_ordered/layout=nn,beta=0.75/16x32x48/normal/eager"))
+    whole = Candidate.of(find_case("gemm_ordered/layout=nn,beta=0.75/16x32x48/normal/eager"))
     left = whole.with_items(ROWS, [(-1, 5)]).with_items(COLS, [(-1, 1)]).with_items(N, [(-1, 2)])
     assert left.case.shape == "1x16x16"
     a, b, c = (left.parts[0][role] for role in "abc")
@@ -99,7 +99,7 @@ def test_a_product_is_cut_along_all_of_its_extents():
 
 
 def test_tensors_of_a_group_are_left_out_and_cut_alone():
-    whole = Problem.of(find_case("grouped/outputs=rowwise/128+0+256x32/normal/eager"))
+    whole = Candidate.of(find_case("grouped/outputs=rowwise/128+0+256x32/normal/eager"))
     assert [part["x"].shape for part in whole.parts] == [(128, 32), (0, 32), (256, 32)]
     np.testing.assert_array_equal(whole.inputs()["input"], np.concatenate([part["x"].ravel() for part in whole.parts]))
     assert whole.items(ROWS) == [(0, 0), (2, 0), (2, 1)]
@@ -109,7 +109,7 @@ def test_tensors_of_a_group_are_left_out_and_cut_alone():
 
 
 def test_what_is_no_case_is_none():
-    whole = Problem.of(find_case("per_tensor/rht=true/48x80/normal/eager"))
+    whole = Candidate.of(find_case("per_tensor/rht=true/48x80/normal/eager"))
     assert whole.with_items(ROWS, []) is None
     assert whole.converted(block="block_16x16") is None
 
@@ -133,7 +133,7 @@ EXPECTED = [
     Expected("the loop ends before the last tensor", "UNWRITTEN in rowwise_scale_inv", "grouped/default/128x16", 0),
     Expected(
         "columns before the tile is there",
-        "NONDETERMINISTIC in race at memory/transpose_tile.cuh",
+        "NONDETERMINISTIC in race at transpose_tile.cuh",
         "local_1x64/default/64x64",
         0,
     ),

@@ -7,9 +7,9 @@ import json
 import pytest
 
 import harness.device
-import harness.plugin
 import harness.report
 import harness.report.tables
+import harness.runner.process
 import harness.verify
 from harness.files import ROOT
 
@@ -18,7 +18,7 @@ CONFTEST = """
 import errno, json, os, time
 from pathlib import Path
 import harness.device, harness.report.tables, harness.verify
-import harness.plugin, harness.report
+import harness.report, harness.runner.process
 from harness.errors import DeviceUnavailable, InputError, StorageError
 from harness.verdict import Result, Verdict
 
@@ -79,7 +79,8 @@ def write_verify(run_dir, records):
     path.write_text(str(len(records)))
     return [path]
 
-harness.plugin.select_device, harness.plugin.verify, harness.report.tables.write_verify = select, verify, write_verify
+harness.runner.process.select_device, harness.runner.process.verify = select, verify
+harness.report.tables.write_verify = write_verify
 """
 
 SMOKE = 8  # cases in the smoke set of the toy suite
@@ -114,7 +115,9 @@ def toy_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_t
     """Runs in the folder of `pytester`."""
     # Set to themselves, so that what CONFTEST puts in their place in this process is undone.
     for module, name in (
-        (harness.plugin, "select_device"), (harness.plugin, "verify"), (harness.report.tables, "write_verify"),
+        (harness.runner.process, "select_device"),
+        (harness.runner.process, "verify"),
+        (harness.report.tables, "write_verify"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -1,1 +1,5 @@
-"""One module per command of `harness`; each exports a click command called `command`."""
+"""The commands of `harness`, a module each, which defines a click command named `command`.
+
+May import everything but `cli`, which imports a command's module when it is asked for; nothing imports a command. What
+several commands share is in `_shared`.
+"""

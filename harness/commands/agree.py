@@ -1,26 +1,26 @@
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import write_text
 from harness.report.console import show
-from harness.runner.run_files import RunFiles, gpu_folder, read_run, shown
+from harness.runner.run_folder import RunFiles, gpu_folder, read_run, shown
 from harness.studies.emulator_vs_gpu import agree, page, table
 from harness.verify.digest import EXACT
 
 
 @click.command()
-@click.argument("emulated", metavar="EMULATOR_RUN", type=click.Path(file_okay=False, path_type=Path))
-@click.argument("on_gpu", metavar="CUDA_RUN", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="write the page, too")
+@click.argument("emulated", metavar="EMULATOR_RUN", type=_shared.FOLDER)
+@click.argument("on_gpu", metavar="CUDA_RUN", type=_shared.FOLDER)
+@_shared.out("write the page, too")
 def command(emulated: Path, on_gpu: Path, out: Path | None) -> int:
     """Compare what a run on the emulator and one on a GPU wrote, by the digests in their journals.
 
-    Exits with 1 if a byte differs that is demanded, or a case failed; 4 if the runs have no case in common.
+    Exits with 1 if an exact byte differs or a case failed, 4 if the runs have no case in common.
     """
     ours, theirs = (_read(run, device) for run, device in ((emulated, "emulator"), (on_gpu, "cuda")))
     found = agree(ours.records, theirs.records)
@@ -30,8 +30,7 @@ def command(emulated: Path, on_gpu: Path, out: Path | None) -> int:
         click.echo(line)
     if out:
         path = out / f"emulator_vs_{gpu_folder(theirs.about['device']).removeprefix('nvidia-')}.md"
-        words = ["harness", "agree", str(emulated), str(on_gpu), "--out", str(out)]
-        write_text(path, page(shlex.join(words), (ours.about, theirs.about), found))
+        write_text(path, page(_shared.made_by(), (ours.about, theirs.about), found))
         click.echo(shown(path))
     if wrong or found.failed:
         return Exit.BYTES_DIFFER

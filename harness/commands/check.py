@@ -1,17 +1,16 @@
-"""`harness check`"""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import click
 
+from harness.commands import _shared
 from harness.errors import Exit
 from harness.suite import recipe_files
 
 
 @click.command()
-@click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
+@_shared.recipes
 def command(recipes: Sequence[str]) -> int:
     """Check that the kernel, the oracle and the suite of each recipe agree; compiles nothing."""
     errors = recipe_files.errors(recipes)

@@ -1,13 +1,11 @@
-"""`harness compile`"""
-
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 import pandas as pd
 
+from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
 from harness.jit.compile import ARCHES, Compiled
@@ -16,19 +14,13 @@ from harness.suite.instantiations import compile_or_say, instantiations, side_by
 
 
 @click.command()
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
+@_shared.sets
 @click.option("--arch", "arches", multiple=True, type=click.Choice(ARCHES), help="only this architecture (all)")
-@click.option("--jobs", default=os.cpu_count(), show_default=True, help="compile this many at a time")
+@_shared.jobs
 @click.option(
-    "--digests",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="write the machine code's digest of each instantiation, a line each, to compare two revisions",
+    "--digests", type=_shared.FILE, metavar="FILE", help="write the digest of each instantiation's machine code"
 )
-@click.pass_context
-def command(
-    context: click.Context, sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: Path | None
-) -> None:
+def command(sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: Path | None) -> int:
     """Compile every instantiation of the suites, without a GPU; none may spill registers."""
     work = instantiations(sets, arches or ARCHES)
     done = side_by_side(compile_or_say, work, jobs)
@@ -47,22 +39,11 @@ def command(
     for text in failed:
         click.echo(text)
     click.echo(f"{len(compiled)} compiled, {len(failed)} failed, {len(spilling)} spill registers")
-    context.exit(Exit.BYTES_DIFFER if failed or spilling or not compiled else Exit.CLEAN)
+    return Exit.BYTES_DIFFER if failed or spilling or not compiled else Exit.CLEAN
 
 
 def _summary(compiled: list[Compiled]) -> pd.DataFrame:
-    rows = [
-        {
-            "kernel": item.expression.partition("<")[0],
-            "arch": item.arch,
-            "registers": item.registers,
-            "bytes": item.shared_bytes,
-        }
-        for item in compiled
-    ]
-    return (
-        pd.DataFrame(rows)
-        .groupby(["kernel", "arch"])
-        .agg(instantiations=("registers", "size"), registers=("registers", "max"), shared_bytes=("bytes", "max"))
-        .reset_index()
-    )
+    rows = [(item.expression.partition("<")[0], item.arch, item.registers, item.shared_bytes) for item in compiled]
+    frame = pd.DataFrame(rows, columns=["kernel", "arch", "registers", "bytes"])
+    largest = {"registers": ("registers", "max"), "shared_bytes": ("bytes", "max")}
+    return frame.groupby(["kernel", "arch"]).agg(instantiations=("registers", "size"), **largest).reset_index()

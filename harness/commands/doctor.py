@@ -1,26 +1,26 @@
-"""`harness doctor`"""
-
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import click
-from rich.console import Console
 from rich.table import Column, Table
 
+from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit, HarnessError
 from harness.files import ROOT
 from harness.jit.compile import cache_folder, nvrtc_version
 from harness.suite.suite import load_suites
 
-# Package → what is missing without it
+INSTALL = "python -m pip install -c constraints.txt"
+# Package → what needs it
 PACKAGES = {
     "numpy": "the first oracle",
     "ml_dtypes": "bf16 and e4m3 in NumPy",
@@ -32,32 +32,33 @@ PACKAGES = {
     "matplotlib": "the pictures of `harness quality`",
     "clang-format": "`make check`",
 }
-# Program → what is missing without it
-PROGRAMS = {"git": "`harness gate --base`, and the commit in every record"}
-LOG_WIDTH = 160
 
 
 class Finding(NamedTuple):
-    """A line of the table. mend: what to do about it, empty if nothing is wrong"""
+    """A line of the table. fix: how to fix it, empty if nothing is wrong"""
 
     what: str
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 @click.command()
 def command() -> int:
-    """Show what this machine can run, what it cannot, why, and what mends it. Exits with 4 if it can run nothing."""
+    """Show what this machine can run, what it cannot, why, and how to fix it. Exits with 4 if it can run nothing."""
     devices = [_device("emulator"), _device("cuda")]
-    table = Table("what", Column("found", overflow="fold"), Column("to mend it", overflow="fold"))
+    table = Table("what", Column("found", overflow="fold"), Column("to fix it", overflow="fold"))
     for finding in (
         Finding("Python", platform.python_version()),
-        *_packages(), *_programs(), _compiler(), *_folders(), _suites(), *(line for lines in devices for line in lines),
-    ):  # fmt: skip
+        *_packages(),
+        _git(),
+        _asked("NVRTC", nvrtc_version, f"{INSTALL} cuda-bindings nvidia-cuda-nvrtc"),
+        *_folders(),
+        _asked("smoke cases", _smoke_cases, "correct the suite at that line"),
+        *itertools.chain(*devices),
+    ):
         table.add_row(*finding)
-    console = Console(highlight=False, markup=False)
-    Console(highlight=False, markup=False, width=max(console.width, LOG_WIDTH)).print(table)
-    usable = any(not lines[0].mend for lines in devices)
+    _shared.log_console().print(table)
+    usable = any(not lines[0].fix for lines in devices)
     return Exit.CLEAN if usable else Exit.NO_DEVICE
 
 
@@ -66,60 +67,52 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(name, metadata.version(name))
         except metadata.PackageNotFoundError:
-            yield Finding(name, f"not installed; for {purpose}", f"python -m pip install -c constraints.txt {name}")
+            yield Finding(name, f"not installed; for {purpose}", f"{INSTALL} {name}")
 
 
-def _programs() -> Iterator[Finding]:
-    for name, purpose in PROGRAMS.items():
-        path = shutil.which(name)
-        yield (
-            Finding(name, "found")
-            if path
-            else Finding(name, f"not installed; for {purpose}", f"install {name} with the system's package manager")
-        )
+def _git() -> Finding:
+    if shutil.which("git"):
+        return Finding("git", "found")
+    purpose = "`harness gate --base`, and the commit in every record"
+    return Finding("git", f"not installed; for {purpose}", "install git with the system's package manager")
 
 
-def _compiler() -> Finding:
+def _asked(what: str, ask: Callable[[], str], fix: str) -> Finding:
     try:
-        return Finding("NVRTC", nvrtc_version())
+        return Finding(what, ask())
     except HarnessError as error:
-        packages = "cuda-bindings nvidia-cuda-nvrtc"
-        return Finding("NVRTC", str(error), f"python -m pip install -c constraints.txt {packages}")
+        return Finding(what, str(error), fix)
 
 
 def _folders() -> Iterator[Finding]:
-    for what, folder, mend in (
+    for what, folder, fix in (
         ("compiled kernels", cache_folder, "set HARNESS_CACHE to a folder that can be written"),
         ("results of runs", lambda: ROOT / "results", "name another folder with --run-dir"),
     ):
         try:
             path: Path = folder()
             writable = os.access(path, os.W_OK)
-            yield Finding(what, str(path) if writable else f"{path} cannot be written", "" if writable else mend)
+            yield Finding(what, str(path) if writable else f"{path} cannot be written", "" if writable else fix)
         except OSError as error:
-            yield Finding(what, f"{error.filename}: {error.strerror}", mend)
+            yield Finding(what, f"{error.filename}: {error.strerror}", fix)
 
 
-def _suites() -> Finding:
-    try:
-        counts = ", ".join(f"{suite.recipe} {len(suite.cases('smoke'))}" for suite in load_suites())
-        return Finding("smoke cases", counts)
-    except HarnessError as error:
-        return Finding("smoke cases", str(error), "mend the suite at that line")
+def _smoke_cases() -> str:
+    return ", ".join(f"{suite.recipe} {len(suite.cases('smoke'))}" for suite in load_suites())
 
 
 def _device(name: str) -> list[Finding]:
     try:
         found = select(name)
     except HarnessError as error:
-        return [Finding(f"device {name}", str(error), _mend_of_device(str(error)))]
+        return [Finding(f"device {name}", str(error), _fix_of_device(str(error)))]
     runs = f"runs {', '.join(found.targets)}; modes {', '.join(sorted(found.modes))}"
     return [Finding(f"device {name}", runs), *(Finding(f"  {key}", value) for key, value in found.identity().items())]
 
 
-def _mend_of_device(reason: str) -> str:
+def _fix_of_device(reason: str) -> str:
     if "CPU build" in reason:
         return "install a build of torch with CUDA"
     if "needs CuPy" in reason:
-        return 'python -m pip install -c constraints.txt ".[gpu]", on a machine with an NVIDIA GPU'
+        return f'{INSTALL} ".[gpu]", on a machine with an NVIDIA GPU'
     return "run on a machine with an NVIDIA GPU whose driver answers `nvidia-smi`"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import shlex
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,22 +9,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
+from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.files import ROOT
 from harness.gate import against_baseline, decision, revision_run
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
 from harness.runner.records import Record
-from harness.runner.run_files import latest_bench, read_bench, read_run, shown
+from harness.runner.run_folder import RUNS, latest_bench, read_bench, read_run, shown
 from harness.verdict import Judgement, Performance, failures_of
-
-LOG_WIDTH = 200
 
 
 @click.command()
-@click.argument("run_dir", required=False, type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--baseline", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="times to compare with"
-)
+@click.argument("run_dir", required=False, type=_shared.FOLDER)
+@click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
 @click.option(
     "--effect", type=click.FloatRange(0, min_open=True), help="smallest change that counts (0.03; 0.01 with --base)"
 )
@@ -34,7 +28,7 @@ LOG_WIDTH = 200
 @click.option("--save", is_flag=True, help="make this run the baseline instead of judging it")
 @click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
 @click.option("--case", "ids", multiple=True, metavar="ID", help="with --base: time only this case")
-@click.option("--all", "again", is_flag=True, help="with --base: time also what has the same machine code")
+@click.option("--all", "again", is_flag=True, help="with --base: also time cases whose machine code is the same")
 def command(
     run_dir: Path | None,
     baseline: Path | None,
@@ -47,8 +41,8 @@ def command(
 ) -> int:
     """Compare the times of a run (the newest, if none is named) with the baseline of its GPU.
 
-    Or, with --base, time the kernels as they are against those of another revision, in one process and in turns;
-    RUN_DIR is then a new folder for what is measured.
+    With --base, time the kernels here and those of another revision in one process and in random turns; RUN_DIR is
+    then a new folder for the times.
 
     The report goes into that folder. Exits with 1 if a byte differs, 2 if a case is slower, 3 if times are
     inconclusive, 5 without a baseline.
@@ -59,7 +53,7 @@ def command(
         return _against_revision(base, recipes, ids, effect, again, run_dir)
     if ids or again:
         raise UsageError("--case and --all go with --base")
-    newest = read_run(run_dir or latest_bench(ROOT / "results" / "runs"))
+    newest = read_run(run_dir or latest_bench(RUNS))
     path = baseline or against_baseline.baseline_path(newest.header)
     header, stored = read_bench(path) if path.exists() else ({}, [])
     if save:
@@ -78,12 +72,11 @@ def command(
 def _against_revision(
     base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
 ) -> int:
-    command = shlex.join(["harness", *sys.argv[1:]])
-    chosen = revision_run.cases(recipes, ids)
+    made_by, chosen = _shared.made_by(), revision_run.cases(recipes, ids)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("cases", total=len(chosen))
         path, done = revision_run.run(
-            base, chosen, command, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)
+            base, chosen, made_by, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)
         )
     judgements = [revision_run.judgement(comparison) for comparison in done]
     records = [comparison.verified.to_record() for comparison in done]
@@ -101,8 +94,7 @@ def _report(folder: Path, gated: GateResult, code: Exit) -> None:
 
 
 def _show(records: Sequence[Record], judgements: Sequence[Judgement], code: Exit) -> None:
-    # A log has no width, and a case id that is cut off is no case id.
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH)
+    console = _shared.log_console()
     wrong = failures_of(records)
     table = Table("verdict", Column("case", overflow="fold"), "base us", "now us", "because")
     for record in wrong:

@@ -1,5 +1,3 @@
-"""`harness list`"""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -34,7 +32,7 @@ def command(
     part: str | None,
     ids: bool,
 ) -> None:
-    """List the cases of a set, and what the set asks for in vain."""
+    """List the cases of a set, and the combinations that its recipes refuse."""
     suites = [_suite(name) for name in recipes] or load_suites()
     holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
     if not holders:
@@ -77,13 +75,7 @@ def _flag_filter(suites: Sequence[Suite], flags: Sequence[str]) -> Callable[[Sui
 
 
 def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:
-    table = Table(
-        "recipe",
-        Column("flags", overflow="fold"),
-        Column("shape", overflow="fold"),
-        Column("input", overflow="fold"),
-        "mode",
-    )
+    table = Table("recipe", *(Column(name, overflow="fold") for name in ("flags", "shape", "input")), "mode")
     for case in cases:
         table.add_row(case.recipe, case.variant, case.shape, case.input, case.mode)
     Console().print(table)

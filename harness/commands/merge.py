@@ -5,17 +5,18 @@ from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.report import tables
 from harness.runner.journal import Journal
 from harness.runner.records import Record
-from harness.runner.run_files import RunFiles, read_run
+from harness.runner.run_folder import RunFiles, read_run
 from harness.verdict import Result
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--into", required=True, metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="new run")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=_shared.FOLDER)
+@click.option("--into", required=True, metavar="DIR", type=_shared.FOLDER, help="new run")
 def command(runs: Sequence[Path], into: Path) -> int:
     """Make one run of several shards.
 
@@ -47,7 +48,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
 
 
 def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]:
-    """Each case once, in the order met, and a sentence for each case that has two verdicts."""
+    """Each case once, in the order found, and a sentence for each case that has two verdicts."""
     first: dict[str, tuple[Path, Record]] = {}
     conflicts = []
     for run, record in pairs:
@@ -58,8 +59,8 @@ def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]
 
 
 def _unfinished(run: RunFiles) -> str:
-    """Why the run is no whole shard, or an empty string: a case that is missing would look like one that is right."""
+    """Why the run is no whole shard, or an empty string: a missing case would look like a right one."""
     selected = run.about.get("selected")
     if selected is None or selected == len(run.records):
         return ""
-    return f"{run.path} holds {len(run.records)} of its {selected} cases; go on with it by --resume before it is merged"
+    return f"{run.path} holds {len(run.records)} of its {selected} cases; finish it with --resume before it is merged"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
+from harness.runner.run_folder import RUNS
 from harness.studies.mutants import reach, table
 from harness.studies.mutants.catalogue import Mutant, load
 from harness.studies.mutants.hunt import SMOKE, Catch, hunt
@@ -17,24 +19,21 @@ from harness.studies.mutants.journal import Journal
 from harness.suite.suite import suite_of
 
 NEEDED = ("torch", "cuda.bindings.nvrtc")
-JOURNAL = ROOT / "results" / "runs" / "mutants.jsonl"
+JOURNAL = RUNS / "mutants.jsonl"
 TABLE = ROOT / "results" / "mutants"
 
 
 @click.command()
 @click.option("--name", "words", multiple=True, metavar="WORD", help="only mutants with this word in their name")
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, help="processes at a time")
-@click.option("--anew", is_flag=True, help="ask again what is known already")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), metavar="STEM", help="write STEM.md and STEM.csv"
-)
-@click.pass_context
-def command(context: click.Context, words: Sequence[str], jobs: int, anew: bool, out: Path | None) -> None:
+@click.option("--anew", is_flag=True, help="run mutants again whose result is known")
+@click.option("--out", type=_shared.FILE, metavar="STEM", help="write STEM.md and STEM.csv")
+def command(words: Sequence[str], jobs: int, anew: bool, out: Path | None) -> int:
     """Make one line wrong at a time and see which case notices, on the emulator.
 
-    What is known goes to results/runs/mutants.jsonl at once, so that a run that is interrupted goes on where it was.
-    Without --name, the table is written to results/mutants.md. Exits with 1 if a mutant survives, or if too many are
-    caught by the full sets alone or called what they are not.
+    Each result goes to results/runs/mutants.jsonl at once, so that an interrupted run can go on. Without --name, the
+    table is written to results/mutants.md. Exits with 1 if a mutant survives, or if too many are caught by the full
+    sets alone or get a wrong cause.
     """
     mutants = [mutant for mutant in load() if all(word in mutant.name for word in words)]
     if not mutants:
@@ -52,11 +51,11 @@ def command(context: click.Context, words: Sequence[str], jobs: int, anew: bool,
     stem = out or (None if words else TABLE)
     for path in table.write(hunted, stem, "make mutants") if stem else ():
         click.echo(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
-    context.exit(Exit.CLEAN if counts.enough else Exit.BYTES_DIFFER)
+    return Exit.CLEAN if counts.enough else Exit.BYTES_DIFFER
 
 
 def _hunted(mutants: Sequence[Mutant], jobs: int) -> Iterator[Catch]:
-    """Each in a process of its own, in whatever order they end. What all need is loaded before they part."""
+    """Hunt each in a process of its own. What all need is loaded before the processes fork."""
     for name in NEEDED:
         importlib.import_module(name)
     for recipe in {recipe for mutant in mutants for recipe in reach.recipes_of(mutant.file)}:

@@ -1,25 +1,23 @@
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.emulator.catalogue import mnemonics
 from harness.errors import Exit
 from harness.files import write_text
-from harness.runner.run_files import shown
+from harness.runner.run_folder import shown
 from harness.studies.opcodes import instructions
 from harness.suite.instantiations import Job, instantiations, side_by_side
 
 
 @click.command()
-@click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
-@click.option("--jobs", default=os.cpu_count(), show_default=True, help="compile this many at a time")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="write files, too")
+@_shared.sets
+@_shared.jobs
+@_shared.out("write files, too")
 def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
     """Check that every PTX instruction of the kernels, and every one that the emulator executes, has a test.
 
@@ -30,9 +28,8 @@ def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
     used = instructions.usage(side_by_side(_of, work, jobs))
     found = instructions.opcodes(used, tests)
     if out:
-        made_by = shlex.join(["harness", *sys.argv[1:]])
         counts = Counter(job.arch for job in work)
-        write_text(out / "opcodes.md", instructions.page(made_by, counts, found))
+        write_text(out / "opcodes.md", instructions.page(_shared.made_by(), counts, found))
         write_text(out / "opcodes.csv", instructions.frame(found).to_csv(index=False))
         for name in ("opcodes.md", "opcodes.csv"):
             click.echo(shown(out / name))

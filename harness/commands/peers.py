@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import gc
 import json
-import shlex
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +11,11 @@ import click
 
 from harness.bench import roofline
 from harness.bench.gpu_timer import clock_of
+from harness.commands import _shared
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
 from harness.runner.records import Record
-from harness.runner.run_files import new_folder, new_header, now, shown
+from harness.runner.run_folder import new_folder, new_header, now, shown
 from harness.studies.peers import contests, peer_bench, tables
 from harness.studies.peers.contests import Contest
 from harness.studies.peers.prepared import CasePreparer
@@ -29,14 +28,14 @@ SECONDS = 200.0
 @click.command()
 @click.option("--shape", "shapes", multiple=True, metavar="RxC", help="only this shape of the sweep")
 @click.option("--peer", "-p", "names", multiple=True, metavar="NAME", help="only this peer")
-@click.option("--seconds", default=SECONDS, show_default=True, help="begin nothing after that long")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="(results/runs/<UTC>)")
-@click.option("--list", "listed", is_flag=True, help="show what would be bench against whom, without a GPU")
+@click.option("--seconds", default=SECONDS, show_default=True, help="begin no contest after that long")
+@_shared.out()
+@click.option("--list", "listed", is_flag=True, help="show the contests, without a GPU")
 def command(shapes: Sequence[str], names: Sequence[str], seconds: float, out: Path | None, listed: bool) -> int:
     """Time our kernels in turns with public implementations, on the same inputs and in one process.
 
-    The bytes of every implementation are checked first. Writes peers.md and peers.jsonl. Exits with 1 if a byte of
-    ours is wrong.
+    The bytes of every implementation are checked first. Writes peers.md and peers.jsonl. Exits with 1 if our kernels
+    write a wrong byte.
     """
     chosen = contests.contests(shapes, names)
     if listed:
@@ -62,10 +61,10 @@ def _path(out: Path | None) -> Path:
 
 
 def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path: Path) -> list[Record]:
-    """Run all contests; each record is in the file as soon as it is known."""
+    """Run all contests; each record is written as soon as it is known."""
     began = time.monotonic()
     clock = clock_of(device)
-    header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), peer_bench.METHOD, clock.words)
+    header = new_header(_shared.made_by(), device.identity(), peer_bench.METHOD, clock.words)
     peers = dict.fromkeys(name for contest in chosen for name in contest.peers)
     header["peers"] = [load(name).label for name in peers]
 
@@ -90,7 +89,7 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
             found += new
             for record in new:
                 _write(file, record)
-            gc.collect()  # an implementation and its calls refer to each other, and their graphs hold gigabytes
+            gc.collect()  # implementations and their calls refer to each other, and their graphs hold gigabytes
             device.release()
         measure("end")
         _write(file, {"end": header["roofline"][-1]})

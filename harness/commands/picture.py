@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
+from harness.commands import _shared
+
 
 @click.command()
-@click.argument("svg", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--title", default="make verify", show_default=True, help="what the window's bar says")
+@click.argument("svg", type=_shared.FILE)
+@click.option("--title", default="make verify", show_default=True, help="title of the window")
 @click.option("--lines", default=40, show_default=True, help="how many lines from the end")
 def command(svg: Path, title: str, lines: int) -> None:
     """Draw what a command printed, read from standard input, as an SVG for the README."""
@@ -22,5 +24,5 @@ def command(svg: Path, title: str, lines: int) -> None:
     console = Console(record=True, width=width, file=io.StringIO())
     console.print(printed)
     drawing = console.export_svg(title=title, theme=DEFAULT_TERMINAL_THEME)
-    # The fonts that rich names lie on somebody's server; the reader's own monospace font does as well.
+    # rich names fonts on a server; the reader's own monospace font will do.
     svg.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawing, flags=re.DOTALL))

@@ -5,18 +5,19 @@ from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.errors import Exit
 from harness.gate import self_test
 
 
 @click.command()
-@click.option("--into", required=True, type=click.Path(file_okay=False, path_type=Path), help="a new folder")
+@click.option("--into", required=True, type=_shared.FOLDER, help="a new folder")
 @click.option("--times", type=click.IntRange(1), default=20, help="gates of each kind (20)")
 @click.option("--percent", "percents", multiple=True, type=click.IntRange(0, 100), help="planted slowdowns (0, 3, 10)")
 def command(into: Path, times: int, percents: Sequence[int]) -> int:
     """Prove the gate: HEAD against itself must be neither slower nor faster, and a planted slowdown must be found.
 
-    Exits with 1 if it was not so. Needs a GPU; takes some ten seconds a gate.
+    Exits with 1 if a gate was wrong. Needs a GPU; takes about ten seconds a gate.
     """
     right = True
     for found in self_test.prove(percents or (0, 3, 10), times, into):

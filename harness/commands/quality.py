@@ -1,28 +1,21 @@
-"""`harness quality`"""
-
 from __future__ import annotations
 
-import re
-import shlex
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 
+from harness.commands import _shared
 from harness.errors import UsageError
-from harness.files import ROOT
 from harness.inputs.dtypes import DTYPES
+from harness.runner.run_folder import new_folder
 from harness.studies.quality import measure, pictures, tables, tensors, variants
 from harness.studies.quality.compare import Comparison
 from harness.studies.quality.scope import SCOPES
 from harness.studies.quality.tables import Results
 from harness.studies.quality.tensors import Tensor
-
-LOG_WIDTH = 160
 
 
 @click.command()
@@ -33,7 +26,7 @@ LOG_WIDTH = 160
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), help="which of FILE take four_over_six")
 @click.option("--dtype", type=click.Choice(tuple(DTYPES)), default="bf16", help="what recipes are given (bf16)")
 @click.option("--shape", default="256x256", metavar="RxC", help="shape of the distributions (256x256)")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="(results/runs/<UTC>)")
+@_shared.out()
 @click.option("--pictures/--no-pictures", "drawn", default=True, help="draw, or write tables only")
 def command(
     path: Path | None,
@@ -67,15 +60,14 @@ def command(
     if not comparison.measured:
         raise UsageError(f"no recipe takes any of these tensors: {comparison.left_out[0]}")
     results = Results(
-        command=_spelled(path, patterns, names, specs, scopes, dtype, shape, out),
+        command=_shared.made_by("drawn"),
         measured=comparison.measured,
         totals=[comparison.total(name, stored) for name in scopes],
         notes=[f"{tensor.name} is {tensor.note}" for tensor in stored if tensor.note],
         left_out=[f"left out: {sentence}" for sentence in (*undefined, *unfit, *comparison.left_out)],
     )
-    # A log has no width, and a variant that is cut off is no variant.
-    tables.show(results, Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else LOG_WIDTH))
-    folder = out or ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    tables.show(results, _shared.log_console())
+    folder = out or new_folder()
     drawings = []
     if drawn:
         drawings = pictures.draw(tables.frame(results.measured), *comparison.maps(stored or made), folder)
@@ -95,17 +87,5 @@ def _stored(
 
 
 def _made(names: Sequence[str], dtype: str, shape: str) -> list[Tensor]:
-    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
-    if match is None:
-        raise UsageError(f"--shape '{shape}' is not a shape; one reads ROWSxCOLS, as in 256x192")
-    return [tensors.named(name, int(match[1]), int(match[2]), dtype) for name in dict.fromkeys(names)]
-
-
-def _spelled(path, patterns, names, specs, scopes, dtype, shape, out) -> str:
-    """The command line that gives the same numbers again."""
-    words = ["harness", "quality", *([str(path)] if path else [])]
-    lists = {"--tensor": patterns, "--input": names, "--recipe": specs, "--scope": scopes}
-    words += [word for option, values in lists.items() for value in values for word in (option, value)]
-    words += [] if dtype == "bf16" else ["--dtype", dtype]
-    words += [] if shape == "256x256" else ["--shape", shape]
-    return shlex.join(words + (["--out", str(out)] if out else []))
+    rows, cols = _shared.extents(shape, "ROWSxCOLS", "256x192")
+    return [tensors.named(name, rows, cols, dtype) for name in dict.fromkeys(names)]

@@ -7,7 +7,7 @@ import click
 from harness.gate.against_baseline import exit_code
 from harness.gate.report import from_lines, write_pages
 from harness.report import tables
-from harness.runner.run_files import read_bench, read_run
+from harness.runner.run_folder import read_bench, read_run
 
 
 @click.command()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,10 +12,9 @@ from harness.errors import Exit, UsageError
 from harness.files import ROOT, write_text
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
-from harness.runner.run_files import Header, read_bench, read_run, shown
+from harness.runner.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.verdict import failures_of
 
-RUNS = ROOT / "results" / "runs"
 FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit")
 
 
@@ -27,16 +25,16 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
     """Time every kernel that has a figure to reach, and compare it with that figure.
 
-    The figures stand in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Exits with 2 if a
-    figure is missed, with 1 if bytes differ, with 3 if a kernel has no time.
+    The figures are in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Exits with 1 if bytes
+    differ, 2 if a figure is missed, 3 if a kernel has no time.
     """
     targets = load()
     if times and run_dir:
-        raise UsageError("--times reads what is there; leave out --run-dir")
+        raise UsageError("--times reads a file and times nothing; leave out --run-dir")
     if times:
         header, records = read_bench(times)
     else:
-        folder = run_dir or _folder()
+        folder = run_dir or new_folder("roofline-")
         status = _time(targets, folder)
         if status not in (Exit.CLEAN, Exit.BYTES_DIFFER):
             return status
@@ -54,12 +52,8 @@ def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
     return Exit.CLEAN if all(one.holds for one in found) else Exit.SLOWER
 
 
-def _folder() -> Path:
-    return RUNS / f"roofline-{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}"
-
-
 def _time(targets: Targets, folder: Path) -> int:
-    """Bench every case of the table; pytest's exit code."""
+    """Bench every case of the table. Returns pytest's exit code."""
     case_ids = dict.fromkeys(case_id for line in targets.lines for case_id in targets.case_ids(line))
     words = [word for case_id in case_ids for word in ("--case", case_id)]
     suites = [f"suites/{name}.yaml" for name in sorted({case_id.partition("/")[0] for case_id in case_ids})]
@@ -68,16 +62,12 @@ def _time(targets: Targets, folder: Path) -> int:
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "kernel": [one.line.kernel for one in found],
-            "case": [one.case_id for one in found],
-            "us": ["" if one.microseconds is None else f"{one.microseconds:,.1f}" for one in found],
-            "must": [one.required for one in found],
-            "is": [one.reached for one in found],
-            "": [one.verdict for one in found],
-        }
-    )
+    rows = [(one.line.kernel, one.case_id, _us(one), one.required, one.reached, one.verdict) for one in found]
+    return pd.DataFrame(rows, columns=["kernel", "case", "us", "must", "is", ""])
+
+
+def _us(one: TargetResult) -> str:
+    return "" if one.microseconds is None else f"{one.microseconds:,.1f}"
 
 
 def _markdown(header: Header, found: list[TargetResult]) -> str:

@@ -1,31 +1,30 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import ROOT, write_text
 from harness.report.console import show
-from harness.runner.run_files import gpu_folder, new_header, shown
+from harness.runner.run_folder import gpu_folder, new_header, shown
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, executable
 from harness.studies.sanitizer.run import check, exit_code, header_of, page, run_planted, table
 from harness.suite.suite import load_suites
 
 
 @click.command()
-@click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
+@_shared.recipes
 @click.option("--tool", "tools", multiple=True, type=click.Choice(TOOLS), help="only this tool (all four)")
 @click.option("--set", "set_name", default="smoke", show_default=True, metavar="NAME", help="set of cases")
 @click.option("-k", "expression", metavar="EXPRESSION", help="only cases whose names match, as in pytest")
 @click.option("--jobs", default=max(1, (os.cpu_count() or 2) - 1), show_default="processors - 1", help="side by side")
-@click.option("--seconds", default=60.0, show_default=True, help="begin no case of a tool after so long")
+@click.option("--seconds", default=60.0, show_default=True, help="begin no case of a tool after that long")
 @click.option("--sanitizer", "named", type=click.Path(path_type=Path), help="compute-sanitizer, if not on the PATH")
 @click.option("--out", default=ROOT / "results" / "tables", type=click.Path(path_type=Path), metavar="DIR",
               help="where <gpu>/sanitizer.md goes (results/tables)")  # fmt: skip
@@ -35,7 +34,7 @@ def command(
 ) -> int:  # fmt: skip
     """Run the suites under compute-sanitizer on a GPU: memcheck, initcheck, synccheck and racecheck.
 
-    Exits with 1 for an error or a failed case, 3 if a tool did not get through, 4 where it cannot run at all.
+    Exits with 1 for an error or a failed case, 3 if a tool did not finish, 4 if it cannot run at all.
     """
     program = executable(named)
     tools = tools or TOOLS
@@ -50,7 +49,7 @@ def command(
         show(table(found[-1:]), tool)
     header = header_of(folder)
     path = out / gpu_folder(header["device"]) / "sanitizer.md"
-    made_by = shlex.join(["harness", *sys.argv[1:]])
+    made_by = _shared.made_by()
     commit = new_header(made_by, header["device"], "", "")["commit"][:12]
     write_text(path, page(made_by, _version(program), header, commit, found))
     click.echo(shown(path))

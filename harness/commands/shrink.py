@@ -4,10 +4,11 @@ from pathlib import Path
 
 import click
 
+from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit, UsageError
 from harness.files import KERNELS
-from harness.runner.run_files import new_folder
+from harness.runner.run_folder import new_folder
 from harness.shrink.failure import describe
 from harness.shrink.reproducer import write
 from harness.shrink.search import Budget
@@ -17,40 +18,27 @@ from harness.suite.suite import find_case
 
 @click.command()
 @click.argument("case_id", metavar="ID")
-@click.option("--into", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="(results/runs/<UTC>)")
-@click.option("--device", "device_name", default="auto", metavar="NAME", help="where the kernel runs (auto)")
+@_shared.out(name="--into")
+@_shared.device()
 @click.option(
     "--kernels",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
     help="the folder of the .cu files (harness/kernels)",
 )
-@click.option(
-    "--tries", type=click.IntRange(1), default=Budget.tries, show_default=True, help="at most so many smaller cases"
-)
-@click.option(
-    "--seconds", type=click.FloatRange(1), default=Budget.seconds, show_default=True, help="for at most so long"
-)
-@click.pass_context
-def command(
-    context: click.Context,
-    case_id: str,
-    into: Path | None,
-    device_name: str,
-    kernels: Path | None,
-    tries: int,
-    seconds: float,
-) -> None:
-    """Reduce a case that fails to the least that still fails, and write a test that reproduces it.
+@click.option("--tries", type=click.IntRange(1), default=Budget.tries, show_default=True, help="most smaller cases")
+@click.option("--seconds", type=click.FloatRange(1), default=Budget.seconds, show_default=True, help="longest search")
+def command(case_id: str, into: Path | None, device_name: str, kernels: Path | None, tries: int, seconds: float) -> int:
+    """Reduce a case that fails to the smallest that still fails, and write a test that reproduces it.
 
-    Flags go to their defaults, tensors of a group, rows and columns are left out, and values become zero, as long as
-    the verdict is the same, and the field, or the line of a wrong access. Exits with 1.
+    Flags take their defaults, tensors of a group, rows and columns are left out, and values become zero, as long as
+    the verdict stays the same, and so does the wrong field or the line of the wrong access. Exits with 1.
     """
     case = find_case(case_id)
     chosen = select(device_name, kernels=kernels or KERNELS)
     folder = into or new_folder() / "shrunk"
     if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty; name a folder that is, or is not there")
+        raise UsageError(f"{folder} is not empty; name an empty folder or a new one")
     shrunk = shrink(case, chosen, Budget(tries, seconds))
     test = write(shrunk, folder, kernels)
     click.echo(f"whole     {case.id}: {shrunk.failure}")
@@ -60,4 +48,4 @@ def command(
     click.echo(f"search    {shrunk.tries} tries in {shrunk.seconds} s; {shrunk.stopped}\n")
     click.echo(describe(shrunk.result, shrunk.cause))
     click.echo(f"\nreproduce cd {test.parent} && python -m pytest {test.name}")
-    context.exit(Exit.BYTES_DIFFER)
+    return Exit.BYTES_DIFFER

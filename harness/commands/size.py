@@ -1,5 +1,3 @@
-"""`harness size`"""
-
 from __future__ import annotations
 
 import statistics
@@ -11,7 +9,7 @@ from rich.table import Table
 
 from harness.files import ROOT
 
-# Lines a file of this kind may have before its commit should say why; the first pattern that fits a file counts.
+# Most lines of a file before its commit should say why; the first pattern that fits a file counts.
 BUDGETS = {
     "harness/kernels/*.cu": 500,
     "harness/kernels/*/*.cuh": 450,

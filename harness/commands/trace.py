@@ -1,5 +1,3 @@
-"""`harness trace`"""
-
 from __future__ import annotations
 
 import re
@@ -9,6 +7,7 @@ from dataclasses import replace
 import click
 import numpy as np
 
+from harness.commands import _shared
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.select import select
@@ -26,7 +25,7 @@ POISON = 0xA5
 @click.option("--field", metavar="F", help="an output of the case, as in columnwise_data (the first)")
 @click.option("--at", "element", default="0,0", metavar="R,C", help="an element of the tensor (0,0)")
 @click.option("--tensor", default=0, metavar="G", help="a tensor of a group; the first is 0 (0)")
-@click.option("--device", "device_name", default="auto", metavar="NAME", help="where the kernel runs (auto)")
+@_shared.device()
 @click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
 def command(case_id: str, field: str | None, element: str, tensor: int, device_name: str, target: str | None) -> None:
     """Show one 16-value block of a case step by step, kernel beside oracles."""
@@ -37,14 +36,14 @@ def command(case_id: str, field: str | None, element: str, tensor: int, device_n
     chosen = select(device_name)
     if target not in (None, *chosen.targets):
         raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
-    case = replace(case, mode="eager")  # bytes do not depend on the mode, and eager runs everywhere
+    case = replace(case, mode="eager")  # the mode changes no byte, and eager runs everywhere
     inputs = make_inputs(case)
     kernel = _run(case, chosen, target or chosen.targets[0], inputs)
     click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, inputs, tensor))
 
 
 def _run(case: Case, chosen: Device, target: str, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray] | None:
-    """What the kernel writes, or None, with the reason on stderr, if it cannot run here."""
+    """The kernel's outputs, or None, with the reason on stderr, if it cannot run here."""
     fields = oracle_of(case.recipe).outputs(case)
     try:
         chosen.admit(case)

@@ -19,7 +19,7 @@ from harness.report.plots.heat import heat_maps
 from harness.report.plots.samples import Distribution, distribution
 from harness.report.tables import markdown, pictures_of, write_files
 from harness.runner.records import Record
-from harness.runner.run_files import Header, RunFiles
+from harness.runner.run_folder import Header, RunFiles
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, failures_of
 
 _COLUMNS = (

@@ -17,7 +17,7 @@ from harness.errors import UsageError
 from harness.gate import checkout, revision_bench
 from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.runner.records import Record
-from harness.runner.run_files import new_folder, new_header, now
+from harness.runner.run_folder import new_folder, new_header, now
 from harness.suite.suite import find_case, load_suites, suite_of
 from harness.verdict import Judgement
 

@@ -19,7 +19,7 @@ from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
 from harness.runner.records import Record
-from harness.runner.run_files import BENCH, Header
+from harness.runner.run_folder import BENCH, Header
 from harness.verdict import Result, Verdict, failures_of
 
 _VERIFY_COLUMNS = (

@@ -1,4 +1,4 @@
-"""A bench as pytest runs it: the GPU clock inside pytest-benchmark, a line of progress a case, and the files."""
+"""A bench under pytest: the GPU clock inside pytest-benchmark, a line of progress for each case, and the files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.fixtures import TopRequest
 
 from harness.bench import roofline
 from harness.bench.baseline import baseline_first
@@ -20,32 +21,27 @@ from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
 from harness.report import tables
-from harness.runner.run_files import BENCH_HEADER, Header, new_header, now, read_run, shown
+from harness.runner.run_folder import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.verdict import Result
 
 
 def check_bench(config: pytest.Config, device: Device) -> None:
     """Raise DeviceUnavailable without a GPU, UsageError for options that would make times worthless."""
     if device.name != "cuda":
-        raise DeviceUnavailable(f"--bench needs a GPU; device '{device.name}' tells bytes, not times")
+        raise DeviceUnavailable(f"--bench needs a GPU; device '{device.name}' verifies bytes and has no clock")
     if getattr(config.option, "dist", "no") != "no":
         raise UsageError("--bench runs in one process, because two would disturb each other's times; leave out -n")
     if not config.pluginmanager.hasplugin("benchmark"):
         raise UsageError("--bench needs pytest-benchmark as its recorder; leave out -p no:benchmark")
 
 
-def open_clock(device: Device) -> Clock:
-    """The clock of a GPU."""
-    return clock_of(device)
-
-
 class BenchRun:
-    """Registered as a plugin of a run with --bench; writes into the run's folder."""
+    """A plugin of a run with --bench; writes into the run's folder."""
 
     def __init__(self, config: pytest.Config, run_dir: Path, device: Device, bench: type[Bench]):
-        """Open the clock and measure what every case is held against."""
+        """Open the clock and measure the copy roofline and the floors."""
         self.run_dir = run_dir
-        self.clock = open_clock(device)
+        self.clock = clock_of(device)
         self.identity = device.identity()
         self.header = self._header(config)
         self.header["floors_us"] = roofline.floors_us(self.clock)
@@ -53,7 +49,7 @@ class BenchRun:
         _set_up_recorder(config, run_dir)
 
     def time(self, item: pytest.Item, result: Result) -> Result:
-        """The result of a case that passed, with its times."""
+        """Time a case that passed."""
         fixtures = []
 
         def record(target: Callable[[], None], setup: Callable[[], None], rounds: int) -> list[float]:
@@ -64,7 +60,7 @@ class BenchRun:
 
         timed = self.bench.time(item.case, result, record)
         for fixture in fixtures:
-            fixture.has_error = not timed.verdict.right  # keeps the time out of benchmark.json
+            fixture.has_error = not timed.verdict.right  # keeps its time out of benchmark.json
             fixture.extra_info |= {key: value for key, value in timed.times.items() if key != "samples_us"}
             fixture.extra_info["case_id"] = timed.case_id
         return timed
@@ -78,7 +74,7 @@ class BenchRun:
         items[:] = [next(cases) if hasattr(item, "case") else item for item in items]
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """The word that stands behind a case in the progress: its time."""
+        """Show the time of a case in the progress."""
         times = (getattr(report, "record", None) or {}).get("times")
         if not times:
             return None
@@ -89,7 +85,7 @@ class BenchRun:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
-        """Which GPU, for `pytest-benchmark compare`."""
+        """Name the GPU for `pytest-benchmark compare`."""
         machine_info["device"] = self.identity
 
     def pytest_sessionfinish(self) -> None:
@@ -97,13 +93,13 @@ class BenchRun:
         try:
             self._measure_roofline("end")
         except LaunchError as error:
-            # A kernel broke the CUDA context; that the closing value is missing is what the gate refuses the run for.
+            # A kernel broke the CUDA context; the gate refuses a run without the closing value.
             self.header["note"] = str(error)
             self._write_header()
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The table of times, and where the files are."""
+        """Print the table of times, and where the files are."""
         run = read_run(self.run_dir)
         if not run.timed:
             return
@@ -130,11 +126,8 @@ class BenchRun:
 
 
 def recorder(item: pytest.Item, clock: Clock) -> Any:
-    """pytest-benchmark's fixture with our clock. An item is no function, so it is got as doctest items get theirs."""
-    from _pytest.fixtures import TopRequest
-
-    case = item.case
-    item.add_marker(pytest.mark.benchmark(timer=clock, group=case.shape, disable_gc=True))
+    """pytest-benchmark's fixture with our clock, requested as doctest items do, because a case is no function."""
+    item.add_marker(pytest.mark.benchmark(timer=clock, group=item.case.shape, disable_gc=True))
     item._fixtureinfo = item.session._fixturemanager.getfixtureinfo(node=item, func=None, cls=None)
     item.fixturenames, item.funcargs = item._fixtureinfo.names_closure, {}
     fixture = TopRequest(item, _ispytest=True).getfixturevalue("benchmark")
@@ -144,11 +137,11 @@ def recorder(item: pytest.Item, clock: Clock) -> Any:
 
 
 def _set_up_recorder(config: pytest.Config, run_dir: Path) -> None:
-    # pytest-benchmark reads its options when it is configured, which is after every other plugin.
+    # pytest-benchmark reads its options after every other plugin is configured.
     option = config.option
     if not option.benchmark_json:
         taken = len(list(run_dir.glob("benchmark*.json")))
         option.benchmark_json = run_dir / (f"benchmark-{taken + 1}.json" if taken else "benchmark.json")
-    warnings.filterwarnings("ignore", "Not saving anything")  # that no case passed is told elsewhere
+    warnings.filterwarnings("ignore", "Not saving anything")  # the summary says that no case passed
     option.benchmark_quiet = not option.benchmark_verbose
     option.verbose = option.verbose or 1

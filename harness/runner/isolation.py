@@ -1,8 +1,8 @@
-"""How a case that takes its process down costs itself only: a record is left behind, and another process goes on.
+"""Keep a case that takes its process down from costing any other: its record is left, and a new process goes on.
 
-A kernel that never comes back cannot be stopped, and one that broke the CUDA context has broken it for every later case
-of the process; both end with the process. A worker of pytest-xdist leaves the record where the controller looks for it,
-which replaces the worker. Without workers the process replaces itself by one that resumes the run.
+A kernel that never returns cannot be stopped, and one that breaks the CUDA context breaks it for every later case of
+the process; either way the process ends. A worker of pytest-xdist leaves the record in a file for the controller, which
+replaces the worker. Without workers the process replaces itself by one that resumes the run.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import StorageError, UsageError
 from harness.files import ROOT, write_text
-from harness.runner.records import Record, finished
+from harness.runner.records import Finished, Record, one
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed
 
-CASE_TIMEOUT = 600  # seconds; the largest cases take a minute or two to draw and to ask the oracles about
-ENDED = 70  # exit code of a worker that gave up its case, which nobody sees but pytest-xdist
-_GRACE = 30  # seconds after which a process ends that cannot even run a second Python thread
+CASE_TIMEOUT = 600  # seconds; inputs and oracles of the largest cases take a minute or two
+ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
+_GRACE = 30  # seconds after the timeout until a process ends in which no second Python thread can run
 _LAST_WORDS = "last_words"
 
 
 class Watchdog:
-    """Calls `late` with a case, and what its thread is doing, if it takes longer than this; 0 seconds are for ever.
+    """Calls `late` if a case takes longer than `seconds`; 0 is no limit.
 
-    late: called in another thread; does not return
+    late: takes the case and what its thread is doing, in one line and in several; called in another thread, and does
+    not return
     """
 
     def __init__(self, seconds: float, late: Callable[[Case, str, str], None]):
@@ -43,7 +44,7 @@ class Watchdog:
 
     @contextmanager
     def over(self, case: Case) -> Iterator[None]:
-        """Watch the calling thread as long as the context lasts."""
+        """Watch the calling thread while the context lasts."""
         if not self.seconds:
             yield
             return
@@ -69,19 +70,18 @@ class Watchdog:
 
 def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Record:
     """The record of a case that its process does not survive. detail: more lines for its story"""
-    story = f"{Verdict.LAUNCH_ERROR}  {case.id}\n  {reason}\n{detail}  reproduce: make verify CASE='{case.id}'"
-    return _plain(failed(blank(case, device), Verdict.LAUNCH_ERROR, reason, story))
+    return failed(blank(case, device), Verdict.LAUNCH_ERROR, reason, _story(case, reason, detail)).to_record()
 
 
 def died(case: Case, how: str) -> Record:
-    """The record of a case whose process ended without a word."""
-    reason = f"{how}, and left no word; --resume runs the case again"
-    story = f"{Verdict.LAUNCH_ERROR}  {case.id}\n  {reason}\n  reproduce: make verify CASE='{case.id}'"
-    return _plain(Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, story, case.input, died=True))
+    """The record of a case whose process ended and left no record."""
+    reason = f"{how}, and left no record; --resume runs the case again"
+    story = _story(case, reason)
+    return Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, story, case.input, died=True).to_record()
 
 
 def leave(run_dir: Path, record: Record) -> NoReturn:
-    """End this worker, whatever else it is doing, with the record where `last_words` finds it."""
+    """End this worker at once, with the record where `last_words` finds it."""
     try:
         write_text(run_dir / f"{_LAST_WORDS}.{os.getpid()}.json", json.dumps(record))
     except StorageError as error:
@@ -90,10 +90,10 @@ def leave(run_dir: Path, record: Record) -> NoReturn:
 
 
 def last_words(run_dir: Path, case_id: str) -> Record | None:
-    """What the worker that gave up this case left, once."""
+    """Take the record that the worker which gave up this case left, if it left one."""
     for path in run_dir.glob(f"{_LAST_WORDS}.*.json"):
         try:
-            record = finished(path, path.read_bytes())
+            record = one(path, path.read_bytes(), Finished)
         except (OSError, UsageError):
             continue
         if record["case_id"] == case_id:
@@ -103,17 +103,17 @@ def last_words(run_dir: Path, case_id: str) -> Record | None:
 
 
 def forget(run_dir: Path) -> None:
-    """Remove the last words of a run that was killed before anyone read them."""
+    """Remove last words that a killed run left unread."""
     for path in run_dir.glob(f"{_LAST_WORDS}.*.json"):
         path.unlink(missing_ok=True)
 
 
 def become(words: Sequence[str], folder: Path) -> NoReturn:
-    """Replace this process by `python -m pytest` with these words in this folder, whatever else it is doing."""
+    """Replace this process at once by `python -m pytest` with these words, in this folder."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.chdir(folder)
-    # What CUDA holds open must be closed, or the context of this process would live on in the next.
+    # CUDA's files must be closed, or the context of this process would live on in the next.
     for number in range(3, 4096):
         with suppress(OSError):
             os.set_inheritable(number, False)
@@ -121,7 +121,7 @@ def become(words: Sequence[str], folder: Path) -> NoReturn:
 
 
 def _doing(thread: int, seconds: float) -> tuple[str, str]:
-    """In a line and in several: where the thread is, the innermost line of the harness first."""
+    """Where the thread is: the innermost line of the harness, and the stack."""
     frames = traceback.extract_stack(sys._current_frames()[thread])
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(ROOT / "harness")]
     last = (own or frames)[-1]
@@ -130,5 +130,5 @@ def _doing(thread: int, seconds: float) -> tuple[str, str]:
     return f"no end after {seconds:g} s, in {place}", detail
 
 
-def _plain(result: Result) -> Record:
-    return json.loads(json.dumps(result.to_record()))
+def _story(case: Case, reason: str, detail: str = "") -> str:
+    return f"{Verdict.LAUNCH_ERROR}  {case.id}\n  {reason}\n{detail}  reproduce: make verify CASE='{case.id}'"

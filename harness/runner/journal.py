@@ -1,4 +1,4 @@
-"""The journal of a run: one line of JSON per finished case, on disk at once, so that a killed run can resume."""
+"""The journal of a run: a line of JSON for each finished case, on disk at once, so that a killed run can resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "journal.jsonl"
 
 
 def sources_digest() -> str:
-    """A digest of everything that decides verdicts: the harness, its kernels and its suites."""
+    """A digest of all files that decide verdicts: the harness, its kernels and its suites."""
     digest = hashlib.sha256()
     for folder, suffixes in (("harness", {".py", ".cu", ".cuh"}), ("suites", {".yaml"})):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -26,14 +26,14 @@ def sources_digest() -> str:
 
 
 class Journal:
-    """Appends records to `<run_dir>/journal.jsonl`. The first line tells which sources, set and device it is about."""
+    """`<run_dir>/journal.jsonl`: a header (sources, cases, device), then a record a line."""
 
     def __init__(self, run_dir: Path, header: Record, resume: bool):
-        """Start a journal, or take one up again. A file without a finished line is none.
+        """Start a journal, or with `resume` go on with one. A file without a finished line counts as none.
 
-        Raises UsageError if there is one already and `resume` is not asked for, if there is none to resume, if its
-        header differs, because records of other sources or another device must not count for this run, or if another
-        process writes it; StorageError if it cannot be written.
+        Raises UsageError if there is one already, or none to resume; if its header differs, because records of other
+        sources or another device must not count for this run; or if another process writes it. Raises StorageError if
+        it cannot be written.
         """
         self.path = run_dir / FILE
         self.records: list[Record] = []
@@ -41,21 +41,20 @@ class Journal:
             raise UsageError(f"there is nothing to resume: {self.path} does not exist yet")
         with storage(self.path):
             run_dir.mkdir(parents=True, exist_ok=True)
-            # Unbuffered, so that what a full disk refused is not tried again when the file is closed.
+            # Unbuffered, so that closing the file does not write again what a full disk refused.
             self._file = self.path.open("a+b", buffering=0)
         try:
             self._begin(header, resume)
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
     def append(self, record: Record) -> None:
-        """Add one finished case; it is on disk when this returns. Raises StorageError if it is not."""
+        """Add one finished case; it is on disk when this returns. Raises StorageError."""
         self.records.append(record)
         self._write(record)
 
     def close(self) -> None:
-        """Close the file; the journal stays readable."""
         self._file.close()
 
     def _begin(self, header: Record, resume: bool) -> None:
@@ -69,14 +68,14 @@ class Journal:
         if not kept:
             self._write(header)
         elif resume:
-            self._take_up(header, kept)
+            self._resume(header, kept)
         else:
             raise UsageError(
                 f"{self.path.parent} already holds a run; add --resume to go on with it, or name another --run-dir"
             )
 
     def _finished_lines(self) -> list[bytes]:
-        """Every line that has its end; the process died in the middle of a last one without, so it is cut off."""
+        """Every line with an end. A last one without it, which a process died in the middle of, is cut off."""
         with storage(self.path):
             self._file.seek(0)
             lines = self._file.read().splitlines(keepends=True)
@@ -85,14 +84,14 @@ class Journal:
                 lines.pop()
         return lines
 
-    def _take_up(self, header: Record, lines: list[bytes]) -> None:
+    def _resume(self, header: Record, lines: list[bytes]) -> None:
         then, records = journal_lines(self.path, lines)
         changed = [key for key in header if key != "selected" and header[key] != then.get(key)]
         if changed:
             raise UsageError(
                 f"{self.path} cannot be resumed, because its {' and '.join(changed)} differ from this run's; start anew"
             )
-        # Of a process that died nobody knows whether the case was to blame, so it is run again.
+        # A process may have died of something else than its case, so the case is run again.
         self.records = [record for record in records if not record.get("died")]
 
     def _write(self, record: Record) -> None:
@@ -105,7 +104,7 @@ class Journal:
                     written += self._file.write(line[written:])
                 os.fsync(self._file.fileno())
             except OSError:
-                os.truncate(self._file.fileno(), whole)  # or the next record would go on in the middle of this line
+                os.truncate(self._file.fileno(), whole)  # or the next record would continue this line
                 raise
 
 

@@ -1,4 +1,4 @@
-"""What a line of a run's files may hold. A file says what it says, or it is refused in one sentence."""
+"""What may stand in a line of a run's files, and the sentence that refuses any other line."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ Positive = Annotated[float, Field(gt=0, le=LONGEST)]
 NotNegative = Annotated[float, Field(ge=0, le=LONGEST)]
 Words = list[str]
 Change = Annotated[list[Positive], Field(min_length=3, max_length=3)]
-# Strict models take no string for an enum, and JSON has no enums.
-VerdictWord = Annotated[Verdict, BeforeValidator(lambda word: Verdict(word) if isinstance(word, str) else word)]
-PerformanceWord = Annotated[
-    Performance, BeforeValidator(lambda word: Performance(word) if isinstance(word, str) else word)
-]
+
+
+def _from_word(kind: type[Verdict] | type[Performance]) -> BeforeValidator:
+    # JSON has no enums, and a strict model takes no string for one.
+    return BeforeValidator(lambda word: kind(word) if isinstance(word, str) else word)
+
+
+VerdictWord = Annotated[Verdict, _from_word(Verdict)]
+PerformanceWord = Annotated[Performance, _from_word(Performance)]
 
 
 class _Line(BaseModel):
@@ -43,7 +47,7 @@ class Rate(_Line):
 
 
 class Times(_Line):
-    """What a bench found. Earlier runs had fewer of these."""
+    """What a bench measured. Earlier runs had fewer of these."""
 
     median_us: Positive
     q1_us: Positive
@@ -69,18 +73,18 @@ class Times(_Line):
     tflops: NotNegative | None = None
 
 
-class _OfACase(_Line):
+class _CaseLine(_Line):
     case_id: CaseId
     recipe: str
 
     @model_validator(mode="after")
-    def _one_recipe(self) -> _OfACase:
-        if self.recipe != self.case_id.partition("/")[0]:
-            raise ValueError(f"recipe is '{self.recipe}', and the case id is of '{self.case_id.partition('/')[0]}'")
+    def _recipe_of_its_id(self) -> _CaseLine:
+        if self.recipe != (named := self.case_id.partition("/")[0]):
+            raise ValueError(f"recipe is '{self.recipe}', and the case id names '{named}'")
         return self
 
 
-class Finished(_OfACase):
+class Finished(_CaseLine):
     """A finished case, `harness.verdict.Result` as JSON."""
 
     verdict: VerdictWord
@@ -106,7 +110,7 @@ class Finished(_OfACase):
         return self
 
 
-class Duel(_OfACase):
+class GateCase(_CaseLine):
     """A case that `harness gate --base` timed."""
 
     verified: VerdictWord
@@ -126,14 +130,14 @@ class Duel(_OfACase):
     mhz: list[NotNegative]
 
 
-class DuelEnd(_Line):
-    """The last line of such a file."""
+class GateEnd(_Line):
+    """The last line of a gate against a revision."""
 
     end: Rate
 
 
 class TimesHeader(_Line):
-    """What times were measured with."""
+    """How times were measured."""
 
     command: str
     commit: str
@@ -149,8 +153,8 @@ class TimesHeader(_Line):
     note: str = ""
 
 
-class DuelHeader(TimesHeader):
-    """The same of a gate against a revision."""
+class GateHeader(TimesHeader):
+    """How the times of a gate against a revision were measured."""
 
     base: str
     base_commit: str
@@ -158,7 +162,7 @@ class DuelHeader(TimesHeader):
 
 
 class JournalHeader(BaseModel):
-    """What a journal is about; `harness merge` writes fewer facts than a run."""
+    """The first line of a journal; `harness merge` writes fewer facts than a run."""
 
     model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
@@ -166,27 +170,18 @@ class JournalHeader(BaseModel):
 
 
 def journal_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
-    """Header and records of a journal, each case once: one that died under its case counts until it was run again.
+    """Header and records of a journal, each case once: a record whose process died is replaced by a later one.
 
     Raises UsageError.
     """
-    header, *records = (_parsed(path, number, line) for number, line in enumerate(lines, 1))
-    _check(path, 1, JournalHeader, header)
+    header = one(path, lines[0], JournalHeader)
     found: dict[str, Record] = {}
-    for number, record in enumerate(records, 2):
-        _check(path, number, Finished, record)
-        before = found.get(record["case_id"])
-        if before is not None and not before.get("died"):
-            raise _refusal(path, number, f"{record['case_id']} stands there a second time")
+    for number, line in enumerate(lines[1:], 2):
+        record = one(path, line, Finished, number)
+        if not found.get(record["case_id"], {"died": True}).get("died"):
+            raise _twice(path, number, record)
         found[record["case_id"]] = record
     return header, list(found.values())
-
-
-def finished(path: Path, text: bytes) -> Record:
-    """The record of one finished case. Raises UsageError."""
-    record = _parsed(path, 1, text)
-    _check(path, 1, Finished, record)
-    return record
 
 
 def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
@@ -194,33 +189,33 @@ def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record
     if not lines:
         raise UsageError(f"{path} is not what a run writes: it is empty")
     header, *records = (_parsed(path, number, line) for number, line in enumerate(lines, 1))
-    duel = "base" in header
-    _check(path, 1, DuelHeader if duel else TimesHeader, header)
+    gate = "base" in header
+    _check(path, 1, GateHeader if gate else TimesHeader, header)
     seen: set[str] = set()
     for number, record in enumerate(records, 2):
-        if duel and "end" in record:
-            _check(path, number, DuelEnd, record)
+        if gate and "end" in record:
+            _check(path, number, GateEnd, record)
             continue
-        _check(path, number, Duel if duel else Finished, record)
-        if not duel and not record.get("times"):
+        _check(path, number, GateCase if gate else Finished, record)
+        if not gate and not record.get("times"):
             raise _refusal(path, number, f"{record['case_id']} has no times")
         if record["case_id"] in seen:
-            raise _refusal(path, number, f"{record['case_id']} stands there a second time")
+            raise _twice(path, number, record)
         seen.add(record["case_id"])
     return header, records
 
 
-def times_header(path: Path, text: bytes) -> Record:
-    """What the times of a run were measured with. Raises UsageError."""
-    header = _parsed(path, 1, text)
-    _check(path, 1, TimesHeader, header)
-    return header
+def one(path: Path, text: bytes, kind: type[BaseModel], number: int = 1) -> Record:
+    """The record of this kind on a line of a file. Raises UsageError."""
+    record = _parsed(path, number, text)
+    _check(path, number, kind, record)
+    return record
 
 
 def _parsed(path: Path, number: int, line: bytes) -> Record:
     try:
         value = json.loads(line.decode(), object_pairs_hook=_each_key_once, parse_constant=_no_number)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can be read, and not written
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can be read but not written
     except (ValueError, RecursionError) as error:
         raise _refusal(path, number, str(error)) from None
     if not isinstance(value, dict):
@@ -248,6 +243,10 @@ def _check(path: Path, number: int, kind: type[BaseModel], value: Record) -> Non
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise _refusal(path, number, f"{where}: {first['msg']}" if where else first["msg"]) from None
+
+
+def _twice(path: Path, number: int, record: Record) -> UsageError:
+    return _refusal(path, number, f"{record['case_id']} stands there a second time")
 
 
 def _refusal(path: Path, number: int, why: str) -> UsageError:

@@ -1,4 +1,4 @@
-"""One suite run as its controller sees it: keeps the journal, sums up, and knows the exit code."""
+"""A suite run in its controller: the journal, the summary and the exit code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,20 +22,34 @@ from harness.report import tables
 from harness.runner import isolation, journal, summary
 from harness.runner.journal import Journal
 from harness.runner.records import Record
-from harness.runner.run_files import shown
+from harness.runner.run_folder import new_folder, shown
 from harness.runner.selection import Selection
 from harness.verdict import Result, Verdict
 
 
 class Run:
-    """Registered as a plugin of the controller, so that its hooks see every report, from whichever worker."""
+    """A plugin of the controller, whose hooks see the reports of all workers."""
 
-    def __init__(self, selection: Selection, kept: Journal, words: list[str]):
+    def __init__(self, config: pytest.Config, selection: Selection, identity: Record):
+        """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
+        option = config.option
+        runs = config.rootpath / "results" / "runs"
+        run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
+        cases = [case for cases in selection.cases.values() for case in cases]
+        header = {
+            "sources": journal.sources_digest(),
+            "device": identity,
+            "cases": hashlib.sha256("\n".join(sorted(case.id for case in cases)).encode()).hexdigest(),
+            "selected": len(selection),
+            "timed": option.bench,
+        }
         self.selection = selection
-        self.journal = kept
-        self.words = words
-        self.cases = {case.id: case for cases in selection.cases.values() for case in cases}
-        self.resumed = {record["case_id"]: record for record in kept.records}
+        self.cases = {case.id: case for case in cases}
+        self.journal = Journal(run_dir, header, option.resume)
+        isolation.forget(run_dir)
+        words = [str(word) for word in config.invocation_params.args if word != "--resume"]
+        self.words = [*words, *([] if option.run_dir else ["--run-dir", str(run_dir)]), "--resume"]
+        self.resumed = {record["case_id"]: record for record in self.journal.records}
         self.errors: list[Exit] = []
         self.interrupted = False
         self.stopped = ""
@@ -44,42 +57,19 @@ class Run:
         self.gpus: dict[str, int] = {}
         self.began = time.monotonic()
 
-    @classmethod
-    def start(cls, config: pytest.Config, selection: Selection, identity: Record) -> Run:
-        """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
-        option = config.option
-        runs = config.rootpath / "results" / "runs"
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else runs / stamp)
-        header = {
-            "sources": journal.sources_digest(),
-            "device": identity,
-            "cases": _digest(case.id for cases in selection.cases.values() for case in cases),
-            "selected": len(selection),
-            "timed": option.bench,
-        }
-        kept = Journal(run_dir, header, option.resume)
-        isolation.forget(run_dir)
-        return cls(selection, kept, _resume_words(config, run_dir))
-
     @property
     def results(self) -> list[Result]:
-        """What is known so far, resumed records included."""
+        """All results so far, resumed ones included."""
         return [Result.from_record(record) for record in self.journal.records]
 
-    @property
-    def command(self) -> str:
-        """What a person types to go on with the run."""
-        return shlex.join(["python", "-m", "pytest", *self.words])
-
     def gpu_of(self, worker: str, count: int) -> int:
-        """The GPU of a new worker: the first of those with the fewest."""
+        """Give a new worker the GPU that has the fewest workers."""
         held = Counter(self.gpus.values())
         self.gpus[worker] = min(range(max(count, 1)), key=lambda index: held[index])
         return self.gpus[worker]
 
     def go_on(self, config: pytest.Config, record: Record) -> NoReturn:
-        """Keep the record of the case that this process cannot survive, and replace the process by one that resumes."""
+        """Keep the record of a case that this process does not survive, and replace the process by one that resumes."""
         capture = config.pluginmanager.getplugin("capturemanager")
         if capture:
             capture.stop_global_capturing()
@@ -93,17 +83,14 @@ class Run:
         isolation.become(self.words, config.invocation_params.dir)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Know what to stop."""
         self.session = session
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep the record of a case the moment it is known; end the run if no other case can be run or kept."""
+        """Keep the record of a case; end the run if no other case can be run or kept."""
         record: Record | None = getattr(report, "record", None)
         if record is not None:
-            try:
+            with self._storage_errors_kept():
                 self.journal.append(record)
-            except StorageError as error:
-                self._stop(error.exit_code, str(error))
         code = getattr(report, "error_code", None)
         if code is not None:
             self.errors.append(Exit(code))
@@ -112,19 +99,19 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """Tell what was done before from what is done now."""
+        """Mark the cases that were done before."""
         if report.when != "call" or not getattr(report, "resumed", False):
             return None
         return report.outcome, {"passed": ".", "failed": "F", "skipped": "s"}[report.outcome], "DONE BEFORE"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """The GPU of a worker that is gone is free for the one that replaces it."""
+        """Free the GPU of a worker that ended, for the one that replaces it."""
         self.gpus.pop(node.gateway.id, None)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
-        """Make the report of a worker that died one of the case that it had, by its last words if there are any."""
+        """Turn the report of a dead worker into one of its case, with its last words if it left any."""
         case = self.cases.get(crashitem.partition("::")[2])
         if case is None:
             return
@@ -135,7 +122,7 @@ class Run:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self) -> Generator[None, Any, Any]:
-        """A disk that takes no report of pytest's is one sentence as well; its cache is nothing to stop for."""
+        """Report in one sentence that pytest's own reports cannot be written; its cache may fail."""
         try:
             return (yield)
         except pytest.PytestCacheWarning:
@@ -145,20 +132,20 @@ class Run:
             self._stop(refusal.exit_code, str(refusal))
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Tell a person's Ctrl-C from pytest's own ways to stop early, which are subclasses."""
+        """Tell Ctrl-C from pytest's own ways to stop early, which are subclasses of KeyboardInterrupt."""
         self.interrupted = excinfo.type is KeyboardInterrupt
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, Any, Any]:
-        """What was compared, what was not and why, and where the reports are, unless a disk takes none."""
-        with self._kept_going():
+        """Print what was compared, what was not and why, and where the reports are."""
+        with self._storage_errors_kept():
             self._sum_up(terminalreporter)
-        with self._kept_going():
+        with self._storage_errors_kept():
             return (yield)
 
     @contextmanager
-    def _kept_going(self) -> Iterator[None]:
-        """A disk that takes no report takes none of the others either, but what they say on the screen is said."""
+    def _storage_errors_kept(self) -> Iterator[None]:
+        """Go on where a file cannot be written, so that the reports still print what they say."""
         try:
             yield
         except StorageError as error:
@@ -175,34 +162,31 @@ class Run:
         terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:
             done = f"{len(self.journal.records)} of {len(self.selection)} cases are done"
-            terminalreporter.write_line(f"interrupted: {done}; go on with\n  {self.command}")
+            command = shlex.join(["python", "-m", "pytest", *self.words])
+            terminalreporter.write_line(f"interrupted: {done}; go on with\n  {command}")
 
     def _stop(self, code: int, sentence: str) -> None:
-        """No other case can be run or kept."""
+        """End the run; `sentence` says why."""
         self.errors.append(Exit(code))
         self.stopped = self.stopped or sentence
         if self.session is not None:
             self.session.shouldstop = self.stopped
-            # A controller of pytest-xdist has a session of another kind as well.
+            # A controller of pytest-xdist has a session of its own kind as well.
             distributed = self.session.config.pluginmanager.getplugin("dsession")
             if distributed is not None:
                 distributed.shouldstop = self.stopped
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the journal."""
         self.journal.close()
 
     def outcome(self, status: int) -> tuple[Exit, str]:
-        """The exit code of the run, and a sentence if the code is not explained by what was printed.
-
-        status: what pytest would have exited with
-        """
+        """The exit code of the run, and a sentence if what was printed does not explain it. status: pytest's own"""
         if self.interrupted:
             return Exit.INTERRUPTED, ""
         results = self.results
         codes = {*self.errors, *(result.verdict.exit_code for result in results)} - {Exit.CLEAN}
         if not codes and status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            # A crash of a worker or of pytest itself: bytes that nobody compared count as different.
+            # A worker or pytest itself crashed: bytes that were not compared count as different.
             codes = {Exit.BYTES_DIFFER}
         if codes:
             return next(code for code in SEVERITY if code in codes), self.stopped
@@ -211,14 +195,3 @@ class Run:
         if all(result.verdict is Verdict.EXCLUDED for result in results):
             return Exit.NO_DEVICE, f"nothing was compared: all {len(results)} cases are excluded on this device"
         return Exit.CLEAN, ""
-
-
-def _digest(ids: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
-
-
-def _resume_words(config: pytest.Config, run_dir: Path) -> list[str]:
-    words = [str(word) for word in config.invocation_params.args if word != "--resume"]
-    if not config.option.run_dir:
-        words += ["--run-dir", str(run_dir)]
-    return [*words, "--resume"]

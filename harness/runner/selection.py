@@ -1,4 +1,4 @@
-"""Which cases a run is about: a set or single ids, of some suites, or one shard of them."""
+"""Choose the cases of a run: a set or single ids of some suites, or one shard of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from harness.errors import UsageError
 from harness.suite.schema import nearest
 from harness.suite.suite import Suite, load_suites
 
-# A case of no elements still loads inputs, runs oracles and launches: about as long as this many elements take.
-FIXED_COST = 1 << 16
+FIXED_COST = 1 << 16  # elements that take as long as what every case does, however small
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The cases of each suite file, and what their sets asked for in vain (reason → count)."""
+    """The cases of each suite file. excluded: combinations that the recipes refuse, reason → count"""
 
     cases: dict[Path, tuple[Case, ...]]
     excluded: Counter[str]
@@ -29,14 +28,14 @@ class Selection:
 
 
 def select(paths: Iterable[Path], set_name: str, ids: Sequence[str] = (), shard: str = "1/1") -> Selection:
-    """The cases of a set of the given suites; of exactly `ids`, also beyond all sets, if there are any.
+    """Choose a set of the given suites, or exactly `ids`, which need not be in any set.
 
     Raises UsageError (SuiteError for a bad suite) if a suite, set, id or shard does not exist.
     """
     suites = load_suites(paths)
     if ids:
         chosen = {suite.path: _by_id(suite, ids) for suite in suites}
-        _refuse_strangers(suites, ids)
+        _check_recipes(suites, ids)
         excluded: Counter[str] = Counter()
     else:
         holders = [suite for suite in suites if set_name in suite.sets]
@@ -65,7 +64,7 @@ def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
 
 
 def cost(case: Case) -> int:
-    """Relative time a case takes, in elements."""
+    """The time a case takes, in elements."""
     return case.work + FIXED_COST
 
 
@@ -74,7 +73,7 @@ def _by_id(suite: Suite, ids: Sequence[str]) -> tuple[Case, ...]:
     return tuple({case.id: case for case in map(suite.find, own)}.values())
 
 
-def _refuse_strangers(suites: Sequence[Suite], ids: Sequence[str]) -> None:
+def _check_recipes(suites: Sequence[Suite], ids: Sequence[str]) -> None:
     recipes = [suite.recipe for suite in suites]
     for case_id in ids:
         recipe = case_id.partition("/")[0]

@@ -12,32 +12,33 @@ from harness.verdict import Result, Verdict
 
 
 def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
-    """What was compared, what a subject means to be different, and what was not compared and why, as tables.
+    """Tables of what was compared, of a subject's declared differences, and of what was not compared and why.
 
-    refused: combinations the sets asked for and the recipes exclude, reason → count; no cases exist for them
+    refused: combinations that the recipes refuse, reason → count; no cases exist for them
     seconds: wall time of the run
     """
     verdicts = Counter(result.verdict for result in results)
     passed = [result for result in results if result.verdict.right]
-    compared = Table("", "count", title=None)
+    compared = Table("", "count")
     for verdict in Verdict:
         if verdicts[verdict] or verdict is Verdict.PASS:
             compared.add_row(f"cases {verdict}", f"{verdicts[verdict]:,}")
     compared.add_row("inputs compared", f"{len({result.input for result in passed}):,}")
-    compared.add_row("kernel instantiations compared", f"{len(_instantiations(passed)):,}")
+    instantiations = {name for result in passed for name in result.instantiations}
+    compared.add_row("kernel instantiations compared", f"{len(instantiations):,}")
     compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
     compared.add_row("seconds", f"{seconds:.1f}")
     compared.columns[1].justify = "right"
 
-    meant = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
+    declared = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
     conventions = Table("cases", "convention that explains each byte that is not ours")
-    for reason, count in meant.most_common():
+    for reason, count in declared.most_common():
         conventions.add_row(f"{count:,}", reason)
     conventions.columns[0].justify = "right"
 
-    lost = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
+    incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
     excluded = Table("excluded", "by", "because")
-    for by, reasons in (("device", lost), ("recipe", refused)):
+    for by, reasons in (("device", incapable), ("recipe", refused)):
         for reason, count in reasons.most_common():
             excluded.add_row(f"{count:,}", by, reason)
     excluded.columns[0].justify = "right"
@@ -49,7 +50,3 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
             if table.row_count:
                 console.print(table)
     return capture.get().rstrip()
-
-
-def _instantiations(results: Sequence[Result]) -> set[str]:
-    return {name for result in results for name in result.instantiations}

@@ -1,4 +1,4 @@
-"""Reduce a failing case to the smallest part that still fails, and write a reproducer of it.
+"""Reduce a failing case to the smallest part that still fails, and write a test that reproduces it.
 
-May import `contract/`, `suite/`, `inputs/`, `oracles/` and `verify/`; only its command imports it.
+May import `contract/`, `suite/`, `device/`, `verify/` and the oracles' inputs; only its command imports it.
 """

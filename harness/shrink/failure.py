@@ -1,4 +1,4 @@
-"""The identity of a failure while its case shrinks: the verdict, and where it occurs."""
+"""What makes two failures the same while a case shrinks: the verdict, and where it occurs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _COMMANDS = re.compile(r"^ *(?:trace|reproduce):? .*\n?", re.MULTILINE)
 
 
 class Failure(NamedTuple):
-    """where: the first wrong field, or the kind and line of a wrong access; empty if there is neither."""
+    """What two failing results are compared by.
+
+    where: the first wrong field, or the kind and line of a wrong access; empty if there is neither
+    """
 
     verdict: Verdict
     where: str
@@ -36,15 +39,15 @@ class Failure(NamedTuple):
 
 
 def cause_of(result: Result) -> str:
-    """The diagnosed cause with its explanation; empty without a diagnosis."""
+    """The diagnosed cause with its explanation, or an empty string."""
     found = _CAUSE.search(result.story)
     return found[1].strip() if found else ""
 
 
 def describe(result: Result, cause: str = "") -> str:
-    """The story without the commands that would draw the input of the case again; the reason where there is none.
+    """The story without its commands, which would draw other inputs; the reason if there is no story.
 
-    cause: takes the place of the story's own
+    cause: replaces the story's own
     """
     story = _COMMANDS.sub("", result.story).rstrip() or f"{result.verdict}  {result.case_id}\n  {result.reason}"
     return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story

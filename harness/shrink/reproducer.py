@@ -41,7 +41,7 @@ import pytest
 from harness.shrink.reproducer import replay
 
 
-def test_every_byte_is_the_demanded_one():
+def test_every_byte_is_as_expected():
     result = replay(Path(__file__).parent)
     if result.verdict != "PASS":
         pytest.fail("\\n" + (result.story or result.reason), pytrace=False)
@@ -49,10 +49,10 @@ def test_every_byte_is_the_demanded_one():
 
 
 class Reproducer(BaseModel):
-    """`case.yaml`.
+    """What `case.yaml` says.
 
-    case: a block of a set that makes one case; seed_of: the problem whose seed it has
-    device: where it failed; kernels: the folder of the `.cu` files, if it is not the harness's own
+    case: a block of a set that makes one case; seed_of: the `data_id` whose seed it has
+    device: where it failed; kernels: the folder of the `.cu` files, if not the harness's own
     found: verdict and cause, for the reader
     """
 
@@ -67,16 +67,16 @@ class Reproducer(BaseModel):
 
 
 def write(shrunk: Shrunk, folder: Path, kernels: Path | None = None) -> Path:
-    """Write the folder, made if absent; the path of its test."""
+    """Write the folder, made if absent. Returns the path of its test."""
     with storage(folder):
         folder.mkdir(parents=True, exist_ok=True)
     save_file({name: np.ascontiguousarray(array) for name, array in shrunk.inputs.items()}, folder / TENSORS)
     write_text(folder / CASE, _yaml(shrunk, kernels))
     write_text(folder / STORY, describe(shrunk.result, shrunk.cause) + "\n")
-    digest = hashlib.sha256(f"{shrunk.original.id} {shrunk.case.id}".encode()).hexdigest()[:8]
-    test = folder / f"test_{shrunk.case.recipe}_{digest}.py"  # pytest collects no two modules of one name
+    digest = hashlib.sha256(f"{shrunk.before.case_id} {shrunk.case.id}".encode()).hexdigest()[:8]
+    test = folder / f"test_{shrunk.case.recipe}_{digest}.py"  # pytest wants a name of its own for each module
     values = {"values": shrunk.left, "of": shrunk.of, "shape": shrunk.case.shape}
-    write_text(test, _TEST.format(original=shrunk.original.id, failure=shrunk.failure, **values))
+    write_text(test, _TEST.format(original=shrunk.before.case_id, failure=shrunk.failure, **values))
     return test
 
 
@@ -102,7 +102,7 @@ def _yaml(shrunk: Shrunk, kernels: Path | None) -> str:
         "search": f"{shrunk.tries} tries, {shrunk.seconds} s: {shrunk.stopped}",
     }
     lines = [
-        f"# Left by `harness shrink` of {shrunk.original.id}",
+        f"# Left by `harness shrink` of {shrunk.before.case_id}",
         f"recipe: {case.recipe}",
         f"case: # as a block of a set in suites/{case.recipe}.yaml; with these inputs it draws other values",
         f"  axes: {json.dumps({**flags, 'others': 'default'}) if flags else 'default'}",
@@ -135,8 +135,8 @@ def _tensors(path: Path, case: Case) -> dict[str, np.ndarray]:
         found = load_file(path)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path.name} beside {CASE} is not a readable .safetensors file: {error}") from None
-    right = oracle_of(case.recipe).inputs(case, **high_precision(case))
-    spelled, demanded = ({n: f"{a.dtype.name}{a.shape}" for n, a in sorted(x.items())} for x in (found, right))
-    if spelled != demanded:
-        raise InputError(f"{path.name} holds {spelled}; the kernels of {case.id} read {demanded}")
+    drawn = oracle_of(case.recipe).inputs(case, **high_precision(case))
+    actual, expected = ({n: f"{a.dtype.name}{a.shape}" for n, a in sorted(x.items())} for x in (found, drawn))
+    if actual != expected:
+        raise InputError(f"{path.name} holds {actual}; the kernels of {case.id} read {expected}")
     return found

@@ -1,4 +1,4 @@
-"""Delta debugging: cut off the ends, then leave out pieces, ever smaller, while the rest still fails."""
+"""Delta debugging: cut off the ends, then leave out smaller and smaller pieces while the rest still fails."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+
 Items = TypeVar("Items", bound=Sequence)
 
 
 @dataclass
 class Budget:
-    """The limit of tries and seconds."""
+    """How many tries and seconds a search may take, and has taken."""
 
     tries: int = 600
     seconds: float = 120
@@ -21,16 +23,14 @@ class Budget:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it was made."""
         return time.perf_counter() - self.started
 
     @property
     def over(self) -> bool:
-        """Whether the limit is reached."""
         return self.spent >= self.tries or self.elapsed >= self.seconds
 
     def __str__(self) -> str:
-        """The reason why the search has ended."""
+        """Why the search ended."""
         if self.spent >= self.tries:
             return f"all {self.tries} tries are used up, so that something smaller may fail, too"
         if self.elapsed >= self.seconds:
@@ -39,10 +39,10 @@ class Budget:
 
 
 def smallest(items: Items, fails: Callable[[Items], bool], budget: Budget, most_pieces: int | None = None) -> Items:
-    """The fewest of the items that still fail, at least one, in their order; none can be left out of them alone.
+    """Find few items that still fail, at least one, in their order; without any single one of them the rest passes.
 
     items: a list or an array that fails as a whole
-    most_pieces: into which they are cut at the end; all, so that each item is a piece, if it is not given
+    most_pieces: how many pieces the items are cut into at the most; without it, one for each item
     """
     items = items[: _fewest(len(items), lambda count: fails(items[:count]), budget)]
     whole = len(items)
@@ -60,7 +60,7 @@ def smallest(items: Items, fails: Callable[[Items], bool], budget: Budget, most_
 
 
 def _fewest(count: int, fails: Callable[[int], bool], budget: Budget) -> int:
-    """The smallest count that fails, if all from there on do; otherwise some count that does."""
+    """The smallest count that fails, if every larger one fails, too; otherwise some count that fails."""
     low = 1
     while low < count and not budget.over:
         middle = (low + count) // 2
@@ -72,7 +72,7 @@ def _fewest(count: int, fails: Callable[[int], bool], budget: Budget) -> int:
 
 
 def _smaller(items: Items, pieces: int, fails: Callable[[Items], bool], budget: Budget) -> tuple[Items, int] | None:
-    """One of the pieces, or all but one of them, and how many pieces to cut that into; None if none fails."""
+    """A piece, or all but one of them, that fails, and how many pieces to cut it into; None if none fails."""
     ends = [len(items) * i // pieces for i in range(pieces + 1)]
     for first, last in zip(ends, ends[1:], strict=False):
         if budget.over:
@@ -80,17 +80,10 @@ def _smaller(items: Items, pieces: int, fails: Callable[[Items], bool], budget: 
         if fails(items[first:last]):
             return items[first:last], 2
     for first, last in zip(ends, ends[1:], strict=False):
-        if budget.over or pieces == 2:  # without one half is the other one
+        if budget.over or pieces == 2:  # leaving out one half leaves the other
             return None
-        rest = _joined(items[:first], items[last:])
+        before, after = items[:first], items[last:]
+        rest = before + after if isinstance(before, list) else np.concatenate([before, after])
         if fails(rest):
             return rest, max(pieces - 1, 2)
     return None
-
-
-def _joined(before: Items, after: Items) -> Items:
-    if isinstance(before, list):
-        return before + after
-    import numpy as np
-
-    return np.concatenate([before, after])

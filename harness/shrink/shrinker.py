@@ -1,40 +1,40 @@
-"""The search: towards default flags, fewer tensors, fewer rows and columns, and zeros wherever they change nothing."""
+"""Shrink a case: default flags, fewer tensors, fewer rows and columns, and zeros, while it fails like the original."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import ContractError, UsageError
+from harness.shrink.candidate import COLS, ROWS, Candidate, N
 from harness.shrink.failure import Failure, cause_of
-from harness.shrink.problem import COLS, ROWS, N, Problem
 from harness.shrink.search import Budget, smallest
 from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
 GREEN = (Verdict.PASS, Verdict.EXCLUDED)
-PLAIN = "normal"  # an input name that promises nothing: what is left has values of its own
-_PIECES = 16  # of an axis: beyond, its extent itself makes the case fail, and values can become zero all the same
-_AGAIN = 3  # runs of what may fail only sometimes
+PLAIN = "normal"  # an input name without a promise: what is left has values of its own
+_PIECES = 16  # most pieces of an axis; a case that still fails does so by its extent, and its values become zero later
+_RERUNS = 3  # for failures that come and go
 
 
 @dataclass(frozen=True)
 class Shrunk:
-    """A case, shrunk.
+    """The smallest case that was found.
 
-    original: the case; before: its result; failure: what both results have in common
-    cause: as diagnosed of the original, whose many wrong bytes show more than the few that are left; may be empty
-    case, inputs: the smallest that was found, and what its kernels read; result: its result
+    before: the result of the original case; failure: what it has in common with `result`
+    cause: the diagnosis of the original, whose many wrong bytes show more than the few that are left; may be empty
+    inputs: what the kernels of `case` read
     left, of: values that are not zero, and all values; tries, seconds: the search; stopped: why it ended
     """
 
-    original: Case
     before: Result
     failure: Failure
     cause: str
@@ -49,25 +49,23 @@ class Shrunk:
 
 
 def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
-    """Find the smallest part of a failing case. Raises UsageError if it does not fail, or not by what it reads."""
+    """Find the smallest part of a failing case. Raises UsageError if it passes, or fails whatever its inputs are."""
     before = verify(case, device)
     _require_shrinkable(before, device)
     search = _Search(device, before, budget)
-    problem = Problem.of(replace(case, seed_of=case.seed_of or case.data_id))
-    search.target = next((only for only in _alone(device) if search.fails(problem)), device)
-    problem = search.smaller(problem)
-    inputs = problem.inputs()
-    arrays = [problem.arrays, list(inputs.values())][not _depends_on_tensors(problem)]
-    if not _depends_on_tensors(problem):
-        inputs = search.with_fewer_bytes(problem.case, inputs)
+    candidate = Candidate.of(case)
+    search.target = next((only for only in _alone(device) if search.fails(candidate)), device)
+    candidate = search.smaller(candidate)
+    inputs, arrays = candidate.inputs(), candidate.arrays
+    if not _depends_on_tensors(candidate):
+        inputs = search.with_fewer_bytes(candidate.case, inputs)
         arrays = [inputs[name] for name in _values(inputs)]
-    result = verify(problem.case, device, inputs=inputs)
+    result = verify(candidate.case, device, inputs=inputs)
     return Shrunk(
-        original=case,
         before=before,
         failure=search.failure,
         cause=cause_of(before),
-        case=problem.case,
+        case=candidate.case,
         inputs=inputs,
         result=result,
         left=sum(int(_bits(array).any(axis=-1).sum()) for array in arrays),
@@ -81,20 +79,19 @@ def shrink(case: Case, device: Device, budget: Budget) -> Shrunk:
 class _Search:
     def __init__(self, device: Device, before: Result, budget: Budget):
         self.target, self.failure, self.budget = device, Failure.of(before), budget
-        self.attempts = _AGAIN if before.verdict is Verdict.NONDETERMINISTIC and device.name == "cuda" else 1
+        self.attempts = _RERUNS if before.verdict is Verdict.NONDETERMINISTIC and device.name == "cuda" else 1
 
-    def fails(self, problem: Problem | None) -> bool:
-        """Whether the problem is a case and fails like the original."""
-        if problem is None or self.budget.over:
+    def fails(self, candidate: Candidate | None) -> bool:
+        """Whether the candidate is a case and fails like the original."""
+        if candidate is None or self.budget.over:
             return False
         try:
-            inputs = problem.inputs()
+            inputs = candidate.inputs()
         except ContractError:
             return False
-        return self.fails_on(problem.case, inputs)
+        return self.fails_on(candidate.case, inputs)
 
     def fails_on(self, case: Case, inputs: dict[str, np.ndarray]) -> bool:
-        """Whether the case fails like the original on these kernel inputs."""
         self.budget.spent += 1
         try:
             return any(
@@ -103,76 +100,67 @@ class _Search:
         except ContractError:
             return False
 
-    def smaller(self, problem: Problem) -> Problem:
-        """Try every way to make it smaller in turn, until none does."""
+    def smaller(self, candidate: Candidate) -> Candidate:
+        """Try every way in turn until none makes it smaller."""
         before = None
-        while before is not problem and not self.budget.over:
-            before = problem
-            problem = self.simpler(problem)
-            if problem.case.is_group:
-                problem = self.fewer_tensors(problem)
-            for axis in (ROWS, COLS, N) if problem.case.is_gemm else (ROWS, COLS):
-                problem = self.shorter(problem, axis)
-            problem = self.with_fewer_values(problem)
-        return problem
+        while before is not candidate and not self.budget.over:
+            before = candidate
+            candidate = self.simpler(candidate)
+            if candidate.case.is_group:
+                candidate = self.fewer(candidate, list(range(len(candidate.parts))), candidate.with_tensors)
+            for axis in (ROWS, COLS, N) if candidate.case.is_gemm else (ROWS, COLS):
+                candidate = self.fewer(candidate, candidate.items(axis), partial(candidate.with_items, axis), _PIECES)
+            candidate = self.with_fewer_values(candidate)
+        return candidate
 
-    def simpler(self, problem: Problem) -> Problem:
-        """Launch eagerly, of a plain input, with flags at their defaults: all of them, or as many as still fail."""
-        defaults = suite_of(problem.case.recipe).defaults
+    def simpler(self, candidate: Candidate) -> Candidate:
+        """Take mode eager, the plain input, and the default of every flag that the failure does not need."""
+        defaults = suite_of(candidate.case.recipe).defaults
         changes: list[dict[str, object]] = [{"mode": "eager"}, {"input_name": PLAIN}, dict(defaults)]
         changes += [{flag: value} for flag, value in defaults.items()]
         for change in changes:
-            made = problem.converted(**change)
-            if made is not None and made.case.id != problem.case.id and self.fails(made):
-                problem = made
-        return problem
+            made = candidate.converted(**change)
+            if made is not None and made.case.id != candidate.case.id and self.fails(made):
+                candidate = made
+        return candidate
 
-    def fewer_tensors(self, problem: Problem) -> Problem:
-        """Leave out tensors of the group that the failure does not need."""
-        numbers = list(range(len(problem.parts)))
-        kept = smallest(numbers, lambda some: self.fails(problem.with_tensors(some)), self.budget)
-        return problem if kept == numbers else _existing(problem.with_tensors(kept))
+    def fewer(self, candidate: Candidate, items: list, cut: Callable, most_pieces: int | None = None) -> Candidate:
+        """Leave out tensors of a group, or pieces of an axis, that the failure does not need."""
+        kept = smallest(items, lambda some: self.fails(cut(some)), self.budget, most_pieces)
+        return candidate if kept == items else cut(kept)
 
-    def shorter(self, problem: Problem, axis: str) -> Problem:
-        """Leave out pieces of an axis that the failure does not need."""
-        items = problem.items(axis)
-        kept = smallest(items, lambda some: self.fails(problem.with_items(axis, some)), self.budget, _PIECES)
-        return problem if kept == items else _existing(problem.with_items(axis, kept))
-
-    def with_fewer_values(self, problem: Problem) -> Problem:
+    def with_fewer_values(self, candidate: Candidate) -> Candidate:
         """Set values to zero that the failure does not need."""
-        arrays = problem.arrays
-        kept = self._nonzero(arrays, lambda some: self.fails(problem.with_arrays(_only(arrays, some))))
-        return problem if kept is None else problem.with_arrays(_only(arrays, kept))
+        arrays = self._zeroed(candidate.arrays, lambda arrays: self.fails(candidate.with_arrays(arrays)))
+        return candidate if arrays is None else candidate.with_arrays(arrays)
 
     def with_fewer_bytes(self, case: Case, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Set values to zero in operands that are drawn as bytes."""
         names = _values(inputs)
-        arrays = [inputs[name] for name in names]
 
-        def with_only(some: np.ndarray) -> dict[str, np.ndarray]:
-            return {**inputs, **dict(zip(names, _only(arrays, some), strict=True))}
+        def with_arrays(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+            return {**inputs, **dict(zip(names, arrays, strict=True))}
 
-        kept = self._nonzero(arrays, lambda some: self.fails_on(case, with_only(some)))
-        return inputs if kept is None else with_only(kept)
+        arrays = self._zeroed([inputs[name] for name in names], lambda arrays: self.fails_on(case, with_arrays(arrays)))
+        return inputs if arrays is None else with_arrays(arrays)
 
-    def _nonzero(self, arrays, fails) -> np.ndarray | None:
-        """Indices of the elements that must stay, counted through all arrays; None if that is all of them."""
+    def _zeroed(self, arrays: Sequence[np.ndarray], fails: Callable) -> Sequence[np.ndarray] | None:
+        """The arrays with as many zeros as still fail; None if every value is needed."""
         there = np.flatnonzero(np.concatenate([_bits(array).any(axis=-1) for array in arrays]))
-        none = there[:0]
         if not len(there):
             return None
-        kept = none if not self.budget.over and fails(none) else smallest(there, fails, self.budget)
-        return None if len(kept) == len(there) else kept
+        if not self.budget.over and fails(_only(arrays, there[:0])):
+            return _only(arrays, there[:0])
+        kept = smallest(there, lambda some: fails(_only(arrays, some)), self.budget)
+        return None if len(kept) == len(there) else _only(arrays, kept)
 
 
-def _alone(device: Device) -> Sequence[Device]:
+def _alone(device: Device) -> Iterator[Device]:
     """Copies of the device, each with one of its targets."""
-    made = []
     for target in device.targets:
-        made.append(copy.copy(device))
-        made[-1].targets = (target,)
-    return made
+        alone = copy.copy(device)
+        alone.targets = (target,)
+        yield alone
 
 
 def _require_shrinkable(before: Result, device: Device) -> None:
@@ -187,19 +175,19 @@ def _require_shrinkable(before: Result, device: Device) -> None:
         )
 
 
-def _depends_on_tensors(problem: Problem) -> bool:
+def _depends_on_tensors(candidate: Candidate) -> bool:
     """Whether kernel inputs depend on the tensors, and not on the case alone."""
-    read, blank = problem.inputs(), problem.with_arrays([np.zeros_like(array) for array in problem.arrays]).inputs()
-    return any(read[name].tobytes() != blank[name].tobytes() for name in read)
+    zeros = candidate.with_arrays([np.zeros_like(array) for array in candidate.arrays]).inputs()
+    return any(array.tobytes() != zeros[name].tobytes() for name, array in candidate.inputs().items())
 
 
 def _values(inputs: Mapping[str, np.ndarray]) -> list[str]:
-    """Names of the arrays that hold values, and not scales, amaxes or extents."""
+    """Names of the arrays that hold values, not scales, amaxes or extents."""
     return [name for name in inputs if name.endswith(("data", "input", "c", "bias"))]
 
 
 def _only(arrays: Sequence[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
-    """The arrays with zeros but at some elements, counted through all of them."""
+    """The arrays with zeros everywhere but at the kept elements, counted through all of them."""
     made, first = [], 0
     for array in arrays:
         own = kept[(kept >= first) & (kept < first + array.size)] - first
@@ -210,11 +198,5 @@ def _only(arrays: Sequence[np.ndarray], kept: np.ndarray) -> list[np.ndarray]:
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    """(elements, bytes of one) uint8"""
+    """(elements, bytes of an element) uint8"""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.dtype.itemsize)
-
-
-def _existing(problem: Problem | None) -> Problem:
-    if problem is None:
-        raise ContractError("a problem that has failed is no case any more")
-    return problem

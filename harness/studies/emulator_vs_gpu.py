@@ -15,7 +15,7 @@ import pandas as pd
 
 from harness.report.tables import markdown
 from harness.runner.records import Record
-from harness.runner.run_files import Header
+from harness.runner.run_folder import Header
 from harness.verdict import Verdict
 from harness.verify.digest import BOUNDED, EXACT
 

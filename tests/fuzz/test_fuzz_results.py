@@ -19,7 +19,7 @@ from harness.gate import against_baseline
 from harness.report import tables
 from harness.runner.journal import Journal
 from harness.runner.records import Finished
-from harness.runner.run_files import read_bench, read_run
+from harness.runner.run_folder import read_bench, read_run
 from harness.verdict import Result
 
 RUN, HELD = gate_run(Path())

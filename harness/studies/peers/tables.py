@@ -12,7 +12,7 @@ from harness.files import write_text
 from harness.report import tables
 from harness.report.pages import number
 from harness.runner.records import Record
-from harness.runner.run_files import Header
+from harness.runner.run_folder import Header
 from harness.studies.peers.peer_bench import OURS, ContestResult
 
 FILE = "peers.jsonl"

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, read back: records from the journal, and what its times were measured with."""
+"""A run's folder: where it lies, and what is read back from its journal and its header of times."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from harness.errors import UsageError
 from harness.files import ROOT
 from harness.jit.compile import FLAGS
 from harness.runner import journal
-from harness.runner.records import Record, journal_lines, times_header, times_lines
+from harness.runner.records import Record, TimesHeader, journal_lines, one, times_lines
 
+RUNS = ROOT / "results" / "runs"
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"
 
@@ -23,9 +24,11 @@ Header = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunFiles:
-    """records: one a finished case; header: what the times were measured with, empty if the run timed nothing.
+    """What a run left.
 
-    about: the head of the journal: which sources, cases and device
+    records: one for each finished case
+    header: how its times were measured, empty if it timed nothing
+    about: the first line of the journal: which sources, cases and device
     """
 
     path: Path
@@ -35,20 +38,19 @@ class RunFiles:
 
     @property
     def timed(self) -> list[Record]:
-        """The records that carry times."""
         return [record for record in self.records if record.get("times")]
 
 
 def read_run(run_dir: Path) -> RunFiles:
-    """A run, finished or not. Raises UsageError if the folder holds none or a file of it cannot be read."""
+    """Read a run, finished or not. Raises UsageError if the folder holds none or one of its files is damaged."""
     path = run_dir / journal.FILE
-    # A line without its end was being written when the process died.
+    # A last line without an end was being written when the process died.
     whole = [line for line in _read(path).splitlines(keepends=True) if line.endswith(b"\n")]
     if not whole:
         raise UsageError(f"{path} holds no run: it has no finished line")
     about, records = journal_lines(path, whole)
     path = run_dir / BENCH_HEADER
-    header = times_header(path, _read(path)) if path.exists() else {}
+    header = one(path, _read(path), TimesHeader) if path.exists() else {}
     if not header and any(record.get("times") for record in records):
         raise UsageError(f"{path} is missing, which says what the times of this run were measured with")
     return RunFiles(run_dir, records, header, about)
@@ -68,7 +70,7 @@ def latest_bench(runs: Path) -> Path:
 
 
 def new_header(command: str, machine: dict[str, str], method: str, clock: str) -> Header:
-    """What a record of times must say about itself; `roofline` and `floors_us` are filled while it runs."""
+    """How times are measured; `roofline` and `floors_us` are filled in as the run goes on."""
     return {
         "command": command,
         "commit": _git("rev-parse", "HEAD") or "unknown",
@@ -85,17 +87,17 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
 
 
 def gpu_folder(machine: dict[str, str]) -> str:
-    """The name of a GPU as a folder is called: `nvidia-h200`. machine: a device's identity"""
+    """A GPU's name as a folder has it: `nvidia-h200`. machine: a device's identity"""
     return re.sub(r"[^a-z0-9]+", "-", machine.get("gpu", "unknown").lower()).strip("-") or "unknown"
 
 
-def new_folder() -> Path:
-    """A folder of `results/runs` named by this second; it is not made."""
-    return ROOT / "results" / "runs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+def new_folder(prefix: str = "", runs: Path = RUNS) -> Path:
+    """A folder of runs named by the time, in UTC; it is not made."""
+    return runs / f"{prefix}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def now() -> str:
-    """This second, in UTC."""
+    """The time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -114,6 +116,6 @@ def _read(path: Path) -> bytes:
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it from here."""
+    """A path as a person would type it in this folder."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,8 +1,8 @@
-"""A case and its tensors before they are quantized, which can be cut along rows, columns and groups."""
+"""A case with its high-precision tensors, to be cut along rows and columns and by tensors of a group."""
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,15 +25,15 @@ Part = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """case: with the seed of the one that is shrunk; parts: matrices by role, of every tensor of a group or of one."""
+class Candidate:
+    """A case with the seed of the original. parts: matrices by role, for each tensor of a group, or of the only one"""
 
     case: Case
     parts: tuple[Part, ...]
 
     @classmethod
-    def of(cls, case: Case) -> Problem:
-        return cls(case, _split(case, high_precision(case)))
+    def of(cls, case: Case) -> Candidate:
+        return cls(replace(case, seed_of=case.seed_of or case.data_id), _split(case, high_precision(case)))
 
     def inputs(self) -> dict[str, np.ndarray]:
         """The kernel inputs. Raises ContractError where the oracle refuses such tensors."""
@@ -41,66 +41,61 @@ class Problem:
 
     @property
     def arrays(self) -> list[np.ndarray]:
-        """All matrices, in the order of `with_arrays`."""
+        """All matrices, in the order that `with_arrays` takes them."""
         return [array for part in self.parts for array in part.values()]
 
-    def with_arrays(self, arrays: Sequence[np.ndarray]) -> Problem:
-        """Replace the values of all matrices."""
+    def with_arrays(self, arrays: Sequence[np.ndarray]) -> Candidate:
         left = iter(arrays)
         return replace(self, parts=tuple({role: next(left) for role in part} for part in self.parts))
 
-    def converted(self, mode: str | None = None, input_name: str | None = None, **flags: object) -> Problem | None:
+    def converted(self, mode: str | None = None, input_name: str | None = None, **flags: object) -> Candidate | None:
         """Keep the tensors in a case of another mode, input name or flags; None if that is no case.
 
         Another layout transposes them, another dtype rounds them, and tensors that only the new flags need are drawn.
         """
-        case = _found(
-            self.case,
-            self.case.flags.replace(**flags),
-            _extents(self.case),
-            _n(self.case),
-            mode or self.case.mode,
-            input_name or self.case.input,
-        )
+        old = self.case
+        changed = replace(old, flags=old.flags.replace(**flags), mode=mode or old.mode, input=input_name or old.input)
+        case = _found(changed, old.shape)
         if case is None:
             return None
-        drawn = Problem.of(case)
-        before, after = _dense(self.case), _dense(case)
-        return Problem(case, tuple(map(_kept, drawn.parts, map(axes, after), self.parts, map(axes, before))))
+        drawn = Candidate.of(case)
+        parts = map(_kept, drawn.parts, map(axes, case.parts), self.parts, map(axes, old.parts))
+        return Candidate(case, tuple(parts))
 
-    def with_tensors(self, numbers: Sequence[int]) -> Problem | None:
+    def with_tensors(self, numbers: Sequence[int]) -> Candidate | None:
         """Keep only some tensors of the group; None if that is no case."""
         tensors = [self.case.problem.tensors[number] for number in numbers]
         return self._cut(tensors, _n(self.case), tuple(self.parts[number] for number in numbers))
 
     def items(self, axis: str) -> list[tuple[int, int]]:
-        """Cut an axis into pieces as small as the recipe allows, (tensor, number of the piece).
+        """Cut an axis into pieces as small as the recipe allows: (tensor, number of the piece).
 
-        Where all tensors of a group must keep the same extent, a piece is that of all of them, and the tensor is -1.
+        The tensor is -1 where all tensors of a group have the same extent and a piece belongs to all of them.
         """
         size = self._piece(axis)
-        extents = [_extent(case, axis) for case in _dense(self.case)]
+        extents = [getattr(part.problem, axis) for part in self.case.parts]
         if len(extents) > 1 and self._varies(axis):
             return [(number, i) for number, extent in enumerate(extents) for i in range(extent // size)]
         return [(-1, i) for i in range(max(extents) // size)]
 
-    def with_items(self, axis: str, items: Sequence[tuple[int, int]]) -> Problem | None:
+    def with_items(self, axis: str, items: Sequence[tuple[int, int]]) -> Candidate | None:
         """Keep only some pieces of an axis; None if that is no case."""
         size = self._piece(axis)
         parts, extents = [], []
-        for number, (case, part) in enumerate(zip(_dense(self.case), self.parts, strict=True)):
+        for number, (case, part) in enumerate(zip(self.case.parts, self.parts, strict=True)):
             pieces = np.array([i for tensor, i in items if tensor in (-1, number)], np.int64)
             kept = (pieces[:, None] * size + np.arange(size)).reshape(-1)
-            kept = kept[kept < _extent(case, axis)]
+            kept = kept[kept < getattr(case.problem, axis)]
             along = axes(case)
             parts.append({role: _taken(array, along[role], axis, kept) for role, array in part.items()})
-            extents.append([len(kept) if axis == other else _extent(case, other) for other in (ROWS, COLS)])
+            extents.append((len(kept) if axis == ROWS else case.rows, len(kept) if axis == COLS else case.cols))
         n = len(kept) if axis == N else _n(self.case)
-        return self._cut([(rows, cols) for rows, cols in extents], n, tuple(parts))
+        return self._cut(extents, n, tuple(parts))
 
-    def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Problem | None:
-        case = _found(self.case, self.case.flags, tensors, n, self.case.mode, self.case.input)
-        return Problem(case, parts) if case else None
+    def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Candidate | None:
+        extents = str(GroupedShape(tuple(tensors))) if self.case.is_group else "x".join(map(str, tensors[0]))
+        case = _found(self.case, f"{extents}x{n}" if n else extents)
+        return Candidate(case, parts) if case else None
 
     def _varies(self, axis: str) -> bool:
         if not self.case.is_group or axis == N:
@@ -122,7 +117,7 @@ class Problem:
 
 
 def axes(case: Case) -> dict[str, tuple[str, ...]]:
-    """Role → the meaning of its axes, in a dense case."""
+    """Role → the extent along each axis of its matrix, in a dense case."""
     if is_pipeline(case):
         stages = suite_of(case.recipe).file.pipeline
         return {stage.stage: tuple(_LETTERS[letter] for letter in stage.extents) for stage in stages}
@@ -134,36 +129,21 @@ def axes(case: Case) -> dict[str, tuple[str, ...]]:
     return {**turned, "c": (ROWS, N), "bias": (N,)}
 
 
-def _dense(case: Case) -> list[Case]:
-    return list(case.parts)
-
-
-def _extents(case: Case) -> Sequence[tuple[int, int]]:
-    return [(part.rows, part.cols) for part in case.parts]
-
-
 def _n(case: Case) -> int:
-    """N of a product, 0 of a tensor."""
     return case.problem.n if case.is_gemm else 0
-
-
-def _extent(case: Case, axis: str) -> int:
-    return case.problem.n if axis == N else {ROWS: case.rows, COLS: case.cols}[axis]
 
 
 def _split(case: Case, tensors: Mapping[str, np.ndarray]) -> tuple[Part, ...]:
     if not case.is_group:
         return (tensors,)
-    shapes = [
-        {role: tuple(_extent(part, axis) for axis in axes(part)[role]) for role in tensors} for part in _dense(case)
-    ]
     first = dict.fromkeys(tensors, 0)
     parts = []
-    for shape in shapes:
-        part = {}
+    for dense in case.parts:
+        along, part = axes(dense), {}
         for role, array in tensors.items():
-            count = shape[role][0] if case.is_gemm else int(np.prod(shape[role]))
-            part[role] = array[first[role] : first[role] + count].reshape(shape[role])
+            shape = tuple(getattr(dense.problem, axis) for axis in along[role])
+            count = shape[0] if case.is_gemm else math.prod(shape)
+            part[role] = array[first[role] : first[role] + count].reshape(shape)
             first[role] += count
         parts.append(part)
     return tuple(parts)
@@ -176,7 +156,7 @@ def _taken(array: np.ndarray, along: Sequence[str], axis: str, kept: np.ndarray)
 def _kept(
     drawn: Part, new: Mapping[str, Sequence[str]], part: Part, old: Mapping[str, Sequence[str]]
 ) -> dict[str, np.ndarray]:
-    """The old tensors in the dtypes and directions of those that would be drawn."""
+    """The old tensors in the dtypes and layouts of the drawn ones."""
     made = dict(drawn)
     for role in drawn.keys() & part.keys():
         array = part[role] if new[role] == old[role] else part[role].T
@@ -187,16 +167,10 @@ def _kept(
     return made
 
 
-def _found(
-    case: Case, flags: Mapping[str, object], tensors: Sequence[tuple[int, int]], n: int, mode: str, input_name: str
-) -> Case | None:
-    """The case of the same recipe with these flags and extents, and the seed of `case`; None if there is none."""
-    suite = suite_of(case.recipe)
-    extents = str(GroupedShape(tuple(tensors))) if case.is_group else "x".join(map(str, itertools.chain(*tensors)))
-    shape = f"{extents}x{n}" if n else extents
-    spelled = replace(case, flags=flags)
+def _found(case: Case, shape: str) -> Case | None:
+    """The case of another shape with the same seed; None if the suite refuses it."""
     try:
-        found = suite.find(f"{case.recipe}/{spelled.variant}/{shape}/{input_name}/{mode}")
+        found = suite_of(case.recipe).find(f"{case.recipe}/{case.variant}/{shape}/{case.input}/{case.mode}")
     except UsageError:
         return None
-    return replace(found, seed_of=case.seed_of or case.data_id)
+    return replace(found, seed_of=case.seed_of)

@@ -1,0 +1,64 @@
+"""What several commands share: options, the width of a log, and the command line that a result says it was made by."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+
+from harness.device.select import NAMES
+from harness.errors import UsageError
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+recipes = click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
+sets = click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
+jobs = click.option("--jobs", default=os.cpu_count(), show_default=True, help="compile this many at a time")
+
+
+def out(text: str = "(results/runs/<UTC>)", name: str = "--out") -> Callable:
+    """--out DIR, or another option that names the folder for what is written."""
+    return click.option(name, type=FOLDER, metavar="DIR", help=text)
+
+
+def device(text: str = "where the kernel runs (auto)") -> Callable:
+    return click.option("--device", "device_name", type=click.Choice(NAMES), default="auto", help=text)
+
+
+def extents(shape: str, form: str, example: str) -> list[int]:
+    """The extents of a --shape that reads as `form`, `MxKxN`. Raises UsageError."""
+    if not re.fullmatch("x".join([r"[1-9]\d*"] * (form.count("x") + 1)), shape):
+        raise UsageError(f"--shape '{shape}' is not a shape; one reads {form}, as in {example}")
+    return list(map(int, shape.split("x")))
+
+
+def log_console() -> Console:
+    """As wide as the terminal; wide where there is none, because a case id that is cut off is no case id."""
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
+
+
+def made_by(*left_out: str) -> str:
+    """The running command as a line of shell, its options by their long names. left_out: parameters not to repeat"""
+    context = click.get_current_context()
+    words = ["harness", context.command.callback.__module__.rpartition(".")[2]]
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+        if not given or parameter.name in left_out:
+            continue
+        value = context.params[parameter.name]
+        values = value if isinstance(value, tuple) else (value,)
+        if isinstance(parameter, click.Argument):
+            words += map(str, values)
+        elif parameter.is_flag:
+            words.append(parameter.opts[0])
+        else:
+            words += [word for each in values for word in (parameter.opts[0], str(each))]
+    return shlex.join(words)

@@ -1,0 +1,156 @@
+"""One process of a suite run: what its cases run on, and how it ends where it can run no other case.
+
+The controller checks suites, keeps the journal and sums up. A worker of pytest-xdist (the controller itself without
+`-n`) collects the same cases and runs them; records travel on the reports.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import pytest
+
+from harness.bench.bench import Bench
+from harness.contract.case import Case
+from harness.device.device import Device
+from harness.device.select import select as select_device
+from harness.errors import HarnessError
+from harness.files import refused_storage, storage_error
+from harness.runner import isolation
+from harness.runner.bench_plugin import BenchRun, check_bench
+from harness.runner.records import Record
+from harness.runner.run import Run
+from harness.runner.selection import select
+from harness.subjects.audit.bench import SubjectBench
+from harness.subjects.audit.verify import audit
+from harness.subjects.device import with_subject
+from harness.subjects.subject import load
+from harness.verdict import Result, Verdict
+from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
+from harness.verify.verify import Verifier, verify
+
+PROCESS = pytest.StashKey["Process"]()
+UNDER_TEST = pytest.StashKey["UnderTest"]()
+
+
+class UnderTest(NamedTuple):
+    """Our kernels or a subject on the device of this process, and what verifies and times them."""
+
+    device: Device
+    verify: Verifier
+    bench: type[Bench]
+
+
+class Process:
+    """selection: the cases of the run; run, bench: the controller's; done: records that a resumed run has already."""
+
+    def __init__(self, config: pytest.Config, paths: list[Path]):
+        """Check the suites and choose the cases. Raises UsageError."""
+        option = config.option
+        self.config = config
+        self.selection = select(paths, option.set or ("bench" if option.bench else "smoke"), option.case, option.shard)
+        self.run: Run | None = None
+        self.bench: BenchRun | None = None
+        self.done: dict[str, Record] = {}
+        self.watchdog = isolation.Watchdog(0 if option.usepdb or option.trace else option.case_timeout, self._too_late)
+
+    def start(self) -> None:
+        """Open the run, or as a worker learn what is done."""
+        if is_worker(self.config):
+            self.done = json.loads(self.config.workerinput["harness_done"])
+            return
+        option = self.config.option
+        device, _, bench_class = under_test(self.config)
+        if option.bench:
+            check_bench(self.config, device)
+        self.run = Run(self.config, self.selection, device.identity())
+        self.done = self.run.resumed
+        self.config.pluginmanager.register(self.run, "harness-run")
+        if option.bench:
+            self.bench = BenchRun(self.config, self.run.journal.path.parent, device, bench_class)
+            self.config.pluginmanager.register(self.bench, "harness-bench")
+        if hasattr(option, "maxworkerrestart") and option.maxworkerrestart is None:
+            option.maxworkerrestart = str(
+                len(self.selection)
+            )  # every case may cost a worker, and none may cost the run
+
+    def result_of(self, item: pytest.Item) -> Result:
+        """Verify the item's case and, with --bench, time it if it passed.
+
+        Does not return if the process can run no other case.
+        """
+        case: Case = item.case
+        device, verifier, _ = under_test(self.config)
+        try:
+            result = verifier(case, device, NUMPY_LARGEST_TIMED if self.bench else NUMPY_LARGEST)
+            if self.bench and result.verdict.right:
+                result = self.bench.time(item, result)
+        except HarnessError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and refused_storage(error):
+                raise storage_error(error.filename or "a file", error) from None
+            lost = device.lost()
+            if not lost:
+                raise
+            self._give_up(isolation.given_up(case, device, f"{lost}, after {error!r}"))
+        if result.verdict is Verdict.LAUNCH_ERROR and device.lost():
+            self._give_up(result.to_record())
+        if result.verdict is Verdict.OUT_OF_BOUNDS and device.name == "cuda":
+            # The kernel may have written over anything else in this process's memory.
+            self._give_up(result.to_record())
+        return result
+
+    def _too_late(self, case: Case, reason: str, detail: str) -> None:
+        self._give_up(isolation.given_up(case, under_test(self.config).device, reason, detail))
+
+    def _give_up(self, record: Record) -> NoReturn:
+        """End this process with the record of its case, and let another one go on with the next case."""
+        if self.run is None:
+            isolation.leave(Path(self.config.workerinput["harness_run_dir"]), record)
+        self.run.go_on(self.config, record)
+
+
+def suite_files(config: pytest.Config) -> list[Path]:
+    """The suites that the command line names, directly or by their folder."""
+    found: dict[Path, None] = {}
+    for argument in config.args:
+        path = Path(config.invocation_params.dir, argument.partition("::")[0]).resolve()
+        if path.is_dir():
+            folder = path if path.name == "suites" else path / "suites"
+            found |= dict.fromkeys(sorted(folder.glob("*.yaml")))
+        elif path.suffix == ".yaml" and path.parent.name == "suites":
+            found[path] = None
+    return list(found)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist."""
+    return hasattr(config, "workerinput")
+
+
+def under_test(config: pytest.Config) -> UnderTest:
+    """What this process runs, chosen once; a worker has the GPU that it was given."""
+    if UNDER_TEST not in config.stash:
+        device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
+        name = config.option.subject
+        config.stash[UNDER_TEST] = (
+            UnderTest(with_subject(device, load(name)), audit, SubjectBench)
+            if name
+            else UnderTest(device, verify, Bench)
+        )
+    return config.stash[UNDER_TEST]
+
+
+def gpu_count() -> int:
+    """How many GPUs CUDA sees; 0 without CuPy."""
+    try:
+        import cupy
+    except ImportError:
+        return 0
+    try:
+        return cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
