@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from copied_tree import Tree
 
+from harness.check import recipe_files
 from harness.errors import Exit
 from harness.files import ROOT
-from harness.suite import recipe_files
 
 KERNEL, ORACLE, SUITE = "harness/kernels/{}.cu", "harness/oracles/{}.py", "suites/{}.yaml"
 

@@ -31,11 +31,11 @@ from harness.gate.decision import Decision, Samples
 from harness.gate.report import from_lines, from_run, write_gate
 from harness.gate.revision_bench import Comparison
 from harness.gate.revision_run import record as line_of
+from harness.records.run_folder import RunFiles, read_bench
 from harness.report.code_quality import code_quality
 from harness.report.junit import junit
 from harness.report.metrics import code_of, metrics, two_digits
 from harness.report.tables import write_times
-from harness.runner.run_folder import RunFiles, read_bench
 from harness.suite.suite import find_case
 from harness.verdict import Change, Judgement, Performance, Result, Verdict
 

@@ -13,7 +13,7 @@ from harness.cli import main
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
 from harness.gate import against_baseline
-from harness.runner.run_folder import RunFiles, read_bench
+from harness.records.run_folder import RunFiles, read_bench
 from harness.verdict import Performance, Result, Verdict
 
 HEADER = {

@@ -9,8 +9,8 @@ import pytest
 
 from harness import cli
 from harness.errors import Exit
-from harness.runner.journal import Journal
-from harness.runner.run_folder import read_run
+from harness.records.journal import Journal
+from harness.records.run_folder import read_run
 from harness.verdict import Result, Verdict
 
 

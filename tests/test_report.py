@@ -13,8 +13,8 @@ import pytest
 
 from harness.cli import main
 from harness.errors import Exit
+from harness.records.run_folder import read_bench, read_run
 from harness.report import tables
-from harness.runner.run_folder import read_bench, read_run
 from harness.verdict import Result, Verdict
 
 HOSTILE = "a <script>alert(1)</script> | b"

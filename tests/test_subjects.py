@@ -22,7 +22,7 @@ from harness.files import ROOT
 from harness.gate import against_baseline
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
-from harness.runner.run_folder import RunFiles
+from harness.records.run_folder import RunFiles
 from harness.subjects import streams
 from harness.subjects import subject as subjects
 from harness.subjects.audit import verify as verifying

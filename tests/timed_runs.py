@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.runner.run_folder import RunFiles
+from harness.records.run_folder import RunFiles
 from harness.verdict import Result, Verdict
 
 HEADER = {

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.bench.roofline import TWO_KERNELS
 from harness.errors import SuiteError, UsageError
-from harness.runner.records import Record
-from harness.runner.run_folder import Header
+from harness.records.records import Record
+from harness.records.run_folder import Header
 from harness.suite.yaml_lines import read
 
 PATH = Path(__file__).parent / "targets.yaml"

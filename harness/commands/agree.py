@@ -7,8 +7,8 @@ import click
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import write_text
+from harness.records.run_folder import RunFiles, gpu_folder, read_run, shown
 from harness.report.console import show
-from harness.runner.run_folder import RunFiles, gpu_folder, read_run, shown
 from harness.studies.emulator_vs_gpu import agree, page, table
 from harness.verify.digest import EXACT
 

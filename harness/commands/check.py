@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import click
 
+from harness.check import recipe_files
 from harness.commands import _shared
 from harness.errors import Exit
-from harness.suite import recipe_files
 
 
 @click.command()

@@ -10,8 +10,8 @@ from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
 from harness.jit.compile import nvrtc_version
+from harness.records.run_folder import shown
 from harness.report.console import show
-from harness.runner.run_folder import shown
 from harness.studies import conversions
 from harness.suite.instantiations import Job, instantiations, side_by_side
 

@@ -13,8 +13,8 @@ from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.gate import against_baseline, decision, revision_run
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
-from harness.runner.records import Record
-from harness.runner.run_folder import RUNS, latest_bench, read_bench, read_run, shown
+from harness.records.records import Record
+from harness.records.run_folder import RUNS, latest_bench, read_bench, read_run, shown
 from harness.verdict import Judgement, Performance, failures_of
 
 

@@ -7,10 +7,10 @@ import click
 
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
+from harness.records.journal import Journal
+from harness.records.records import Record
+from harness.records.run_folder import RunFiles, read_run
 from harness.report import tables
-from harness.runner.journal import Journal
-from harness.runner.records import Record
-from harness.runner.run_folder import RunFiles, read_run
 from harness.verdict import Result
 
 

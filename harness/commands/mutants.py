@@ -11,7 +11,7 @@ import click
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
-from harness.runner.run_folder import RUNS
+from harness.records.run_folder import RUNS
 from harness.studies.mutants import reach, table
 from harness.studies.mutants.catalogue import Mutant, load
 from harness.studies.mutants.hunt import SMOKE, Catch, hunt

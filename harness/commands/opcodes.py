@@ -9,7 +9,7 @@ from harness.commands import _shared
 from harness.emulator.catalogue import mnemonics
 from harness.errors import Exit
 from harness.files import write_text
-from harness.runner.run_folder import shown
+from harness.records.run_folder import shown
 from harness.studies.opcodes import instructions
 from harness.suite.instantiations import Job, instantiations, side_by_side
 

@@ -14,8 +14,8 @@ from harness.bench.gpu_timer import clock_of
 from harness.commands import _shared
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
-from harness.runner.records import Record
-from harness.runner.run_folder import new_folder, new_header, now, shown
+from harness.records.records import Record
+from harness.records.run_folder import new_folder, new_header, now, shown
 from harness.studies.peers import contests, peer_bench, tables
 from harness.studies.peers.contests import Contest
 from harness.studies.peers.prepared import CasePreparer

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from harness.commands import _shared
+from harness.records.run_folder import new_folder
 from harness.report.console import show
-from harness.runner.run_folder import new_folder
 from harness.studies.quality import measure, products, tensors
 
 

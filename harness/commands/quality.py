@@ -10,7 +10,7 @@ from rich.progress import Progress
 from harness.commands import _shared
 from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
-from harness.runner.run_folder import new_folder
+from harness.records.run_folder import new_folder
 from harness.studies.quality import measure, pictures, tables, tensors, variants
 from harness.studies.quality.compare import Comparison
 from harness.studies.quality.scope import SCOPES

@@ -6,8 +6,8 @@ import click
 
 from harness.gate.against_baseline import exit_code
 from harness.gate.report import from_lines, write_pages
+from harness.records.run_folder import read_bench, read_run
 from harness.report import tables
-from harness.runner.run_folder import read_bench, read_run
 
 
 @click.command()

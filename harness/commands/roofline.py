@@ -10,9 +10,9 @@ import pandas as pd
 from harness.bench.targets import TargetResult, Targets, load, reached
 from harness.errors import Exit, UsageError
 from harness.files import ROOT, write_text
+from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
-from harness.runner.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.verdict import failures_of
 
 FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit")

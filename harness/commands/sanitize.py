@@ -11,8 +11,8 @@ import click
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import ROOT, write_text
+from harness.records.run_folder import gpu_folder, new_header, shown
 from harness.report.console import show
-from harness.runner.run_folder import gpu_folder, new_header, shown
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, executable
 from harness.studies.sanitizer.run import check, exit_code, header_of, page, run_planted, table
 from harness.suite.suite import load_suites

@@ -8,7 +8,7 @@ from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit, UsageError
 from harness.files import KERNELS
-from harness.runner.run_folder import new_folder
+from harness.records.run_folder import new_folder
 from harness.shrink.failure import describe
 from harness.shrink.reproducer import write
 from harness.shrink.search import Budget

@@ -18,9 +18,9 @@ from statistics import median
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.files import ROOT, write_text
+from harness.records.records import Record
+from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder
 from harness.report.tables import write_bench, write_jsonl
-from harness.runner.records import Record
-from harness.runner.run_folder import BENCH, Header, RunFiles, gpu_folder
 from harness.verdict import Change, Judgement, Performance, Verdict, failures_of
 
 EFFECT = 0.03  # smallest change of a time that counts

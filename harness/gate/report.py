@@ -11,6 +11,8 @@ from typing import Any
 import pandas as pd
 
 from harness.errors import Exit
+from harness.records.records import Record
+from harness.records.run_folder import Header, RunFiles
 from harness.report.code_quality import write_code_quality
 from harness.report.junit import write_junit
 from harness.report.metrics import write_metrics
@@ -18,8 +20,6 @@ from harness.report.pages import rows
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.samples import Distribution, distribution
 from harness.report.tables import markdown, pictures_of, write_files
-from harness.runner.records import Record
-from harness.runner.run_folder import Header, RunFiles
 from harness.verdict import Change, Judgement, Performance, Result, Verdict, failures_of
 
 _COLUMNS = (

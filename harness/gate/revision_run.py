@@ -16,8 +16,8 @@ from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
 from harness.gate import checkout, revision_bench
 from harness.gate.revision_bench import Comparison, RevisionBench
-from harness.runner.records import Record
-from harness.runner.run_folder import new_folder, new_header, now
+from harness.records.records import Record
+from harness.records.run_folder import new_folder, new_header, now
 from harness.suite.suite import find_case, load_suites, suite_of
 from harness.verdict import Judgement
 

@@ -15,7 +15,7 @@ from typing import Any
 from harness.errors import CompileError
 from harness.files import KERNELS, ROOT, write_text
 from harness.jit.signature import read_signatures
-from harness.runner.records import Record
+from harness.records.records import Record
 from harness.verdict import Judgement, Performance, failures_of
 
 FILE = "codequality.json"

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from harness.errors import Exit
 from harness.files import write_text
-from harness.runner.records import Record
+from harness.records.records import Record
 from harness.verdict import Judgement, Performance, failures_of
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.errors import Exit
 from harness.files import write_text
-from harness.runner.records import Record
+from harness.records.records import Record
 from harness.verdict import Judgement, Performance, failures_of
 
 FILE = "metrics.txt"

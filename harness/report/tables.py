@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.files import write_text
+from harness.records.records import Record
+from harness.records.run_folder import BENCH, Header
 from harness.report.code_quality import write_code_quality
 from harness.report.pages import LAUNCHES, number, page, rows
 from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
-from harness.runner.records import Record
-from harness.runner.run_folder import BENCH, Header
 from harness.verdict import Result, Verdict, failures_of
 
 _VERIFY_COLUMNS = (

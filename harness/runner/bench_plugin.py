@@ -20,8 +20,8 @@ from harness.bench.rounds import METHOD
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
+from harness.records.run_folder import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.report import tables
-from harness.runner.run_folder import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.verdict import Result
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from harness.contract.case import Case
 from harness.errors import HarnessError
+from harness.records.records import Record
 from harness.runner.process import PROCESS
-from harness.runner.records import Record
 from harness.verdict import Result, Verdict
 
 

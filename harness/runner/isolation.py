@@ -22,7 +22,7 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import StorageError, UsageError
 from harness.files import ROOT, write_text
-from harness.runner.records import Finished, Record, one
+from harness.records.records import Finished, Record, one
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed
 

@@ -18,9 +18,9 @@ from harness.device.device import Device
 from harness.device.select import select as select_device
 from harness.errors import HarnessError
 from harness.files import refused_storage, storage_error
+from harness.records.records import Record
 from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
-from harness.runner.records import Record
 from harness.runner.run import Run
 from harness.runner.selection import select
 from harness.subjects.audit.bench import SubjectBench

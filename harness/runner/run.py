@@ -18,11 +18,12 @@ import pytest
 
 from harness.errors import SEVERITY, Exit, StorageError
 from harness.files import storage_error
+from harness.records import journal
+from harness.records.journal import Journal
+from harness.records.records import Record
+from harness.records.run_folder import new_folder, shown
 from harness.report import tables
-from harness.runner import isolation, journal, summary
-from harness.runner.journal import Journal
-from harness.runner.records import Record
-from harness.runner.run_folder import new_folder, shown
+from harness.runner import isolation, summary
 from harness.runner.selection import Selection
 from harness.verdict import Result, Verdict
 

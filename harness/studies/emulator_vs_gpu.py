@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from harness.records.records import Record
+from harness.records.run_folder import Header
 from harness.report.tables import markdown
-from harness.runner.records import Record
-from harness.runner.run_folder import Header
 from harness.verdict import Verdict
 from harness.verify.digest import BOUNDED, EXACT
 

@@ -16,10 +16,10 @@ from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, wrong
 from harness import cli
 from harness.errors import Exit, UsageError
 from harness.gate import against_baseline
+from harness.records.journal import Journal
+from harness.records.records import Finished
+from harness.records.run_folder import read_bench, read_run
 from harness.report import tables
-from harness.runner.journal import Journal
-from harness.runner.records import Finished
-from harness.runner.run_folder import read_bench, read_run
 from harness.verdict import Result
 
 RUN, HELD = gate_run(Path())

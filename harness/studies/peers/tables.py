@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from harness.files import write_text
+from harness.records.records import Record
+from harness.records.run_folder import Header
 from harness.report import tables
 from harness.report.pages import number
-from harness.runner.records import Record
-from harness.runner.run_folder import Header
 from harness.studies.peers.peer_bench import OURS, ContestResult
 
 FILE = "peers.jsonl"

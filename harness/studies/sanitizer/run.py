@@ -16,9 +16,9 @@ import pandas as pd
 
 from harness.errors import DeviceUnavailable, Exit
 from harness.files import ROOT
+from harness.records.journal import FILE as JOURNAL
+from harness.records.run_folder import Header, read_run
 from harness.report.tables import markdown
-from harness.runner.journal import FILE as JOURNAL
-from harness.runner.run_folder import Header, read_run
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
 from harness.studies.sanitizer.left_out import reasons
 from harness.studies.sanitizer.plugin import FILE as NOTE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import ROOT, storage
-from harness.runner.records import Record, journal_lines
+from harness.records.records import Record, journal_lines
 
 FILE = "journal.jsonl"
 

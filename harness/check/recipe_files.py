@@ -9,10 +9,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.errors import SuiteError, UsageError
 from harness.files import KERNELS, ROOT, SUITES
 from harness.inputs.dtypes import DTYPES
-from harness.suite.kernel_parameters import binding_errors, kernel_errors
 from harness.suite.schema import nearest
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of

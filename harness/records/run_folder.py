@@ -12,8 +12,8 @@ from typing import Any
 from harness.errors import UsageError
 from harness.files import ROOT
 from harness.jit.compile import FLAGS
-from harness.runner import journal
-from harness.runner.records import Record, TimesHeader, journal_lines, one, times_lines
+from harness.records import journal
+from harness.records.records import Record, TimesHeader, journal_lines, one, times_lines
 
 RUNS = ROOT / "results" / "runs"
 BENCH_HEADER = "bench_header.json"
