@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.verify.diagnosis.casts import BLOCK
 from harness.verify.diagnosis.decode_steps import DecodeSteps
-from harness.verify.diagnosis.evidence import OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.evidence import OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import WINDOW, Steps
 
 _MOST_BLOCKS, _MOST_AMAXES = 64, 4096
@@ -89,12 +89,10 @@ def _any_line(e: Evidence) -> bool:
 
 
 HYPOTHESES = (
-    Hypothesis(
-        Cause("floor on the stored amax", "what is stored is never less than what S_enc is computed from"), _floored
-    ),
-    Hypothesis(Cause("amax of a part", "the amax is that of some elements and not of all"), _partial),
-    Hypothesis(OTHER_GRANULE, _elsewhere),
-    Hypothesis(OTHER_GRANULE, _any_granule),
-    Hypothesis(OTHER_GRANULE, _any_line),
-    Hypothesis(OTHER_TENSOR, _of_another_tensor),
+    Hypothesis("floor on the stored amax", "what is stored is never less than what S_enc is computed from", _floored),
+    Hypothesis("amax of a part", "the amax is that of some elements and not of all", _partial),
+    Hypothesis(*OTHER_GRANULE, _elsewhere),
+    Hypothesis(*OTHER_GRANULE, _any_granule),
+    Hypothesis(*OTHER_GRANULE, _any_line),
+    Hypothesis(*OTHER_TENSOR, _of_another_tensor),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis.difference import unswizzled
-from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
 
 _MOST = 1 << 11  # parts, and equations for each
 _CLEAR = 0.05  # how far from an integer a count may be
@@ -76,6 +76,6 @@ def _is_scaled(e: Evidence) -> bool:
 
 
 HYPOTHESES = (
-    Hypothesis(Cause("a constant factor", "all wrong values are as many times the right ones"), _is_scaled),
-    Hypothesis(Cause("a part of the sum", "some products are not in the sums, or more than once"), _is_partial),
+    Hypothesis("a constant factor", "all wrong values are as many times the right ones", _is_scaled),
+    Hypothesis("a part of the sum", "some products are not in the sums, or more than once", _is_partial),
 )
