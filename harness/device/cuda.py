@@ -104,7 +104,6 @@ class CudaDevice:
                 self.release()
 
     def release(self) -> None:
-        """Return the memory that CuPy and torch hold in their pools."""
         import cupy
         import torch
 
@@ -127,11 +126,9 @@ class CudaDevice:
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> CudaProgram:
-        """Compile the case's kernels to cubins, load them and upload the inputs."""
         return CudaProgram(self, case, target, Memory.upload(inputs, fields))
 
     def accepts(self, actual, expected: Demand) -> bool:
-        """Whether an output on the GPU holds exactly the expected bytes, or nothing outside the interval."""
         if isinstance(expected, Interval):
             # bf16 as well, which CuPy has not: the order of numbers is that of integers.
             ends = (upload(end) for end in (expected.low, expected.high))

@@ -92,7 +92,6 @@ class CudaProgram:
         return self.outcome(poison)
 
     def poison(self, byte: int) -> None:
-        """Fill every output and workspace and its guard bands on the current stream."""
         for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
             guarded.poison(byte)
 
@@ -114,7 +113,6 @@ class CudaProgram:
         return Outcome(outputs, self._trespass(poison))
 
     def capture(self):
-        """The launches as a CUDA graph."""
         with self.side_stream:
             self.load_libraries()
             self.side_stream.begin_capture()

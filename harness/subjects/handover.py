@@ -38,7 +38,6 @@ def sides(case: Case) -> list[str]:
 
 
 def run(call: Call, case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Call an implementation and deliver what it returns."""
     deliver(case, call(case, {name: tensor(array) for name, array in inputs.items()}), outputs)
 
 

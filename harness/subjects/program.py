@@ -58,31 +58,25 @@ class SubjectProgram:
     def upload(
         cls, subject: Subject, target: str, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> SubjectProgram:
-        """A program on memory of its own."""
         layouts = {name: Layout(array.dtype.name, array.shape) for name, array in inputs.items()}
         return cls(subject, target, case, cls.memory_of(inputs, fields), layouts)
 
     @staticmethod
     def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
-        """Guard-banded memory with these inputs."""
         return Memory({name: flat(array).copy() for name, array in inputs.items()}, fields, np)
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:
-        """An array's bytes as `put` takes them."""
         return flat(array)
 
     def poison(self, byte: int) -> None:
-        """Fill the outputs and their guards."""
         for guarded in self.memory.outputs.values():
             guarded.poison(byte)
 
     def twin(self) -> SubjectProgram:
-        """Another program with the same inputs on other memory."""
         return type(self)(self.subject, self.target, self.case, self.memory.twin(), self.layouts)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Other data at the same addresses."""
         self.memory.put({name: self.uploaded(array) for name, array in inputs.items()})
 
     def call(self) -> None:

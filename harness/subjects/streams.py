@@ -62,7 +62,6 @@ class Graph:
             self._graph.capture_end()
 
     def launch(self, stream: Any) -> None:
-        """Replay on this stream."""
         with current(stream):
             self._graph.replay()
 

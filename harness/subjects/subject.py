@@ -33,7 +33,6 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """Name and version, as records have it."""
         return f"{self.name} ({self.version})"
 
     def absent(self) -> str:

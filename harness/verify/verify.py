@@ -97,7 +97,6 @@ def _verify(
 
 
 def blank(case: Case, device: Device) -> Result:
-    """The result of a case before anything was found."""
     return Result(
         case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets,
         subject=device.subject_label,
@@ -159,7 +158,6 @@ def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
 
 
 def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expectation) -> list[dict[str, np.ndarray]]:
-    """What each run wrote, in the shapes and dtypes of the fields."""
     return [
         {name: device.to_host(outcome.outputs[name], field) for name, field in expected.fields.items()}
         for outcome in outcomes
@@ -198,6 +196,5 @@ def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def reproduce(result: Result, target: str = "verify") -> str:
-    """The command that runs this case again."""
     subject = f" ARGS='--subject {result.subject.partition(' ')[0]}'" if result.subject else ""
     return f"make {target} CASE='{result.case_id}'{subject}"

@@ -263,8 +263,4 @@ class DependsOnPoison(Cheat):
         tools.assign(target, target ^ before)
 
 
-CHEATS = (
-    SkipsWork, AsleepAtFirst, WorksOnlyTimed, WorksOnlyVerified, OnceInFive, WritesLate, OtherStream,
-    DelayedOnOtherStream, CachesByPointer, CachesAnswer, BakesAnswer, NotCaptured, FirstRotation, AsksOracle,
-    SearchesMemory, WritesOutside, ModifiesInputs, DependsOnPoison,
-)  # fmt: skip
+CHEATS = tuple(Cheat.__subclasses__())

@@ -42,12 +42,10 @@ class Differing:
 
     @property
     def other_scale(self) -> np.ndarray:
-        """(n,) bool: the scale bytes differ."""
         return self.scale != self.their_scale
 
     @property
     def other_codes(self) -> np.ndarray:
-        """(n, 16) bool: the codes differ."""
         return self.codes != self.their_codes
 
 

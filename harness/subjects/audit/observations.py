@@ -68,5 +68,4 @@ def settle(program: SubjectProgram, observation: Observation, seconds: float = G
 
 
 def same(one: Mapping[str, Any], another: Mapping[str, Any]) -> bool:
-    """Whether all outputs are the same bytes."""
     return all(bool((array == another[name]).all()) for name, array in one.items())

@@ -67,7 +67,6 @@ def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Chea
 
 
 def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Result:
-    """One case verified and, with a clock, timed if it passed."""
     case = find_case(CASE.format(mode=cheat.mode))
     result = audit(case, device)
     if clock is None or not result.verdict.right:
@@ -81,7 +80,6 @@ def outcome(found: Sequence[Attack]) -> Exit:
 
 
 def table(found: Sequence[Attack]) -> pd.DataFrame:
-    """One row a cheat, one column a machine."""
     rows: dict[str, dict[str, str]] = {}
     for each in found:
         name = each.cheat.__name__ if each.cheat is not Cheat else "(an honest subject)"

@@ -100,12 +100,10 @@ class TimedSubject(Timed):
         self._fill(self._chosen)
 
     def _compare(self) -> None:
-        """Note which copies are not what the subject wrote for these data before."""
         if self._chosen:
             self._wrong.append([self._differs(*pair) for pair in zip(self.programs, self._chosen, strict=True)])
 
     def end(self) -> None:
-        """Compare the last round, and wait."""
         self._compare()
         if not self._steady:
             for copy in {0, self._random.randrange(len(self.programs)), len(self.programs) - 1}:

@@ -52,7 +52,6 @@ class Judge:
         return self._found[id(seen)][1]
 
     def right(self, seen: Observation) -> bool:
-        """Whether the observation shows what is expected, conventions allowed for."""
         return self(seen).right
 
     def _judge(self, seen: Observation) -> Assessment:
@@ -112,7 +111,6 @@ def _audit(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int)
 
 
 def accused(blank: Result, finding: Finding) -> Result:
-    """The result of a case in which a subject was caught."""
     return replace(failed(blank, finding.violation.verdict, finding.reason), offence=str(finding.violation))
 
 

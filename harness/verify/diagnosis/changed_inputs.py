@@ -52,8 +52,6 @@ def _with_flags(case: Case, **flags: object) -> Case:
 
 
 def _array(names: tuple[str, ...], *changes: Callable[[np.ndarray], np.ndarray]) -> Ask:
-    """The same case with one of its arrays changed."""
-
     def asked(case: Case, tensors: Arrays) -> Asked:
         for name in names:
             if name in tensors:

@@ -36,7 +36,6 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """Wrong entries as a part of 1."""
         return self.count / self.total
 
     def __str__(self) -> str:
@@ -94,7 +93,6 @@ def owned(field: Field) -> np.ndarray:
 
 
 def compacted(field: Field, array: np.ndarray) -> np.ndarray:
-    """The field's array in compact order, padding included."""
     return unswizzled(array) if field.swizzled else array
 
 
@@ -106,7 +104,6 @@ def swizzled(array: np.ndarray) -> np.ndarray:
 
 
 def unswizzled(array: np.ndarray) -> np.ndarray:
-    """The inverse of `swizzled`."""
     rows, cols = array.shape
     tiles = array.reshape(rows // _TILE[0], cols // _TILE[1], _TILE[0] // _GROUPS, _GROUPS, _TILE[1])
     return np.ascontiguousarray(tiles.transpose(0, 3, 2, 1, 4)).reshape(rows, cols)

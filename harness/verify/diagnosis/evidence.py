@@ -112,7 +112,6 @@ class Evidence:
         return self.differences[self.root].kind in ("bytes", "padding")
 
     def actual_of(self, name: str, run: int = 0) -> np.ndarray:
-        """What a run left in a field, in the array's own order."""
         return self.runs[run][name]
 
     @cached_property
