@@ -140,5 +140,4 @@ class CudaDevice:
 
 
 def needed(case: Case) -> int:
-    """Bytes of GPU memory that a case and its oracle take at most, about."""
     return BYTES_PER_ELEMENT * case.elements

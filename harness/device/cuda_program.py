@@ -25,7 +25,7 @@ _SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64
 
 
 class Gpu(Protocol):
-    """What a program asks of `CudaDevice`."""
+    """The part of `CudaDevice` that a program needs."""
 
     kernels: Path
     suites: Path | None

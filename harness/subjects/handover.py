@@ -33,7 +33,6 @@ def _shared(array: Any) -> Any:
 
 
 def sides(case: Case) -> list[str]:
-    """Directions that a case asks for: `rowwise`, `columnwise` or both."""
     return ["rowwise", "columnwise"] if case.flags.outputs == "both" else [str(case.flags.outputs)]
 
 

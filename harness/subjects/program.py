@@ -27,7 +27,7 @@ GRACE = 0.02  # seconds after which nothing may arrive any more
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array of a case looks to a subject. dtype: NumPy name; shape"""
+    """How a subject sees an array of a case. dtype: NumPy name; shape"""
 
     dtype: str
     shape: tuple[int, ...]
@@ -89,7 +89,6 @@ class SubjectProgram:
             raise ViolationError(Violation.RAISES, f"{self.subject.name} {describe(error)}") from None
 
     def run(self, poison: int, repeat: int) -> Outcome:
-        """Poison, call, and copy the outputs at once."""
         return self._run(poison, self.call)
 
     def run_behind_work(self, poison: int) -> Outcome | None:
@@ -100,7 +99,6 @@ class SubjectProgram:
         """Wait for the current stream."""
 
     def outcome(self, poison: int) -> Outcome:
-        """Copies of the outputs and what was written beside them. poison: as in `run`"""
         return Outcome(self._copies(), self.memory.trespass(poison))
 
     def later(self, seconds: float = GRACE) -> dict[str, Any]:

@@ -38,14 +38,14 @@ def verify(
 ) -> Result:
     """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
 
-    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
+    numpy_largest: `work` of a case beyond which the NumPy oracle is not run
     inputs: the arrays its kernels read, by parameter, in place of those that the case would draw
     """
     return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest, inputs), inputs is None)
 
 
 def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: bool = True) -> Result:
-    """What `run` makes of a blank result while the device has room for the case; an error becomes a verdict.
+    """Call `run` with a blank result while the device has room for the case; an error becomes a verdict.
 
     draw: draw the inputs before waiting for the device, because the largest take a minute
     """
@@ -72,11 +72,8 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
 def _verify(
     case: Case, device: Device, empty: Result, numpy_largest: int, inputs: dict[str, np.ndarray] | None
 ) -> Result:
-    torch_device = "cuda" if device.name == "cuda" else "cpu"
-    if inputs is None:
-        expected = expect(case, torch_device, numpy_largest)
-    else:
-        expected = expect_on(case, inputs, torch_device, numpy_largest)
+    where = "cuda" if device.name == "cuda" else "cpu", numpy_largest
+    expected = expect(case, *where) if inputs is None else expect_on(case, inputs, *where)
     if expected.disagreement:
         return failed(empty, Verdict.MISMATCH, expected.disagreement)
     compared, ran, written = 0, [], {}
@@ -112,10 +109,9 @@ def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Res
 def judge(
     case: Case, device: Device, target: str, program: Program, expected: Expectation
 ) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
-    """Run once for each poison: what each run left behind, and what is wrong with it.
+    """Run once for each poison. Returns the outcomes, and the verdict, reason and story if anything is wrong.
 
-    Nothing is, if every run wrote the expected bytes, the same each time, and nothing else. Otherwise the verdict,
-    its reason in a line, and its story on a screen.
+    Right is a kernel that wrote the expected bytes in every run, the same each time, and nothing else.
     """
     outcomes: list[Outcome] = []
     for repeat, poison in enumerate(POISONS):

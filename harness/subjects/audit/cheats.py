@@ -28,7 +28,7 @@ class Cheat:
     """An honest subject; those below differ from it in what their first line says.
 
     violation: what it must be caught at; gpu: True if it needs one; mode: in which it is run
-    timed: True if verification alone cannot tell
+    timed: True if verification alone cannot catch it
     """
 
     violation: ClassVar[Violation | None] = None

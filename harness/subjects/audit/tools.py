@@ -24,7 +24,6 @@ def assign(target: Any, source: Any) -> None:
 
 
 def like(target: Any, array: np.ndarray) -> Any:
-    """A NumPy array where another array is."""
     if isinstance(target, np.ndarray):
         return array
     import cupy

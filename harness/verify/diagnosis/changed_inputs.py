@@ -24,8 +24,8 @@ _AMAXES = ("a_amax", "b_amax")
 LARGEST = 1 << 20  # of `Case.work`; beyond, an oracle takes seconds for each question
 
 Arrays = Mapping[str, np.ndarray]
-Asked = Iterable[tuple[Case, Arrays]]
-Ask = Callable[[Case, Arrays], Asked]
+Variants = Iterable[tuple[Case, Arrays]]
+Ask = Callable[[Case, Arrays], Variants]
 
 
 class Question(NamedTuple):
@@ -39,12 +39,12 @@ class Question(NamedTuple):
 def _flag(name: str, *values: object, without: str = "") -> Ask:
     """The case with another value of a flag; `without` an array that it then does not read."""
 
-    def asked(case: Case, tensors: Arrays) -> Asked:
+    def cases(case: Case, tensors: Arrays) -> Variants:
         for value in values:
             if name in case.flags and case.flags[name] != value:
                 yield _with_flags(case, **{name: value}), {k: v for k, v in tensors.items() if k != without}
 
-    return asked
+    return cases
 
 
 def _with_flags(case: Case, **flags: object) -> Case:
@@ -52,12 +52,12 @@ def _with_flags(case: Case, **flags: object) -> Case:
 
 
 def _array(names: tuple[str, ...], *changes: Callable[[np.ndarray], np.ndarray]) -> Ask:
-    def asked(case: Case, tensors: Arrays) -> Asked:
+    def cases(case: Case, tensors: Arrays) -> Variants:
         for name in names:
             if name in tensors:
                 yield from ((case, {**tensors, name: change(tensors[name])}) for change in changes)
 
-    return asked
+    return cases
 
 
 def _any(*ways: Ask) -> Ask:
@@ -82,7 +82,7 @@ def _transposed(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array.T) if array.ndim == 2 and array.shape[0] == array.shape[1] else array
 
 
-def _blocks_moved(case: Case, tensors: Arrays) -> Asked:
+def _blocks_moved(case: Case, tensors: Arrays) -> Variants:
     """The scales of one operand taken from blocks near by; beyond K there are zeros."""
     blocks = case.cols // 16
     for name in ("a_scale_inv", "b_scale_inv"):
@@ -95,7 +95,7 @@ def _blocks_moved(case: Case, tensors: Arrays) -> Asked:
             yield case, {**tensors, name: moved}
 
 
-def _operand_for_other(case: Case, tensors: Arrays) -> Asked:
+def _operand_for_other(case: Case, tensors: Arrays) -> Variants:
     for part in ("data", "scale_inv", "amax"):
         one, other = f"a_{part}", f"b_{part}"
         if one in tensors and other in tensors and tensors[one].shape == tensors[other].shape:
@@ -103,12 +103,12 @@ def _operand_for_other(case: Case, tensors: Arrays) -> Asked:
             yield case, {**tensors, other: tensors[one]}
 
 
-def _without_amaxes(case: Case, tensors: Arrays) -> Asked:
+def _without_amaxes(case: Case, tensors: Arrays) -> Variants:
     if all(name in tensors for name in _AMAXES):
         yield case, {**tensors, **{name: np.ones_like(tensors[name]) for name in _AMAXES}}
 
 
-def _any_order(case: Case, tensors: Arrays) -> Asked:
+def _any_order(case: Case, tensors: Arrays) -> Variants:
     """The sum as the recipe may make it whose contract leaves the order open."""
     recipe = getattr(oracle_of(case.recipe), "ANY_ORDER", "")
     if recipe:
@@ -151,7 +151,7 @@ def hypotheses() -> list[Hypothesis]:
     return [Hypothesis(name, explanation, _holds_for(ask)) for name, explanation, ask in questions]
 
 
-def _holds_for(ask: Callable[[Evidence], Asked]) -> Callable[[Evidence], bool]:
+def _holds_for(ask: Callable[[Evidence], Variants]) -> Callable[[Evidence], bool]:
     return lambda e: _worth_asking(e) and any(_explains(e, *question) for question in ask(e))
 
 

@@ -21,7 +21,7 @@ Choices = Callable[[Steps, Case], Iterable[dict[str, object]]]
 class Change(NamedTuple):
     """A mistake, and the changed fields of the steps, in all variants that bear this name, for the steps at hand.
 
-    of: the steps it is a change of; subtle: what looks at the bytes alone has a better name for, and so is asked first
+    of: the steps it is a change of; subtle: tried only after the comparisons of bytes, which may have a better name
     """
 
     name: str

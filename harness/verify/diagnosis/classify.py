@@ -1,4 +1,4 @@
-"""The likely cause of a mismatch, by name: an ordered list of hypotheses, the most telling first.
+"""The likely cause of a mismatch, by name: an ordered list of hypotheses, the most specific first.
 
 Some compare bytes alone, others replay the steps with one choice changed (`changed_steps`), or run the oracle on other
 inputs (`changed_inputs`). A cause is where to start looking; it decides nothing.
@@ -41,10 +41,6 @@ def _unwritten(e: Evidence) -> bool:
 def _runs_differ(e: Evidence) -> bool:
     first = e.actual_of(e.root)
     return any(wrong_entries("", first, e.actual_of(e.root, run)).any() for run in range(1, len(e.runs)))
-
-
-def _padding(e: Evidence) -> bool:
-    return not (e.wrong & e.valued).any()
 
 
 def _nibble_swap(e: Evidence) -> bool:
@@ -94,12 +90,11 @@ def _transposed_tiles(e: Evidence) -> bool:
 
 
 def _tie_direction(e: Evidence) -> bool:
-    if e.kind != "data" or not isinstance(e.steps, Steps) or e.steps.rounding != "rne":
+    if not _is_encoded_data(e) or e.steps.rounding != "rne":
         return False
-    right, actual = e.codes
-    wrong = right != actual
-    off = np.abs(right.astype(np.int8) - actual.astype(np.int8))
-    return bool((np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS) & (off == 1))[wrong].all())
+    right, actual, _ = _wrong_values(e)
+    ties = np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS)[np.not_equal(*e.codes)]
+    return bool((ties & (np.abs(right - actual) == 1)).all())
 
 
 def _zero_sign(e: Evidence) -> bool:
@@ -120,15 +115,12 @@ def _nan_lost(e: Evidence) -> bool:
     return e.kind == "output" and bool((np.isnan(e.right) & ~np.isnan(e.actual))[e.wrong].all())
 
 
-def _common_source(e: Evidence) -> bool:
-    return "dbias" in e.differences and len(e.differences) > 1
+def _is_encoded_data(e: Evidence) -> bool:
+    return e.kind == "data" and isinstance(e.steps, Steps)
 
 
 def _nan_code(e: Evidence) -> bool:
-    if e.kind != "data" or not isinstance(e.steps, Steps):
-        return False
-    right, actual = e.codes
-    return bool(np.isnan(e.baseline.product)[right != actual].all())
+    return _is_encoded_data(e) and bool(np.isnan(e.baseline.product)[np.not_equal(*e.codes)].all())
 
 
 def _nan_bits(e: Evidence) -> bool:
@@ -136,11 +128,10 @@ def _nan_bits(e: Evidence) -> bool:
 
 
 def _multiplier_clamp(e: Evidence) -> bool:
-    if e.kind != "data" or not isinstance(e.steps, Steps):
+    if not _is_encoded_data(e):
         return False
-    right, actual = e.codes
     underflowed = np.repeat(e.baseline.scale_inv == 0, 16, axis=1)
-    return bool(underflowed[right != actual].all())
+    return bool(underflowed[np.not_equal(*e.codes)].all())
 
 
 def _scale_clamp(e: Evidence) -> bool:
@@ -208,7 +199,8 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 HYPOTHESES = (
     Hypothesis("unwritten or stale", "every wrong byte still holds the pattern from before the run", _unwritten),
     Hypothesis("differs between runs", "a race, or state that a run left behind", _runs_differ),
-    Hypothesis("padding not zeroed", "every value is right; bytes that belong to no block are not 0", _padding),
+    Hypothesis("padding not zeroed", "every value is right; bytes that belong to no block are not 0",
+               lambda e: not (e.wrong & e.valued).any()),
     *hypotheses(exactly=True),
     Hypothesis("nibble swap", "the two codes of a byte changed places", _nibble_swap),
     Hypothesis("row/column mix", "the bytes are those of the other direction", _row_column_mix),
@@ -220,11 +212,8 @@ HYPOTHESES = (
     Hypothesis("NaN lost", "every wrong value is a number where a NaN belongs", _nan_lost),
     Hypothesis("NaN code", "every wrong code belongs to a NaN product, which must give 0x7", _nan_code),
     Hypothesis("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives", _nan_bits),
-    Hypothesis(
-        "missing clamp of the multiplier",
-        "every wrong code is in a block whose scale underflowed to 0",
-        _multiplier_clamp,
-    ),
+    Hypothesis("missing clamp of the multiplier", "every wrong code is in a block whose scale underflowed to 0",
+               _multiplier_clamp),
     Hypothesis("missing saturation of the scale", "the scale became NaN instead of 448", _scale_clamp),
     Hypothesis("sign of a value", "every wrong value is the right one with the other sign", _sign),
     Hypothesis("zeros written", "every wrong byte is 0", _zeros),
@@ -237,10 +226,8 @@ HYPOTHESES = (
     Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one", _one_scale_off),
     Hypothesis("one code off", "every wrong code is the neighbour of the right one, and no tie", _one_code_off),
     Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", _one_ulp_off),
-    Hypothesis(
-        "gradient before it is quantized",
-        "dbias and what is quantized are wrong: they have the gradient in common",
-        _common_source,
-    ),
+    Hypothesis("gradient before it is quantized",
+               "dbias and what is quantized are wrong: they have the gradient in common",
+               lambda e: "dbias" in e.differences and len(e.differences) > 1),
     Hypothesis("tile edge", "only the last, perhaps incomplete, band of rows or columns is wrong", _tile_edge),
-)
+)  # fmt: skip

@@ -108,7 +108,6 @@ class Evidence:
 
     @property
     def comparable(self) -> bool:
-        """Whether the root has the right dtype, shape and strides, so that its entries can be compared."""
         return self.differences[self.root].kind in ("bytes", "padding")
 
     def actual_of(self, name: str, run: int = 0) -> np.ndarray:
@@ -212,7 +211,6 @@ class Evidence:
         return self._amaxes[key]
 
     def _sampled(self, name: str, array: np.ndarray) -> np.ndarray:
-        """The part of a compact array that a replay gives."""
         if name.endswith("amax"):
             return array
         valid = self.fields[name].valid

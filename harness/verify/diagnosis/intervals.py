@@ -33,7 +33,6 @@ def resolved(expected: Expectation, runs: Sequence[Arrays]) -> tuple[int, dict[s
 
 
 def comparable(interval: Interval, actual: np.ndarray) -> bool:
-    """Whether the array has the dtype and shape of the interval's field."""
     return actual.dtype == interval.dtype and actual.shape == interval.shape
 
 

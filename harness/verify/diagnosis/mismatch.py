@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -103,39 +104,22 @@ def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
 
 def _of_tensor(e: Evidence, number: int) -> Evidence:
     """The evidence about one tensor of a group, as that of the dense case whose bytes it must have."""
-    return Evidence(
-        e.case.part(number),
-        inputs(e.case, e.tensors, number),
-        parts(e.fields, number),
-        cut(e.fields, e.expected, number),
-        tuple(cut(e.fields, run, number) for run in e.runs),
-        e.poisons,
-        cut(e.fields, e.intervals, number),
-        _others(e, number),
-    )
-
-
-def _others(e: Evidence, number: int) -> tuple[Mapping[str, np.ndarray], ...]:
-    if e.case.work > LARGEST:
-        return ()
-    return tuple(
+    others = (
         inputs(e.case, e.tensors, other)
         for other, extents in enumerate(e.case.problem.tensors)
-        if other != number and (e.case.is_gemm or 0 not in extents)
+        if e.case.work <= LARGEST and other != number and (e.case.is_gemm or 0 not in extents)
     )
+    fields, tensors = parts(e.fields, number), inputs(e.case, e.tensors, number)
+    alone = _part(e, e.case.part(number), tensors, fields, lambda arrays: cut(e.fields, arrays, number))
+    return replace(alone, others=tuple(others))
 
 
 def _of_stage(e: Evidence, stage: Stage) -> Evidence:
-    """The evidence about one stage of a pipeline, as that of a case of its recipe on what the contract gives it."""
-    return Evidence(
-        stage.case,
-        one_stage.inputs(stage, e.tensors, e.expected),
-        stage.own(e.fields),
-        stage.own(e.expected),
-        tuple(stage.own(run) for run in e.runs),
-        e.poisons,
-        stage.own(e.intervals),
-    )
+    return _part(e, stage.case, one_stage.inputs(stage, e.tensors, e.expected), stage.own(e.fields), stage.own)
+
+
+def _part(e: Evidence, case: Case, tensors: Mapping, fields: Mapping, own: Callable[[Mapping], Mapping]) -> Evidence:
+    return Evidence(case, tensors, fields, own(e.expected), tuple(map(own, e.runs)), e.poisons, own(e.intervals))
 
 
 def _fields(e: Evidence) -> list[str]:
@@ -176,7 +160,6 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
 
 
 def _block(e: Evidence, found: Difference) -> list[str]:
-    """The inputs of the first wrong entry's block, and what the contract makes of them."""
     if isinstance(e.steps, DecodeSteps):
         return _decoded_block(e, found)
     if not isinstance(e.steps, Steps) or e.kind == "amax":

@@ -18,7 +18,7 @@ _CLEAR = 0.05  # how far from an integer a count may be
 
 
 def _counts(e: Evidence, width: int) -> np.ndarray | None:
-    """How often each `width` elements along K are in the sums; None if there is no telling."""
+    """How often each `width` elements along K are in the sums; None if that cannot be computed."""
     case, flags = e.case, e.case.flags
     if not case.is_gemm or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
         return None

@@ -117,7 +117,6 @@ class _Spot:
         return slice(self.block * BLOCK, self.block * BLOCK + BLOCK)
 
     def ask(self, name: str) -> dict[str, Demand]:
-        """Every witness's array of a field, in compact order, or the interval it gives."""
         if name not in self.fields:
             return {}
         found = {who: arrays[name] for who, arrays in self.witnesses.items()}
@@ -151,8 +150,7 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
     raw = x[spot.span, spot.line] if steps.direction else x[spot.line, spot.span]
     data = {who: unpacked(array[spot.line])[spot.span] for who, array in spot.ask(f"{side}_data").items()}
     body = []
-    for i in range(BLOCK):
-        position = spot.span.start + i
+    for i, position in enumerate(range(spot.span.start, spot.span.stop)):
         cells = [str(i), _float(raw[i])]
         if steps.rotation is not None:
             cells.append(_float(encoded.values[here, position]))
