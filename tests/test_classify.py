@@ -27,7 +27,8 @@ from harness.oracles import (
 )
 from harness.suite import cover
 from harness.suite.suite import suite_of
-from harness.verify.diagnosis.classify import HYPOTHESES, classify
+from harness.verify.diagnosis.classify import HYPOTHESES, cause_of
+from harness.verify.diagnosis.evidence import Evidence
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import expect
 
@@ -64,10 +65,10 @@ def tensor(rows: int = 304, cols: int = 272, dtype: str = "bf16") -> np.ndarray:
 
 
 def cause(module, case: Case, tensors: Arrays, actual: Arrays, **changes: Arrays) -> str | None:
-    """The name of the cause for what the oracle demands and a kernel's `actual` arrays."""
+    """The name of the cause for what the oracle expects and a kernel's `actual` arrays."""
     expected = module.numpy_oracle(case, tensors)
     fields = module.outputs(case)
-    found = classify(case, tensors, fields, expected, [{**expected, **actual}])
+    found = cause_of(Evidence(case, tensors, fields, expected, ({**expected, **actual},)))
     return found and found.name
 
 
@@ -526,9 +527,9 @@ def test_unwritten_and_unstable_runs():
         data[256:, :64] = poison
         return {**right, "rowwise_data": data}
 
-    unwritten = classify(case, tensors, fields, right, [run(0xA5), run(0x5A)], (0xA5, 0x5A))
+    unwritten = cause_of(Evidence(case, tensors, fields, right, (run(0xA5), run(0x5A)), (0xA5, 0x5A)))
     assert unwritten.name == "unwritten or stale"
-    unstable = classify(case, tensors, fields, right, [run(0x11), run(0x22)], (0xA5, 0x5A))
+    unstable = cause_of(Evidence(case, tensors, fields, right, (run(0x11), run(0x22)), (0xA5, 0x5A)))
     assert unstable.name == "differs between runs"
 
 

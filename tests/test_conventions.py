@@ -186,7 +186,7 @@ def test_the_worse_of_two_scales_is_a_bug():
 
 
 def test_of_many_blocks_some_are_looked_at_and_the_reason_says_so(monkeypatch):
-    monkeypatch.setattr(differing, "LOOKED_AT", 100)
+    monkeypatch.setattr(differing, "MOST_BLOCKS", 100)
     case_id = "per_tensor/rounding=sr/128x128/normal/eager"
     (*_, reason) = asked(case_id, done_otherwise(case_id, seed=1))
     assert " blocks that differ" in reason

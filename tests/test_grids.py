@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from harness.device.cuda import CudaProgram
+from harness.device.cuda_program import CudaProgram
 from harness.device.emulator import EmulatorDevice
 from harness.suite.suite import find_case
 from harness.verify.expected import fields_of, make_inputs

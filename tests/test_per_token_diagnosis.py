@@ -9,7 +9,8 @@ import pytest
 from harness.contract.case import Case, Flags
 from harness.contract.problem import Dense
 from harness.oracles import nvfp4, per_token
-from harness.verify.diagnosis.classify import classify
+from harness.verify.diagnosis.classify import cause_of
+from harness.verify.diagnosis.evidence import Evidence
 from harness.verify.diagnosis.trace import trace
 
 FLAGS = {
@@ -89,4 +90,4 @@ def test_a_mistake_has_its_name(monkeypatch: pytest.MonkeyPatch, flags: dict, fu
     with monkeypatch.context() as patch:
         patch.setattr(nvfp4, function, mutant)
         actual = per_token.numpy_oracle(case, tensors)
-    assert classify(case, tensors, per_token.outputs(case), right, [actual]).name == name
+    assert cause_of(Evidence(case, tensors, per_token.outputs(case), right, (actual,))).name == name

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.bench.gpu_timer import GpuClock, graph_us
 from harness.contract.case import Case
-from harness.device.cuda import CudaDevice, CudaProgram
+from harness.device.cuda import CudaDevice
+from harness.device.cuda_program import CudaProgram
 from harness.device.device import Outcome
 from harness.device.memory import Memory
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.device.cuda import CudaDevice, load
+from harness.device.cuda import CudaDevice
+from harness.device.cuda_program import load
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
 

@@ -1,4 +1,4 @@
-"""What the rest of the harness asks of a device, whether it emulates or launches."""
+"""The interface of a device, whether it emulates or launches."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from harness.jit.geometry import Grid
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
-MOST_TERMS = 1 << 24  # the same of a GEMM
+MOST_TERMS = 1 << 24  # products of a GEMM
 
 
 class EmulatorDevice:
@@ -45,11 +45,9 @@ class EmulatorDevice:
         self.multiprocessors = multiprocessors
 
     def identity(self) -> dict[str, str]:
-        """The processor it runs on, and the compiler whose PTX it runs."""
         return {"device": "emulator", "processor": platform.machine(), "nvrtc": nvrtc_version()}
 
     def admit(self, case: Case) -> None:
-        """Graphs, libraries and large tensors need a GPU."""
         if case.mode not in self.modes:
             raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
         for step in plan(case, self.kernels):
@@ -61,7 +59,6 @@ class EmulatorDevice:
             raise NotCapable(f"capability: a product of more than {MOST_TERMS} terms needs a GPU")
 
     def reserve(self, case: Case) -> AbstractContextManager[None]:
-        """Nothing to wait for: a process emulates alone."""
         return nullcontext()
 
     def lost(self) -> str:
@@ -71,18 +68,15 @@ class EmulatorDevice:
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> EmulatedProgram:
-        """Compile the case's kernels to PTX for `target` and decode them."""
         return EmulatedProgram(self, case, target, inputs, fields)
 
     def accepts(self, actual: np.ndarray, expected: Demand) -> bool:
-        """Whether the bytes of an output are the expected ones, or nothing in it is outside the interval."""
         if isinstance(expected, Interval):
             low, high = (np.ascontiguousarray(end).reshape(-1).view(np.uint8) for end in (expected.low, expected.high))
             return bool(inside(actual, low, high, expected.dtype.itemsize).all())
         return actual.tobytes() == expected.tobytes()
 
     def to_host(self, array: np.ndarray, field: Field) -> np.ndarray:
-        """The same memory."""
         return array.view(field.dtype).reshape(field.shape)
 
 
@@ -120,31 +114,26 @@ class EmulatedProgram:
             for name, value in self.inputs.items()
         }
         outputs = {name: np.full(field.nbytes, poison, np.uint8) for name, field in self.fields.items()}
-        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in outputs.items()}
         scratch_sizes, workspace_sizes = own_memory(self.steps)
         scratch = {name: np.zeros(size, np.uint8) for name, size in scratch_sizes.items()}
-        arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
         workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
-        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in workspace.items()}
+        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in (outputs | workspace).items()}
+        arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
             grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
             self._launch(step, compiled, arrays, grids[repeat % len(grids)])
-        left = [name for name, memory in scratch.items() if memory.any()]
-        return Outcome(
-            outputs,
-            f"scratch {left[0]!r} is not zero after the last launch, so a second run would differ" if left else "",
-        )
+        for name, memory in scratch.items():
+            if memory.any():
+                return Outcome(
+                    outputs, f"scratch {name!r} is not zero after the last launch, so a second run would differ"
+                )
+        return Outcome(outputs)
 
     def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], grid: Grid) -> None:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         try:
-            launch(
-                _module(compiled.ptx_path),
-                compiled.symbol,
-                grid=grid,
-                block=(compiled.launch.threads, 1, 1),
-                args=arguments,
-            )
+            block = (compiled.launch.threads, 1, 1)
+            launch(_module(compiled.ptx_path), compiled.symbol, grid=grid, block=block, args=arguments)
         except Fault as error:
             # The emulator knows the kernel by its mangled name only.
             sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")

@@ -26,7 +26,6 @@ class Guarded:
         self.payload = self.memory[GUARD : GUARD + field.nbytes]
 
     def poison(self, byte: int) -> None:
-        """Fill payload and guards on the current stream."""
         self.memory.fill(byte)
 
     def trespass(self, byte: int) -> str:
@@ -97,5 +96,4 @@ def upload(array: np.ndarray) -> Any:
 
 
 def flat(array: np.ndarray) -> np.ndarray:
-    """The array's bytes in one dimension."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

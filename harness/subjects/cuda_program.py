@@ -30,7 +30,6 @@ class CudaSubjectProgram(SubjectProgram):
 
     @cached_property
     def stream(self) -> Any:
-        """The stream of verification."""
         import cupy
 
         return cupy.cuda.Stream(non_blocking=True)
@@ -44,7 +43,6 @@ class CudaSubjectProgram(SubjectProgram):
         return upload(array)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Other data at the same addresses, for every stream."""
         super().put(inputs)
         self.synchronize()
 
@@ -64,12 +62,10 @@ class CudaSubjectProgram(SubjectProgram):
         return self._queued(poison, self._watched, self.stream, held=True)
 
     def capture(self) -> None:
-        """Capture one call. Earlier runs have loaded code and allocated memory."""
         with streams.errors(self.case.id):
             self.graph = streams.Graph(self.stream, [self._watched])
 
     def replay(self, poison: int) -> Outcome:
-        """Poison and launch the graph on a stream."""
         return self._queued(poison, lambda: self.graph.launch(self.stream), self.stream)
 
     def later(self, seconds: float = GRACE) -> dict[str, Any]:

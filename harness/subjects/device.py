@@ -35,7 +35,6 @@ class SubjectDevice:
         self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
 
     def identity(self) -> dict[str, str]:
-        """Identity of the device, and the subject with its version."""
         return self.inner.identity() | {"subject": self.subject.label}
 
     def admit(self, case: Case) -> None:
@@ -54,7 +53,6 @@ class SubjectDevice:
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> SubjectProgram:
-        """Upload; a subject compiles when it likes."""
         return self._program.upload(self.subject, target, case, inputs, fields)
 
     def accepts(self, actual: Any, expected: Demand) -> bool:

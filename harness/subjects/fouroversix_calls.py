@@ -56,7 +56,6 @@ def load(name: str) -> ModuleType:
 
 
 def scale_rule(case: Case) -> Any:
-    """Which scales are tried."""
     rules = load("fouroversix.utils").ScaleRule
     return rules.static_6 if case.recipe == "per_tensor" else rules(case.flags.error)
 

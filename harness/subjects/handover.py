@@ -33,12 +33,10 @@ def _shared(array: Any) -> Any:
 
 
 def sides(case: Case) -> list[str]:
-    """Directions that a case asks for: `rowwise`, `columnwise` or both."""
     return ["rowwise", "columnwise"] if case.flags.outputs == "both" else [str(case.flags.outputs)]
 
 
 def run(call: Call, case: Case, inputs: Arrays, outputs: Arrays) -> None:
-    """Call an implementation and deliver what it returns."""
     deliver(case, call(case, {name: tensor(array) for name, array in inputs.items()}), outputs)
 
 

@@ -11,18 +11,11 @@ from harness.subjects.subject import Arrays
 
 NEEDS = humming.NEEDS
 CONVENTIONS = humming.CONVENTIONS
-
-
-def refuses(case: Case) -> str:
-    return humming.refuses(case)
+refuses, call = humming.refuses, humming.call
 
 
 def prepare(case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
     return humming.prepare(case, given, invariant=True)
-
-
-def call(case: Case, layer: Mapping[str, Any]) -> dict[str, Any]:
-    return humming.call(case, layer)
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:

@@ -27,7 +27,7 @@ GRACE = 0.02  # seconds after which nothing may arrive any more
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array of a case looks to a subject. dtype: NumPy name; shape"""
+    """How a subject sees an array of a case. dtype: NumPy name; shape"""
 
     dtype: str
     shape: tuple[int, ...]
@@ -58,31 +58,25 @@ class SubjectProgram:
     def upload(
         cls, subject: Subject, target: str, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> SubjectProgram:
-        """A program on memory of its own."""
         layouts = {name: Layout(array.dtype.name, array.shape) for name, array in inputs.items()}
         return cls(subject, target, case, cls.memory_of(inputs, fields), layouts)
 
     @staticmethod
     def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
-        """Guard-banded memory with these inputs."""
         return Memory({name: flat(array).copy() for name, array in inputs.items()}, fields, np)
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:
-        """An array's bytes as `put` takes them."""
         return flat(array)
 
     def poison(self, byte: int) -> None:
-        """Fill the outputs and their guards."""
         for guarded in self.memory.outputs.values():
             guarded.poison(byte)
 
     def twin(self) -> SubjectProgram:
-        """Another program with the same inputs on other memory."""
         return type(self)(self.subject, self.target, self.case, self.memory.twin(), self.layouts)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Other data at the same addresses."""
         self.memory.put({name: self.uploaded(array) for name, array in inputs.items()})
 
     def call(self) -> None:
@@ -95,7 +89,6 @@ class SubjectProgram:
             raise ViolationError(Violation.RAISES, f"{self.subject.name} {describe(error)}") from None
 
     def run(self, poison: int, repeat: int) -> Outcome:
-        """Poison, call, and copy the outputs at once."""
         return self._run(poison, self.call)
 
     def run_behind_work(self, poison: int) -> Outcome | None:
@@ -106,7 +99,6 @@ class SubjectProgram:
         """Wait for the current stream."""
 
     def outcome(self, poison: int) -> Outcome:
-        """Copies of the outputs and what was written beside them. poison: as in `run`"""
         return Outcome(self._copies(), self.memory.trespass(poison))
 
     def later(self, seconds: float = GRACE) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.device.cuda import load
+from harness.device.cuda_program import load
 from harness.errors import LaunchError
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
@@ -21,7 +21,7 @@ HOLD_NS = 5_000_000  # longer than a host needs to queue any launch whose kernel
 
 @contextmanager
 def errors(where: str) -> Iterator[None]:
-    """Raise LaunchError, which says `where`, for an error of CUDA, as CuPy and torch tell it."""
+    """Raise LaunchError, which says `where`, for a CUDA error that CuPy or torch reports."""
     try:
         yield
     except RuntimeError as error:
@@ -48,7 +48,7 @@ class Graph:
 
         self._graph, self._pool = torch.cuda.CUDAGraph(), cupy.cuda.MemoryPool()
         with warnings.catch_warnings(), current(stream), cupy.cuda.using_allocator(self._pool.malloc):
-            warnings.simplefilter("ignore")  # torch says by one that a graph is empty; its outputs will tell
+            warnings.simplefilter("ignore")  # torch warns of an empty graph; verification finds its outputs unwritten
             # Relaxed, because CuPy asks the driver for memory while it is captured.
             torch.cuda.synchronize()
             self._graph.capture_begin(capture_error_mode="relaxed")
@@ -62,7 +62,6 @@ class Graph:
             self._graph.capture_end()
 
     def launch(self, stream: Any) -> None:
-        """Replay on this stream."""
         with current(stream):
             self._graph.replay()
 

@@ -33,7 +33,6 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """Name and version, as records have it."""
         return f"{self.name} ({self.version})"
 
     def absent(self) -> str:
@@ -71,7 +70,6 @@ def load(name: str) -> Subject:
 
 
 def names() -> list[str]:
-    """The modules here that are subjects."""
     here = sorted(Path(__file__).parent.glob("*.py"))
     return [path.stem for path in here if "\ndef quantize(" in path.read_text(encoding="utf-8")]
 

@@ -11,10 +11,7 @@ from harness.subjects.subject import Arrays
 
 NEEDS = torchao.NEEDS
 CONVENTIONS = torchao.CONVENTIONS
-
-
-def refuses(case: Case) -> str:
-    return torchao.refuses(case)
+refuses = torchao.refuses
 
 
 def call(case: Case, given: dict[str, Any]) -> dict[str, Any]:

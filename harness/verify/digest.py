@@ -14,7 +14,9 @@ from harness.verify.expected import Expected
 EXACT, BOUNDED = "exact", "bounded"
 LARGEST = 1 << 24  # bytes of outputs; more is too large for the emulator, and not copied from a GPU
 
-Digests = dict[str, str]  # of the fields of which every byte must be equal, and of those held to an interval, if any
+Digests = dict[
+    str, str
+]  # by EXACT and BOUNDED: of the fields of which every byte must be equal, and of those with an interval, if any
 
 
 def digests(device: Device, outcome: Outcome, expected: Expected) -> Digests:

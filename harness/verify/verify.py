@@ -38,14 +38,14 @@ def verify(
 ) -> Result:
     """Run the case on every target of the device. Never raises for what a kernel does wrong: that is the verdict.
 
-    numpy_largest: `work` of a case beyond which the NumPy oracle is not asked
+    numpy_largest: `work` of a case beyond which the NumPy oracle is not run
     inputs: the arrays its kernels read, by parameter, in place of those that the case would draw
     """
     return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest, inputs), inputs is None)
 
 
 def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: bool = True) -> Result:
-    """What `run` makes of a blank result while the device has room for the case; an error becomes a verdict.
+    """Call `run` with a blank result while the device has room for the case; an error becomes a verdict.
 
     draw: draw the inputs before waiting for the device, because the largest take a minute
     """
@@ -72,11 +72,8 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
 def _verify(
     case: Case, device: Device, empty: Result, numpy_largest: int, inputs: dict[str, np.ndarray] | None
 ) -> Result:
-    torch_device = "cuda" if device.name == "cuda" else "cpu"
-    if inputs is None:
-        expected = expect(case, torch_device, numpy_largest)
-    else:
-        expected = expect_on(case, inputs, torch_device, numpy_largest)
+    where = "cuda" if device.name == "cuda" else "cpu", numpy_largest
+    expected = expect(case, *where) if inputs is None else expect_on(case, inputs, *where)
     if expected.disagreement:
         return failed(empty, Verdict.MISMATCH, expected.disagreement)
     compared, ran, written = 0, [], {}
@@ -95,7 +92,6 @@ def _verify(
 
 
 def blank(case: Case, device: Device) -> Result:
-    """The result of a case before anything was found."""
     return Result(
         case.id, case.recipe, Verdict.PASS, input=case.input, device=device.name, targets=device.targets,
         subject=device.subject_label,
@@ -111,10 +107,9 @@ def failed(empty: Result, verdict: Verdict, reason: str, story: str = "") -> Res
 def judge(
     case: Case, device: Device, target: str, program: Program, expected: Expected
 ) -> tuple[list[Outcome], tuple[Verdict, str, str] | None]:
-    """Run once for each poison: what each run left behind, and what is wrong with it.
+    """Run once for each poison. Returns the outcomes, and the verdict, reason and story if anything is wrong.
 
-    Nothing is, if every run wrote the expected bytes, the same each time, and nothing else. Otherwise the verdict,
-    its reason in a line, and its story on a screen.
+    Right is a kernel that wrote the expected bytes in every run, the same each time, and nothing else.
     """
     outcomes: list[Outcome] = []
     for repeat, poison in enumerate(POISONS):
@@ -157,7 +152,6 @@ def _differ(outcomes: Sequence[Outcome], name: str) -> bool:
 
 
 def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[dict[str, np.ndarray]]:
-    """What each run wrote, in the shapes and dtypes of the fields."""
     return [
         {name: device.to_host(outcome.outputs[name], field) for name, field in expected.fields.items()}
         for outcome in outcomes
@@ -196,6 +190,5 @@ def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def reproduce(result: Result, target: str = "verify") -> str:
-    """The command that runs this case again."""
     subject = f" ARGS='--subject {result.subject.partition(' ')[0]}'" if result.subject else ""
     return f"make {target} CASE='{result.case_id}'{subject}"

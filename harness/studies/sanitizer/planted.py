@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness.device.cuda import load, native_target
+from harness.device.cuda_program import load, native_target
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.signature import read_signatures
 from harness.studies.sanitizer.compute_sanitizer import TOOLS

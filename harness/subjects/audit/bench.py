@@ -19,7 +19,7 @@ from harness.verify.expected import forget
 
 
 class SubjectBench(Bench):
-    """Times the cases of one process on one GPU with a subject, held against our kernels."""
+    """Times the cases of one process on one GPU with a subject, compared with our kernels."""
 
     def __init__(self, device: SubjectDevice, clock: Clock, roofline_gbps: float):
         super().__init__(device, clock, roofline_gbps)

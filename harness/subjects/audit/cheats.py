@@ -28,7 +28,7 @@ class Cheat:
     """An honest subject; those below differ from it in what their first line says.
 
     violation: what it must be caught at; gpu: True if it needs one; mode: in which it is run
-    timed: True if verification alone cannot tell
+    timed: True if verification alone cannot catch it
     """
 
     violation: ClassVar[Violation | None] = None
@@ -263,8 +263,4 @@ class DependsOnPoison(Cheat):
         tools.assign(target, target ^ before)
 
 
-CHEATS = (
-    SkipsWork, AsleepAtFirst, WorksOnlyTimed, WorksOnlyVerified, OnceInFive, WritesLate, OtherStream,
-    DelayedOnOtherStream, CachesByPointer, CachesAnswer, BakesAnswer, NotCaptured, FirstRotation, AsksOracle,
-    SearchesMemory, WritesOutside, ModifiesInputs, DependsOnPoison,
-)  # fmt: skip
+CHEATS = tuple(Cheat.__subclasses__())

@@ -2,8 +2,8 @@
 
 Public implementations of NVFP4 agree on the format and not on every rounding. What they declare, they are allowed:
 each difference must be one that a declared convention makes, at the place where it makes one. Anything else is a bug.
-Written values are held against real arithmetic in float64: how far a chain of float32 operations may be from that is
-known, so two chains differ only where the real value is that close to where a rounding changes its mind.
+Written values are compared with exact arithmetic, in float64: how far a chain of float32 operations may be from that
+is known, so two chains differ only where the exact value is that close to a rounding boundary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAST_AMAX = 2.0**-110  # below, S_enc or its reciprocal leaves the normal range
 
 
 class Convention(StrEnum):
-    """What implementations are known to do otherwise, each with the words of a table."""
+    """Known differences between implementations, as a table names them."""
 
     SCALE_ORDER = "order of the scale product"
     DIVIDER_ORDER = "order of the division"
@@ -49,7 +49,7 @@ class Convention(StrEnum):
 def explain(
     case: Case, inputs: Arrays, expected: Arrays, actual: Arrays, declared: frozenset[str]
 ) -> tuple[str, ...] | None:
-    """A sentence with a count for every declared convention that bytes differ by; None if one differs by no such.
+    """A sentence with a count for every declared convention that explains bytes; None if it leaves any unexplained.
 
     inputs, expected, actual: arrays by name in the shapes and dtypes of the case's inputs and fields
     declared: `Convention`s; no difference at all gives no sentence
@@ -63,11 +63,12 @@ def explain(
     if x is None or case.is_group or case.is_gemm or not set(wrong) <= _QUANTIZED:
         return None
     if not np.isfinite(x).all() or _degenerate(inputs, expected):
-        return _described({Convention.SPECIALS: sum(map(_count, _pairs(wrong, expected, actual)))}, declared)
+        pairs = [[part[name].reshape(-1).view(np.uint8) for part in (expected, actual)] for name in wrong]
+        return _described({Convention.SPECIALS: sum(np.count_nonzero(a != b) for a, b in pairs)}, declared)
     if any(name.endswith("_amax") for name in wrong):
         return None
     found: dict[str, int] = {}
-    looked, total = 0, 0
+    compared, total = 0, 0
     for direction in layout.DIRECTIONS.values():
         name = direction.name
         if f"{name}_data" not in expected:
@@ -78,15 +79,14 @@ def explain(
         one = _classify(case, blocks, bool(case.flags.get("rht")) and direction.transposed)
         if one is None:
             return None
-        looked, total = looked + blocks.x.shape[0], total + blocks.total
+        compared, total = compared + blocks.x.shape[0], total + blocks.total
         for convention, count in one.items():
             found[convention] = found.get(convention, 0) + count
-    return _described(found, declared, "" if looked == total else f" in {looked:,} of {total:,} blocks that differ")
+    return _described(found, declared, "" if compared == total else f" in {compared:,} of {total:,} blocks that differ")
 
 
-_SCALE_CHOICES = (Convention.SCALE_ORDER, Convention.ERROR_ORDER, Convention.SCALE_FLOOR)
-_BYTES = (Convention.SPECIALS, Convention.PADDING)
-_UNITS = dict.fromkeys(_SCALE_CHOICES, "scales") | dict.fromkeys(_BYTES, "bytes")
+_UNITS = dict.fromkeys((Convention.SCALE_ORDER, Convention.ERROR_ORDER, Convention.SCALE_FLOOR), "scales")
+_UNITS |= dict.fromkeys((Convention.SPECIALS, Convention.PADDING), "bytes")
 _QUANTIZED = {f"{side}_{part}" for side in layout.DIRECTIONS for part in ("data", "scale_inv", "amax")}
 
 
@@ -102,7 +102,7 @@ def _described(found: Mapping[str, int], declared: Iterable[str], where: str = "
 
 
 def _classify(case: Case, blocks: Differing, rotated: bool) -> dict[str, int] | None:
-    """How many scales and codes differ by which convention; None if one does by none."""
+    """How many scales and codes each convention explains; None if one is left unexplained."""
     found: dict[str, int] = {}
 
     def count(convention: Convention, mask: np.ndarray) -> None:
@@ -137,7 +137,7 @@ def _classify(case: Case, blocks: Differing, rotated: bool) -> dict[str, int] | 
 
 
 def _scale_reasons(case: Case, blocks: Differing) -> dict[Convention, np.ndarray] | None:
-    """Every differing scale under what explains it; None if nothing does."""
+    """Mask of the differing scales by the convention that explains them; None if one is left unexplained."""
     other = blocks.other_scale
     if not other.any():
         return {}
@@ -211,7 +211,7 @@ def _neighbours(case: Case, blocks: Differing, tie: float) -> np.ndarray:
 
 
 def _errors_alike(case: Case, blocks: Differing) -> np.ndarray:
-    """(n,) bool: what is written comes back as close as what is expected, as far as float32 can tell."""
+    """(n,) bool: what is written decodes as close to x as what is expected, within float32 rounding."""
 
     def error(scale: np.ndarray, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         known = np.where(scale < nvfp4.E4M3_NAN, scale, 0)
@@ -230,11 +230,3 @@ def _summed(blocks: Differing, value: np.ndarray) -> np.ndarray:
     """Over the blocks that share one scale."""
     _, where = np.unique(blocks.group, return_inverse=True)
     return np.bincount(where, value)[where]
-
-
-def _pairs(names: Iterable[str], expected: Arrays, actual: Arrays) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-    return ((expected[name].reshape(-1).view(np.uint8), actual[name].reshape(-1).view(np.uint8)) for name in names)
-
-
-def _count(pair: tuple[np.ndarray, np.ndarray]) -> int:
-    return int(np.count_nonzero(pair[0] != pair[1]))

@@ -14,7 +14,7 @@ from harness.oracles import layout, nvfp4
 Arrays = Mapping[str, np.ndarray]
 
 LARGEST_E2M1 = 6.0
-LOOKED_AT = 1 << 17  # blocks of an output at most; of more that differ, tiles spread evenly over it
+MOST_BLOCKS = 1 << 17  # of an output that are compared; of more that differ, tiles spread evenly over it
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Differing:
     amax, block_amax: (n,) float64, of the granule and of the block or tile
     scale: (n,) uint8 and codes: (n, 16) uint8 as expected; their_scale, their_codes: as written
     group: (n,) int64, the same number for blocks that share one scale
-    total: blocks that differ, of which these were looked at
+    total: blocks that differ, of which these are a sample
     padding: bytes of scale padding that differ
     """
 
@@ -42,12 +42,10 @@ class Differing:
 
     @property
     def other_scale(self) -> np.ndarray:
-        """(n,) bool: the scale bytes differ."""
         return self.scale != self.their_scale
 
     @property
     def other_codes(self) -> np.ndarray:
-        """(n, 16) bool: the codes differ."""
         return self.codes != self.their_codes
 
 
@@ -60,7 +58,7 @@ def differing(
     expected: Arrays,
     actual: Arrays,
 ) -> Differing:
-    """Those of `rowwise` or `columnwise`.
+    """The differing blocks of one direction.
 
     field: of the scales; x: (rows, cols), the input; amax: as the contract has it
     """
@@ -77,8 +75,8 @@ def differing(
     line, block = np.nonzero(other)
     total = line.size
     tile = line // nvfp4.BLOCK * blocks + block
-    if total > LOOKED_AT:
-        kept = tile % -(-total // LOOKED_AT) == 0
+    if total > MOST_BLOCKS:
+        kept = tile % -(-total // MOST_BLOCKS) == 0
         line, block, tile = line[kept], block[kept], tile[kept]
     codes = [nvfp4.unpack(part.reshape(lines, blocks, -1)[line, block]) for part in data]
     square = case.flags.get("block") == "block_16x16"
@@ -121,7 +119,6 @@ def _tile_amax(direction: layout.Direction, x: np.ndarray, tile: np.ndarray, blo
 
 
 def _granules(amax: np.ndarray, lines: int, blocks: int) -> np.ndarray:
-    """The amax of every block, a view of (lines, blocks) float64."""
     across = 1 if amax.size in (1, lines) else amax.shape[1]
     found = amax.astype(np.float64).reshape(-1, across)
     if across > 1:

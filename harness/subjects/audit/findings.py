@@ -1,4 +1,4 @@
-"""Name what a subject did from what was observed, where bytes alone would not tell."""
+"""The violation that observations of a subject show, where bytes alone would not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find(program: SubjectProgram, observations: Sequence[Observation], right: Ri
     if not all(map(right, calls)):
         return _probe(program, calls, right)
     wrong = next(seen for seen in observations if not right(seen))
-    if wrong.kind == "held":
+    if wrong.kind == "behind_work":
         what = "its work was done before the stream came to it" if wrong.unwritten() else "its bytes were wrong"
         return Finding(Violation.OTHER_STREAM, f"behind other work on the stream that it was to use, {what}")
     if wrong.kind == "replay" and wrong.unwritten():
@@ -74,7 +74,7 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _probe(program: SubjectProgram, calls: Sequence[Observation], right: Right) -> Finding | None:
-    """Some calls on the case's data are wrong: which of more calls are decides what is said of it."""
+    """Some calls on the case's data are wrong: make more, and name the violation by which of them are."""
     observations = list(calls)
     if _beside(program, right):
         return _BESIDE
@@ -86,12 +86,7 @@ def _probe(program: SubjectProgram, calls: Sequence[Observation], right: Right) 
     ok = [right(seen) for seen in observations]
     count = len(observations)
     if not any(ok):
-        if any(
-            all((seen.outcome.outputs[field] == seen.poison).any() for seen in observations)
-            for field in program.outputs
-        ):
-            return _never_written(observations)
-        return _by_poison(observations)
+        return _never_written(observations) or _by_poison(observations)
     if ok[0] and not any(ok[1:]):
         twin = program.twin()
         if right(Observation("call", _PROBES[0], twin.run(_PROBES[0], 0))):
@@ -123,7 +118,7 @@ def _beside(program: SubjectProgram, right: Right) -> bool:
         run = program.run(poison, 1)
         done = Observation("call", poison, replace(run, outputs=dict(program.later(0))))
         program.later(PATIENCE)
-        if not right(done) or right(Observation("held", poison, program.run_behind_work(poison))):
+        if not right(done) or right(Observation("behind_work", poison, program.run_behind_work(poison))):
             return False
     return True
 
@@ -135,7 +130,7 @@ def _never_written(observations: Sequence[Observation]) -> Finding | None:
             mask &= seen.outcome.outputs[field] == seen.poison
         if bool(mask.any()):
             return Finding(Violation.SKIPS_WORK, f"{int(mask.sum())} of {mask.size} bytes of {field} are never written")
-    return _by_poison(observations)
+    return None
 
 
 def _by_poison(observations: Sequence[Observation]) -> Finding | None:

@@ -13,10 +13,10 @@ DISTANCE = 0x9E3779B9  # elements; far, and a multiple of no block size
 
 
 def moved_along(case: Case, distance: int = DISTANCE) -> dict[str, np.ndarray]:
-    """What the kernels read if every tensor of the case had its elements so much further along, and round its end.
+    """The kernels' inputs if the elements of every tensor of the case were rotated by a distance.
 
-    Drawing them anew takes a minute for the largest. It is done where moving them changes nothing, as for a GEMM whose
-    operands are drawn as bytes. An input that is the same whatever its seed stays the same.
+    Drawing new ones takes a minute for the largest case. It is done where rotating changes nothing, as for a GEMM whose
+    operands are drawn as bytes. An input that is the same for every seed stays the same.
     """
     own = make_inputs(case)
     tensors = {name: np.roll(x.reshape(-1), distance).reshape(x.shape) for name, x in high_precision(case).items()}

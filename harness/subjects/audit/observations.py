@@ -1,4 +1,4 @@
-"""The steps of a subject's verification and what its outputs held after each; no oracle is asked before the last."""
+"""The steps of a subject's verification and what its outputs held after each; no oracle runs before the last."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OTHER_POISON = 0x3C  # of runs beyond the three that a verification of our own k
 class Observation:
     """One step.
 
-    kind: `call`, `held` (called behind a busy stream) or `replay` of a graph
+    kind: `call`, `behind_work` (called on a busy stream) or `replay` of a graph
     poison: the byte that outputs were filled with; other: True if other data lay at the same addresses
     outcome: what the outputs held as soon as the call was over, in its stream's order
-    at_once, settled: the same after everything else on the device, and after some time; only of the last of a kind
+    at_once, settled: what they held once the device was idle, and after some more time; only of the last of a kind
     """
 
     kind: str
@@ -49,9 +49,9 @@ def observe(
     program.put(other)
     yield settle(program, Observation("call", OTHER_POISON, program.run(OTHER_POISON, 1), other=True))
     program.put(inputs)
-    held = program.run_behind_work(OTHER_POISON)
-    if held is not None:
-        yield Observation("held", OTHER_POISON, held)
+    behind_work = program.run_behind_work(OTHER_POISON)
+    if behind_work is not None:
+        yield Observation("behind_work", OTHER_POISON, behind_work)
     if not graph:
         return
     program.capture()
@@ -68,5 +68,4 @@ def settle(program: SubjectProgram, observation: Observation, seconds: float = G
 
 
 def same(one: Mapping[str, Any], another: Mapping[str, Any]) -> bool:
-    """Whether all outputs are the same bytes."""
     return all(bool((array == another[name]).all()) for name, array in one.items())

@@ -1,7 +1,7 @@
-"""While a subject is called: whether it asks the oracles, or looks for their answers in the memory of this process.
+"""Catch a subject that calls the oracles, or searches the memory of this process for their answers.
 
-It can find none there, because the data it is judged on are drawn, and the oracles asked, only after it was called.
-This is so that a subject which tries is told from one that is merely wrong. A subject runs in our process and could
+It can find none there, because the data it is judged on are drawn, and the oracles run, only after it was called. The
+guard exists to distinguish a subject which tries from one that is merely wrong. A subject runs in our process and could
 replace the harness itself; no check from within can rule that out.
 """
 
@@ -37,7 +37,7 @@ class _Watched:
 
 @contextmanager
 def watch(subject: Subject) -> Iterator[None]:
-    """Raise ViolationError, at once or at the end, if the subject asks an oracle or searches the process's memory."""
+    """Raise ViolationError, at once or at the end, if the subject calls an oracle or searches the process's memory."""
     if not _Watched.hooked:
         sys.addaudithook(_audit)
         _Watched.hooked = True
@@ -70,7 +70,7 @@ def _audit(event: str, _: Any) -> None:
     if _Watched.subject is None or _Watched.seen or event not in _SNOOPING:
         return
     caller = sys._getframe(1).f_code.co_filename
-    # torch and others look through their own objects.
+    # torch and others search through their own objects.
     if not any(part in caller for part in _INSTALLED):
         _see(f"{_Watched.subject.name} called {event} at {Path(caller).name}, which searches this process's memory")
 

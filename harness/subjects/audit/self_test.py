@@ -28,7 +28,7 @@ CASE = "swizzle/default/1024x2048/normal/{mode}"
 
 @dataclass(frozen=True)
 class Attack:
-    """One cheat on one machine. where: its name; result: None if the cheat needs a GPU and this is none"""
+    """One cheat on one machine. where: the machine; result: None if the cheat needs a GPU and there is none"""
 
     cheat: type[Cheat]
     where: str
@@ -37,10 +37,8 @@ class Attack:
     @property
     def repelled(self) -> bool:
         """Whether the cheat got its name, or the honest subject a pass."""
-        if self.result is None:
-            return True
-        if self.cheat.violation is None:
-            return self.result.verdict is Verdict.PASS
+        if self.result is None or self.cheat.violation is None:
+            return self.result is None or self.result.verdict is Verdict.PASS
         return self.result.offence == self.cheat.violation
 
     @property
@@ -60,14 +58,11 @@ def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Chea
         subject = load(f"{cheats.__name__}:{cheat.__name__}")
         against = with_subject(device, subject)
         where = against.identity().get("gpu", "CPU")
-        if not gpu and (cheat.gpu or cheat.timed):
-            yield Attack(cheat, where, None)
-            continue
-        yield Attack(cheat, where, run(against, cheat, clock))
+        possible = gpu or not (cheat.gpu or cheat.timed)
+        yield Attack(cheat, where, run(against, cheat, clock) if possible else None)
 
 
 def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Result:
-    """One case verified and, with a clock, timed if it passed."""
     case = find_case(CASE.format(mode=cheat.mode))
     result = audit(case, device)
     if clock is None or not result.verdict.right:
@@ -81,7 +76,6 @@ def outcome(found: Sequence[Attack]) -> Exit:
 
 
 def table(found: Sequence[Attack]) -> pd.DataFrame:
-    """One row a cheat, one column a machine."""
     rows: dict[str, dict[str, str]] = {}
     for each in found:
         name = each.cheat.__name__ if each.cheat is not Cheat else "(an honest subject)"
@@ -92,8 +86,8 @@ def table(found: Sequence[Attack]) -> pd.DataFrame:
 
 
 def write(command: str, found: Sequence[Attack], into: Path) -> Path:
-    """The table and what is said of each cheat, as attacks.md; its path."""
-    said = [
+    """Write attacks.md, the table and the reason given for each cheat; return its path."""
+    reasons = [
         f"- {each.where}, {each.cheat.__name__}, {each.cheat.mode}: {each.result.reason}"
         for each in found
         if each.result is not None and each.result.reason
@@ -105,7 +99,7 @@ def write(command: str, found: Sequence[Attack], into: Path) -> Path:
         f"{sum(each.repelled for each in ran)} of {len(ran)} runs of a cheat were rejected by the name they must be.",
         markdown(table(found)),
         "## What is said of each",
-        "\n".join(said),
+        "\n".join(reasons),
         LIMITS,
     ]
     path = into / FILE

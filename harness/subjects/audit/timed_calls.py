@@ -100,12 +100,10 @@ class TimedSubject(Timed):
         self._fill(self._chosen)
 
     def _compare(self) -> None:
-        """Note which copies are not what the subject wrote for these data before."""
         if self._chosen:
             self._wrong.append([self._differs(*pair) for pair in zip(self.programs, self._chosen, strict=True)])
 
     def end(self) -> None:
-        """Compare the last round, and wait."""
         self._compare()
         if not self._steady:
             for copy in {0, self._random.randrange(len(self.programs)), len(self.programs) - 1}:
@@ -119,7 +117,7 @@ class TimedSubject(Timed):
             raise ViolationError(finding.violation, finding.sentence)
 
     def _wrong_rounds(self) -> Finding | None:
-        """What it did, as far as it can be told without an oracle."""
+        """What the subject did, as far as it shows without an oracle."""
         for number, program in enumerate(self.programs):
             sentence = program.memory.trespass(self.poison_byte)
             if sentence:
@@ -143,7 +141,7 @@ class TimedSubject(Timed):
         )
 
     def _wrong_bytes(self) -> Finding | None:
-        """What is wrong with what it wrote for the data it was timed on, which the oracles are asked only now."""
+        """What is wrong with its outputs for the data it was timed on; the oracles run on these only now."""
         for number, inputs in enumerate(self.data):
             where = "cuda" if self._device.name == "cuda" else "cpu"
             expected = expect_on(self._case, inputs, where, NUMPY_LARGEST_TIMED)
@@ -156,12 +154,11 @@ class TimedSubject(Timed):
         return None
 
     def _named(self, first: Any, wrong: list[str]) -> Finding:
-        """What to call it. first: bytes of the first field that is wrong"""
+        """The finding for wrong bytes. first: of the first field that is wrong"""
         if bool((first == self.poison_byte).all()):
             if self._graph is not None:
                 return Finding(Violation.NOT_CAPTURED, f"the graph that was to be timed writes nothing to {wrong[0]}")
-            sentence = f"right in verification, and timed it writes nothing to {wrong[0]}"
-            return Finding(Violation.NOT_IN_TIMING, sentence)
+            return Finding(Violation.NOT_IN_TIMING, f"right in verification, and timed it writes nothing to {wrong[0]}")
         if same(*(outcome.outputs for outcome in self._references)):
             return Finding(Violation.CACHES_BY_POINTER, f"timed, it writes the same {wrong[0]} whatever data lie there")
         sentence = f"right in verification, and wrong in {', '.join(wrong)} on the data timed"
@@ -193,5 +190,5 @@ class TimedSubject(Timed):
 
 
 def fresh_distances() -> tuple[int, int]:
-    """How far data are moved along, twice, as nobody can know before."""
+    """Two distances for `moved_along` that no subject can know before."""
     return secrets.randbits(31), secrets.randbits(31)

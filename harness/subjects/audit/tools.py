@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.device.cuda import native_target
+from harness.device.cuda_program import native_target
 from harness.subjects import streams
 
 
@@ -20,12 +20,10 @@ def work(source: Any, target: Any) -> None:
 
 
 def assign(target: Any, source: Any) -> None:
-    """Copy one array into another, on the current stream of a GPU."""
     target[...] = source
 
 
 def like(target: Any, array: np.ndarray) -> Any:
-    """A NumPy array where another array is."""
     if isinstance(target, np.ndarray):
         return array
     import cupy
@@ -34,12 +32,10 @@ def like(target: Any, array: np.ndarray) -> Any:
 
 
 def address(array: Any) -> int:
-    """Where an array starts."""
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
 
 
 def capturing() -> bool:
-    """Whether a graph is being captured."""
     import torch
 
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
@@ -58,7 +54,6 @@ def other_stream() -> AbstractContextManager[Any]:
 
 
 def delay(stream: Any) -> None:
-    """Keep a stream busy."""
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)

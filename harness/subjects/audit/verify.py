@@ -1,4 +1,4 @@
-"""Verify one case with a subject: observe it, then ask the oracles, then give a verdict."""
+"""Verify one case with a subject: observe it, then run the oracles, then give a verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.verify.verify import POISONS, attempt, explained, failed, on_host
 
 @dataclass(frozen=True)
 class Assessment:
-    """One observation held against the oracles.
+    """One observation compared with the oracles.
 
     wrong: fields that are not as expected; lines: the conventions that explain all of them, if any
     """
@@ -37,7 +37,7 @@ class Assessment:
 
 
 class Judge:
-    """Holds observations against what the oracles expect of their data, and keeps what it found.
+    """Compares observations with what the oracles expect for their data, and caches the result.
 
     expected: for the case's own data, and for the others
     """
@@ -52,7 +52,6 @@ class Judge:
         return self._found[id(seen)][1]
 
     def right(self, seen: Observation) -> bool:
-        """Whether the observation shows what is expected, conventions allowed for."""
         return self(seen).right
 
     def _judge(self, seen: Observation) -> Assessment:
@@ -112,7 +111,6 @@ def _audit(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int)
 
 
 def accused(blank: Result, finding: Finding) -> Result:
-    """The result of a case in which a subject was caught."""
     return replace(failed(blank, finding.violation.verdict, finding.reason), offence=str(finding.violation))
 
 

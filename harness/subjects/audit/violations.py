@@ -28,7 +28,6 @@ class Violation(StrEnum):
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the case."""
         return _VERDICTS.get(self, Verdict.NONDETERMINISTIC)
 
 

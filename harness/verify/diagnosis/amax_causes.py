@@ -1,4 +1,4 @@
-"""Hypotheses about an amax: what it is the largest magnitude of, if not of its own granule."""
+"""Hypotheses about an amax: the elements it is the largest magnitude of, if not those of its own granule."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import numpy as np
 
 from harness.verify.diagnosis.casts import BLOCK
 from harness.verify.diagnosis.decode_steps import DecodeSteps
-from harness.verify.diagnosis.evidence import OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.evidence import OTHER_GRANULE, OTHER_TENSOR, SAMPLE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import WINDOW, Steps
 
 _MOST_BLOCKS, _MOST_AMAXES = 64, 4096
 
 
+def _is_encoded_amax(e: Evidence) -> bool:
+    return e.kind == "amax" and isinstance(e.steps, Steps)
+
+
 def _magnitudes(e: Evidence) -> np.ndarray | None:
-    """What every amax is the largest of, (lines, granules of a line, elements); None if there is too much of it."""
+    """Magnitudes of every granule, (lines, granules of a line, elements); None of a large input."""
     x = e.tensors.get("input")
-    if e.kind != "amax" or not isinstance(e.steps, Steps) or x is None or x.size > SAMPLE:
+    if not _is_encoded_amax(e) or x is None or x.size > SAMPLE:
         return None
     lines = np.abs(e.steps.lines(x, slice(None)))
     if e.right.shape == (1,):
@@ -23,19 +27,18 @@ def _magnitudes(e: Evidence) -> np.ndarray | None:
     return lines.reshape(len(lines), -1, WINDOW if e.steps.granularity == "window" else lines.shape[1])
 
 
-def _of_own(e: Evidence, magnitudes: np.ndarray) -> np.ndarray:
-    """Mask of the amaxes that are a magnitude of their own granule, or 0."""
-    found = e.actual.reshape(len(magnitudes), -1)
-    return ((magnitudes == found[:, :, None]).any(axis=2) | (found == 0)).reshape(e.actual.shape)
-
-
 def _partial(e: Evidence) -> bool:
-    if e.kind == "amax" and isinstance(e.steps, Steps) and e.right.shape == (1,):
+    """Whether every wrong amax is a magnitude of its own granule, or 0."""
+    if _is_encoded_amax(e) and e.right.shape == (1,):
         found, x = e.actual[0], e.tensors["input"]
         numbers = range(0, x.shape[e.steps.direction], BLOCK)
         return found == 0 or any((abs(e.steps.lines(x, slice(n, n + BLOCK))) == found).any() for n in numbers)
     magnitudes = _magnitudes(e)
-    return magnitudes is not None and bool(_of_own(e, magnitudes)[e.wrong].all())
+    if magnitudes is None:
+        return False
+    found = e.actual.reshape(len(magnitudes), -1)
+    own = (magnitudes == found[:, :, None]).any(axis=2) | (found == 0)
+    return bool(own.reshape(e.actual.shape)[e.wrong].all())
 
 
 def _elsewhere(e: Evidence) -> bool:
@@ -44,13 +47,13 @@ def _elsewhere(e: Evidence) -> bool:
 
 
 def _floored(e: Evidence) -> bool:
-    if e.kind != "amax" or not isinstance(e.steps, Steps) or not e.steps.amax_floor:
+    if not _is_encoded_amax(e) or not e.steps.amax_floor:
         return False
     return np.array_equal(np.fmax(e.right, np.float32(e.steps.amax_floor)), e.actual)
 
 
 def _of_another_tensor(e: Evidence) -> bool:
-    if e.kind != "amax" or not isinstance(e.steps, Steps) or e.right.shape != (1,):
+    if not _is_encoded_amax(e) or e.right.shape != (1,):
         return False
     return any(bool(e.actual[0] == e.steps.amax(other["input"])[0]) for other in e.others)
 
@@ -89,12 +92,10 @@ def _any_line(e: Evidence) -> bool:
 
 
 HYPOTHESES = (
-    Hypothesis(
-        Cause("floor on the stored amax", "what is stored is never less than what S_enc is computed from"), _floored
-    ),
-    Hypothesis(Cause("amax of a part", "the amax is that of some elements and not of all"), _partial),
-    Hypothesis(OTHER_GRANULE, _elsewhere),
-    Hypothesis(OTHER_GRANULE, _any_granule),
-    Hypothesis(OTHER_GRANULE, _any_line),
-    Hypothesis(OTHER_TENSOR, _of_another_tensor),
+    Hypothesis("floor on the stored amax", "what is stored is never less than what S_enc is computed from", _floored),
+    Hypothesis("amax of a part", "the amax is that of some elements and not of all", _partial),
+    Hypothesis(*OTHER_GRANULE, _elsewhere),
+    Hypothesis(*OTHER_GRANULE, _any_granule),
+    Hypothesis(*OTHER_GRANULE, _any_line),
+    Hypothesis(*OTHER_TENSOR, _of_another_tensor),
 )

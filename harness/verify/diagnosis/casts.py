@@ -31,16 +31,16 @@ def e2m1(product: np.ndarray, random: np.ndarray | None, sum_dtype: type = np.fl
     return np.where(np.isnan(product), np.uint8(7), signed)
 
 
+@np.errstate(all="ignore")
 def rotate(values: np.ndarray, sign_mask: int, strides: tuple[int, ...], turned: bool) -> np.ndarray:
     """The randomised Hadamard transform of every 16 elements of a line, float32, four times too long."""
     flip = np.array([-1 if sign_mask >> i & 1 else 1 for i in range(BLOCK)], np.float32)
-    with np.errstate(all="ignore"):
-        r = values.reshape(-1, BLOCK) * flip
-        for stride in strides:
-            pairs = r.reshape(-1, BLOCK // (2 * stride), 2, stride)
-            a, b = pairs[:, :, 0], pairs[:, :, 1]
-            r = np.stack([a + b, b - a if turned else a - b], axis=2).reshape(-1, BLOCK)
-        return r.reshape(values.shape)
+    r = values.reshape(-1, BLOCK) * flip
+    for stride in strides:
+        pairs = r.reshape(-1, BLOCK // (2 * stride), 2, stride)
+        a, b = pairs[:, :, 0], pairs[:, :, 1]
+        r = np.stack([a + b, b - a if turned else a - b], axis=2).reshape(-1, BLOCK)
+    return r.reshape(values.shape)
 
 
 def unpacked(data: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Hypotheses that ask the recipe's own oracle something else: other flags, or other arrays, on what the kernel read.
+"""Hypotheses that run the recipe's own oracle with other flags, or on other arrays than those the kernel read.
 
-They serve recipes whose steps are not replayed here, a GEMM and four_over_six above all. What explains a kernel is what
-gives every byte of the field that is wrong, or contains every value of it.
+They serve recipes whose steps are not replayed here, a GEMM and four_over_six above all. A question explains a kernel
+if its answer has every byte of the field that is wrong, or an interval around every value of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval, order
 from harness.errors import ContractError
 from harness.suite.suite import suite_of
-from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.evidence import FEW, OTHER_GRANULE, OTHER_TENSOR, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import oracle_of
 
@@ -24,43 +24,43 @@ _AMAXES = ("a_amax", "b_amax")
 LARGEST = 1 << 20  # of `Case.work`; beyond, an oracle takes seconds for each question
 
 Arrays = Mapping[str, np.ndarray]
-Asked = Iterable[tuple[Case, Arrays]]
+Variants = Iterable[tuple[Case, Arrays]]
+Ask = Callable[[Case, Arrays], Variants]
 
 
 class Question(NamedTuple):
-    """A cause, and the cases and arrays whose right answer it is."""
+    """A mistake, and the cases and arrays whose right answer it gives."""
 
-    cause: Cause
-    asked: Callable[[Case, Arrays], Asked]
+    name: str
+    explanation: str
+    ask: Ask
 
 
-def _flag(name: str, *values: object, without: str = "") -> Callable[[Case, Arrays], Asked]:
+def _flag(name: str, *values: object, without: str = "") -> Ask:
     """The case with another value of a flag; `without` an array that it then does not read."""
 
-    def asked(case: Case, tensors: Arrays) -> Asked:
+    def cases(case: Case, tensors: Arrays) -> Variants:
         for value in values:
             if name in case.flags and case.flags[name] != value:
                 yield _with_flags(case, **{name: value}), {k: v for k, v in tensors.items() if k != without}
 
-    return asked
+    return cases
 
 
 def _with_flags(case: Case, **flags: object) -> Case:
     return replace(case, flags=case.flags.replace(**flags), seed_of=case.seed_of or case.data_id)
 
 
-def _array(*names: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Case, Arrays], Asked]:
-    """The same case with one of its arrays changed."""
-
-    def asked(case: Case, tensors: Arrays) -> Asked:
+def _array(names: tuple[str, ...], *changes: Callable[[np.ndarray], np.ndarray]) -> Ask:
+    def cases(case: Case, tensors: Arrays) -> Variants:
         for name in names:
             if name in tensors:
-                yield case, {**tensors, name: change(tensors[name])}
+                yield from ((case, {**tensors, name: change(tensors[name])}) for change in changes)
 
-    return asked
+    return cases
 
 
-def _any(*ways: Callable[[Case, Arrays], Asked]) -> Callable[[Case, Arrays], Asked]:
+def _any(*ways: Ask) -> Ask:
     return lambda case, tensors: (one for way in ways for one in way(case, tensors))
 
 
@@ -78,11 +78,11 @@ def _nibbles(array: np.ndarray) -> np.ndarray:
     return array >> 4 | array << 4
 
 
-def _turned(array: np.ndarray) -> np.ndarray:
+def _transposed(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array.T) if array.ndim == 2 and array.shape[0] == array.shape[1] else array
 
 
-def _blocks_moved(case: Case, tensors: Arrays) -> Asked:
+def _blocks_moved(case: Case, tensors: Arrays) -> Variants:
     """The scales of one operand taken from blocks near by; beyond K there are zeros."""
     blocks = case.cols // 16
     for name in ("a_scale_inv", "b_scale_inv"):
@@ -95,7 +95,7 @@ def _blocks_moved(case: Case, tensors: Arrays) -> Asked:
             yield case, {**tensors, name: moved}
 
 
-def _operand_for_other(case: Case, tensors: Arrays) -> Asked:
+def _operand_for_other(case: Case, tensors: Arrays) -> Variants:
     for part in ("data", "scale_inv", "amax"):
         one, other = f"a_{part}", f"b_{part}"
         if one in tensors and other in tensors and tensors[one].shape == tensors[other].shape:
@@ -103,12 +103,12 @@ def _operand_for_other(case: Case, tensors: Arrays) -> Asked:
             yield case, {**tensors, other: tensors[one]}
 
 
-def _without_amaxes(case: Case, tensors: Arrays) -> Asked:
+def _without_amaxes(case: Case, tensors: Arrays) -> Variants:
     if all(name in tensors for name in _AMAXES):
         yield case, {**tensors, **{name: np.ones_like(tensors[name]) for name in _AMAXES}}
 
 
-def _any_order(case: Case, tensors: Arrays) -> Asked:
+def _any_order(case: Case, tensors: Arrays) -> Variants:
     """The sum as the recipe may make it whose contract leaves the order open."""
     recipe = getattr(oracle_of(case.recipe), "ANY_ORDER", "")
     if recipe:
@@ -118,66 +118,41 @@ def _any_order(case: Case, tensors: Arrays) -> Asked:
 
 
 QUESTIONS = (
-    Question(Cause("alpha ignored", "the values are those of alpha = 1"), _flag("alpha", 1)),
-    Question(
-        Cause("beta ignored", "the values are those of beta = 1, or of 0"),
-        _any(_flag("beta", 1), _flag("beta", 0, without="c")),
-    ),
-    Question(Cause("bias ignored", "the values are those without a bias"), _flag("bias", False, without="bias")),
-    Question(
-        Cause("448 and 256 mixed up", "the bytes fit the other e4m3_max"),
-        _any(*(_flag(f"{of}e4m3_max", 256, 448) for of in ("", "a_", "b_"))),
-    ),
-    Question(
-        Cause("compact and swizzled mixed up", "the scale bytes were read in the other layout"),
-        _any(*(_flag(f"{of}_scale_layout", "compact", "swizzled") for of in "ab")),
-    ),
-    Question(Cause("mae and mse mixed up", "the other error chooses these scales"), _flag("error", "mae", "mse")),
-    Question(
-        Cause("error_math mixed up", "the error in the other arithmetic chooses these scales"),
-        _flag("error_math", "exact", "fp16"),
-    ),
-    Question(
-        Cause("scales left out", "the values are those of an operand whose scales are all 1"),
-        _array("a_scale_inv", "b_scale_inv", change=lambda scales: np.full_like(scales, 0x38)),
-    ),
-    Question(
-        Cause("amaxes left out", "the values are those of amaxes that are all 1"),
-        _any(_array(*_AMAXES, change=np.ones_like), _without_amaxes),
-    ),
-    Question(
-        Cause("amax factor of another line", "an amax of A or B is that of the neighbouring line, or of the first"),
-        _any(_array(*_AMAXES, change=_neighbours), _array(*_AMAXES, change=_first)),
-    ),
-    Question(
-        Cause("bias or C of another place", "the bias of another column, or C of the transposed place, was added"),
-        _any(
-            _array("bias", change=_neighbours),
-            _array("bias", change=_first),
-            _array("c", change=_turned),
-            _array("c", change=_first),
-        ),
-    ),  # fmt: skip
-    Question(
-        Cause("nibble swap", "the two codes of a byte changed places"), _array("a_data", "b_data", change=_nibbles)
-    ),
-    Question(Cause("scale of another block", "an operand's scales are those of blocks near by"), _blocks_moved),
-    Question(Cause("A and B mixed up", "a part of one operand was taken for that of the other"), _operand_for_other),
-    Question(
-        Cause("sums in another order", "within what rounding can do to the sums, all values are right"), _any_order
-    ),
-)
+    Question("alpha ignored", "the values are those of alpha = 1", _flag("alpha", 1)),
+    Question("beta ignored", "the values are those of beta = 1, or of 0",
+             _any(_flag("beta", 1), _flag("beta", 0, without="c"))),
+    Question("bias ignored", "the values are those without a bias", _flag("bias", False, without="bias")),
+    Question("448 and 256 mixed up", "the bytes fit the other e4m3_max",
+             _any(*(_flag(f"{of}e4m3_max", 256, 448) for of in ("", "a_", "b_")))),
+    Question("compact and swizzled mixed up", "the scale bytes were read in the other layout",
+             _any(*(_flag(f"{of}_scale_layout", "compact", "swizzled") for of in "ab"))),
+    Question("mae and mse mixed up", "the other error chooses these scales", _flag("error", "mae", "mse")),
+    Question("error_math mixed up", "the error in the other arithmetic chooses these scales",
+             _flag("error_math", "exact", "fp16")),
+    Question("scales left out", "the values are those of an operand whose scales are all 1",
+             _array(("a_scale_inv", "b_scale_inv"), lambda scales: np.full_like(scales, 0x38))),
+    Question("amaxes left out", "the values are those of amaxes that are all 1",
+             _any(_array(_AMAXES, np.ones_like), _without_amaxes)),
+    Question("amax factor of another line", "an amax of A or B is that of the neighbouring line, or of the first",
+             _array(_AMAXES, _neighbours, _first)),
+    Question("bias or C of another place", "the bias of another column, or C of the transposed place, was added",
+             _any(_array(("bias",), _neighbours, _first), _array(("c",), _transposed, _first))),
+    Question("nibble swap", "the two codes of a byte changed places", _array(("a_data", "b_data"), _nibbles)),
+    Question("scale of another block", "an operand's scales are those of blocks near by", _blocks_moved),
+    Question("A and B mixed up", "a part of one operand was taken for that of the other", _operand_for_other),
+    Question("sums in another order", "within what rounding can do to the sums, all values are right", _any_order),
+)  # fmt: skip
 
 
 def hypotheses() -> list[Hypothesis]:
     """One for each question, then the amaxes of other granules and the arrays of other tensors of the group."""
-    asked_of_all = [(cause, lambda e, asked=asked: asked(e.case, e.tensors)) for cause, asked in QUESTIONS]
-    asked_of_some = [(OTHER_GRANULE, _other_granules), (OTHER_TENSOR, _mixed)]
-    return [Hypothesis(cause, _holds_for(asked)) for cause, asked in (*asked_of_all, *asked_of_some)]
+    questions = [(*cause, lambda e, ask=ask: ask(e.case, e.tensors)) for *cause, ask in QUESTIONS]
+    questions += [(*OTHER_GRANULE, _other_granules), (*OTHER_TENSOR, _mixed)]
+    return [Hypothesis(name, explanation, _holds_for(ask)) for name, explanation, ask in questions]
 
 
-def _holds_for(asked: Callable[[Evidence], Asked]) -> Callable[[Evidence], bool]:
-    return lambda e: _worth_asking(e) and any(_explains(e, *one) for one in asked(e))
+def _holds_for(ask: Callable[[Evidence], Variants]) -> Callable[[Evidence], bool]:
+    return lambda e: _worth_asking(e) and any(_explains(e, *question) for question in ask(e))
 
 
 def _worth_asking(e: Evidence) -> bool:

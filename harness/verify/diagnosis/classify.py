@@ -1,23 +1,14 @@
-"""The likely cause of a mismatch, by name: an ordered list of hypotheses, the most telling first.
+"""The likely cause of a mismatch, by name: an ordered list of hypotheses, the most specific first.
 
-Some look at the bytes alone, the others (`changed_steps`) replay the steps with one choice changed. A
-cause is where to start looking; it decides nothing.
+Some compare bytes alone, others replay the steps with one choice changed (`changed_steps`), or run the oracle on other
+inputs (`changed_inputs`). A cause is where to start looking; it decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from harness.contract.case import Case
-from harness.contract.field import Field
-from harness.verify.diagnosis import (
-    amax_causes,
-    changed_inputs,
-    code_causes,
-    sum_causes,
-)
+from harness.verify.diagnosis import amax_causes, changed_inputs, code_causes, sum_causes
 from harness.verify.diagnosis.casts import E2M1_MIDPOINTS
 from harness.verify.diagnosis.changed_steps import hypotheses
 from harness.verify.diagnosis.difference import swizzled, unswizzled, wrong_entries
@@ -29,28 +20,13 @@ UNKNOWN = Cause("no known pattern", "none of the known mistakes gives these byte
 _BANDS = (128, 64, 32, 16)
 
 
-def classify(
-    case: Case,
-    tensors: Mapping[str, np.ndarray],
-    fields: Mapping[str, Field],
-    expected: Mapping[str, np.ndarray],
-    runs: Sequence[Mapping[str, np.ndarray]],
-    poisons: Sequence[int] = (),
-) -> Cause | None:
-    """The first cause that explains the earliest wrong field of the dataflow; None if nothing is wrong.
-
-    The parameters are those of `Evidence`.
-    """
-    return cause_of(Evidence(case, tensors, fields, expected, tuple(runs), tuple(poisons)))
-
-
 def cause_of(evidence: Evidence) -> Cause | None:
-    """`classify` on evidence that is there already."""
+    """The first cause that explains the earliest wrong field of the dataflow; None if nothing is wrong."""
     if not evidence.differences:
         return None
     if not evidence.comparable:
         return Cause("wrong dtype, shape or strides", "the array is not what the field says, so no entry was compared")
-    return next((cause for cause, holds in HYPOTHESES if holds(evidence)), UNKNOWN)
+    return next((each.cause for each in HYPOTHESES if each.holds(evidence)), UNKNOWN)
 
 
 def _unwritten(e: Evidence) -> bool:
@@ -65,10 +41,6 @@ def _unwritten(e: Evidence) -> bool:
 def _runs_differ(e: Evidence) -> bool:
     first = e.actual_of(e.root)
     return any(wrong_entries("", first, e.actual_of(e.root, run)).any() for run in range(1, len(e.runs)))
-
-
-def _padding(e: Evidence) -> bool:
-    return not (e.wrong & e.valued).any()
 
 
 def _nibble_swap(e: Evidence) -> bool:
@@ -118,48 +90,37 @@ def _transposed_tiles(e: Evidence) -> bool:
 
 
 def _tie_direction(e: Evidence) -> bool:
-    if e.kind != "data" or not isinstance(e.steps, Steps) or e.steps.rounding != "rne":
+    if not _is_encoded_data(e) or e.steps.rounding != "rne":
         return False
-    right, actual = e.codes
-    wrong = right != actual
-    off = np.abs(right.astype(np.int8) - actual.astype(np.int8))
-    return bool((np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS) & (off == 1))[wrong].all())
+    right, actual, _ = _wrong_values(e)
+    ties = np.isin(np.abs(e.baseline.product), E2M1_MIDPOINTS)[np.not_equal(*e.codes)]
+    return bool((ties & (np.abs(right - actual) == 1)).all())
 
 
 def _zero_sign(e: Evidence) -> bool:
-    if e.kind == "output":
-        sign = 1 << (8 * e.right.dtype.itemsize - 1)
-        right, actual = _bits(e.right)[e.wrong], _bits(e.actual)[e.wrong]
-        return bool(((right == sign) & (actual == 0)).all())
-    if e.kind != "data":
+    if e.kind not in ("output", "data"):
         return False
-    right, actual = e.codes
-    wrong = right != actual
-    return bool(((right == 8) & (actual == 0))[wrong].all())
+    right, actual, sign = _wrong_values(e)
+    return bool(((right == sign) & (actual == 0)).all())
 
 
 def _sign(e: Evidence) -> bool:
     if e.kind not in ("output", "data", "e4m3_data"):
         return False
-    right, actual = e.codes if e.kind == "data" else (_bits(e.right), _bits(e.actual))
-    sign = right.dtype.type(8 if e.kind == "data" else 1 << (8 * right.dtype.itemsize - 1))
-    wrong = right != actual
-    return bool(((right ^ actual) == sign)[wrong].all())
+    right, actual, sign = _wrong_values(e)
+    return bool(((right ^ actual) == sign).all())
 
 
 def _nan_lost(e: Evidence) -> bool:
     return e.kind == "output" and bool((np.isnan(e.right) & ~np.isnan(e.actual))[e.wrong].all())
 
 
-def _common_source(e: Evidence) -> bool:
-    return "dbias" in e.differences and len(e.differences) > 1
+def _is_encoded_data(e: Evidence) -> bool:
+    return e.kind == "data" and isinstance(e.steps, Steps)
 
 
 def _nan_code(e: Evidence) -> bool:
-    if e.kind != "data" or not isinstance(e.steps, Steps):
-        return False
-    right, actual = e.codes
-    return bool(np.isnan(e.baseline.product)[right != actual].all())
+    return _is_encoded_data(e) and bool(np.isnan(e.baseline.product)[np.not_equal(*e.codes)].all())
 
 
 def _nan_bits(e: Evidence) -> bool:
@@ -167,11 +128,10 @@ def _nan_bits(e: Evidence) -> bool:
 
 
 def _multiplier_clamp(e: Evidence) -> bool:
-    if e.kind != "data" or not isinstance(e.steps, Steps):
+    if not _is_encoded_data(e):
         return False
-    right, actual = e.codes
     underflowed = np.repeat(e.baseline.scale_inv == 0, 16, axis=1)
-    return bool(underflowed[right != actual].all())
+    return bool(underflowed[np.not_equal(*e.codes)].all())
 
 
 def _scale_clamp(e: Evidence) -> bool:
@@ -188,23 +148,23 @@ def _permutation(e: Evidence) -> bool:
 
 
 def _one_scale_off(e: Evidence) -> bool:
-    off = np.abs(e.actual[e.wrong].astype(np.int16) - e.right[e.wrong]) if e.kind == "scale_inv" else np.zeros(1)
-    return bool((off == 1).all())
+    if e.kind != "scale_inv":
+        return False
+    right, actual, _ = _wrong_values(e)
+    return bool((np.abs(right - actual) == 1).all())
 
 
 def _one_code_off(e: Evidence) -> bool:
     if e.kind != "data":
         return False
-    right, actual = e.codes
-    wrong = right != actual
-    off = np.abs((right & 7).astype(np.int8) - (actual & 7).astype(np.int8))
-    return bool(((off == 1) & (right >> 3 == actual >> 3))[wrong].all())
+    right, actual, _ = _wrong_values(e)
+    return bool(((np.abs((right & 7) - (actual & 7)) == 1) & (right >> 3 == actual >> 3)).all())
 
 
 def _one_ulp_off(e: Evidence) -> bool:
     if e.kind not in ("output", "amax"):
         return False
-    right, actual = _bits(e.right)[e.wrong].astype(np.int64), _bits(e.actual)[e.wrong].astype(np.int64)
+    right, actual, _ = _wrong_values(e)
     return bool((np.abs(right - actual) == 1).all())
 
 
@@ -220,6 +180,14 @@ def _tile_edge(e: Evidence) -> bool:
     )
 
 
+def _wrong_values(e: Evidence) -> tuple[np.ndarray, np.ndarray, int]:
+    """Expected and actual codes of data, or bits of other fields, int64, where they differ; and their sign bit."""
+    right, actual = e.codes if e.kind == "data" else (_bits(e.right), _bits(e.actual))
+    wrong = right != actual
+    sign = 8 if e.kind == "data" else 1 << (8 * right.itemsize - 1)
+    return right[wrong].astype(np.int64), actual[wrong].astype(np.int64), sign
+
+
 def _bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
 
@@ -229,43 +197,37 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 HYPOTHESES = (
-    Hypothesis(Cause("unwritten or stale", "every wrong byte still holds the pattern from before the run"), _unwritten),
-    Hypothesis(Cause("differs between runs", "a race, or state that a run left behind"), _runs_differ),
-    Hypothesis(Cause("padding not zeroed", "every value is right; bytes that belong to no block are not 0"), _padding),
+    Hypothesis("unwritten or stale", "every wrong byte still holds the pattern from before the run", _unwritten),
+    Hypothesis("differs between runs", "a race, or state that a run left behind", _runs_differ),
+    Hypothesis("padding not zeroed", "every value is right; bytes that belong to no block are not 0",
+               lambda e: not (e.wrong & e.valued).any()),
     *hypotheses(exactly=True),
-    Hypothesis(Cause("nibble swap", "the two codes of a byte changed places"), _nibble_swap),
-    Hypothesis(Cause("row/column mix", "the bytes are those of the other direction"), _row_column_mix),
-    Hypothesis(Cause("compact and swizzled mixed up", "the scale bytes lie in the other layout"), _layout_mix),
-    Hypothesis(Cause("swizzled twice", "the permutation was applied to bytes already in tiles"), _swizzled_twice),
-    Hypothesis(Cause("swizzled backwards", "the inverse of the permutation was applied"), _transposed_tiles),
-    Hypothesis(
-        Cause("tie direction", "every wrong code is of a product exactly between two e2m1 values"), _tie_direction
-    ),
-    Hypothesis(Cause("sign of zero dropped", "-0.0 was written as +0.0"), _zero_sign),
-    Hypothesis(Cause("NaN lost", "every wrong value is a number where a NaN belongs"), _nan_lost),
-    Hypothesis(Cause("NaN code", "every wrong code belongs to a NaN product, which must give 0x7"), _nan_code),
-    Hypothesis(Cause("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives"), _nan_bits),
-    Hypothesis(
-        Cause("missing clamp of the multiplier", "every wrong code is in a block whose scale underflowed to 0"),
-        _multiplier_clamp,
-    ),
-    Hypothesis(Cause("missing saturation of the scale", "the scale became NaN instead of 448"), _scale_clamp),
-    Hypothesis(Cause("sign of a value", "every wrong value is the right one with the other sign"), _sign),
-    Hypothesis(Cause("zeros written", "every wrong byte is 0"), _zeros),
+    Hypothesis("nibble swap", "the two codes of a byte changed places", _nibble_swap),
+    Hypothesis("row/column mix", "the bytes are those of the other direction", _row_column_mix),
+    Hypothesis("compact and swizzled mixed up", "the scale bytes lie in the other layout", _layout_mix),
+    Hypothesis("swizzled twice", "the permutation was applied to bytes already in tiles", _swizzled_twice),
+    Hypothesis("swizzled backwards", "the inverse of the permutation was applied", _transposed_tiles),
+    Hypothesis("tie direction", "every wrong code is of a product exactly between two e2m1 values", _tie_direction),
+    Hypothesis("sign of zero dropped", "-0.0 was written as +0.0", _zero_sign),
+    Hypothesis("NaN lost", "every wrong value is a number where a NaN belongs", _nan_lost),
+    Hypothesis("NaN code", "every wrong code belongs to a NaN product, which must give 0x7", _nan_code),
+    Hypothesis("NaN bits", "a NaN is there, with other bits than the hardware's conversion gives", _nan_bits),
+    Hypothesis("missing clamp of the multiplier", "every wrong code is in a block whose scale underflowed to 0",
+               _multiplier_clamp),
+    Hypothesis("missing saturation of the scale", "the scale became NaN instead of 448", _scale_clamp),
+    Hypothesis("sign of a value", "every wrong value is the right one with the other sign", _sign),
+    Hypothesis("zeros written", "every wrong byte is 0", _zeros),
     *hypotheses(exactly=False),
     *changed_inputs.hypotheses(),
     *sum_causes.HYPOTHESES,
     *code_causes.HYPOTHESES,
-    Hypothesis(Cause("permutation", "the right bytes stand in other places of the layout"), _permutation),
+    Hypothesis("permutation", "the right bytes stand in other places of the layout", _permutation),
     *amax_causes.HYPOTHESES,
-    Hypothesis(Cause("1-ulp scale", "every wrong scale byte is the neighbour of the right one"), _one_scale_off),
-    Hypothesis(Cause("one code off", "every wrong code is the neighbour of the right one, and no tie"), _one_code_off),
-    Hypothesis(Cause("1-ulp value", "every wrong value is the neighbour of the right one"), _one_ulp_off),
-    Hypothesis(
-        Cause(
-            "gradient before it is quantized", "dbias and what is quantized are wrong: they have the gradient in common"
-        ),
-        _common_source,
-    ),
-    Hypothesis(Cause("tile edge", "only the last, perhaps incomplete, band of rows or columns is wrong"), _tile_edge),
-)
+    Hypothesis("1-ulp scale", "every wrong scale byte is the neighbour of the right one", _one_scale_off),
+    Hypothesis("one code off", "every wrong code is the neighbour of the right one, and no tie", _one_code_off),
+    Hypothesis("1-ulp value", "every wrong value is the neighbour of the right one", _one_ulp_off),
+    Hypothesis("gradient before it is quantized",
+               "dbias and what is quantized are wrong: they have the gradient in common",
+               lambda e: "dbias" in e.differences and len(e.differences) > 1),
+    Hypothesis("tile edge", "only the last, perhaps incomplete, band of rows or columns is wrong", _tile_edge),
+)  # fmt: skip

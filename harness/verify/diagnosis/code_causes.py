@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.oracles import layout
 from harness.verify.diagnosis.casts import E2M1_VALUES, unpacked
-from harness.verify.diagnosis.evidence import FEW, SAMPLE, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.evidence import FEW, SAMPLE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import oracle_of
 
@@ -53,9 +53,7 @@ def _saturation(e: Evidence) -> bool:
 
 
 HYPOTHESES = (
-    Hypothesis(Cause("no saturation", "every wrong code is of a value that saturates"), _saturation),
-    Hypothesis(
-        Cause("another candidate", "every wrong block is encoded as the candidate that does not win"), _candidate
-    ),
-    Hypothesis(Cause("other random bits", "every wrong code is the other neighbour of its product"), _random_bits),
+    Hypothesis("no saturation", "every wrong code is of a value that saturates", _saturation),
+    Hypothesis("another candidate", "every wrong block is encoded as the candidate that does not win", _candidate),
+    Hypothesis("other random bits", "every wrong code is the other neighbour of its product", _random_bits),
 )

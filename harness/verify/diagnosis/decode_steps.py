@@ -1,7 +1,6 @@
 """The steps from NVFP4 bytes back to floats, each with the choices in which implementations differ.
 
-The counterpart of `harness.verify.diagnosis.steps`. Again the defaults are the contract, and this
-is a diagnosis.
+The counterpart of `harness.verify.diagnosis.steps`: the defaults are the contract here, too.
 """
 
 from __future__ import annotations
@@ -58,6 +57,7 @@ class DecodeSteps:
     granularity: str = "tensor"
     granule: str = "own"
 
+    @np.errstate(all="ignore")
     def decode(self, tensors: Mapping[str, np.ndarray], rows: np.ndarray) -> Decoded:
         """Decode whole rows of `data` and `scale_inv`, by the `amax` of every granule."""
         data = tensors["data"][rows]
@@ -65,30 +65,26 @@ class DecodeSteps:
         codes = np.stack(nibbles if self.low_nibble_first else nibbles[::-1], axis=2).reshape(len(rows), -1)
         scale_inv = unswizzled(tensors["scale_inv"]) if self.layout == "swizzled" else tensors["scale_inv"]
         scale_inv = scale_inv[rows, : codes.shape[1] // BLOCK]
-        with np.errstate(all="ignore"):
-            rescale = np.float32(1) / np.float32(6 * self.e4m3_max)
-            scale = E4M3_VALUES[scale_inv]
-            amax = np.broadcast_to(self._amaxes(tensors["amax"], rows), scale.shape)
-            scaled_amax = scale * amax
-            factor = scaled_amax * rescale if self.order == "scale_first" else scale * (amax * rescale)
-            product = E2M1_VALUES[codes] * np.repeat(factor, BLOCK, axis=1)
-            output = product.astype(DTYPES[self.dtype])
-        self._canonical(output, product)
-        return Decoded(codes, amax, scale_inv, scaled_amax, factor, product, output)
+        rescale = np.float32(1) / np.float32(6 * self.e4m3_max)
+        scale = E4M3_VALUES[scale_inv]
+        amax = np.broadcast_to(self._amaxes(tensors["amax"], rows), scale.shape)
+        scaled_amax = scale * amax
+        factor = scaled_amax * rescale if self.order == "scale_first" else scale * (amax * rescale)
+        product = E2M1_VALUES[codes] * np.repeat(factor, BLOCK, axis=1)
+        return Decoded(codes, amax, scale_inv, scaled_amax, factor, product, self._rounded(product))
 
+    @np.errstate(all="ignore")
     def values(self, codes: np.ndarray, scale_inv: np.uint8, amaxes: np.ndarray) -> np.ndarray:
         """(n, 16): what a block's codes would be under each of n amaxes."""
-        with np.errstate(all="ignore"):
-            factor = (E4M3_VALUES[scale_inv] * amaxes) * (np.float32(1) / np.float32(6 * self.e4m3_max))
-            product = E2M1_VALUES[codes][None, :] * factor[:, None]
-            output = product.astype(DTYPES[self.dtype])
-        self._canonical(output, product)
-        return output
+        factor = (E4M3_VALUES[scale_inv] * amaxes) * (np.float32(1) / np.float32(6 * self.e4m3_max))
+        return self._rounded(E2M1_VALUES[codes][None, :] * factor[:, None])
 
-    @staticmethod
-    def _canonical(output: np.ndarray, product: np.ndarray) -> None:
+    def _rounded(self, product: np.ndarray) -> np.ndarray:
+        """The products in the output's dtype, every NaN the one that the hardware writes."""
+        output = product.astype(DTYPES[self.dtype])
         nan = _NAN[output.dtype.itemsize]
         output.view(nan.dtype)[np.isnan(product)] = nan
+        return output
 
     def _amaxes(self, amax: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The amax of every block of some rows; broadcastable to (n, blocks)."""

@@ -36,7 +36,6 @@ class Difference:
 
     @property
     def share(self) -> float:
-        """Wrong entries as a part of 1."""
         return self.count / self.total
 
     def __str__(self) -> str:
@@ -94,7 +93,6 @@ def owned(field: Field) -> np.ndarray:
 
 
 def compacted(field: Field, array: np.ndarray) -> np.ndarray:
-    """The field's array in compact order, padding included."""
     return unswizzled(array) if field.swizzled else array
 
 
@@ -106,7 +104,6 @@ def swizzled(array: np.ndarray) -> np.ndarray:
 
 
 def unswizzled(array: np.ndarray) -> np.ndarray:
-    """The inverse of `swizzled`."""
     rows, cols = array.shape
     tiles = array.reshape(rows // _TILE[0], cols // _TILE[1], _TILE[0] // _GROUPS, _GROUPS, _TILE[1])
     return np.ascontiguousarray(tiles.transpose(0, 3, 2, 1, 4)).reshape(rows, cols)
@@ -127,7 +124,7 @@ def compact_index(field: Field, index: tuple[int, ...]) -> tuple[int, ...]:
 def first_input(field: Field, compact: tuple[int, ...]) -> tuple[int, int]:
     """(row, col) of the first input element behind an entry, given in compact order.
 
-    An entry of a 16x16 block stands for its own line, so that the coordinate tells the line of the wrong byte.
+    An entry of a 16x16 block stands for its own line, so that the coordinate names the line of the wrong byte.
     """
     line = compact[0] if field.shape != (1,) else 0
     element = compact[1] * field.block[1] if len(compact) == 2 else 0

@@ -1,10 +1,11 @@
-"""Everything a cause can be read from: what a kernel was given, what it wrote, what the steps of its recipe give."""
+"""What a cause can be seen in: a kernel's inputs and outputs, the expected outputs, and the steps of its recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,9 @@ SAMPLE = 1 << 18  # elements of wrong lines that are encoded again for a hypothe
 FEW = 8  # so few wrong entries may agree with a hypothesis by chance
 
 _DATAFLOW = ("amax", "scale_inv", "data")
+_AMAX_CHOICES = attrgetter(
+    "rotation", "rotation_strides", "rotation_turned", "rotation_norm", "rotation_rounded", "amax_of", "granularity"
+)
 
 
 class Cause(NamedTuple):
@@ -43,8 +47,10 @@ OTHER_TENSOR = Cause("another tensor of the group", "an array of another tensor 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """A wrong output. Arrays of a field are in compact order here, whatever its layout.
+    """A wrong output, and its root: the earliest wrong field, which may be all that makes later ones wrong.
 
+    field, right, actual, wrong, valued: of the root: its field, its expected and actual array, and masks of its wrong
+        entries and of those that are not padding; all in compact order, whatever the layout
     tensors: what the kernel read, by parameter name
     expected: bytes by field
     runs: what the kernel wrote, one mapping for each run; the first is the one that is explained
@@ -74,7 +80,6 @@ class Evidence:
 
     @cached_property
     def root(self) -> str:
-        """The earliest wrong field: what lies behind it in the dataflow may be wrong for its sake alone."""
         return next(iter(self.differences))
 
     @cached_property
@@ -99,36 +104,29 @@ class Evidence:
 
     @property
     def field(self) -> Field:
-        """The root's field."""
         return self.fields[self.root]
 
     @property
     def comparable(self) -> bool:
-        """Whether the root has the right dtype, shape and strides, so that its entries can be told apart."""
         return self.differences[self.root].kind in ("bytes", "padding")
 
     def actual_of(self, name: str, run: int = 0) -> np.ndarray:
-        """What a run left in a field, in the array's own order."""
         return self.runs[run][name]
 
     @cached_property
     def right(self) -> np.ndarray:
-        """The root's expected array."""
         return compacted(self.field, self.expected[self.root])
 
     @cached_property
     def actual(self) -> np.ndarray:
-        """The root's actual array."""
         return compacted(self.field, self.actual_of(self.root))
 
     @cached_property
     def wrong(self) -> np.ndarray:
-        """Mask of the root's wrong entries."""
         return compacted(self.field, wrong_entries(self.root, self.expected[self.root], self.actual_of(self.root)))
 
     @cached_property
     def valued(self) -> np.ndarray:
-        """Mask of the root's entries that are not padding."""
         return compacted(self.field, owned(self.field))
 
     @cached_property
@@ -138,9 +136,9 @@ class Evidence:
 
     @cached_property
     def lines(self) -> np.ndarray:
-        """Numbers of the lines that are looked at closely: groups of 16 that hold wrong entries, evenly spread.
+        """Numbers of the lines that are replayed: groups of 16 with wrong entries, evenly spread.
 
-        A wrong amax has no place, so that its groups are of all lines.
+        A wrong amax belongs to no line, so all lines have a part in its groups.
         """
         count, length = (self.case.cols, self.case.rows) if self.field.transposed else (self.case.rows, self.case.cols)
         if self.kind == "amax":
@@ -175,15 +173,15 @@ class Evidence:
             name = f"{self.side}_{kind}" if self.side else kind
             if name not in self.expected:
                 continue
-            actual = self._looked_at(name, compacted(self.fields[name], self.actual_of(name)))
+            actual = self._sampled(name, compacted(self.fields[name], self.actual_of(name)))
             if actual.shape != array.shape:
                 if kind == self.kind:
                     return False
                 continue
             differs = wrong_entries("", actual, array)
             if kind == self.kind and not exactly:
-                wrong = self._looked_at(name, self.wrong)
-                predicted = wrong_entries("", self._looked_at(name, self.right), array)
+                wrong = self._sampled(name, self.wrong)
+                predicted = wrong_entries("", self._sampled(name, self.right), array)
                 enough = wrong.sum() >= FEW or 2 * wrong.sum() >= predicted.sum()
                 return bool(enough) and not (differs & wrong).any()
             if differs.any():
@@ -207,21 +205,12 @@ class Evidence:
         given = self.tensors.get(f"{self.side}_amax")
         if given is not None and steps.granularity == self.steps.granularity:
             return given
-        key = (
-            steps.rotation,
-            steps.rotation_strides,
-            steps.rotation_turned,
-            steps.rotation_norm,
-            steps.rotation_rounded,
-            steps.amax_of,
-            steps.granularity,
-        )
+        key = _AMAX_CHOICES(steps)
         if key not in self._amaxes:
             self._amaxes[key] = steps.amax(self.tensors["input"])
         return self._amaxes[key]
 
-    def _looked_at(self, name: str, array: np.ndarray) -> np.ndarray:
-        """The part of a compact array that a replay gives."""
+    def _sampled(self, name: str, array: np.ndarray) -> np.ndarray:
         if name.endswith("amax"):
             return array
         valid = self.fields[name].valid
@@ -231,5 +220,10 @@ class Evidence:
 class Hypothesis(NamedTuple):
     """A cause, and whether the evidence shows it."""
 
-    cause: Cause
+    name: str
+    explanation: str
     holds: Callable[[Evidence], bool]
+
+    @property
+    def cause(self) -> Cause:
+        return Cause(self.name, self.explanation)

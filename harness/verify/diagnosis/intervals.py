@@ -1,4 +1,4 @@
-"""What to hold a field against whose contract is an interval, and how far outside it an entry is."""
+"""What to compare a field with whose contract is an interval, and how far outside it an entry is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def resolved(expected: Expected, runs: Sequence[Arrays]) -> tuple[int, dict[str,
 
 
 def comparable(interval: Interval, actual: np.ndarray) -> bool:
-    """Whether the array has the dtype and shape of the interval's field."""
     return actual.dtype == interval.dtype and actual.shape == interval.shape
 
 
@@ -46,7 +45,7 @@ def beyond(interval: Interval, actual: np.ndarray, first: tuple[int, ...]) -> tu
         off = np.where(keys < nearest, low - value, np.where(keys > nearest, value - high, 0))
     off = np.where((keys != nearest) & np.isnan(off), np.inf, off)
 
-    def told(at: tuple[int, ...]) -> str:
+    def describe(at: tuple[int, ...]) -> str:
         if np.isnan(value[at]):
             return "a NaN where there may be none" if not np.isnan(low[at]) else "a NaN with other bits"
         if np.isnan(low[at]):
@@ -54,11 +53,11 @@ def beyond(interval: Interval, actual: np.ndarray, first: tuple[int, ...]) -> tu
         return f"{off[at]:.4g} {'below the lowest' if keys[at] < nearest[at] else 'above the highest'}"
 
     steps, wide = int(abs(keys[first] - nearest[first])), high[first] - low[first]
-    text = f"{told(first)}, {steps} {'step' if steps == 1 else 'steps'} of {actual.dtype.name}"
+    text = f"{describe(first)}, {steps} {'step' if steps == 1 else 'steps'} of {actual.dtype.name}"
     if 0 < wide < np.inf and off[first] < np.inf:
         text += f", {off[first] / wide:.3g} times the interval"
     furthest = tuple(int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
-    return text, "" if furthest == first else f"{list(furthest)}, {told(furthest)}"
+    return text, "" if furthest == first else f"{list(furthest)}, {describe(furthest)}"
 
 
 def _differs(expected: Expected, values: Arrays, run: Arrays) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,15 +15,12 @@ from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpa
 from harness.verify.diagnosis.changed_inputs import LARGEST
 from harness.verify.diagnosis.classify import cause_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
-from harness.verify.diagnosis.difference import Difference, compare, first_input
+from harness.verify.diagnosis.difference import Difference, first_input
 from harness.verify.diagnosis.evidence import Evidence
 from harness.verify.diagnosis.intervals import beyond, resolved
-from harness.verify.diagnosis.one_stage import writer
 from harness.verify.diagnosis.one_tensor import cut, holder, inputs, parts, spelled
 from harness.verify.diagnosis.steps import Steps
 from harness.verify.expected import Expected
-
-__all__ = ["Difference", "compare", "decoded", "render"]
 
 _LABEL = 10  # columns
 _WIDTH = 110
@@ -37,11 +35,11 @@ def render(
     poisons: Sequence[int] = (),
     verdict: str = "MISMATCH",
 ) -> str:
-    """The story of a wrong output, at most 40 lines of 110 columns.
+    """A report on a wrong output, at most 40 lines of 110 columns.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
-    verdict: the first word of the story
+    verdict: the first word of the report
     """
     first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
@@ -57,29 +55,29 @@ def render(
     if not evidence.differences:
         return f"no byte differs in {case.id} on {target}"
     lines = [f"{verdict}  {case.id}  on {target}", *_fields(evidence)]
-    tensor, stage = "", writer(case, evidence.root)
+    tensor, stage = "", one_stage.writer(case, evidence.root)
     if stage.name:
         lines.append(_labelled("stage", one_stage.spelled(stage)))
         evidence = _of_stage(evidence, stage)
     if case.is_group and evidence.comparable:
-        number = holder(evidence.field, _memory_order(evidence))
+        first_wrong = np.ravel_multi_index(evidence.differences[evidence.root].index, evidence.field.shape)
+        number = holder(evidence.field, int(first_wrong))
         lines.append(_labelled("group" if case.is_gemm else "tensor", f"{spelled(case, number)}; the first is 0"))
         evidence, tensor = _of_tensor(evidence, number), f" --tensor {number}"
     found = evidence.differences[evidence.root]
     if 0 in (evidence.case.rows, evidence.case.cols):
         lines += _place(evidence, found)
         lines.append(_labelled("cause", "empty tensor: without elements it has amaxes of 0 and nothing else"))
-    elif evidence.comparable:
-        at = element_of(evidence, found)
-        lines += _place(evidence, found, at)
-        if found.kind == "bytes":
-            lines += _block(evidence, found)
-        lines.append(_labelled("cause", str(cause_of(evidence))))
-        where = f"{tensor} --field {stage.key(evidence.root)} --at {at[0]},{at[1]}"
-        lines.append(_labelled("trace", f"harness trace '{case.id}'{where}"))
     else:
+        where = f" --field {stage.key(evidence.root)}"
+        if evidence.comparable:
+            at = element_of(evidence, found)
+            lines += _place(evidence, found, at)
+            if found.kind == "bytes":
+                lines += _block(evidence, found)
+            where = f"{tensor}{where} --at {at[0]},{at[1]}"
         lines.append(_labelled("cause", str(cause_of(evidence))))
-        lines.append(_labelled("trace", f"harness trace '{case.id}' --field {stage.key(evidence.root)}"))
+        lines.append(_labelled("trace", f"harness trace '{case.id}'{where}"))
     lines.append(_labelled("reproduce", f"make verify CASE='{case.id}'"))
     return "\n".join(lines)
 
@@ -104,46 +102,24 @@ def element_of(e: Evidence, found: Difference) -> tuple[int, int]:
     return (row + 1, col) if e.field.transposed else (row, col + 1)
 
 
-def _memory_order(e: Evidence) -> int:
-    """The first wrong entry of the root, counted through its whole allocation."""
-    return int(np.ravel_multi_index(e.differences[e.root].index, e.field.shape))
-
-
 def _of_tensor(e: Evidence, number: int) -> Evidence:
     """The evidence about one tensor of a group, as that of the dense case whose bytes it must have."""
-    return Evidence(
-        e.case.part(number),
-        inputs(e.case, e.tensors, number),
-        parts(e.fields, number),
-        cut(e.fields, e.expected, number),
-        tuple(cut(e.fields, run, number) for run in e.runs),
-        e.poisons,
-        cut(e.fields, e.intervals, number),
-        _others(e, number),
-    )
-
-
-def _others(e: Evidence, number: int) -> tuple[Mapping[str, np.ndarray], ...]:
-    if e.case.work > LARGEST:
-        return ()
-    return tuple(
+    others = (
         inputs(e.case, e.tensors, other)
         for other, extents in enumerate(e.case.problem.tensors)
-        if other != number and (e.case.is_gemm or 0 not in extents)
+        if e.case.work <= LARGEST and other != number and (e.case.is_gemm or 0 not in extents)
     )
+    fields, tensors = parts(e.fields, number), inputs(e.case, e.tensors, number)
+    alone = _part(e, e.case.part(number), tensors, fields, lambda arrays: cut(e.fields, arrays, number))
+    return replace(alone, others=tuple(others))
 
 
 def _of_stage(e: Evidence, stage: Stage) -> Evidence:
-    """The evidence about one stage of a pipeline, as that of a case of its recipe on what the contract gives it."""
-    return Evidence(
-        stage.case,
-        one_stage.inputs(stage, e.tensors, e.expected),
-        stage.own(e.fields),
-        stage.own(e.expected),
-        tuple(stage.own(run) for run in e.runs),
-        e.poisons,
-        stage.own(e.intervals),
-    )
+    return _part(e, stage.case, one_stage.inputs(stage, e.tensors, e.expected), stage.own(e.fields), stage.own)
+
+
+def _part(e: Evidence, case: Case, tensors: Mapping, fields: Mapping, own: Callable[[Mapping], Mapping]) -> Evidence:
+    return Evidence(case, tensors, fields, own(e.expected), tuple(map(own, e.runs)), e.poisons, own(e.intervals))
 
 
 def _fields(e: Evidence) -> list[str]:
@@ -170,25 +146,20 @@ def _place(e: Evidence, found: Difference, at: tuple[int, int] | None = None) ->
     elif found.kind == "bytes" and at:
         place += f", from input [{at[0]}, {at[1]}]"
     actual = decoded(e.root, e.actual_of(e.root)[found.index])
+    lines = {"first": place}
     if e.root in e.outside:
         low, high = (decoded(e.root, end[found.index]) for end in (e.intervals[e.root].low, e.intervals[e.root].high))
         by, furthest = beyond(e.intervals[e.root], e.actual_of(e.root), found.index)
-        lines = [
-            _labelled("first", place),
-            _labelled("expected", f"{low} at least, {high} at most" if low != high else low),
-            _labelled("actual", actual),
-            _labelled("beyond", by),
-        ]
-        return [*lines, _labelled("furthest", furthest)] if furthest else lines
-    return [
-        _labelled("first", place),
-        _labelled("one run" if e.root in e.intervals else "expected", decoded(e.root, e.expected[e.root][found.index])),
-        _labelled("another" if e.root in e.intervals else "actual", actual),
-    ]
+        lines |= {"expected": f"{low} at least, {high} at most" if low != high else low, "actual": actual, "beyond": by}
+        lines |= {"furthest": furthest} if furthest else {}
+    else:
+        labels = ("one run", "another") if e.root in e.intervals else ("expected", "actual")
+        expected = decoded(e.root, e.expected[e.root][found.index])
+        lines |= dict(zip(labels, (expected, actual), strict=True))
+    return [_labelled(label, text) for label, text in lines.items()]
 
 
 def _block(e: Evidence, found: Difference) -> list[str]:
-    """The inputs of the first wrong entry's block, and what the contract makes of them."""
     if isinstance(e.steps, DecodeSteps):
         return _decoded_block(e, found)
     if not isinstance(e.steps, Steps) or e.kind == "amax":

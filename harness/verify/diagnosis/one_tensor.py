@@ -36,7 +36,6 @@ def require_elements(case: Case, number: int) -> None:
 
 
 def parts(fields: Mapping[str, Field], number: int) -> dict[str, Field]:
-    """The tensor's own fields."""
     return {name: field.parts[number] for name, field in fields.items()}
 
 

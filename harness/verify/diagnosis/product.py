@@ -25,8 +25,8 @@ class Term(NamedTuple):
 
 def terms(case: Case, tensors: Mapping[str, np.ndarray], row: int, col: int) -> list[Term]:
     """The terms of element (row, col), all K/16 of them."""
-    lines = [_line(case, tensors, name, number) for name, number in (("a", row), ("b", col))]
-    (a_codes, a_scales), (b_codes, b_scales) = lines
+    a_codes, a_scales = operand(case, tensors, "a", row)
+    b_codes, b_scales = operand(case, tensors, "b", col)
     dots = (E2M1_VALUES[a_codes] * E2M1_VALUES[b_codes]).reshape(-1, BLOCK).sum(axis=1, dtype=np.float32)
     with np.errstate(all="ignore"):
         products = (E4M3_VALUES[a_scales] * E4M3_VALUES[b_scales]) * dots
@@ -37,9 +37,11 @@ def terms(case: Case, tensors: Mapping[str, np.ndarray], row: int, col: int) -> 
     return found
 
 
-def _line(case: Case, tensors: Mapping[str, np.ndarray], name: str, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) codes and (K/16,) scale bytes of a row of an operand."""
-    scales = tensors[f"{name}_scale_inv"]
+def operand(
+    case: Case, tensors: Mapping[str, np.ndarray], name: str, rows: int | slice = slice(None)
+) -> tuple[np.ndarray, np.ndarray]:
+    """(..., K) codes and (..., K/16) scale bytes of rows of an operand, `a` or `b`."""
+    data, scales = tensors[f"{name}_data"], tensors[f"{name}_scale_inv"]
     if case.flags.get(f"{name}_scale_layout") == "swizzled":
         scales = unswizzled(scales)
-    return unpacked(tensors[f"{name}_data"][number]), scales[number, : case.cols // BLOCK]
+    return unpacked(data[rows]), scales[: len(data), : case.cols // BLOCK][rows]

@@ -16,9 +16,9 @@ _ABSENT = "-"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. ours: what the steps give; theirs: what each witness gives, as far as it can be asked.
+    """One line of a table. ours: what the steps give; theirs: what each witness gives that has this value.
 
-    inside: those of whom it is known that they may differ from the steps as they do
+    inside: witnesses whose value is inside its interval, so that it may differ
     """
 
     cells: tuple[str, ...]
@@ -27,9 +27,9 @@ class Row:
     inside: tuple[str, ...] = ()
 
     @property
-    def parts(self) -> list[str]:
-        """The witnesses that differ from the steps."""
-        return [who for who, said in self.theirs.items() if said != self.ours and who not in self.inside]
+    def differing(self) -> list[str]:
+        """Witnesses that differ from the steps and must not."""
+        return [who for who, text in self.theirs.items() if text != self.ours and who not in self.inside]
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,19 @@ class Section:
 
 
 def rendered(head: Iterable[str], witnesses: Collection[str], sections: Iterable[Section]) -> str:
-    """The lines of `head`, a table for each section with a column for each witness, and where they part first."""
+    """The lines of `head`, a table for each section with a column for each witness, and the first difference."""
     console = Console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
     for line in head:
         console.print(line, highlight=False, soft_wrap=True)
-    parted = ""
+    first = ""
     for section in sections:
         table = Table(*section.headings, "steps", *witnesses, "", box=box.SIMPLE_HEAD, padding=(0, 1))
         for row in section.rows:
-            said = [row.theirs.get(who, _ABSENT) for who in witnesses]
-            mark = "" if not row.parts else "<-" if parted else "<- first"
-            if row.parts and not parted:
-                parted = (
-                    f"first difference from the steps: {' and '.join(row.parts)} at {' '.join(row.cells[:2]).strip()}"
-                )
-            table.add_row(*row.cells, row.ours, *said, mark)
+            mark = "" if not row.differing else "<-" if first else "<- first"
+            if row.differing and not first:
+                who, where = " and ".join(row.differing), " ".join(row.cells[:2]).strip()
+                first = f"first difference from the steps: {who} at {where}"
+            table.add_row(*row.cells, row.ours, *(row.theirs.get(who, _ABSENT) for who in witnesses), mark)
         console.print(table, highlight=False)
-    console.print(parted or "all agree on this block", highlight=False, soft_wrap=True)
+    console.print(first or "all agree on this block", highlight=False, soft_wrap=True)
     return console.file.getvalue().rstrip() + "\n"

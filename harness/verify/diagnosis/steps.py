@@ -1,8 +1,8 @@
 """The steps from a matrix to NVFP4 bytes, each with the choices in which implementations differ.
 
-The defaults are the contract. A changed choice is a hypothesis about what a wrong kernel does:
-`classify` looks for the choices that give a kernel's bytes, `trace` prints the
-steps of one block. This is a diagnosis, never a verdict; the bytes that decide come from the oracles.
+The defaults are the contract. A changed choice is a hypothesis about what a wrong kernel does: `changed_steps` tries
+which choices give a kernel's bytes, `trace` prints the steps of one block. This is a diagnosis, never a verdict: the
+bytes that decide come from the oracles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.verify.expected import oracle_of
 
 WINDOW = 64
 
-_CHUNK = 1 << 22  # elements of float32 held at one time while an amax is looked for
+_CHUNK = 1 << 22  # float32 elements in memory at once while an amax is computed
 _FLT_MAX = np.finfo(np.float32).max
 _WORD = np.uint64(0xFFFFFFFF)
 _BF16_MAX = np.float32(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
@@ -125,13 +125,13 @@ class Steps:
             **oracle.encode_steps(case),
         )
 
+    @np.errstate(all="ignore")
     def lines(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
         """(n, length) float32: what is quantized in some lines of the input, rotated if the steps say so."""
         values = self._rotated(x, numbers)
         if self.rotation is None or not self.rotation_rounded:
             return values
-        with np.errstate(all="ignore"):
-            return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+        return values.astype(ml_dtypes.bfloat16).astype(np.float32)
 
     def group(self, line: int) -> np.ndarray:
         """Numbers of the lines that are encoded together with `line`: itself, or the 16 lines of its square blocks."""
@@ -149,6 +149,7 @@ class Steps:
             return found
         return self._largest(found.reshape(1, -1)) if self.granularity == "tensor" else found[:, 0]
 
+    @np.errstate(all="ignore")
     def encode(self, values: np.ndarray, numbers: np.ndarray, amax: np.ndarray) -> Encoded:
         """Encode whole lines.
 
@@ -156,22 +157,17 @@ class Steps:
         numbers: (n,) their line numbers
         amax: of all granules, as `amax` gives it
         """
-        with np.errstate(all="ignore"):
-            return self._encode(values, numbers, amax)
-
-    def _encode(self, values: np.ndarray, numbers: np.ndarray, amax: np.ndarray) -> Encoded:
         n, blocks = len(values), values.shape[1] // BLOCK
         encode_scale = self._encode_scale(amax, numbers)
         decode_scale = np.float32(1) / encode_scale
         grouped = values.reshape(n, blocks, BLOCK)
-        looked_at = self._looked_at(grouped)
-        block_amax = np.fmax.reduce(looked_at, axis=2, initial=np.float32(0))
+        block_amax = np.fmax.reduce(self._magnitudes(grouped), axis=2, initial=np.float32(0))
         if self.square:
             block_amax = np.repeat(block_amax.reshape(-1, BLOCK, blocks).max(axis=1), BLOCK, axis=0)
         scale = self._scale(block_amax, encode_scale)
         scale_inv = casts.e4m3(scale)
-        made_of = scale if self.multiplier_of == "scale" else E4M3_VALUES[scale_inv]
-        multiplier = self._multiplier(made_of, encode_scale, decode_scale)
+        divisor = scale if self.multiplier_of == "scale" else E4M3_VALUES[scale_inv]
+        multiplier = self._multiplier(divisor, encode_scale, decode_scale)
         product = (grouped * multiplier[:, :, None]).reshape(n, -1)
         random = self._random(numbers, blocks) if self.rounding == "sr" else None
         return Encoded(
@@ -187,10 +183,10 @@ class Steps:
             codes=casts.e2m1(product, random, self.random_sum),
         )
 
+    @np.errstate(all="ignore")
     def scales(self, block_amax: np.ndarray, amaxes: np.ndarray) -> np.ndarray:
         """(n, blocks) uint8: the scale bytes of some blocks under each of n amaxes."""
-        with np.errstate(all="ignore"):
-            return casts.e4m3(self._scale(block_amax[None, :], self._encode_of(amaxes)[:, None]))
+        return casts.e4m3(self._scale(block_amax[None, :], self._encode_of(amaxes)[:, None]))
 
     def _rotated(self, x: np.ndarray, numbers: np.ndarray | slice) -> np.ndarray:
         chosen = x[:, numbers].T if self.direction else x[numbers]
@@ -200,25 +196,22 @@ class Steps:
         strides, norm = self.rotation_strides, np.float32(self.rotation_norm)
         return casts.rotate(values, self.rotation, strides, self.rotation_turned) * norm
 
+    @np.errstate(all="ignore")
     def _largest(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            values = self._looked_at(values)
-            reduce = np.maximum.reduce if self.amax_of == "nan_kept" else np.fmax.reduce
-            return reduce(values, axis=-1, initial=np.float32(0))
+        reduce = np.maximum.reduce if self.amax_of == "nan_kept" else np.fmax.reduce
+        return reduce(self._magnitudes(values), axis=-1, initial=np.float32(0))
 
-    def _looked_at(self, values: np.ndarray) -> np.ndarray:
+    def _magnitudes(self, values: np.ndarray) -> np.ndarray:
         if self.amax_of == "even":
             values = values[..., ::2]
         return values if self.amax_of == "values" else np.abs(values)
 
     def _encode_scale(self, amax: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         if self.granularity == "tensor":
-            granules = amax.reshape(-1)[:1].reshape(1, 1)  # weight_2d stores it once for every line
-        elif self.granularity == "row":
-            granules = amax[self._granules(numbers), None]
-        else:
-            granules = np.repeat(amax[self._granules(numbers)], WINDOW // BLOCK, axis=1)
-        return self._encode_of(granules)
+            return self._encode_of(amax.reshape(-1)[:1].reshape(1, 1))  # weight_2d stores it once for every line
+        granules = amax[{"own": numbers, "neighbour": numbers ^ 1, "first": numbers * 0}[self.granule]]
+        by_block = granules[:, None] if self.granularity == "row" else np.repeat(granules, WINDOW // BLOCK, axis=1)
+        return self._encode_of(by_block)
 
     def _encode_of(self, granules: np.ndarray) -> np.ndarray:
         granules = np.fmax(granules, np.float32(self.amax_floor))
@@ -227,20 +220,17 @@ class Steps:
             scale = np.fmin(scale, _FLT_MAX)
         return np.where(granules == 0, np.float32(1), np.where(scale == 0, np.float32(self.encode_of_inf), scale))
 
-    def _granules(self, numbers: np.ndarray) -> np.ndarray:
-        return {"own": numbers, "neighbour": numbers ^ 1, "first": numbers * 0}[self.granule]
-
     def _scale(self, block_amax: np.ndarray, encode_scale: np.ndarray) -> np.ndarray:
         if self.scale_form == "divide":
             return block_amax / np.float32(6) * encode_scale
         return np.fmin(block_amax * (encode_scale * (np.float32(1) / np.float32(6))), _FLT_MAX)
 
     def _multiplier(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
-        multiplier = self._contracted(scale, encode_scale, decode_scale).astype(np.float32)
+        multiplier = self._exact_multiplier(scale, encode_scale, decode_scale).astype(np.float32)
         multiplier = (multiplier.view(np.int32) + np.int32(self.multiplier_ulps)).view(np.float32)
         return multiplier if self.underflow is None else np.where(scale == 0, np.float32(self.underflow), multiplier)
 
-    def _contracted(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
+    def _exact_multiplier(self, scale: np.ndarray, encode_scale: np.ndarray, decode_scale: np.ndarray) -> np.ndarray:
         if self.multiplier == "direct":
             return np.where(scale == 0, np.float32(0), encode_scale / scale)
         if self.multiplier == "fast":

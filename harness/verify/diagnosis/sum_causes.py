@@ -9,16 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from harness.contract.case import Case
-from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
-from harness.verify.diagnosis.difference import unswizzled
-from harness.verify.diagnosis.evidence import FEW, Cause, Evidence, Hypothesis
+from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES
+from harness.verify.diagnosis.evidence import FEW, Evidence, Hypothesis
+from harness.verify.diagnosis.product import operand
 
 _MOST = 1 << 11  # parts, and equations for each
 _CLEAR = 0.05  # how far from an integer a count may be
 
 
 def _counts(e: Evidence, width: int) -> np.ndarray | None:
-    """How often each `width` elements along K are in the sums; None if there is no telling."""
+    """How often each `width` elements along K are in the sums; None if that cannot be computed."""
     case, flags = e.case, e.case.flags
     if not case.is_gemm or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
         return None
@@ -26,13 +26,12 @@ def _counts(e: Evidence, width: int) -> np.ndarray | None:
     if parts > _MOST or case.rows * case.problem.n < 2 * parts:
         return None
     a, b = (_decoded(case, e, name).reshape(-1, parts, width) for name in "ab")
-    chosen = np.linspace(0, case.rows * case.problem.n - 1, min(case.rows * case.problem.n, 4 * parts + 64)).astype(
-        np.int64
-    )
+    outputs = case.rows * case.problem.n
+    chosen = np.linspace(0, outputs - 1, min(outputs, 4 * parts + 64)).astype(np.int64)
     rows, cols = np.divmod(np.unique(chosen), case.problem.n)
     with np.errstate(all="ignore"):
         terms = np.einsum("ipk,ipk->ip", a[rows], b[cols])
-        factors = _factor(e, "a", rows) * _factor(e, "b", cols) * (flags.get("alpha", 1) if case.is_gemm else 1)
+        factors = _factor(e, "a", rows) * _factor(e, "b", cols) * flags.get("alpha", 1)
         factors = factors / (36.0 * flags.a_e4m3_max * flags.b_e4m3_max)
         sizes = np.abs(terms).sum(axis=1)
         sums = e.actual_of(e.root).astype(np.float64)[rows, cols] / factors
@@ -46,11 +45,8 @@ def _counts(e: Evidence, width: int) -> np.ndarray | None:
 
 
 def _decoded(case: Case, e: Evidence, name: str) -> np.ndarray:
-    scales = e.tensors[f"{name}_scale_inv"]
-    if case.flags.get(f"{name}_scale_layout") == "swizzled":
-        scales = unswizzled(scales)
-    codes = E2M1_VALUES[unpacked(e.tensors[f"{name}_data"])].astype(np.float64)
-    return codes * np.repeat(E4M3_VALUES[scales[: len(codes), : case.cols // BLOCK]].astype(np.float64), BLOCK, axis=1)
+    codes, scales = operand(case, e.tensors, name)
+    return E2M1_VALUES[codes].astype(np.float64) * np.repeat(E4M3_VALUES[scales].astype(np.float64), BLOCK, axis=1)
 
 
 def _factor(e: Evidence, name: str, lines: np.ndarray) -> np.ndarray:
@@ -76,6 +72,6 @@ def _is_scaled(e: Evidence) -> bool:
 
 
 HYPOTHESES = (
-    Hypothesis(Cause("a constant factor", "all wrong values are as many times the right ones"), _is_scaled),
-    Hypothesis(Cause("a part of the sum", "some products are not in the sums, or more than once"), _is_partial),
+    Hypothesis("a constant factor", "all wrong values are as many times the right ones", _is_scaled),
+    Hypothesis("a part of the sum", "some products are not in the sums, or more than once", _is_partial),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,25 +58,24 @@ def trace(
         of = f"stage {stage.name} of {case.id}" if stage.name else case.id
         raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {of}")
     inputs = make_inputs(case) if inputs is None else inputs
-    witnesses = {
-        "numpy": oracle.numpy_oracle(case, dict(inputs)) if case.work <= NUMPY_LARGEST else None,
-        "torch": _ask_torch(case, inputs),
-        "kernel": kernel,
-    }
-    asked = {who: said for who, said in witnesses.items() if said is not None}
+    outputs = {"numpy": oracle.numpy_oracle(case, dict(inputs))} if case.work <= NUMPY_LARGEST else {}
+    with suppress(NotCapable):
+        outputs["torch"] = ask_torch(oracle, case, inputs)
+    if kernel is not None:
+        outputs["kernel"] = kernel
     title, alone = name, stage.case
     if stage.name:
         title = f"stage {one_stage.spelled(stage)}: {name}"
-        inputs = one_stage.inputs(stage, inputs, next(iter(asked.values())))
-        asked = {who: stage.own(said) for who, said in asked.items()}
+        inputs = one_stage.inputs(stage, inputs, next(iter(outputs.values())))
+        outputs = {who: stage.own(arrays) for who, arrays in outputs.items()}
         fields, name = stage.own(fields), name.removeprefix(stage.key(""))
     if case.is_group:
         title = f"tensor {one_tensor.spelled(case, tensor)}: {name}"
         alone = case.part(tensor)
         inputs = one_tensor.inputs(case, inputs, tensor)
-        asked = {who: one_tensor.cut(fields, said, tensor) for who, said in asked.items()}
+        outputs = {who: one_tensor.cut(fields, arrays, tensor) for who, arrays in outputs.items()}
         fields = one_tensor.parts(fields, tensor)
-    spot = _Spot(fields, name, at, asked)
+    spot = _Spot(fields, name, at, outputs)
     side, _ = side_and_kind(name)
     steps = steps_of(alone, side)
     if isinstance(steps, DecodeSteps):
@@ -94,10 +94,9 @@ def trace(
 
 @dataclass(frozen=True)
 class _Spot:
-    """Where to look and who is asked.
+    """One element, (row, col) of the tensor, and arrays by field of the witnesses `numpy`, `torch` and `kernel`.
 
-    at: (row, col) of an element of the tensor
-    witnesses: arrays by field of `numpy`, `torch` and `kernel`, as far as present
+    line: of the output, a row or a column of the tensor; block, span: the element's 16 of that line
     """
 
     fields: Mapping[str, Field]
@@ -107,28 +106,22 @@ class _Spot:
 
     @property
     def line(self) -> int:
-        """The line of the output, a row or a column of the tensor."""
         return self.at[1] if self.fields[self.name].transposed else self.at[0]
 
     @property
     def block(self) -> int:
-        """The 16-block of the line."""
         return (self.at[0] if self.fields[self.name].transposed else self.at[1]) // BLOCK
 
     @property
     def span(self) -> slice:
-        """The block's elements of the line."""
         return slice(self.block * BLOCK, self.block * BLOCK + BLOCK)
 
     def ask(self, name: str) -> dict[str, Demand]:
-        """Every witness's array of a field, in compact order, or the interval it gives."""
         if name not in self.fields:
             return {}
-        asked = {who: arrays[name] for who, arrays in self.witnesses.items()}
-        return {
-            who: array if isinstance(array, Interval) else compacted(self.fields[name], array)
-            for who, array in asked.items()
-        }
+        found = {who: arrays[name] for who, arrays in self.witnesses.items()}
+        field = self.fields[name]
+        return {who: it if isinstance(it, Interval) else compacted(field, it) for who, it in found.items()}
 
 
 def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndarray]) -> list[Section]:
@@ -142,31 +135,22 @@ def _encoding(spot: _Spot, steps: Steps, side: str, inputs: Mapping[str, np.ndar
     def of_block(array: np.ndarray) -> np.generic:
         return np.broadcast_to(array, encoded.scale.shape)[here, block]
 
-    scales = {who: array[spot.line, block] for who, array in spot.ask(f"{side}_scale_inv").items()}
-    amaxes = {who: _granule(array, spot) for who, array in spot.ask(f"{side}_amax").items()}
-    wanted = steps.multiplier
+    scales = {who: _scale(array[spot.line, block]) for who, array in spot.ask(f"{side}_scale_inv").items()}
+    amaxes = {who: _float(_granule(array, spot)) for who, array in spot.ask(f"{side}_amax").items()}
+    multiplier = {"direct": "2.7", "fast": "3"}.get(steps.multiplier, "2.6"), f"multiplier, {steps.multiplier}"
     head = [
-        Row(("2.2", "amax"), _float(_granule(amax, spot)), {who: _float(value) for who, value in amaxes.items()}),
+        Row(("2.2", "amax"), _float(_granule(amax, spot)), amaxes),
         Row(("2.1", "S_enc"), _float(of_block(encoded.encode_scale)), {}),
         Row(("2.3", "S_dec"), _float(of_block(encoded.decode_scale)), {}),
         Row(("2.2", "block amax"), _float(of_block(encoded.block_amax)), {}),
         Row(("2.4", "scale before its cast"), _float(of_block(encoded.scale)), {}),
-        Row(
-            ("2.4", "scale_inv"),
-            _scale(of_block(encoded.scale_inv)),
-            {who: _scale(value) for who, value in scales.items()},
-        ),
-        Row(
-            ({"direct": "2.7", "fast": "3"}.get(wanted, "2.6"), f"multiplier, {wanted}"),
-            _float(of_block(encoded.multiplier)),
-            {},
-        ),
+        Row(("2.4", "scale_inv"), _scale(of_block(encoded.scale_inv)), scales),
+        Row(multiplier, _float(of_block(encoded.multiplier)), {}),
     ]
     raw = x[spot.span, spot.line] if steps.direction else x[spot.line, spot.span]
     data = {who: unpacked(array[spot.line])[spot.span] for who, array in spot.ask(f"{side}_data").items()}
     body = []
-    for i in range(BLOCK):
-        position = spot.span.start + i
+    for i, position in enumerate(range(spot.span.start, spot.span.stop)):
         cells = [str(i), _float(raw[i])]
         if steps.rotation is not None:
             cells.append(_float(encoded.values[here, position]))
@@ -188,12 +172,12 @@ def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray])
         Row(("9", "scale_inv * amax"), _float(got.scaled_amax[0, spot.block]), {}),
         Row(("9", f"factor, e4m3_max {steps.e4m3_max}"), _float(got.factor[0, spot.block]), {}),
     ]
-    asked = spot.ask(spot.name)
+    arrays = spot.ask(spot.name)
     body = [
         Row(
             (str(i), _code(got.codes[0, position]), _float(got.product[0, position])),
             _entry(got.output[0, position]),
-            {who: _entry(array[spot.line, position]) for who, array in asked.items()},
+            {who: _entry(array[spot.line, position]) for who, array in arrays.items()},
         )
         for i, position in enumerate(range(spot.span.start, spot.span.stop))
     ]
@@ -203,28 +187,20 @@ def _decoding(spot: _Spot, steps: DecodeSteps, inputs: Mapping[str, np.ndarray])
 def _entries(spot: _Spot) -> list[Section]:
     """The one entry the element belongs to, for a recipe whose steps are not known here."""
     field = spot.fields[spot.name]
-    index = (
-        (spot.line, spot.span.start // field.block[1])
-        if len(field.shape) == 2
-        else (min(spot.line, field.shape[0] - 1),)
-    )
-    return [_element(spot, index)]
+    if len(field.shape) == 1:
+        return [_element(spot, (min(spot.line, field.shape[0] - 1),))]
+    return [_element(spot, (spot.line, spot.span.start // field.block[1]))]
 
 
 def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
-    asked = spot.ask(spot.name)
-    said = {who: _spelled(array, index) for who, array in asked.items()}
-    first = next(iter(said.values()))
-    interval = next((value for value in asked.values() if isinstance(value, Interval)), None)
-    kernel = asked.get("kernel")
-    inside = (
-        interval is not None
-        and kernel is not None
-        and bool(order(interval.nearest(kernel))[index] == order(kernel)[index])
-    )
-    return Section(
-        ("entry", "compact index"), [Row((spot.name, str(list(index))), first, said, ("kernel",) if inside else ())]
-    )
+    arrays = spot.ask(spot.name)
+    texts = {who: _spelled(array, index) for who, array in arrays.items()}
+    interval = next((value for value in arrays.values() if isinstance(value, Interval)), None)
+    kernel, inside = arrays.get("kernel"), ()
+    if interval is not None and kernel is not None and order(interval.nearest(kernel))[index] == order(kernel)[index]:
+        inside = ("kernel",)
+    row = Row((spot.name, str(list(index))), next(iter(texts.values())), texts, inside)
+    return Section(("entry", "compact index"), [row])
 
 
 def _spelled(value: Demand, index: tuple[int, ...]) -> str:
@@ -266,10 +242,3 @@ def _entry(value: np.generic) -> str:
     bits = int.from_bytes(value.tobytes(), "little")
     spelled = f"0x{bits:0{2 * value.dtype.itemsize}X}"
     return spelled if value.dtype == np.uint8 else f"{spelled} {float(value):.6g}"
-
-
-def _ask_torch(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, Demand] | None:
-    try:
-        return ask_torch(oracle_of(case.recipe), case, inputs)
-    except NotCapable:
-        return None

@@ -1,0 +1,201 @@
+"""One case on a CUDA device: kernels loaded from cubins, launched eagerly or as a captured graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.device import cublas
+from harness.device.device import Outcome
+from harness.device.memory import Guarded, Memory
+from harness.errors import LaunchError
+from harness.jit.compile import Compiled, compile_kernel
+from harness.jit.geometry import Grid
+from harness.suite.launch_plan import Step, bind, own_memory, plan
+
+_SCALARS = {"int": np.int32, "u32": np.uint32, "u64": np.uint64, "i64": np.int64, "float": np.float32}
+
+
+class Gpu(Protocol):
+    """The part of `CudaDevice` that a program needs."""
+
+    kernels: Path
+    suites: Path | None
+    multiprocessors: int
+
+
+class CudaProgram:
+    """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
+
+    def __init__(self, device: Gpu, case: Case, target: str, memory: Memory):
+        import cupy
+
+        self.case = case
+        self.memory = memory
+
+        def compiled(step: Step) -> Compiled:
+            return compile_kernel(step.signature, step.case.flags, target)
+
+        def fits(step: Step) -> bool:
+            kernel = compiled(step)
+            blocks = math.prod(kernel.launch.grid(step.case.problem, device.multiprocessors))
+            return blocks <= device.multiprocessors * blocks_per_sm(kernel)
+
+        self.steps = plan(case, device.kernels, fits, device.suites)
+        own = [step for step in self.steps if not step.library]
+        self.kernels = tuple(map(compiled, own))
+        choices = [
+            k.launch.grids(step.case.problem, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)
+        ]
+        self.grids = tuple(grids[0] for grids in choices)
+        self.libraries = tuple(f"{s.signature.name} of {cublas.version()}" for s in self.steps if s.library)
+        scratch, workspace = own_memory(self.steps)
+        self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
+        self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
+        self.calls = tuple(self._calls(self.grids))
+        others = tuple(grids[-1] for grids in choices)
+        self.other_calls = tuple(self._calls(others)) if others != self.grids else self.calls
+        self.side_stream = cupy.cuda.Stream(non_blocking=True)
+        self.graph = None
+        # A non-blocking stream would not wait for the copies above.
+        cupy.cuda.get_current_stream().synchronize()
+
+    def launch(self, repeat: int = 0) -> None:
+        """Queue every launch on the current stream, on odd repeats with the grids that another GPU might have.
+
+        Allocates and waits for nothing.
+        """
+        for call in self.other_calls if repeat % 2 else self.calls:
+            call()
+
+    def run(self, poison: int, repeat: int) -> Outcome:
+        """Poison, launch or replay, wait, check guards.
+
+        Eager launches go to the default stream on even repeats and to a non-blocking one on odd repeats.
+        """
+        import cupy
+
+        stream = cupy.cuda.Stream.null if repeat % 2 == 0 and self.case.mode == "eager" else self.side_stream
+        with cuda_errors(self.case.id):
+            with stream:
+                self.poison(poison)
+                self.enqueue(repeat)
+            stream.synchronize()
+        return self.outcome(poison)
+
+    def poison(self, byte: int) -> None:
+        for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
+            guarded.poison(byte)
+
+    def enqueue(self, repeat: int = 0) -> None:
+        """Queue the launches, or the graph that the first call captures, on the current stream; wait for nothing."""
+        import cupy
+
+        with cuda_errors(self.case.id):
+            if self.case.mode != "graph":
+                self.launch(repeat)
+                return
+            if self.graph is None:
+                self.graph = self.capture()
+            self.graph.launch(cupy.cuda.get_current_stream())
+
+    def outcome(self, poison: int) -> Outcome:
+        """Copies of the outputs and what was written beside them, once the stream is done. poison: as in `run`"""
+        outputs = {name: output.payload.copy() for name, output in self.memory.outputs.items()}
+        return Outcome(outputs, self._trespass(poison))
+
+    def capture(self):
+        with self.side_stream:
+            self.load_libraries()
+            self.side_stream.begin_capture()
+            self.launch()
+            return self.side_stream.end_capture()
+
+    def load_libraries(self) -> None:
+        """Call each library once, because its machine code is loaded at the first call and not during a capture."""
+        for call, step in zip(self.calls, self.steps, strict=True):
+            if step.library:
+                call()
+
+    def _calls(self, grids: tuple[Grid, ...]) -> Iterator[Callable[[], None]]:
+        """Every launch with its arguments. grids: of our own kernels"""
+        guarded = {**self.memory.outputs, **self.workspace}
+        arrays = {**self.memory.inputs, **{name: it.payload for name, it in guarded.items()}, **self.scratch}
+        kernels = iter(zip(self.kernels, grids, strict=True))
+        for step in self.steps:
+            bound = list(bind(step, arrays))
+            if step.library:
+                given = (value if isinstance(value, int) else value.data.ptr for _, value in bound)
+                yield partial(cublas.call_of(step.signature.name), *given)
+                continue
+            kernel, grid = next(kernels)
+            arguments = tuple(
+                np.uint64(0) if value is None else value if not isinstance(value, int | float) else _scalar(kind, value)
+                for kind, value in bound
+            )
+            yield partial(load(kernel, step.together), grid, (kernel.launch.threads,), arguments)
+
+    def _trespass(self, poison: int) -> str:
+        sentence = self.memory.trespass(poison)
+        if sentence:
+            return sentence
+        for name, guarded in self.workspace.items():
+            sentence = guarded.trespass(poison)
+            if sentence:
+                return f"workspace {name!r}: {sentence}"
+        for name, value in self.scratch.items():
+            if bool(value.any()):
+                return f"scratch {name!r} is not zero after the last launch, so a second run would differ"
+        return ""
+
+
+@contextmanager
+def cuda_errors(where: str) -> Iterator[None]:
+    """Raise LaunchError, which says `where`, for an error that CUDA reports."""
+    import cupy
+
+    try:
+        yield
+    except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+        raise LaunchError(f"{where}: {error}") from None
+
+
+def native_target(major: int, minor: int) -> str:
+    """The most specific target of a compute capability: `sm_90a` for 9.0, `sm_80` for 8.0."""
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+@lru_cache(maxsize=512)
+def _module(cubin_path: str, together: bool):
+    import cupy
+
+    return cupy.RawModule(path=cubin_path, enable_cooperative_groups=together)
+
+
+def load(kernel: Compiled, together: bool = False):
+    """The kernel's function from its cubin. together: launched so that all blocks run at once, or refused"""
+    return _module(kernel.cubin_path, together).get_function(kernel.symbol)
+
+
+def blocks_per_sm(kernel: Compiled) -> int:
+    """How many blocks of a kernel the driver says a multiprocessor holds at once."""
+    import cupy
+
+    return cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(load(kernel).kernel.ptr, kernel.launch.threads, 0)
+
+
+def _scalar(kind: str, value: int | float):
+    try:
+        return _SCALARS[kind](value)
+    except OverflowError:
+        raise LaunchError(f"{value} does not fit a parameter of type {kind!r}; take it as i64") from None
+    except KeyError:
+        raise LaunchError(f"no way to pass a parameter of type {kind!r}; use one of {', '.join(_SCALARS)}") from None
