@@ -65,7 +65,7 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
     """Run all contests; each record is in the file as soon as it is known."""
     began = time.monotonic()
     clock = clock_of(device)
-    header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), peer_bench.METHOD, clock.words)
+    header = new_header(shlex.join(["harness", *sys.argv[1:]]), device.identity(), peer_bench.METHOD, clock.method)
     peers = dict.fromkeys(name for contest in chosen for name in contest.peers)
     header["peers"] = [load(name).label for name in peers]
 
