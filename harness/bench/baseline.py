@@ -43,7 +43,6 @@ def baseline_id(case: Case) -> str:
 
 
 def against_library(case: Case) -> bool:
-    """Whether the baseline is `product`, and not a case."""
     return case.is_gemm and not is_pipeline(case)
 
 

@@ -32,7 +32,6 @@ def calls_for(copies: int, us: float) -> int:
 
 
 def memories(first: Memory, l2_bytes: int) -> list[Memory]:
-    """The memory and as many copies as keep it cold."""
     return [first, *(first.twin() for _ in range(copies_for(first.nbytes, l2_bytes) - 1))]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.bench.sm_clock import SmClock
@@ -46,24 +47,22 @@ class Clock(Protocol):
         """SM clock from each flush since `restart` to the next, and from the last until now."""
 
 
+@dataclass(frozen=True, slots=True)
 class Tick:
-    """One reading. `stop - start` waits until `stop` has happened and gives seconds."""
+    """One reading. `stop - start` waits until `stop` has happened and gives the seconds of a call."""
 
-    __slots__ = ("_calls", "_clock", "_event")
-
-    def __init__(self, clock: GpuClock, event: Any):
-        self._clock = clock
-        self._calls = clock.calls
-        self._event = event
+    clock: GpuClock
+    calls: int
+    event: Any
 
     def __sub__(self, start: Tick) -> float:
         import cupy
 
         with cuda_errors("timed launch"):
             # If the start has passed by now, the flush ended before everything was queued.
-            self._clock.exposed.append(start._event.done)
-            self._event.synchronize()
-            return cupy.cuda.get_elapsed_time(start._event, self._event) / 1e3 / self._calls
+            self.clock.exposed.append(start.event.done)
+            self.event.synchronize()
+            return cupy.cuda.get_elapsed_time(start.event, self.event) / 1e3 / self.calls
 
 
 def clock_of(device: CudaDevice) -> GpuClock:
@@ -93,7 +92,7 @@ class GpuClock:
 
         event = cupy.cuda.Event()
         event.record(self.stream)
-        return Tick(self, event)
+        return Tick(self, self.calls, event)
 
     def flush(self) -> None:
         # Not by writing, which leaves the L2 full of dirty lines whose write-back is then timed: 8 % of

@@ -26,8 +26,6 @@ _IQR = 2 * NormalDist().inv_cdf(0.75)
 
 @dataclass(frozen=True)
 class Summary:
-    """Median and spread of samples, in their unit."""
-
     median: float
     q1: float
     q3: float

@@ -52,7 +52,6 @@ class Targets(BaseModel):
     lines: tuple[Line, ...] = Field(min_length=1)
 
     def case_ids(self, line: Line) -> list[str]:
-        """The cases of a line, as CUDA graphs."""
         return [f"{case.replace('/*', f'/{self.shape}')}/{INPUT_AND_MODE}" for case in line.cases]
 
 

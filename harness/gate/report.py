@@ -145,7 +145,7 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
 
 
 def gate_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
-    """One row a judgement, the worst first; changes in percent of the base's time."""
+    """One row a case, the worst first; changes in percent of the base's time."""
     return pd.DataFrame([_row(judgement) for judgement in _worst_first(judgements)], columns=list(_COLUMNS))
 
 

@@ -25,7 +25,6 @@ FILE = "gate.jsonl"
 
 
 def cases(recipes: Sequence[str], ids: Sequence[str]) -> list[Case]:
-    """Choose the cases to time: the given ids, or the bench sets of these recipes, or of all; each once, as a graph."""
     if ids:
         found: Iterable[Case] = map(find_case, ids)
     else:
@@ -82,8 +81,8 @@ def record(found: Comparison) -> Record:
         "verified": str(found.verified.verdict),
         "verdict": str(decision.verdict),
         "reason": decision.reason,
-        "head_us": _rounded(decision.head_us),
-        "base_us": _rounded(decision.base_us),
+        "head_us": decision.head_us and round(decision.head_us, 4),
+        "base_us": decision.base_us and round(decision.base_us, 4),
         **{
             name: change and [round(x, 5) for x in (change.ratio, change.low, change.high)]
             for name, change in changes.items()
@@ -107,10 +106,6 @@ def judgement(found: Comparison) -> Judgement:
 
 def _roofline(clock: GpuClock, point: str) -> Record:
     return {"point": point, "date": now(), "gbps": round(roofline.copy_gbps(clock), 1)}
-
-
-def _rounded(us: float | None) -> float | None:
-    return us and round(us, 4)
 
 
 def _write(file: Any, line: Record) -> None:

@@ -46,12 +46,10 @@ class GateRuns:
 
     @property
     def found(self) -> int:
-        """How many gates called every case SLOWER."""
         return sum(set(verdicts) == {"SLOWER"} for verdicts in self.verdicts)
 
     @property
     def flagged(self) -> int:
-        """How many gates called any case SLOWER or FASTER."""
         return sum(bool({"SLOWER", "FASTER"} & set(verdicts)) for verdicts in self.verdicts)
 
     @property

@@ -64,8 +64,8 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     for record in failures:
         text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
     if conventions:
-        table_of = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
-        text += ["## Other bytes by convention", markdown(table_of)]
+        counts = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
+        text += ["## Other bytes by convention", markdown(counts)]
     if excluded:
         text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
@@ -92,13 +92,11 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
     }  # fmt: skip
     text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
     if untimed:
-        without = pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"])
-        text += ["## Without a time", markdown(without)]
+        text += ["## Without a time", markdown(pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"]))]
     return write_files(folder, stem, table, text, "bench.html.j2", content)
 
 
 def pictures_of(header: Header, timed: Sequence[Record]) -> dict[str, Any]:
-    """The pictures of a page of times, by the names that templates use."""
     return {"roofline": roofline_plot(header, timed), "maps": heat_maps(timed), "groups": bar_groups(timed)}
 
 
@@ -120,7 +118,6 @@ def write_table(folder: Path, stem: str, table: pd.DataFrame, text: Sequence[str
 
 
 def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
-    """Write the header on the first line, then a line for each record."""
     lines = (json.dumps(line, ensure_ascii=False) for line in (header, *records))
     write_text(path, "\n".join(lines) + "\n")
 
