@@ -15,6 +15,7 @@ from harness.bench import roofline
 from harness.bench.gpu_timer import clock_of
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
+from harness.files import write_text
 from harness.runner.records import Record
 from harness.runner.run_files import new_folder, new_header, now, shown
 from harness.studies.peers import contests, peer_bench, tables
@@ -94,7 +95,7 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
             device.release()
         measure("end")
         _write(file, {"end": header["roofline"][-1]})
-    tables.write(path.parent, header, found)
+    write_text(path.with_suffix(".md"), tables.page(header, found))
     return found
 
 
