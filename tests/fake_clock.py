@@ -12,7 +12,7 @@ from harness.bench.rounds import Recorder
 class FakeClock:
     """Time that only targets move on; `late` marks every round as one in which the GPU waited."""
 
-    words = "a fake clock"
+    method = "a fake clock"
     stream = nullcontext(SimpleNamespace())
     __name__ = "fake_clock"
 

@@ -77,8 +77,8 @@ class FakeProgram(Timed):
     def check(self) -> None:
         require_right(self.gpu, [("copy 1 of 1", Outcome({"rowwise_data": self.data.copy()}))], EXPECTED)
 
-    def words(self, us: float) -> str:
-        return self.gpu.clock.words
+    def method(self, us: float) -> str:
+        return self.gpu.clock.method
 
 
 class FakeGpu:
@@ -409,14 +409,14 @@ def test_the_bytes_of_a_case_are_those_its_launches_are_bound_to(flags: dict, pe
 
 
 @pytest.mark.parametrize(
-    ("mode", "in_passes", "calls", "ran", "words"),
+    ("mode", "in_passes", "calls", "ran", "method"),
     [
         ("eager", False, 1, ["launch"], "a fake clock"),
         ("graph", False, 6, ["graph of 6"], "graphs of 6 calls, cold"),
         ("graph", True, 9, ["passes of 9"], "graphs of 9 calls, cold"),
     ],
 )
-def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passes: bool, calls: int, ran: list, words):
+def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passes: bool, calls: int, ran: list, method):
     log, looked = [], []
     program = SimpleNamespace(steps=("one", "two"), enqueue=lambda: log.append("launch"))
     right = Outcome({"rowwise_data": np.full(4, 7, np.uint8)})
@@ -452,7 +452,7 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
     assert (timed.calls, timed.launches, timed.moved, copies) == (calls, 2, MOVED, [1 if mode == "eager" else 3])
     assert log == ["poison 0x5a", *ran]
     assert looked == [0x5A]
-    assert timed.words(1.0) == words
+    assert timed.method(1.0) == method
 
 
 def test_the_measured_copy_rate_is_that_of_the_copy(gpu: FakeGpu):

@@ -108,7 +108,7 @@ def test_the_flush_is_thrice_the_l2_and_said_so(cuda: FakeCuda, l2: int, flushed
     clock = GpuClock(l2, NoClock())
     clock.flush()
     assert cuda.log == [f"flush {flushed // MIB} MiB on stream"]
-    assert f"flush by reading {flushed // MIB} MiB ({flushed / l2:.1f}x L2)" in clock.words
+    assert f"flush by reading {flushed // MIB} MiB ({flushed / l2:.1f}x L2)" in clock.method
     assert flushed >= 3 * l2
 
 

@@ -240,7 +240,7 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
         def enqueue(self):
             clock.pass_time(100e-6)
 
-        def words(self, us):
+        def method(self, us):
             return ""
 
     device = SimpleNamespace(identity=lambda: {"l2_bytes": "52428800"})

@@ -82,7 +82,7 @@ def test_a_product_passes_within_its_bounds_and_is_told_how_far_it_is_beyond(pro
     assert (found.verdict, found.wrong) == (Verdict.MISMATCH, {"output": 1})
     error = abs(float(output[3, 5]) - float((low[3, 5] + high[3, 5]) / 2))
     relative = error / float(((low.double() + high.double()) / 2).norm())
-    (told,) = found.says
+    (told,) = found.reasons
     assert told.startswith("output: 1 of 512 entries beyond the bound of fp32 sums, L2 error ")
     assert float(told.rpartition(" ")[2]) == pytest.approx(relative, rel=0.05)
 
@@ -264,14 +264,14 @@ def test_a_declared_convention_is_told_and_an_undeclared_one_is_a_mismatch(meet)
 
     found, _ = meet(theirs={"change": {"rowwise_data": negative_zero}}, declared=conventions.Convention)
     assert found["peer"].verdict == Verdict.CONVENTION
-    assert found["peer"].says[0].startswith("sign of zero: ")
+    assert found["peer"].reasons[0].startswith("sign of zero: ")
     found, _ = meet(theirs={"change": {"rowwise_data": negative_zero}})
-    assert found["peer"].verdict == Verdict.MISMATCH and found["peer"].says[0].startswith("rowwise_data: ")
+    assert found["peer"].verdict == Verdict.MISMATCH and found["peer"].reasons[0].startswith("rowwise_data: ")
 
 
 def test_wrong_bytes_are_timed_and_named(meet):
     found, _ = meet(theirs={"change": {"rowwise_data": one_more}}, declared=conventions.Convention)
-    assert (found["peer"].verdict, found["peer"].says) == (Verdict.MISMATCH, ("rowwise_data: 1 bytes",))
+    assert (found["peer"].verdict, found["peer"].reasons) == (Verdict.MISMATCH, ("rowwise_data: 1 bytes",))
     assert found["peer"].us
 
 
@@ -294,13 +294,13 @@ def test_what_is_beside_the_outputs_is_nobody_s(meet):
 
 def test_who_is_not_installed_is_excluded_with_the_line(meet):
     found, _ = meet(absent="subject peer is not installed; `pip install peer`")
-    assert found["peer"].verdict == Verdict.EXCLUDED and "pip install peer" in found["peer"].says[0]
+    assert found["peer"].verdict == Verdict.EXCLUDED and "pip install peer" in found["peer"].reasons[0]
     assert found[OURS].us
 
 
 def test_an_error_of_theirs_costs_them_the_contest_alone(meet):
     found, _ = meet(raises=ValueError("no\nkernel image"))
-    assert (found["peer"].verdict, found["peer"].says) == (Verdict.LAUNCH_ERROR, ("ValueError: no kernel image",))
+    assert (found["peer"].verdict, found["peer"].reasons) == (Verdict.LAUNCH_ERROR, ("ValueError: no kernel image",))
     assert found[OURS].verdict == Verdict.PASS
 
 

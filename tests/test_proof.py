@@ -53,7 +53,7 @@ def test_the_command_tells_and_fails(monkeypatch, capsys, tmp_path):
         (into / "gate.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
         return into / "gate.jsonl"
 
-    monkeypatch.setattr(self_test, "_run", lambda *command: None)
+    monkeypatch.setattr(self_test, "git", lambda *command: None)
     monkeypatch.setattr(self_test, "_plant", lambda checkout, percent: None)
     monkeypatch.setattr(self_test, "_gate", gate)
     with pytest.raises(SystemExit) as stop:

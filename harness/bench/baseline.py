@@ -1,4 +1,4 @@
-"""The baseline of every ratio, timed in the same run and launched alike.
+"""The baseline of every ratio, timed in the same run and launched the same way.
 
 A quantizer is compared with the production training recipe on the same shape and input, a GEMM against cuBLAS on bf16
 operands of the same shape, with a bf16 output, and a pipeline against itself with that production recipe.
@@ -19,7 +19,7 @@ from harness.suite.suite import suite_of
 
 
 def baseline_of(case: Case) -> Case:
-    """The production recipe on the case's shape and input; of a GEMM see `product`.
+    """The production recipe on the case's shape and input; for a GEMM see `product`.
 
     A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike, and
     a pipeline with its default flags by the same route.
@@ -33,7 +33,7 @@ def baseline_of(case: Case) -> Case:
 
 
 def baseline_id(case: Case) -> str:
-    """The case id of the baseline; of a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
+    """The case id of the baseline; for a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
 
     A grouped GEMM is compared with one with the rows of all groups and a single B, which has as many terms.
     """
@@ -43,21 +43,20 @@ def baseline_id(case: Case) -> str:
 
 
 def against_library(case: Case) -> bool:
-    """Whether the baseline is `product`, and not a case."""
     return case.is_gemm and not is_pipeline(case)
 
 
 def baseline_first(case: Case) -> tuple[int, int, int, str, bool]:
-    """Sort key that puts the cases of a baseline together, by shape, and it before them."""
+    """Sort key: by shape, a baseline directly before the cases that are compared with it."""
     shape = case if case.is_gemm else baseline_of(case)
     problem = baseline_id(case).rpartition("/")[0]
     return shape.elements, shape.rows, shape.cols, problem, case.id != baseline_id(case)
 
 
 def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None], int]:
-    """The baseline of a GEMM, queued on the clock's stream, and how many products one call of it makes.
+    """The baseline of a GEMM, queued on the clock's stream, and the number of products in a call of it.
 
-    Eager, a product a call; as a graph, products of copies of all operands in turn, as the case itself is timed.
+    Eager, one product a call; as a graph, products that cycle through copies of all operands, as the case is timed.
     """
     extents = case.rows, case.cols, case.problem.n
     if case.mode == "eager":
@@ -65,13 +64,12 @@ def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None]
     copies = cold_copies.copies_for(product_bytes(case), l2_bytes)
     products = [cublas.bf16_product(*extents) for _ in range(copies)]
     with clock.stream:
-        products[0]()  # which loads its machine code, and must not do so during a capture
+        products[0]()  # loads its machine code, which a capture does not allow
     graph, calls = cold_copies.rotate(clock, products)
     return lambda: graph.launch(clock.stream), calls
 
 
 def product_bytes(case: Case) -> int:
-    """Bytes that one product reads and writes."""
     return 2 * Gemm(case.rows, case.cols, case.problem.n).elements
 
 

@@ -1,8 +1,8 @@
-"""Times of a case that passed. Nothing here knows pytest; `harness.runner.bench_plugin` brings the recorder.
+"""Times of a case that passed. Independent of pytest; `harness.runner.bench_plugin` supplies the recorder.
 
-The case is prepared anew, its outputs are poisoned, and the launches that verification ran, or graphs of them on copies
-of all memory in turn, are timed round by round behind a flush of the L2, each round after one of the baseline.
-Afterwards outputs are compared once more: a time is kept only if what was timed also wrote the right bytes.
+The case is prepared again, its outputs are poisoned, and the launches that verification ran, or graphs of them that
+cycle through copies of all memory, are timed round by round behind a flush of the L2, each round after one of the
+baseline. Afterwards outputs are compared again: a time is kept only if the timed launches wrote the right bytes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from harness.verify.verify import reproduce, verify
 
 
 class Bench:
-    """Times the cases of one process on one GPU, and keeps what they share.
+    """Times the cases of one process on one GPU.
 
-    roofline_gbps: rate of a device copy, 100 % for every case; in_passes: as `TimedKernels` has it
+    roofline_gbps: rate of a device copy, 100 % for every case; in_passes: passed to `TimedKernels`
     """
 
     def __init__(self, device: Device, clock: Clock, roofline_gbps: float, in_passes: bool = False):
@@ -37,11 +37,10 @@ class Bench:
         self._baselines: dict[str, Baseline] = {}  # `baseline_id` → the baselines of one shape
 
     def baseline_id(self, case: Case) -> str:
-        """The id of what the case's time is compared with."""
         return baseline_id(case)
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
-        """The verified result with times; without, and with another verdict, if the timed launches did wrong."""
+        """Add times to the verified result, or replace its verdict if the timed launches wrote wrong bytes."""
         name = self.baseline_id(case)
         baseline = Baseline() if case.id == name else self._baseline(case)
         try:
@@ -56,7 +55,6 @@ class Bench:
         return replace(verified, times=times(case, timing, baseline, name, self.roofline_gbps))
 
     def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
-        """The method, in its order."""
         timed = self._prepare(case)
         turns = Turns(self.clock, timed, baseline, record)
         with timed.current():
@@ -67,15 +65,15 @@ class Bench:
         timed.check()
         kept = steady(rounds)
         median_us = 1e6 * summarize([each.seconds for each in kept]).median
-        dropped, code, words = len(rounds) - len(kept), digest(timed.program), timed.words(median_us)
-        return Timing(kept, dropped, timed.moved, code, timed.launches, words)
+        dropped, code, method = len(rounds) - len(kept), digest(timed.program), timed.method(median_us)
+        return Timing(kept, dropped, timed.moved, code, timed.launches, method)
 
     def _prepare(self, case: Case) -> Timed:
         expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
         return TimedKernels(self.device, case, expected, self.clock, self._in_passes)
 
     def _baseline(self, case: Case) -> Baseline:
-        """Verified and warmed up once a shape and mode; what belongs to another shape is let go."""
+        """Verified and warmed up once a shape and mode; baselines of other shapes are dropped."""
         name = baseline_id(case)
         if name not in self._baselines:
             kept = [baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")]
@@ -93,7 +91,7 @@ class Bench:
         return Baseline(enqueue, calls, product_bytes(case))
 
     def ready(self, case: Case) -> Baseline:
-        """A case as what others are held against: verified, and warmed up."""
+        """Verify a case and warm it up, to compare others with it."""
         verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
         if verified.verdict is not Verdict.PASS:
             return Baseline(why_not=f"{verified.verdict} {verified.reason}")
@@ -110,8 +108,6 @@ class Bench:
 
 
 def spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:
-    """The result without times and with this verdict."""
-    again = f"reproduce: {reproduce(verified, 'bench')}"
-    return replace(
-        verified, verdict=verdict, reason=reason, story=f"{verdict}  {verified.case_id}\n  {reason}\n  {again}"
-    )
+    """The result with this verdict."""
+    story = f"{verdict}  {verified.case_id}\n  {reason}\n  reproduce: {reproduce(verified, 'bench')}"
+    return replace(verified, verdict=verdict, reason=reason, story=story)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harness.bench.gpu_timer import GpuClock, graph_us
+from harness.bench.gpu_timer import Clock, GpuClock, graph_us
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.cuda_program import CudaProgram
@@ -18,30 +18,26 @@ COLD = 3  # times the L2; the least that the copies fill
 MOST_COPIES = 256
 LEAST_US = 200.0  # shortest graph, so that the GPU never waits for the host
 MOST_CALLS = 512
-WARM_IS_FASTER = 0.03  # by this much a case on one copy alone is faster, if the copies were cold
+WARM_IS_FASTER = 0.03  # least relative gain of one copy alone that shows that the copies were cold
 
 
 def copies_for(nbytes: int, l2_bytes: int) -> int:
-    """How many copies of these bytes evict each other from the L2: at least two, at most MOST_COPIES.
-
-    For the smallest cases MOST_COPIES is not enough.
-    """
+    """How many copies evict each other from the L2: two to MOST_COPIES, which is too few for the smallest cases."""
     return min(max(math.ceil(COLD * l2_bytes / max(1, nbytes)) + 1, 2), MOST_COPIES)
 
 
 def calls_for(copies: int, us: float) -> int:
-    """Calls in a graph: equally many on every copy, and LEAST_US long. us: time of one"""
+    """Calls in a graph that takes LEAST_US, the same number on every copy. us: time of one call"""
     wanted = max(copies, min(int(LEAST_US / us) + 1, MOST_CALLS))
     return -(-wanted // copies) * copies
 
 
 def memories(first: Memory, l2_bytes: int) -> list[Memory]:
-    """The memory and as many copies as keep it cold."""
     return [first, *(first.twin() for _ in range(copies_for(first.nbytes, l2_bytes) - 1))]
 
 
-def capture(clock: GpuClock, launches: Sequence[Callable[[], None]], calls: int) -> Any:
-    """A graph of so many calls, going round the launches."""
+def capture(clock: Clock, launches: Sequence[Callable[[], None]], calls: int) -> Any:
+    """A graph of `calls` calls, cycling through the launches."""
     with clock.stream as stream:
         stream.begin_capture()
         for number in range(calls):
@@ -50,7 +46,7 @@ def capture(clock: GpuClock, launches: Sequence[Callable[[], None]], calls: int)
 
 
 def rotate(clock: GpuClock, launches: Sequence[Callable[[], None]]) -> tuple[Any, int]:
-    """A graph that goes round these launches for LEAST_US, and its number of calls."""
+    """A graph that cycles through these launches for LEAST_US, and its number of calls."""
     count = len(launches)
     calls = calls_for(count, graph_us(clock, capture(clock, launches, count)) / count)
     return capture(clock, launches, calls), calls
@@ -59,7 +55,7 @@ def rotate(clock: GpuClock, launches: Sequence[Callable[[], None]]) -> tuple[Any
 class Passes:
     """A graph of one call on each copy, replayed until it takes LEAST_US.
 
-    Only one call writes each copy, so that a call left out shows as wrong bytes.
+    Only one call writes each copy, so that a skipped call shows as wrong bytes.
     """
 
     def __init__(self, clock: GpuClock, graph: Any, copies: int):
@@ -68,13 +64,12 @@ class Passes:
         self._times = self.calls // copies
 
     def launch(self, stream: Any) -> None:
-        """Queue all replays on this stream."""
         for _ in range(self._times):
             self._graph.launch(stream)
 
 
 class Rotation:
-    """One side of a case on each of some memories."""
+    """A case prepared on each of several copies of its memory."""
 
     def __init__(self, device: CudaDevice, case: Case, memories: Sequence[Memory]):
         self.l2_bytes = int(device.identity()["l2_bytes"])
@@ -87,20 +82,19 @@ class Rotation:
         return [program.launch for program in self.programs]
 
     def poison(self, byte: int) -> None:
-        """Fill every output of every copy on the current stream."""
         for program in self.programs:
             program.poison(byte)
 
     def outcomes(self, poison: int, order: random.Random) -> list[tuple[str, Outcome]]:
-        """Outcomes of the first copy, the last and one between, each with words for which copy it is."""
+        """Outcomes of the first copy, the last and a random one, each with the name of its copy."""
         count = len(self.programs)
         numbers = sorted({0, order.randrange(count), count - 1})
         return [(f"copy {number + 1} of {count}", self.programs[number].outcome(poison)) for number in numbers]
 
     def coldness(self, clock: GpuClock, calls: int, us: float) -> str:
-        """Whether what was timed came from memory and not from the L2, in words.
+        """Text that says whether the timed calls read from memory and not from the L2.
 
-        Shown by an A/B with one copy alone, unless that fills the L2. calls: in the graph; us: time of one
+        Shown by timing one copy alone, unless that fills the L2. calls: in the graph; us: time of one
         """
         one = self.programs[0].memory.nbytes
         filled = one * len(self.programs) / self.l2_bytes

@@ -1,8 +1,8 @@
-"""The GPU clock: a reading is a CUDA event on one stream, and every round starts behind a flush of the L2.
+"""The GPU timer: a reading is a CUDA event on one stream, and every round starts behind a flush of the L2.
 
 The host does not wait for the flush: while the GPU is busy with it, the host queues start event, launches and stop
-event, so that the time between the events holds no host latency if the host is done first. `exposed` keeps for every
-round whether it was not.
+event, so that the time between the events holds no host latency if the host is done first. `exposed` records the
+rounds in which it was not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness.bench.sm_clock import SmClock
@@ -21,59 +22,56 @@ FLUSH_SMALLEST = 512 << 20  # bytes; takes an H200 150 us, longer than the host 
 
 
 class Clock(Protocol):
-    """What pytest-benchmark calls as its timer, with the flush that belongs before each round.
+    """The timer of pytest-benchmark, with the flush before each round.
 
     stream: on which everything timed is queued
-    calls: how many of what is timed a round holds; times are of one
+    calls: in a round; times are of one
     exposed: one entry a round, True if the GPU waited for the host within the timed region
-    words: how this clock measures, for a record
+    method: how this clock measures, for a record
     """
 
     stream: AbstractContextManager[Any]
     calls: int
     exposed: list[bool]
-    words: str
+    method: str
 
     def __call__(self) -> Any:
         """A reading; the difference of two is in seconds."""
 
     def flush(self) -> None:
-        """Queue a read of more bytes than the L2 holds, so that the round finds none of its data there."""
+        """Queue a read of more bytes than the L2 holds, which evicts the data of the round."""
 
     def restart(self) -> None:
         """Forget the readings behind `mhz`."""
 
     def mhz(self) -> list[float]:
-        """Clock of the multiprocessors from each flush since `restart` to the next, and from the last until now."""
+        """SM clock from each flush since `restart` to the next, and from the last until now."""
 
 
+@dataclass(frozen=True, slots=True)
 class Tick:
-    """One reading. `stop - start` waits until `stop` has happened and gives seconds."""
+    """One reading. `stop - start` waits until `stop` has happened and gives the seconds of a call."""
 
-    __slots__ = ("_calls", "_clock", "_event")
-
-    def __init__(self, clock: GpuClock, event: Any):
-        self._clock = clock
-        self._calls = clock.calls
-        self._event = event
+    clock: GpuClock
+    calls: int
+    event: Any
 
     def __sub__(self, start: Tick) -> float:
         import cupy
 
         with cuda_errors("timed launch"):
             # If the start has passed by now, the flush ended before everything was queued.
-            self._clock.exposed.append(start._event.done)
-            self._event.synchronize()
-            return cupy.cuda.get_elapsed_time(start._event, self._event) / 1e3 / self._calls
+            self.clock.exposed.append(start.event.done)
+            self.event.synchronize()
+            return cupy.cuda.get_elapsed_time(start.event, self.event) / 1e3 / self.calls
 
 
 def clock_of(device: CudaDevice) -> GpuClock:
-    """The clock of this GPU, for its L2."""
     return GpuClock(int(device.identity()["l2_bytes"]), SmClock(device))
 
 
 class GpuClock:
-    """Clock of the current GPU, whose L2 holds `l2_bytes`, beside that of its multiprocessors."""
+    """Clock of the current GPU, whose L2 holds `l2_bytes`, with its SM clock."""
 
     __name__ = "gpu_clock"  # as pytest-benchmark's JSON calls its timer
 
@@ -88,18 +86,17 @@ class GpuClock:
         self._memory = cupy.zeros(size // 4, cupy.float32)
         self._sink = cupy.zeros((), cupy.float32)
         cupy.cuda.get_current_stream().synchronize()
-        self.words = f"events on the stream behind a flush by reading {size >> 20} MiB ({size / l2_bytes:.1f}x L2)"
+        self.method = f"events on the stream behind a flush by reading {size >> 20} MiB ({size / l2_bytes:.1f}x L2)"
 
     def __call__(self) -> Tick:
         import cupy
 
         event = cupy.cuda.Event()
         event.record(self.stream)
-        return Tick(self, event)
+        return Tick(self, self.calls, event)
 
     def flush(self) -> None:
-        """Read the whole buffer, on the clock's stream, and do not wait."""
-        # NOTE: not by writing. That leaves the L2 full of dirty lines, and writing those back is then timed: 8 % of
+        # Not by writing, which leaves the L2 full of dirty lines whose write-back is then timed: 8 % of
         # per_tensor/stage=amax/32768x8192, 130 us instead of 120 (H200, 2026-11-21).
         with cuda_errors("flush"), self.stream:
             self._sm_clock.read()
@@ -116,7 +113,7 @@ class GpuClock:
 
 
 def graph_us(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
-    """Microseconds of a graph, the least of a few rounds; a rough figure, without a flush."""
+    """Microseconds of a graph, the least of a few rounds; rough, without a flush."""
     import cupy
 
     times: list[float] = []
@@ -132,9 +129,9 @@ def graph_us(clock: GpuClock, graph: Any, rounds: int = 3) -> float:
 
 
 def sample(clock: Clock, target: Callable[[], None], rounds: int, calls: int = 1) -> list[float]:
-    """Seconds of a call, one a round, taken as pytest-benchmark's pedantic mode takes them with `setup=clock.flush`.
+    """Seconds of a call for each round, measured like pytest-benchmark's pedantic mode with `setup=clock.flush`.
 
-    calls: of what is timed, that the target makes
+    calls: in one run of the target
     """
     clock.calls = calls
     seconds = []
@@ -150,7 +147,7 @@ def sample(clock: Clock, target: Callable[[], None], rounds: int, calls: int = 1
 def pilot(
     clock: Clock, target: Callable[[], None], warm_up: int, rounds: int, calls: int = 1
 ) -> tuple[list[float], float]:
-    """Samples after `warm_up` rounds that are thrown away, and the host's seconds for one round."""
+    """Samples after `warm_up` discarded rounds, and the host's seconds for one round."""
     sample(clock, target, warm_up, calls)
     began = time.perf_counter()
     seconds = sample(clock, target, rounds, calls)

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
 
+from harness.bench.cold_copies import capture
 from harness.bench.gpu_timer import Clock, pilot, sample
 from harness.contract.field import Field
 from harness.suite.launch_plan import Step, bind
 
-TWO_KERNELS = "two kernels"  # a floor of the clock: below it, no tensor is quantized in two launches
+TWO_KERNELS = "two kernels"  # the floor of a recipe of two launches
 COPY_BYTES = 512 << 20
 ROUNDS = 15
 WARM_UP = 3
 
 
-@dataclass(frozen=True)
-class _Own:
-    """Scratch or workspace of a kernel, which does not count as traffic of the case."""
-
-    nbytes: int = 0
-
-
 def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> int:
-    """Bytes read plus bytes written: each launch moves each array its pointers are bound to once, its own memory
-    excepted, and an array that it changes in place twice.
+    """Bytes read plus bytes written: each launch moves each array that is bound to it once, and twice if it changes it
+    in place. Scratch and workspaces do not count.
 
     `per_tensor`, both outputs, bf16: 2 for the amax, then 2 + 1.125 for the encode, so 5.125 an element.
     """
     total = 0
     for step in steps:
-        arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], _Own())}
+        arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], np.empty(0))}
         for parameter, (_, value) in zip(step.signature.call, bind(step, arrays), strict=True):
             total += getattr(value, "nbytes", 0) * (2 if parameter.in_place else 1)
     return total
@@ -48,14 +42,14 @@ def copy_gbps(clock: Clock) -> float:
 
 
 def floors_us(clock: Clock) -> dict[str, float]:
-    """Microseconds this clock gives for next to nothing; shown, never subtracted.
+    """Microseconds that this clock measures for almost no work; shown, never subtracted.
 
-    events: nothing between the two; eager, graph: a memset of 4 bytes; two kernels: two empty ones in a graph
+    events: nothing between them; eager, graph: a memset of 4 bytes; two kernels: two empty ones in a graph
     """
     eager, graph = tiny(clock)
     two_kernels = empty_kernels(clock, 2)
     with clock.stream:
-        targets = {"events": _nothing, "eager": eager, "graph": graph, TWO_KERNELS: two_kernels}
+        targets = {"events": lambda: None, "eager": eager, "graph": graph, TWO_KERNELS: two_kernels}
         for target in targets.values():
             sample(clock, target, WARM_UP)
         return {name: round(median(sample(clock, target, ROUNDS)) * 1e6, 3) for name, target in targets.items()}
@@ -80,27 +74,16 @@ def tiny(clock: Clock) -> tuple[Callable[[], None], Callable[[], None]]:
     def clear() -> None:
         memory.data.memset_async(0, 4)
 
-    with clock.stream as stream:
-        stream.begin_capture()
-        clear()
-        graph = stream.end_capture()
+    graph = capture(clock, [clear], 1)
     return clear, lambda: graph.launch(clock.stream)
 
 
 def empty_kernels(clock: Clock, count: int) -> Callable[[], None]:
-    """A graph of so many kernels that do nothing, one after the other, each a block of one warp."""
+    """A graph of `count` kernels that do nothing, one after the other, each one warp."""
     import cupy
 
     kernel = cupy.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
-    kernel((1,), (32,), ())  # which compiles and loads it, and must not happen during a capture
+    kernel((1,), (32,), ())  # compiles and loads it, which a capture does not allow
     cupy.cuda.get_current_stream().synchronize()
-    with clock.stream as stream:
-        stream.begin_capture()
-        for _ in range(count):
-            kernel((1,), (32,), ())
-        graph = stream.end_capture()
+    graph = capture(clock, [partial(kernel, (1,), (32,), ())], count)
     return lambda: graph.launch(clock.stream)
-
-
-def _nothing() -> None:
-    """The target of an empty round."""

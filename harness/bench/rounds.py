@@ -1,4 +1,4 @@
-"""The rounds of a bench: how many are needed, each in turn with the baseline, and what each of them took."""
+"""The rounds of a bench: how many are needed, and their times, interleaved with those of the baseline."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from harness.bench.gpu_timer import Clock, pilot, sample
 from harness.bench.timed import Timed
 
 WARM_UP = 3  # rounds that are thrown away
-PILOT = 10  # rounds that tell how many are needed
+PILOT = 10  # rounds that estimate how many are needed
 FEWEST, MOST = 20, 50  # rounds that are kept
-PRECISION = 0.005  # wanted standard error of the median, relative
+PRECISION = 0.005  # target for the relative standard error of the median
 LONGEST = 2.0  # seconds of wall time for the kept rounds, unless FEWEST take longer
 
 METHOD = (
@@ -20,15 +20,15 @@ METHOD = (
     f"{FEWEST} to {MOST} of them, {LONGEST:g} s at most, in turns with the baseline"
 )
 
-# Runs a target for so many rounds, each after `setup`, and returns the seconds of each.
+# Runs a target for a number of rounds, each after `setup`, and returns the seconds of each.
 Recorder = Callable[[Callable[[], None], Callable[[], None], int], list[float]]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a case is compared with, ready to run.
+    """The baseline of a case, ready to run.
 
-    enqueue: None if it cannot be, because of `why_not`; calls: that a round of it holds; moved: bytes of a call
+    enqueue: None if it cannot run, because of `why_not`; calls: in a round; moved: bytes of a call
     """
 
     enqueue: Callable[[], None] | None = None
@@ -51,20 +51,19 @@ class Round:
 
 
 class Turns:
-    """Rounds of what is timed in turns with its baseline, on the current stream."""
+    """Rounds of a case, each after one of its baseline, on the current stream."""
 
     def __init__(self, clock: Clock, timed: Timed, baseline: Baseline, record: Recorder):
         self._clock, self._timed, self._baseline, self._record = clock, timed, baseline, record
         self._baseline_seconds: list[float] = []
 
     def pilot(self) -> int:
-        """Warm up, and tell from some rounds how many are needed."""
+        """Warm up, and estimate how many rounds are needed."""
         seconds, host_seconds = pilot(self._clock, self._timed.enqueue, WARM_UP, PILOT, self._timed.calls)
         needed = min(statistics.rounds_needed(seconds, PRECISION), MOST, int(LONGEST / host_seconds))
         return max(FEWEST, needed)
 
     def take(self, count: int) -> list[Round]:
-        """So many rounds."""
         self._clock.restart()
         seconds = self._record(self._timed.enqueue, self._before_round, count)
         # With a baseline, every other reading is of its rounds.
@@ -76,7 +75,7 @@ class Turns:
     def _before_round(self) -> None:
         if self._baseline.enqueue:
             self._baseline_seconds += sample(self._clock, self._baseline.enqueue, 1, self._baseline.calls)
-            self._clock.exposed.pop()  # which tells of the case's own rounds
+            self._clock.exposed.pop()  # it counts only rounds of the case
         self._timed.before_round()
         self._clock.calls = self._timed.calls
         self._clock.flush()

@@ -1,7 +1,8 @@
-"""The clock of the multiprocessors, in MHz, between two points of a stream."""
+"""The SM clock, in MHz, between two points of a stream."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from harness.device.cuda import CudaDevice
@@ -14,7 +15,7 @@ _LARGEST = 10_000  # MHz; beyond, the two readings are not of one counter
 
 
 class SmClock:
-    """Readings on the current stream. They are kept on the GPU until `mhz` asks."""
+    """Readings on the current stream, copied from the GPU by `mhz`."""
 
     def __init__(self, device: CudaDevice):
         import cupy
@@ -36,10 +37,8 @@ class SmClock:
         """Between each reading and the next, once they have happened; 0 where another multiprocessor answered."""
         taken = self._readings[: self._count].get().astype(float)
         found = []
-        for (cycles, nanoseconds, sm), (cycles_then, nanoseconds_then, sm_then) in zip(
-            taken[1:], taken[:-1], strict=True
-        ):
-            passed = nanoseconds - nanoseconds_then
+        for (cycles_then, ns_then, sm_then), (cycles, ns, sm) in pairwise(taken):
+            passed = ns - ns_then
             mhz = (cycles - cycles_then) / passed * 1e3 if passed > 0 and sm == sm_then else 0.0
             found.append(mhz if 0 < mhz < _LARGEST else 0.0)
         return found

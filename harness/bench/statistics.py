@@ -1,7 +1,7 @@
 """Statistics of samples: median and spread, how many are enough, and whether two sets differ.
 
-Times of a GPU are skewed and sometimes have two modes, so everything here is by rank: medians, quartiles, and the
-interval that belongs to the Mann-Whitney test.
+Times of a GPU are skewed and sometimes bimodal, so everything here is by rank: medians, quartiles, and the confidence
+interval of the Mann-Whitney test.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from harness.verdict import Change
 
-ALPHA = 0.002  # chance that the interval of two alike sets of samples leaves out 1
-THROTTLED = 0.9  # of the clock that one round in ten exceeds: a time below it measures the clock, not the kernel
-FEWEST_SAMPLES = 10  # below this the interval cannot be narrow enough to say anything at ALPHA
+ALPHA = 0.002  # probability that the interval of two sets from one distribution leaves out 1
+THROTTLED = 0.9  # of the 90th percentile of the clock: a time below it measures the clock, not the kernel
+FEWEST_SAMPLES = 10  # below this the interval is too wide at ALPHA
 
 # For a normal distribution: standard error of median over that of mean; interquartile range over standard deviation.
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
@@ -26,8 +26,6 @@ _IQR = 2 * NormalDist().inv_cdf(0.75)
 
 @dataclass(frozen=True)
 class Summary:
-    """Median and spread of samples, in their unit."""
-
     median: float
     q1: float
     q3: float
@@ -48,12 +46,12 @@ def relative_error(samples: Sequence[float]) -> float:
 
 
 def rounds_needed(pilot: Sequence[float], precision: float) -> int:
-    """The number of samples like these that brings `relative_error` down to `precision`."""
+    """The number of samples that brings `relative_error` down to `precision`."""
     return math.ceil((_spread(pilot) / precision) ** 2)
 
 
 def steady(mhz: Sequence[float]) -> list[int]:
-    """Which rounds held their clock, given the lowest of each: none of them is below THROTTLED of the best."""
+    """Numbers of the rounds whose clock, given the lowest of each, is at least THROTTLED of the best."""
     if not len(mhz):
         return []
     least = THROTTLED * sorted(mhz)[9 * len(mhz) // 10]

@@ -1,4 +1,4 @@
-"""The figures of `targets.yaml`, and which of them a run reaches."""
+"""The targets of `targets.yaml`, and which of them a run reaches."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ INPUT_AND_MODE = "normal/graph"
 
 
 class Line(BaseModel):
-    """A figure that some cases must reach.
+    """A target for some cases.
 
     cases: recipe, flags and shape of each; `*` is the shape of the table
-    percent: of the copy, at least; launches: times two empty kernels, at most. One of both is given
-    limit: what is used up where it falls short
+    percent: of the copy, at least; launches: times two empty kernels, at most. One of the two is given
+    limit: the exhausted resource where it falls short
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +43,7 @@ class Line(BaseModel):
 
 
 class Targets(BaseModel):
-    """All of `targets.yaml`. gpu: that the figures are meant for; shape: where a case has `*`"""
+    """All of `targets.yaml`. gpu: that the targets are for; shape: in place of `*` in a case"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,13 +52,12 @@ class Targets(BaseModel):
     lines: tuple[Line, ...] = Field(min_length=1)
 
     def case_ids(self, line: Line) -> list[str]:
-        """The cases of a line, as CUDA graphs."""
         return [f"{case.replace('/*', f'/{self.shape}')}/{INPUT_AND_MODE}" for case in line.cases]
 
 
 @dataclass(frozen=True)
 class TargetResult:
-    """One case and its figure. measured: in the unit of its line; None without a time, because of `why_not`."""
+    """One case and its target. measured: in the unit of its line; None without a time, because of `why_not`"""
 
     line: Line
     case_id: str
@@ -68,22 +67,14 @@ class TargetResult:
 
     @property
     def holds(self) -> bool:
-        """Whether the case reaches the figure."""
-        if self.measured is None:
-            return False
-        if self.line.percent is not None:
-            return self.measured >= self.line.percent
-        return self.measured <= (self.line.launches or 0)
+        return self.measured is not None and self._short <= 0
 
     @property
     def required(self) -> str:
-        """The figure, as text."""
-        percent = self.line.percent
-        return f"{self.line.launches:g} x two kernels" if percent is None else f"{percent:g} %"
+        return f"{self.line.launches:g} x two kernels" if self.line.percent is None else f"{self.line.percent:g} %"
 
     @property
     def reached(self) -> str:
-        """The measured value as text, or why there is none."""
         if self.measured is None:
             return f"no time: {self.why_not}"
         return f"{self.measured:.2f} x two kernels" if self.line.percent is None else f"{self.measured:.1f} %"
@@ -95,13 +86,17 @@ class TargetResult:
             return "holds"
         if self.measured is None:
             return "not measured"
-        short = abs(self.measured - (self.line.percent or self.line.launches or 0))
-        by = f"short by {short:.1f} points" if self.line.percent is not None else f"over by {short:.2f}"
+        by = f"over by {self._short:.2f}" if self.line.percent is None else f"short by {self._short:.1f} points"
         return f"{by}: {self.line.limit}" if self.line.limit else by
+
+    @property
+    def _short(self) -> float:
+        measured, percent = self.measured or 0.0, self.line.percent
+        return measured - (self.line.launches or 0.0) if percent is None else percent - measured
 
 
 def load(path: Path = PATH) -> Targets:
-    """The table. Raises SuiteError with the line of the file for what is wrong in it."""
+    """Read the table. Raises SuiteError with the line of the first mistake."""
     document = read(path, path.name)
     try:
         return Targets.model_validate(document.data)

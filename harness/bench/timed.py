@@ -1,4 +1,4 @@
-"""What a bench times: our launches on memory that the L2 has let go of, behind a protocol that subjects answer, too."""
+"""What a bench times: our launches on cold memory, behind a protocol that subjects implement, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POISON = 0x5A  # of outputs before they are timed
 
 
 class WrongBytesError(Exception):
-    """The timed launches did not write what verification had found them to write."""
+    """The timed launches wrote other bytes than verification expects."""
 
     def __init__(self, verdict: Verdict, reason: str):
         super().__init__(reason)
@@ -33,7 +33,7 @@ class WrongBytesError(Exception):
 
 
 class LoadedProgram(Protocol):
-    """A prepared case: kernels, the grid of each, and other code by name and version."""
+    """A prepared case. grids: of each kernel; libraries: name and version of each that it calls"""
 
     kernels: Sequence[Compiled]
     grids: Sequence[Grid]
@@ -43,7 +43,7 @@ class LoadedProgram(Protocol):
 class Timed(Protocol):
     """A case ready to be timed.
 
-    program: what runs; calls: of it in a round; launches: in a call, 0 if nobody counted; moved: bytes of a call
+    calls: of the program in a round; launches: in a call, 0 if not counted; moved: bytes of a call
     """
 
     program: LoadedProgram
@@ -52,16 +52,16 @@ class Timed(Protocol):
     moved: int
 
     def current(self) -> AbstractContextManager[Any]:
-        """Make the clock's stream current, on which all below up to `end` is queued."""
+        """Make the clock's stream current; everything below up to `end` is queued on it."""
 
     def begin(self) -> None:
-        """Poison the outputs and do what must be done once."""
+        """Poison the outputs, and set up once."""
 
     def before_round(self) -> None:
-        """Queue what belongs before the flush of a round."""
+        """Queue work that precedes the flush of a round."""
 
     def enqueue(self) -> None:
-        """Queue a round and wait for nothing."""
+        """Queue a round without waiting."""
 
     def end(self) -> None:
         """Finish the last round."""
@@ -69,14 +69,14 @@ class Timed(Protocol):
     def check(self) -> None:
         """Raise unless the timed rounds wrote the right bytes."""
 
-    def words(self, us: float) -> str:
-        """How it was timed, given the median time of a call."""
+    def method(self, us: float) -> str:
+        """Text that says how it was timed, given the median time of a call."""
 
 
 class TimedKernels(Timed):
-    """Launches of our kernels: eager once a round, or a graph of them on copies of all memory in turn.
+    """Launches of our kernels: eager once a round, or a graph of them that cycles through copies of all memory.
 
-    in_passes: have the graph hold one call on each copy and replay it, as that of a subject is
+    in_passes: capture one call on each copy and replay that, as for a subject
     """
 
     def __init__(self, device: CudaDevice, case: Case, expected: Expected, clock: Clock, in_passes: bool = False):
@@ -106,11 +106,11 @@ class TimedKernels(Timed):
 
     def check(self) -> None:
         require_right(self._device, self._rotation.outcomes(POISON, self._order), self._expected)
-        self._expected = None  # which may be gigabytes, and no answer may lie about while a subject is timed
+        self._expected = None  # frees gigabytes, and hides the answer from a subject that is timed next
 
-    def words(self, us: float) -> str:
+    def method(self, us: float) -> str:
         if self._graph is None:
-            return self._clock.words
+            return self._clock.method
         return f"graphs of {self.calls} calls, {self._rotation.coldness(self._clock, self.calls, us)}"
 
     def _captured(self, in_passes: bool) -> tuple[Any, int]:
@@ -122,19 +122,18 @@ class TimedKernels(Timed):
 
 
 def require_right(device: Device, outcomes: Sequence[tuple[str, Outcome]], expected: Expected) -> None:
-    """Raise WrongBytesError unless every outcome, each with words for its copy, is the expected one."""
+    """Raise WrongBytesError unless every outcome, each with the name of its copy, is the expected one."""
     for which, outcome in outcomes:
         if outcome.trespass:
             raise WrongBytesError(Verdict.OUT_OF_BOUNDS, f"after timing, {which}: {outcome.trespass}")
         wrong = [name for name in expected.fields if not device.accepts(outcome.outputs[name], expected.values[name])]
         if wrong:
-            raise WrongBytesError(
-                Verdict.NONDETERMINISTIC, f"after timing, bytes differ in {', '.join(wrong)} of {which}"
-            )
+            reason = f"after timing, bytes differ in {', '.join(wrong)} of {which}"
+            raise WrongBytesError(Verdict.NONDETERMINISTIC, reason)
 
 
 def digest(program: LoadedProgram) -> str:
-    """The same for two prepared programs whose GPUs do the same."""
+    """Digest of machine code, grids and libraries: equal for programs that do the same on the GPU."""
     parts = [(kernel.code_digest, grid) for kernel, grid in zip(program.kernels, program.grids, strict=True)]
     parts += program.libraries
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -15,9 +15,9 @@ from harness.contract.case import Case
 class Timing:
     """One case, timed.
 
-    rounds: that were kept; dropped: how many were not, because the clock of the multiprocessors was low
-    moved: bytes of a call; launches: in a call, 0 if nobody counted them; words: how it was timed
-    code: digest of machine code, grids and libraries, the same for two runs whose GPUs did the same
+    rounds: that were kept; dropped: how many were not, because the SM clock was low
+    moved: bytes of a call; launches: in a call, 0 if not counted; method: how it was timed
+    code: digest of machine code, grids and libraries
     """
 
     rounds: list[Round]
@@ -25,23 +25,22 @@ class Timing:
     moved: int
     code: str
     launches: int
-    words: str
+    method: str
 
     @property
     def exposed(self) -> int:
-        """Rounds in which the GPU waited for the host."""
         return sum(each.exposed for each in self.rounds)
 
     def measured(self, mode: str, baseline: Baseline) -> str:
-        """How it was measured, and what is to be said against it."""
-        words = [mode, self.words, f"median of {len(self.rounds)}"]
+        """How it was measured, and its flaws."""
+        notes = [mode, self.method, f"median of {len(self.rounds)}"]
         if self.dropped:
-            words.append(f"{self.dropped} more dropped for a clock below {statistics.THROTTLED:.0%} of the best")
+            notes.append(f"{self.dropped} more dropped for a clock below {statistics.THROTTLED:.0%} of the best")
         if self.exposed:
-            words.append(f"the GPU waited for the host in {self.exposed} of {len(self.rounds)} rounds")
+            notes.append(f"the GPU waited for the host in {self.exposed} of {len(self.rounds)} rounds")
         if baseline.why_not:
-            words.append(f"no ratio, because the baseline has no time: {baseline.why_not}")
-        return "; ".join(words)
+            notes.append(f"no ratio, because the baseline has no time: {baseline.why_not}")
+        return "; ".join(notes)
 
 
 def times(case: Case, timing: Timing, baseline: Baseline, baseline_name: str, roofline_gbps: float) -> dict[str, Any]:

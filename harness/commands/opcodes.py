@@ -26,14 +26,14 @@ def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
     tests = instructions.executed()
     work = instantiations(sets, instructions.ARCHES)
     used = instructions.usage(side_by_side(_of, work, jobs))
-    found = instructions.opcodes(used, tests)
+    found = instructions.table(used, tests)
     if out:
         counts = Counter(job.arch for job in work)
         write_text(out / "opcodes.md", instructions.page(_shared.made_by(), counts, found))
-        write_text(out / "opcodes.csv", instructions.frame(found).to_csv(index=False))
+        write_text(out / "opcodes.csv", found.to_csv(index=False))
         for name in ("opcodes.md", "opcodes.csv"):
             click.echo(shown(out / name))
-    missing = sorted({each.name for each in found if not each.test} | {*instructions.without_test(mnemonics(), tests)})
+    missing = sorted({*used} - {*tests} | {*instructions.without_test(mnemonics(), tests)})
     for name in missing:
         click.echo(f"no test executes {name}, which {'the kernels use' if name in used else 'the emulator knows'}")
     click.echo(

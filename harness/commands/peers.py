@@ -14,6 +14,7 @@ from harness.bench.gpu_timer import clock_of
 from harness.commands import _shared
 from harness.device.cuda import CudaDevice
 from harness.errors import CaseError, Exit, UsageError
+from harness.files import write_text
 from harness.records.records import Record
 from harness.records.run_folder import new_folder, new_header, now, shown
 from harness.studies.peers import contests, peer_bench, tables
@@ -64,7 +65,7 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
     """Run all contests; each record is written as soon as it is known."""
     began = time.monotonic()
     clock = clock_of(device)
-    header = new_header(_shared.made_by(), device.identity(), peer_bench.METHOD, clock.words)
+    header = new_header(_shared.made_by(), device.identity(), peer_bench.METHOD, clock.method)
     peers = dict.fromkeys(name for contest in chosen for name in contest.peers)
     header["peers"] = [load(name).label for name in peers]
 
@@ -93,7 +94,7 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
             device.release()
         measure("end")
         _write(file, {"end": header["roofline"][-1]})
-    tables.write(path.parent, header, found)
+    write_text(path.with_suffix(".md"), tables.page(header, found))
     return found
 
 

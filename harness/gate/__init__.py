@@ -1,7 +1,8 @@
-"""Is this slower? Times against the committed baseline, or against another revision of the kernels, and what follows.
+"""Is a kernel slower? Compare times with the committed baseline, or with another revision of the kernels.
 
-`against_baseline` compares a run with stored times. For `harness gate --base`, `checkout` fetches the other revision's
-files, `revision_bench` times one case of both in an order that `interleave` draws, `decision` says what the samples
-show, and `revision_run` goes through the cases. `report` writes both kinds; `self_test` plants slowdowns. These files
-may import `bench/`, `device/`, `verify/`, `report/` and `runner/`'s records; only commands and `studies/` import them.
+`against_baseline` compares a run with stored times. For `harness gate --base`, `checkout` fetches the other revision,
+`revision_bench` times one case of both in the random order of `interleave`, `decision` derives the verdict, and
+`revision_run` goes through the cases. `report` writes both kinds; `self_test` plants slowdowns. May import `contract/`,
+`suite/`, `device/`, `verify/`, `bench/`, `report/` and the records and headers of `runner/`; only commands and
+`studies/peers` import it.
 """

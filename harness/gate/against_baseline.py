@@ -1,12 +1,12 @@
 """Is this run slower than the committed baseline? A verdict with its reason for each case, and one exit code.
 
-Two times are the same, or not, only if two views agree: the time itself, and the time in units of the copy roofline
-of its own run. A machine whose memory is slower today moves the one and not the other, and then the answer is
-AMBIGUOUS. In each view SLOWER and FASTER need a rank test that rejects "no change" and medians at least `effect`
-apart; SAME needs the whole interval of the ratio within `effect`; anything between is AMBIGUOUS.
+A verdict needs agreement of two units: the time itself, and the time relative to the copy roofline of its own run. A
+machine whose memory is slower today changes one and not the other, which is AMBIGUOUS. In each unit SLOWER and FASTER
+need a rank test that rejects "no change" and medians at least `effect` apart; SAME needs the interval of the ratio
+within `effect`; anything between is AMBIGUOUS.
 
-Where machine code and grids are the baseline's, the kernel cannot have changed: the case is SAME, or AMBIGUOUS if its
-times changed all the same. No verdict but SAME and FASTER is green.
+Where machine code and grids are the baseline's, the kernel is unchanged: the case is SAME, or AMBIGUOUS if its times
+changed nevertheless. Only SAME and FASTER exit with 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEADER_KEYS = ("compile_flags", "clock", "method")
 def judge(
     run: RunFiles, header: Header, baseline: Sequence[Record], effect: float = EFFECT, recipes: Sequence[str] = ()
 ) -> list[Judgement]:
-    """Judge every case of the run or of the baseline. header: the baseline's; recipes: only these, if any."""
+    """Compare every case of the run and of the baseline. header: the baseline's; recipes: only these, if any"""
     new = _by_id(run.records, recipes)
     stored = _by_id(baseline, recipes)
     refused = incomparable(run.header, header) if stored and run.timed else ""
@@ -46,7 +46,7 @@ def judge(
 
 
 def incomparable(new: Header, stored: Header) -> str:
-    """The reason why times of two runs must not be compared, or an empty string."""
+    """The reason why times of two runs cannot be compared, or an empty string."""
     differing = [
         f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
         for key in _MACHINE_KEYS
@@ -82,7 +82,7 @@ def roofline(header: Header) -> float:
 
 
 def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exit:
-    """The exit code of the most serious state; without a judgement NOISY. records: what was verified"""
+    """The exit code of the worst verdict; NOISY if nothing was timed. records: what was verified"""
     codes = {Verdict(record["verdict"]).exit_code for record in records}
     codes |= {judgement.verdict.exit_code for judgement in judgements}
     if not judgements:
@@ -91,14 +91,13 @@ def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exi
 
 
 def baseline_path(header: Header) -> Path:
-    """Where the baseline of this GPU is committed."""
     return ROOT / "results" / "baselines" / gpu_folder(header.get("machine", {})) / BENCH
 
 
 def save(run: RunFiles, path: Path, replaced: Sequence[Record]) -> list[Path]:
-    """Make the run the baseline at `path`, which has held the records `replaced`; return the files written.
+    """Make the run the baseline at `path`, in place of the records `replaced`; return the files written.
 
-    Raises UsageError for a run that could not be trusted as one, or that lacks a case the baseline has.
+    Raises UsageError for a run with wrong, missing or unsteady times, or without a case that the baseline has.
     """
     wrong = failures_of(run.records)
     if wrong:

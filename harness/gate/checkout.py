@@ -1,4 +1,4 @@
-"""The kernels and suites of another revision, as files in a folder of their own."""
+"""The kernels and suites of another revision, in a separate folder."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def fetch(name: str, into: Path, repository: Path = ROOT) -> Revision:
 
     Raises UsageError for a name that is no commit, and for a commit without kernels or suites.
     """
-    commit = _git(
+    commit = git(
         repository, f"--base {name} names no commit of this repository", "rev-parse", "--verify", "--quiet",
         "--end-of-options", f"{name}^{{commit}}",
     )  # fmt: skip
-    archive = _git(
+    archive = git(
         repository, f"--base {name} has no {' and no '.join(FOLDERS)}", "archive", "--format=tar",
         commit.decode().strip(), *FOLDERS,
     )  # fmt: skip
@@ -49,12 +49,13 @@ def fetch(name: str, into: Path, repository: Path = ROOT) -> Revision:
     return Revision(commit.decode().strip(), into)
 
 
-def _git(repository: Path, problem: str, *words: str) -> bytes:
+def git(repository: Path, problem: str, *arguments: str) -> bytes:
+    """Run git; its output. Raises UsageError that begins with `problem` and ends with git's message."""
     try:
-        done = subprocess.run(["git", "-C", str(repository), *words], capture_output=True, check=False)
+        done = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, check=False)
     except OSError as error:
-        raise UsageError(f"--base needs git: {error}") from None
+        raise UsageError(f"{problem}: git cannot be run: {error}") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError(f"{problem}{f' (git: {said[0]})' if said else ''}")
+        message = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(f"{problem}{f' (git: {message[0]})' if message else ''}")
     return done.stdout

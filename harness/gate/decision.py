@@ -1,9 +1,9 @@
 """The verdict on samples of head and base, against the noise of the head timed twice.
 
-Head and base are timed in random order on the same buffers, and the head a second time, whose difference from the
-first is noise alone. SLOWER and FASTER need a rank test that rejects "no change" and medians
-that differ by more than EFFECT and by more than FLOORS times that noise, in time and in cycles of the multiprocessors:
-a change of the clock is no change of the code. SAME needs the whole interval within EFFECT.
+Head and base are timed in random order on the same buffers, and the head a second time: the difference of its two
+series is noise. SLOWER and FASTER need a rank test that rejects "no change" and medians that differ by more than EFFECT
+and by more than FLOORS times that noise, in time and in SM cycles, because the clock may change and the code not. SAME
+needs the whole interval within EFFECT.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ MOST_DROPPED = 0.5  # share of the samples
 
 @dataclass(frozen=True)
 class Samples:
-    """Microseconds of each call, and the multiprocessors' MHz at that time."""
+    """Microseconds of each call, and the SM clock in MHz at that time."""
 
     us: Sequence[float]
     mhz: Sequence[float]
 
+    def __add__(self, more: Samples) -> Samples:
+        return Samples([*self.us, *more.us], [*self.mhz, *more.mhz])
+
     @property
     def cycles(self) -> list[float]:
-        """Thousands of cycles of each call."""
         return [us * mhz / 1e3 for us, mhz in zip(self.us, self.mhz, strict=True)]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The verdict on one case, with what it rests on.
+    """The verdict on one case, with its evidence.
 
     head_us, base_us: medians; time, cycles: head over base; floor: head over itself
-    dropped: rounds thrown away because the clock was low
+    dropped: rounds left out because the clock was low
     """
 
     verdict: Performance
@@ -51,10 +53,7 @@ class Decision:
 
 
 def unthrottled(samples: Sequence[Samples]) -> tuple[list[Samples], int]:
-    """The samples without the rounds in which any clock was low, and how many rounds that were.
-
-    Sample i of each was taken in round i.
-    """
+    """Drop the rounds in which any clock was low; also their number. Sample i of each was taken in round i."""
     clocks = [min(clocks) for clocks in zip(*(each.mhz for each in samples), strict=True)]
     kept = statistics.steady(clocks)
     left = [Samples([each.us[i] for i in kept], [each.mhz[i] for i in kept]) for each in samples]

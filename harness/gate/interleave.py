@@ -23,9 +23,9 @@ class TimedGraph:
 
 
 def take(clock: GpuClock, graphs: Mapping[str, TimedGraph], rounds: int, order: random.Random) -> dict[str, Samples]:
-    """Microseconds a call, and MHz, of every graph in so many rounds, rounded up to a multiple of BLOCK.
+    """Microseconds a call, and MHz, of every graph for `rounds` rounds, rounded up to a multiple of BLOCK.
 
-    In a round each graph runs once, in an order that is drawn anew.
+    In a round each graph runs once, in a new random order.
     """
     found = {name: ([], []) for name in graphs}
     for _ in range(-(-rounds // BLOCK)):
@@ -41,7 +41,7 @@ def _block(clock: GpuClock, graphs: Mapping[str, TimedGraph], order: random.Rand
     queued: list[tuple[str, int, Any, Any]] = []
     with cuda_errors("timed graphs"), clock.stream as stream:
         clock.restart()
-        clock.flush()  # which keeps the GPU busy until the first graphs are queued
+        clock.flush()  # keeps the GPU busy until the first graphs are queued
         for _ in range(BLOCK):
             for name in order.sample(sorted(graphs), len(graphs)):
                 start, stop = cupy.cuda.Event(), cupy.cuda.Event()
@@ -53,8 +53,3 @@ def _block(clock: GpuClock, graphs: Mapping[str, TimedGraph], order: random.Rand
         return [
             (name, cupy.cuda.get_elapsed_time(start, stop) * 1e3 / calls, mhz) for name, calls, start, stop in queued
         ]
-
-
-def joined(one: Mapping[str, Samples], other: Mapping[str, Samples]) -> dict[str, Samples]:
-    """Append the samples of more rounds."""
-    return {name: Samples([*one[name].us, *more.us], [*one[name].mhz, *more.mhz]) for name, more in other.items()}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from harness.errors import Exit
+from harness.files import write_text
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
 from harness.report.code_quality import write_code_quality
-from harness.report.junit import write_junit
-from harness.report.metrics import write_metrics
+from harness.report.junit import junit
+from harness.report.metrics import metrics
 from harness.report.pages import rows
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.samples import Distribution, distribution
@@ -37,11 +38,11 @@ _SERIES = {"base": "base", "now": "head", "now again": "again"}  # the name in a
 
 @dataclass(frozen=True)
 class GateResult:
-    """The result of a gate, of either kind.
+    """The result of a gate, against a baseline or a revision.
 
     records: what was verified; samples: series → case id → us, series in the order they are drawn
-    facts: what was compared with what; rerun: the command that judges one case again, `{case}` for its id
-    ratios: case id → times as fast as what it is compared with, changed only by a proven change
+    facts: the two runs that were compared; rerun: the command that repeats one case, `{case}` for its id
+    ratios: case id → times as fast as its counterpart, changed only by a significant change
     pictures: `roofline`, `maps` and `groups` as the templates take them; than: what `maps` are relative to
     """
 
@@ -56,7 +57,7 @@ class GateResult:
 
 
 def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements: Sequence[Judgement]) -> GateResult:
-    """The result of a run against stored times; header: theirs, empty if there are none.
+    """The result of a run against stored times. header: of the stored times, empty if there are none
 
     While a case is SAME or AMBIGUOUS, its ratio to the baseline recipe is the stored one.
     """
@@ -78,9 +79,9 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
 
 
 def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequence[Record] = ()) -> GateResult:
-    """The result that `harness gate --base` wrote. records: what was verified, made from the lines if there are none.
+    """The result that `harness gate --base` wrote. records: what was verified, made from the lines if there are none
 
-    While a case is SAME or AMBIGUOUS, it is as fast as the base.
+    The ratio of a SAME or AMBIGUOUS case is 1.
     """
     found = [line for line in lines if "case_id" in line]
     judgements = [
@@ -114,13 +115,10 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
 
 def write_gate(folder: Path, gated: GateResult, code: Exit) -> list[Path]:
     """Write gate.md, gate.csv, gate.html, gate.xml (JUnit), metrics.txt and codequality.json; their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return [
-        *write_pages(folder, "gate", gated, code),
-        write_junit(folder / "gate.xml", gated.records, gated.judgements, gated.rerun),
-        write_metrics(folder, gated.records, gated.judgements, gated.ratios),
-        write_code_quality(folder, gated.records, gated.judgements),
-    ]
+    paths = [*write_pages(folder, "gate", gated, code), folder / "gate.xml", folder / "metrics.txt"]
+    write_text(paths[-2], junit(gated.records, gated.judgements, gated.rerun).decode())
+    write_text(paths[-1], metrics(gated.records, gated.judgements, gated.ratios))
+    return [*paths, write_code_quality(folder, gated.records, gated.judgements)]
 
 
 def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[Path]:
@@ -147,7 +145,7 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
 
 
 def gate_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
-    """One row a judgement, the worst first; changes in percent of the base's time."""
+    """One row a case, the worst first; changes in percent of the base's time."""
     return pd.DataFrame([_row(judgement) for judgement in _worst_first(judgements)], columns=list(_COLUMNS))
 
 
@@ -171,8 +169,8 @@ def _row(judgement: Judgement) -> dict[str, Any]:
     row = {"verdict": str(judgement.verdict), "case_id": judgement.case_id, "reason": judgement.reason}
     row |= {"base_us": judgement.base_us, "now_us": judgement.now_us}
     if judgement.change:
-        ends = {"change": judgement.change.ratio, "low": judgement.change.low, "high": judgement.change.high}
-        row |= {f"{name}_percent": 100 * (value - 1) for name, value in ends.items()}
+        ratios = zip(("change", "low", "high"), astuple(judgement.change), strict=True)
+        row |= {f"{name}_percent": 100 * (ratio - 1) for name, ratio in ratios}
     return row
 
 

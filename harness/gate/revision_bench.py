@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.bench.cold_copies import COLD, Rotation, memories, rotate
 from harness.bench.gpu_timer import GpuClock
@@ -19,7 +19,7 @@ from harness.verdict import Performance, Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import verify
 
-FEWEST, MOST = 30, 240  # rounds; only what is AMBIGUOUS gets more than the fewest
+FEWEST, MOST = 30, 240  # rounds; only an AMBIGUOUS case gets more than FEWEST
 
 METHOD = (
     f"graphs of calls on copies of all memory in turn, at least {COLD}x L2; head, head again and base in random order, "
@@ -32,14 +32,14 @@ class Comparison:
     """One case of head and base, compared.
 
     samples: by name of the graph, none if nothing was timed
-    copies, calls: of the case's memory, and in a graph; memory: bytes of one copy
-    cold: whether the memory was cold, and how that is known, in words
+    copies: of the case's memory; calls: in a graph; memory: bytes of one copy
+    cold: text that says whether the memory was cold, and how that is known
     """
 
     case: Case
     decision: Decision
     verified: Result
-    samples: dict[str, Samples]
+    samples: dict[str, Samples] = field(default_factory=dict)
     copies: int = 0
     calls: int = 0
     memory: int = 0
@@ -49,7 +49,7 @@ class Comparison:
 class RevisionBench:
     """Compares two revisions on one GPU, case by case.
 
-    again: time also what has the same machine code in both
+    again: time also the cases whose machine code is the same in both
     """
 
     def __init__(
@@ -61,32 +61,32 @@ class RevisionBench:
         self.order = random.Random(0)
 
     def compare(self, case: Case) -> Comparison:
-        """Verify the head, then time it against the base. Never raises for what kernels do wrong.
-
-        case: in the mode `graph`
-        """
+        """Verify the head, then time it against the base. Never raises for a wrong kernel. case: in the mode `graph`"""
         verified = verify(case, self.head, NUMPY_LARGEST_TIMED)
+
+        def without_times(verdict: Performance, reason: str) -> Comparison:
+            return Comparison(case, Decision(verdict, reason), verified)
+
         if verified.verdict is not Verdict.PASS:
-            return Comparison(case, _not_measured(f"{verified.verdict}: {verified.reason}"), verified, {})
+            return without_times(Performance.NOT_MEASURED, f"{verified.verdict}: {verified.reason}")
         try:
             expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
             memory = Memory.upload(expected.inputs, expected.fields)
             shared = memories(memory, int(self.head.identity()["l2_bytes"]))
             head = Rotation(self.head, case, shared)
         except (CaseError, NotCapable) as error:
-            return Comparison(case, _not_measured(str(error)), verified, {})
+            return without_times(Performance.NOT_MEASURED, str(error))
         try:
             base = Rotation(self.base, case, shared)
         except (CaseError, UsageError) as error:
-            decision = Decision(Performance.NO_BASELINE, f"the base cannot run this case: {str(error).splitlines()[0]}")
-            return Comparison(case, decision, verified, {})
+            reason = f"the base cannot run this case: {str(error).splitlines()[0]}"
+            return without_times(Performance.NO_BASELINE, reason)
         if digest(head.programs[0]) == digest(base.programs[0]) and not self.again:
-            decision = Decision(Performance.SAME, "machine code, grids and libraries are the base's; not timed")
-            return Comparison(case, decision, verified, {})
+            return without_times(Performance.SAME, "machine code, grids and libraries are the base's; not timed")
         try:
             return self._time(case, expected, verified, head, base)
         except LaunchError as error:
-            return Comparison(case, Decision(Performance.INVALID, f"while timing: {error}"), verified, {})
+            return without_times(Performance.INVALID, f"while timing: {error}")
 
     def _time(self, case: Case, expected: Expected, verified: Result, head: Rotation, base: Rotation) -> Comparison:
         graphs = {
@@ -96,15 +96,15 @@ class RevisionBench:
         for name, rotation in (("base", base), ("head", head)):
             wrong = self._wrong(graphs[name], rotation, expected)
             if wrong:
-                return Comparison(
-                    case, Decision(Performance.INVALID, f"the timed graph of the {name} {wrong}"), verified, {}
-                )
-        samples = interleave.take(self.clock, graphs, FEWEST, self.order)
-        decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
-        while decision.verdict is Performance.AMBIGUOUS and len(samples["head"].us) < MOST:
+                reason = f"the timed graph of the {name} {wrong}"
+                return Comparison(case, Decision(Performance.INVALID, reason), verified)
+        samples: dict[str, Samples] = {}
+        while True:
             more = interleave.take(self.clock, graphs, FEWEST, self.order)
-            samples = interleave.joined(samples, more)
+            samples = {name: samples[name] + taken if samples else taken for name, taken in more.items()}
             decision = decide(samples["head"], samples["again"], samples["base"], self.effect)
+            if decision.verdict is not Performance.AMBIGUOUS or len(samples["head"].us) >= MOST:
+                break
         wrong = self._wrong(graphs["head"], head, expected)
         if wrong:
             decision = Decision(Performance.INVALID, f"after timing, the graph of the head {wrong}")
@@ -115,7 +115,7 @@ class RevisionBench:
         )
 
     def _wrong(self, timed: TimedGraph, rotation: Rotation, expected: Expected) -> str:
-        """The first error of a graph on poisoned copies, of which the first, the last and one between are compared."""
+        """Replay a graph on poisoned copies and compare the first, the last and one between; the first error."""
         with self.clock.stream as stream:
             rotation.poison(POISON)
             timed.graph.launch(stream)
@@ -130,7 +130,3 @@ class RevisionBench:
                 if not self.head.accepts(written, expected.values[name]):
                     return f"wrote other bytes to {name} of {which}"
         return ""
-
-
-def _not_measured(reason: str) -> Decision:
-    return Decision(Performance.NOT_MEASURED, reason)

@@ -25,10 +25,6 @@ FILE = "gate.jsonl"
 
 
 def cases(recipes: Sequence[str], ids: Sequence[str]) -> list[Case]:
-    """Choose the cases to time: the given ids, or the bench sets of these recipes, or of all; each once, as a graph.
-
-    Raises UsageError for a recipe or a case that there is not.
-    """
     if ids:
         found: Iterable[Case] = map(find_case, ids)
     else:
@@ -48,7 +44,7 @@ def run(
 ) -> tuple[Path, list[Comparison]]:
     """Time the cases against the revision `base`; return the file that was written and every comparison.
 
-    folder: for the file; a new one under `results/runs` if none is named. done_with: called after each case
+    folder: for the file, a new one under `results/runs` by default; done_with: called after each case
     Raises UsageError for a bad revision, DeviceUnavailable without a GPU.
     """
     with tempfile.TemporaryDirectory(prefix="nvfp4-base-") as beside:
@@ -57,9 +53,8 @@ def run(
         bench = RevisionBench(
             head, CudaDevice(kernels=revision.kernels, suites=revision.suites), clock_of(head), effect, again
         )
-        header = new_header(command, head.identity(), revision_bench.METHOD, bench.clock.words) | {
-            "base": base, "base_commit": revision.commit, "effect": effect,
-        }  # fmt: skip
+        header = new_header(command, head.identity(), revision_bench.METHOD, bench.clock.method)
+        header |= {"base": base, "base_commit": revision.commit, "effect": effect}
         header["roofline"].append(_roofline(bench.clock, "start"))
         path = (folder or new_folder()) / FILE
         if path.exists():
@@ -78,7 +73,6 @@ def run(
 
 
 def record(found: Comparison) -> Record:
-    """A comparison as a line of the file."""
     decision = found.decision
     changes = {name: getattr(decision, name) for name in ("time", "cycles", "floor")}
     return {
@@ -87,8 +81,8 @@ def record(found: Comparison) -> Record:
         "verified": str(found.verified.verdict),
         "verdict": str(decision.verdict),
         "reason": decision.reason,
-        "head_us": _rounded(decision.head_us),
-        "base_us": _rounded(decision.base_us),
+        "head_us": decision.head_us and round(decision.head_us, 4),
+        "base_us": decision.base_us and round(decision.base_us, 4),
         **{
             name: change and [round(x, 5) for x in (change.ratio, change.low, change.high)]
             for name, change in changes.items()
@@ -104,7 +98,6 @@ def record(found: Comparison) -> Record:
 
 
 def judgement(found: Comparison) -> Judgement:
-    """A comparison as the report takes it."""
     decision = found.decision
     return Judgement(
         found.case.id, decision.verdict, decision.reason, decision.head_us, decision.base_us, decision.time
@@ -113,10 +106,6 @@ def judgement(found: Comparison) -> Judgement:
 
 def _roofline(clock: GpuClock, point: str) -> Record:
     return {"point": point, "date": now(), "gbps": round(roofline.copy_gbps(clock), 1)}
-
-
-def _rounded(us: float | None) -> float | None:
-    return us and round(us, 4)
 
 
 def _write(file: Any, line: Record) -> None:

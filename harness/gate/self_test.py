@@ -1,4 +1,4 @@
-"""Gates of a checkout against its own commit, some with a planted slowdown: which does the gate find?"""
+"""Check the gate: compare a checkout with its own commit, unchanged and with a planted slowdown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.files import ROOT
+from harness.gate.checkout import git
 from harness.gate.revision_run import FILE
 
 AGAINST_ITSELF = (
@@ -23,7 +24,7 @@ AGAINST_ITSELF = (
 )
 PLANTED = ("per_tensor/stage=amax/8192x8192/normal/graph",)
 
-# Planted: the amax of a tensor reads some of it again.
+# The planted slowdown: the amax of a tensor reads part of the tensor twice.
 _FILE = "harness/kernels/reduce/tensor_amax.cuh"
 _LINE = (
     "for (i64 first = i64(blockIdx.x) * TensorAmax::kStep; first < total; "
@@ -37,7 +38,7 @@ _SLOWED = (
 
 @dataclass(frozen=True)
 class GateRuns:
-    """Gates of one kind. percent: of the planted slowdown, 0 for none; verdicts: of each gate's cases"""
+    """Gates with one slowdown. percent: of the planted slowdown, 0 for none; verdicts: of each gate's cases"""
 
     percent: int
     verdicts: list[Counter[str]]
@@ -45,17 +46,15 @@ class GateRuns:
 
     @property
     def found(self) -> int:
-        """How many gates called every case SLOWER."""
         return sum(set(verdicts) == {"SLOWER"} for verdicts in self.verdicts)
 
     @property
     def flagged(self) -> int:
-        """How many gates called any case SLOWER or FASTER."""
         return sum(bool({"SLOWER", "FASTER"} & set(verdicts)) for verdicts in self.verdicts)
 
     @property
     def right(self) -> bool:
-        """Nothing is flagged without a slowdown; with 10 % all gates find it, with less all but one of twenty."""
+        """Without a slowdown nothing is flagged; 10 % must be found by all gates, less by all but one in twenty."""
         if not self.percent:
             return self.flagged == 0
         allowed = 0 if self.percent >= 10 else len(self.verdicts) // 20
@@ -70,9 +69,9 @@ def prove(percents: Sequence[int], times: int, into: Path) -> Iterator[GateRuns]
     """
     with tempfile.TemporaryDirectory(prefix="nvfp4-proof-") as folder:
         checkout = Path(folder) / "checkout"
-        _run("git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(checkout))
+        git(ROOT, "HEAD cannot be cloned", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(checkout))
         for percent in percents:
-            _run("git", "-C", str(checkout), "checkout", "--quiet", ".")
+            git(checkout, "the clone cannot be reset", "checkout", "--quiet", ".")
             if percent:
                 _plant(checkout, percent)
             files = [_gate(checkout, percent, into / f"planted-{percent}-{number + 1}") for number in range(times)]
@@ -88,24 +87,16 @@ def _plant(checkout: Path, percent: int) -> None:
 
 
 def _gate(checkout: Path, percent: int, into: Path) -> Path:
-    words = [word for case in (PLANTED if percent else AGAINST_ITSELF) for word in ("--case", case)]
-    command = [sys.executable, "-m", "harness", "gate", str(into.resolve()), "--base", "HEAD", "--all", *words]
+    cases = [word for case in (PLANTED if percent else AGAINST_ITSELF) for word in ("--case", case)]
+    command = [sys.executable, "-m", "harness", "gate", str(into.resolve()), "--base", "HEAD", "--all", *cases]
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     file = into / FILE
     if not file.exists():
-        said = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
-        raise UsageError(f"a gate ended with {done.returncode} and wrote no {file}; it said: {said[-1]}")
+        output = (done.stderr or done.stdout).strip().splitlines() or ["nothing"]
+        raise UsageError(f"a gate ended with {done.returncode} and wrote no {file}; it printed: {output[-1]}")
     return file
 
 
 def _verdicts(file: Path) -> Counter[str]:
     lines = map(json.loads, file.read_text().splitlines())
     return Counter(line["verdict"] for line in lines if "case_id" in line)
-
-
-def _run(*command: str) -> None:
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise UsageError(f"`{' '.join(command[:3])}` failed: {said.strip().splitlines()[-1]}") from None

@@ -1,5 +1,5 @@
 """The output of a run and of a gate: tables, HTML pages, JUnit, OpenMetrics and code quality.
 
-Made from records and judgements, keyed by the case id; nothing here runs, times or judges. May import
-`verdict`, `errors`, `files`, the records of `runner/`, and `bench/statistics`.
+Made from records and judgements, by case id; no code here runs, times or compares a case. May import `verdict`,
+`errors`, `files`, `jit/signature`, `bench/statistics`, and the records and headers of `runner/`.
 """

@@ -1,4 +1,4 @@
-"""Wrong bytes and proven slowdowns as a code-quality report, each on the line of the kernel that is to blame.
+"""Wrong bytes and slowdowns as a code-quality report, each on the line of its kernel.
 
 The format is the one GitLab takes as `artifacts:reports:codequality`: an array of issues.
 """

@@ -1,31 +1,27 @@
-"""A gate as JUnit XML: a test case for each judged case and for each one with wrong bytes, named by its case id.
+"""A gate as JUnit XML: a test case for each timed case and for each one with wrong bytes, named by its case id.
 
-A slowdown and wrong bytes are failures, a missing baseline is an error; a time that cannot be judged is skipped.
+A slowdown and wrong bytes are failures, a missing baseline is an error; an inconclusive time is skipped.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from xml.etree import ElementTree
 
 from harness.errors import Exit
-from harness.files import write_text
 from harness.records.records import Record
-from harness.verdict import Judgement, Performance, failures_of
+from harness.verdict import Judgement, failures_of
 
+_KINDS = {Exit.CLEAN: "", Exit.SLOWER: "failure", Exit.NO_BASELINE: "error", Exit.NOISY: "skipped"}
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write_junit(path: Path, records: Iterable[Record], judgements: Sequence[Judgement], rerun: str) -> Path:
-    """Write the file; its path. rerun: the command that judges one case again, `{case}` for its id."""
-    write_text(path, junit(records, judgements, rerun).decode())
-    return path
-
-
 def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str) -> bytes:
-    """The XML. A case with wrong bytes stands in it as wrong alone, whatever its time."""
+    """The XML. A case with wrong bytes appears once, as a failure, whatever its time.
+
+    rerun: the command that repeats one case, `{case}` for its id
+    """
     wrong = failures_of(records)
     failed = {record["case_id"] for record in wrong}
     suite = ElementTree.Element("testsuite", name="gate")
@@ -36,7 +32,7 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
         if judgement.case_id in failed:
             continue
         case = _case(suite, judgement.case_id, judgement.now_us)
-        kind = _kind(judgement.verdict)
+        kind = _KINDS[judgement.verdict.exit_code]
         if kind:
             text = f"{judgement.reason}\nreproduce {rerun.format(case=judgement.case_id)}"
             _outcome(case, kind, judgement.verdict, judgement.reason, text)
@@ -49,11 +45,6 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
     root.append(suite)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
-
-
-def _kind(verdict: Performance) -> str:
-    kinds = {Exit.CLEAN: "", Exit.SLOWER: "failure", Exit.NO_BASELINE: "error", Exit.NOISY: "skipped"}
-    return kinds[verdict.exit_code]
 
 
 def _case(suite: ElementTree.Element, case_id: str, us: float | None) -> ElementTree.Element:

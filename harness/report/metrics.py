@@ -1,31 +1,19 @@
 """A gate as OpenMetrics text, for a merge request that compares two such files line by line, as strings.
 
-So noise may move nothing in it. A verdict is an integer, a ratio has two significant digits, and the ratios that
-`harness.gate.report` gives change only with a proven change.
+Noise must not change a line: a verdict is an integer, a ratio has two significant digits, and the ratios from
+`harness.gate.report` change only with a significant change.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from harness.errors import Exit
-from harness.files import write_text
 from harness.records.records import Record
 from harness.verdict import Judgement, Performance, failures_of
 
-FILE = "metrics.txt"
 FASTER = -1
-
-
-def write_metrics(
-    folder: Path, records: Iterable[Record], judgements: Sequence[Judgement], ratios: Mapping[str, float]
-) -> Path:
-    """Write `metrics.txt`; its path."""
-    path = folder / FILE
-    write_text(path, metrics(records, judgements, ratios))
-    return path
 
 
 def metrics(records: Iterable[Record], judgements: Sequence[Judgement], ratios: Mapping[str, float]) -> str:

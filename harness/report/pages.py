@@ -1,4 +1,4 @@
-"""HTML pages out of Jinja templates. A page is one file that asks the network for nothing."""
+"""HTML pages from Jinja templates. A page is one file that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-LAUNCHES = "launches"  # the one column of a table that counts
+LAUNCHES = "launches"  # the only column of a table that holds counts
 
 
 def page(template: str, **content: Any) -> str:
-    """The template of that name, filled."""
     return _environment().get_template(template).render(content)
 
 
@@ -35,12 +34,9 @@ def number(value: float, column: str) -> str:
 
 @cache
 def _environment() -> Environment:
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = number
     return environment

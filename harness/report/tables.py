@@ -1,4 +1,4 @@
-"""Tables and pages of a run: Markdown, CSV and HTML from its records. pandas makes the tables."""
+"""Tables and pages of a run: Markdown, CSV and HTML from its records."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     for record in failures:
         text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
     if conventions:
-        table_of = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
-        text += ["## Other bytes by convention", markdown(table_of)]
+        counts = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
+        text += ["## Other bytes by convention", markdown(counts)]
     if excluded:
         text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
@@ -92,49 +92,47 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
     }  # fmt: skip
     text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
     if untimed:
-        without = pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"])
-        text += ["## Without a time", markdown(without)]
+        text += ["## Without a time", markdown(pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"]))]
     return write_files(folder, stem, table, text, "bench.html.j2", content)
 
 
 def pictures_of(header: Header, timed: Sequence[Record]) -> dict[str, Any]:
-    """The pictures of a page of times, by the names that templates use."""
     return {"roofline": roofline_plot(header, timed), "maps": heat_maps(timed), "groups": bar_groups(timed)}
 
 
 def write_files(
     folder: Path, stem: str, table: pd.DataFrame, text: Sequence[str], template: str, content: dict[str, Any]
 ) -> list[Path]:
-    """Write `stem`.md of paragraphs, `stem`.csv of the table and `stem`.html of the template; their paths."""
-    paths = [folder / f"{stem}.{suffix}" for suffix in ("md", "csv", "html")]
-    contents = ("\n\n".join(text) + "\n", csv(table), page(template, **content))
-    for path, written in zip(paths, contents, strict=True):
-        write_text(path, written)
+    """`write_table`, and `stem`.html of the template; their paths."""
+    paths = [*write_table(folder, stem, table, text), folder / f"{stem}.html"]
+    write_text(paths[-1], page(template, **content))
+    return paths
+
+
+def write_table(folder: Path, stem: str, table: pd.DataFrame, text: Sequence[str]) -> list[Path]:
+    """Write `stem`.md of paragraphs and `stem`.csv of the table; their paths."""
+    paths = [folder / f"{stem}.md", folder / f"{stem}.csv"]
+    write_text(paths[0], "\n\n".join(text) + "\n")
+    write_text(paths[1], csv(table))
     return paths
 
 
 def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
-    """The header on the first line, a record on each other."""
     lines = (json.dumps(line, ensure_ascii=False) for line in (header, *records))
     write_text(path, "\n".join(lines) + "\n")
 
 
 def verify_table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row a case: what it is, its verdict, and how much was compared."""
     return pd.DataFrame([_with_parts(record) for record in records], columns=list(_VERIFY_COLUMNS))
 
 
 def bench_table(timed: Sequence[Record]) -> pd.DataFrame:
-    """One row a timed case, everything but its samples."""
     rows = [{**_with_parts(record), **record["times"]} for record in timed]
     return pd.DataFrame(rows, columns=["recipe", "flags", "shape", "input", "mode", *_TIME_COLUMNS, "case_id"])
 
 
 def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
-    """One row for each problem, with a column of eager and of graph for time, % of copy and ratio.
-
-    Also for TFLOP/s, if there is a GEMM; and one for the launches of a round, if they were counted.
-    """
+    """One row for each problem: eager and graph time, % of copy and ratio; TFLOP/s of a GEMM; launches if counted."""
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in timed:
         parts, times = _with_parts(record), record["times"]
@@ -161,7 +159,6 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
 
 
 def as_text(pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pair table as text: times with two or one decimals, a dash for a missing value."""
     table = pairs.astype(object)
     for column in table.columns[4:]:
         table[column] = [number(value, column) for value in pairs[column]]
@@ -215,20 +212,19 @@ def facts_of(header: Header) -> dict[str, str]:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table in Markdown; nothing in a cell can end it or become HTML."""
+    """A table in Markdown, its cells escaped."""
     lines = [list(table.columns), ["---"] * len(table.columns), *table.itertuples(index=False)]
     return "\n".join("| " + " | ".join(map(plain, line)) + " |" for line in lines)
 
 
 def _with_parts(record: Record) -> dict[str, Any]:
-    """The record with the parts of its case id."""
     head, _, mode = record["case_id"].rpartition("/")
     recipe, flags, shape, input_name = head.split("/", 3)
     return {**record, "recipe": recipe, "flags": flags, "shape": shape, "input": input_name, "mode": mode}
 
 
-def _counts(words: Iterable[str]) -> dict[str, int]:
-    return dict(Counter(words).most_common())
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(values).most_common())
 
 
 def plain(value: object) -> str:
@@ -239,7 +235,7 @@ def plain(value: object) -> str:
 
 
 def csv(table: pd.DataFrame) -> str:
-    """A table as CSV in which no text is a formula to a spreadsheet: one that begins like it gets an apostrophe."""
+    """A table as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front."""
     return table.map(lambda value: f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value).to_csv(
         index=False
     )

@@ -113,7 +113,7 @@ class BenchRun:
         if path.exists():
             return read_run(self.run_dir).header
         command = shlex.join(["python", "-m", "pytest", *map(str, config.invocation_params.args)])
-        return new_header(command, self.identity, METHOD, self.clock.words)
+        return new_header(command, self.identity, METHOD, self.clock.method)
 
     def _measure_roofline(self, point: str) -> float:
         gbps = roofline.copy_gbps(self.clock)

@@ -1,8 +1,7 @@
 """Count the hardware conversions of narrow floats in each instantiation: e4m3 has them from sm_89 on, e2m1 on sm_100a,
 where older chips use integer instructions.
 
-Counted where they are written, not where they run: a loop counts once. In PTX always; in the machine code, too, where
-there is a disassembler for it, and there each is one instruction.
+The count is static: a loop counts once. It is taken in PTX, and in machine code, too, if there is a disassembler.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Counted:
 
     @property
     def family(self) -> str:
-        """The kernel, with its rounding where that is a flag of it: `per_tensor_encode_tile sr`."""
+        """The kernel, with its rounding if that is a parameter: `per_tensor_encode_tile sr`."""
         rounding = re.search(r"Rounding::(\w+)", self.expression)
         return " ".join([self.expression.partition("<")[0], *([rounding[1]] if rounding else [])])
 
@@ -52,7 +51,7 @@ def count(compiled: Compiled, nvdisasm: str | None = None) -> Counted:
 
 
 def in_ptx(text: str) -> Counter[str]:
-    """Conversions by kind: a narrow type that another follows is the result."""
+    """Conversions by kind: a narrow type is the result if another type follows it."""
     return Counter(f"{'to' if source else 'from'} {narrow}" for narrow, source in _PTX.findall(text))
 
 
@@ -69,19 +68,17 @@ def _disassembled(nvdisasm: str, cubin: Path) -> str:
 
 
 def differing(counted: Iterable[Counted]) -> list[Counted]:
-    """Instantiations whose PTX and machine code have different counts."""
     return [each for each in counted if each.sass is not None and each.sass != each.ptx]
 
 
 def narrowing_differs(counted: Iterable[Counted]) -> list[Counted]:
-    """Instantiations that narrow other counts in machine code than in PTX; ptxas may drop a decoding nothing reads."""
-    return [
-        each for each in differing(counted) if any(each.sass[kind] != each.ptx[kind] for kind in ("to e2m1", "to e4m3"))
-    ]
+    """Instantiations with other counts of narrowing conversions in machine code; ptxas may drop a dead widening."""
+    kinds = ("to e2m1", "to e4m3")
+    return [each for each in differing(counted) if any(each.sass[kind] != each.ptx[kind] for kind in kinds)]
 
 
 def table(counted: Iterable[Counted]) -> pd.DataFrame:
-    """A row for each family that converts at all: fewest and most of an instantiation on the newest architecture."""
+    """A row for each family with conversions: fewest and most of an instantiation for the newest architecture."""
     families: dict[str, list[Counted]] = {}
     for each in counted:
         families.setdefault(each.family, []).append(each)
@@ -100,38 +97,28 @@ def table(counted: Iterable[Counted]) -> pd.DataFrame:
 
 
 def _range(numbers: Sequence[int]) -> str:
-    least, most = min(numbers), max(numbers)
-    return str(least) if least == most else f"{least}-{most}"
-
-
-def _names(counted: Iterable[Counted]) -> str:
-    return ", ".join(sorted({each.family for each in counted})) or "none"
+    return "-".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
 def rows_of(counted: Iterable[Counted]) -> pd.DataFrame:
-    """A row for each instantiation of the newest architecture."""
-    return pd.DataFrame(
-        [
-            {"instantiation": each.expression, **{kind: each.ptx[kind] for kind in KINDS}}
-            for each in sorted(counted, key=lambda each: each.expression)
-            if each.arch == NEWEST
-        ]
-    )
+    new = sorted((each for each in counted if each.arch == NEWEST), key=lambda each: each.expression)
+    return pd.DataFrame([{"instantiation": each.expression} | {kind: each.ptx[kind] for kind in KINDS} for each in new])
 
 
 def page(command: str, nvrtc: str, counted: Sequence[Counted]) -> str:
-    """The table in Markdown, with a summary."""
     new = [each for each in counted if each.arch == NEWEST]
     none = sum(not each.ptx for each in new)
     disassembled = sum(each.sass is not None for each in new)
+    unlike = differing(new)
+    names = ", ".join(sorted({each.family for each in unlike})) or "none"
     text = [
         "# Hardware conversions on sm_100a",
         f"Made by `{command}` with NVRTC {nvrtc}: `cvt` instructions of e2m1x2 and e4m3x2 in each of "
         f"{len(new)} instantiations, the fewest and the most of a kernel's; conversions.csv has every one. Each "
         "converts two values, and a loop counts once.",
         f"In machine code each is one `F2FP`: of {disassembled} instantiations that were disassembled, "
-        f"{disassembled - len(differing(new))} have as many of each kind as their PTX; of the others "
-        f"({_names(differing(new))}) the assembler dropped decodings whose results nothing reads."
+        f"{disassembled - len(unlike)} have as many of each kind as their PTX; of the others "
+        f"({names}) the assembler dropped decodings whose results nothing reads."
         if disassembled
         else "No machine code was disassembled; `--nvdisasm PATH` counts there, too.",
         markdown(table(counted)),

@@ -1,8 +1,8 @@
-"""The coverage of the suites: which pairs of values occur together in a case, of all that could.
+"""Pairwise coverage of the suites: which pairs of values occur together in a case, of all that could.
 
-Kinds are the flags of a recipe, and of its cases the class of the shape, the input, and the class of the group. Two
-values of flags can meet if some case with both is legal; any other two that the recipe's sets have can. Tensors of 2^31
-elements are left out: they take a minute each, too long to want them with everything.
+The parameters are the flags of a recipe, the class of a shape, the input, and the class of a group. A pair of flag
+values is possible if some legal case has both; any other pair of values that the recipe's sets have is. Tensors of 2^31
+elements are left out: they take a minute each, too long to combine them with everything.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.contract.case import Case, FlagValue, spell
-from harness.files import write_text
-from harness.report.tables import csv, markdown
+from harness.report.tables import markdown, write_table
 from harness.suite import cover
 from harness.suite.suite import Suite
 
@@ -26,29 +25,28 @@ FEW_ROWS = 64
 HUGE = 1 << 31  # elements
 MANY = 64  # tensors
 
-Value = tuple[str, FlagValue]  # a kind and one of its values
+Value = tuple[str, FlagValue]  # a parameter and one of its values
 Pair = tuple[Value, Value]
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """One set of one suite. met: pairs that some case holds; possible: pairs that one could"""
+    """One set of one suite. covered: pairs that some case holds; possible: pairs that one could"""
 
     recipe: str
     set_name: str
     cases: int
-    met: frozenset[Pair]
+    covered: frozenset[Pair]
     possible: frozenset[Pair]
 
     def counts(self, kinds: str) -> str:
-        """`met/possible` of the pairs of two kinds, as in `flag, input`; a dash if there can be none."""
+        """`covered/possible` for pairs of two parameters, such as `flag, input`; a dash if none is possible."""
         of_kind = [pair for pair in self.possible if _kinds(pair) == kinds]
-        return f"{sum(pair in self.met for pair in of_kind)}/{len(of_kind)}" if of_kind else "-"
+        return f"{sum(pair in self.covered for pair in of_kind)}/{len(of_kind)}" if of_kind else "-"
 
     @property
     def missing(self) -> list[Pair]:
-        """Possible pairs that no case holds."""
-        return sorted(self.possible - self.met, key=repr)
+        return sorted(self.possible - self.covered, key=repr)
 
 
 COLUMNS = ("flag, flag", "flag, shape", "flag, input", "flag, group", "shape, input", "group, input")
@@ -65,7 +63,7 @@ def shape_class(case: Case) -> str:
 
 
 def group_class(case: Case) -> str:
-    """The class of a group: none with elements, some without, MANY, one, or how its tensors differ."""
+    """The class of a group, by the number of its tensors and whether they are empty or differ."""
     tensors = case.problem.tensors
     sizes = [rows * cols for rows, cols in tensors]
     if not any(sizes):
@@ -80,30 +78,26 @@ def group_class(case: Case) -> str:
 
 
 def values(case: Case) -> list[Value]:
-    """A case as one value of each kind."""
+    """The value of each parameter in a case."""
     found: list[Value] = [*case.flags.items(), (SHAPE, shape_class(case)), (INPUT, case.input.partition("#")[0])]
     return [*found, (GROUP, group_class(case))] if case.is_group else found
 
 
 def coverage(suite: Suite) -> Iterator[Coverage]:
-    """Every set of a suite."""
     everywhere = [case for name in suite.sets for case in suite.cases(name)]
     possible = frozenset(_possible(suite, everywhere))
     for name in suite.sets:
         cases = suite.cases(name)
-        met = frozenset(pair for case in cases for pair in itertools.combinations(values(case), 2))
-        yield Coverage(suite.recipe, name, len(cases), met, possible)
+        covered = frozenset(pair for case in cases for pair in itertools.combinations(values(case), 2))
+        yield Coverage(suite.recipe, name, len(cases), covered, possible)
 
 
 def table(found: Iterable[Coverage]) -> pd.DataFrame:
-    """One row a set: how many pairs of each two kinds met, of how many."""
     rows = [[each.recipe, each.set_name, each.cases, *(each.counts(kinds) for kinds in COLUMNS)] for each in found]
     return pd.DataFrame(rows, columns=["recipe", "set", "cases", *COLUMNS])
 
 
 def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
-    """Write coverage.md, with what the full sets leave out, and coverage.csv; their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     notes = (
         "Pairs of values that met in some case of a set, of all that could: two values of flags if some case with both "
         "is legal, and otherwise any two that the recipe's sets have, so that an input for a few shapes alone counts "
@@ -116,10 +110,7 @@ def write(command: str, found: list[Coverage], folder: Path) -> list[Path]:
     for each in found:
         if each.set_name == "full" and each.missing:
             text.append(f"**{each.recipe}**, {len(each.missing)}: {_missing_text(each.missing)}")
-    paths = [folder / "coverage.md", folder / "coverage.csv"]
-    write_text(paths[0], "\n\n".join(text) + "\n")
-    write_text(paths[1], csv(table(found)))
-    return paths
+    return write_table(folder, "coverage", table(found), text)
 
 
 def _possible(suite: Suite, cases: Iterable[Case]) -> Iterator[Pair]:
@@ -154,7 +145,7 @@ def _possible(suite: Suite, cases: Iterable[Case]) -> Iterator[Pair]:
 
 
 def _missing_text(missing: Iterable[Pair]) -> str:
-    """`rht=true with input exhaustive, ties; ...`: each value once, with all values of a kind that it lacks."""
+    """`rht=true with input exhaustive, ties; ...`: each value once, with all values of a parameter that it lacks."""
     apart: dict[tuple[Value, str], list[str]] = {}
     for one, (kind, value) in missing:
         apart.setdefault((one, kind), []).append(spell(value))

@@ -1,8 +1,8 @@
-"""Two runs of the same cases, one on the emulator and one on a GPU: did both write the same bytes?
+"""Compare the bytes of two runs of the same cases, one on the emulator and one on a GPU.
 
-Both were compared with the same oracles, so a field that is checked byte for byte must agree. Fields that may lie
-anywhere in an interval need not: a matrix unit adds in an order of its own. A graph is compared with the emulator's
-eager launches, because the emulator has no graphs and the inputs of a case do not depend on its mode.
+Both were compared with the same oracles, so a field that is checked byte for byte must agree. Fields that are checked
+against an interval may differ: tensor cores add in an unspecified order. A graph is compared with the emulator's eager
+launches, because the emulator has no graphs and the inputs of a case do not depend on its mode.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from harness.report.tables import markdown
 from harness.verdict import Verdict
 from harness.verify.digest import BOUNDED, EXACT
 
-Compared = tuple[str, str, str]  # a case, an emulated target, and the kind of its fields
+Compared = tuple[str, str, str]  # a case id, an emulated target, and the kind of fields, exact or bounded
 
 
 @dataclass
 class Agreement:
     """The comparison of two runs.
 
-    equal, differ: the compared fields; both: cases of the GPU that the emulator has, too
-    only: cases that passed on one of the two alone, by its name; failed: errors of either
+    both: cases that passed on both; equal, differ: their fields
+    only: cases that passed on one device alone, by its name; failed: errors of either
     """
 
     both: list[str] = field(default_factory=list)
@@ -37,7 +37,6 @@ class Agreement:
     failed: list[str] = field(default_factory=list)
 
     def differing(self, kind: str) -> list[Compared]:
-        """The comparisons of one kind of fields that differ."""
         return [each for each in self.differ if each[2] == kind]
 
 
@@ -74,7 +73,6 @@ def _passed(records: Iterable[Record], device: str, found: Agreement) -> dict[st
 
 
 def table(found: Agreement) -> pd.DataFrame:
-    """A row for each recipe: cases in both, comparisons of each kind that are equal, and cases in one run only."""
     rows: dict[str, Counter[str]] = {}
 
     def count(case_ids: Iterable[str], column: str) -> None:

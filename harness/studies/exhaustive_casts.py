@@ -1,7 +1,7 @@
 """The scalar casts over all 2^32 float32 patterns: the kernel on a GPU, torch on the same GPU, NumPy on every core.
 
-All patterns are too much for one tensor of a suite, so this goes chunk by chunk: the kernel's bytes are compared
-with torch's on the GPU, and with NumPy's by digest, because every core works on its own range meanwhile.
+All patterns do not fit in one tensor of a suite, so they are cast in chunks: the kernel's bytes are compared with
+torch's on the GPU, and with NumPy's by digest, while every core works on its own range.
 """
 
 from __future__ import annotations
@@ -28,22 +28,19 @@ COLS = 1 << 16
 
 @dataclass(frozen=True)
 class CastMismatch:
-    """Float patterns whose kernel byte differs from a witness; first: bits of the first one, None if unknown."""
+    """Float patterns whose kernel byte differs from an oracle's. first: bits of the first one, None if unknown"""
 
-    witness: str
+    oracle: str
     field: str
     count: int
     first: int | None
 
     def sentence(self) -> str:
-        """The mismatch in one line."""
         if self.first is None:
-            return f"{self.field}: kernel and {self.witness} differ somewhere in a range of {self.count:,} patterns"
+            return f"{self.field}: kernel and {self.oracle} differ somewhere in a range of {self.count:,} patterns"
         value = np.uint32(self.first).view(np.float32)
-        return (
-            f"{self.field}: kernel and {self.witness} differ on {self.count:,} bytes, "
-            f"first at {self.first:#010x} ({value!r})"
-        )
+        where = f"first at {self.first:#010x} ({value!r})"
+        return f"{self.field}: kernel and {self.oracle} differ on {self.count:,} bytes, {where}"
 
 
 def prove(device, progress: Callable[[int], None]) -> Iterator[CastMismatch]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tick:
-    """at: where in the picture; label: what stands there."""
+    """at: coordinate in the picture; label: the text beside it."""
 
     at: float
     label: str
@@ -36,7 +36,6 @@ class Axis:
         return cls(low - margin, high + margin, start, end)
 
     def at(self, value: float) -> float:
-        """Where `value` lies, to a tenth."""
         low, high, value = (math.log(x) if self.logarithmic else x for x in (self.low, self.high, value))
         return round(self.start + (value - low) / (high - low) * (self.end - self.start), 1)
 
@@ -60,5 +59,5 @@ class Axis:
 
 
 def label(value: float) -> str:
-    """A value as an axis shows it: six digits at most, none that says nothing."""
+    """A value as an axis shows it: six digits at most, no trailing zeros."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.6g}"

@@ -11,12 +11,11 @@ from harness.report.plots.axis import Axis, Tick
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
-COLOURS = 6  # the style sheet has `.c0` to `.c5`; a seventh recipe takes the first colour and another marker
 
 
 @dataclass(frozen=True)
 class Point:
-    """series: which colour and marker; hollow: eager; label: the text shown on hover."""
+    """series: which colour, of six, and marker; hollow: eager; label: the text shown on hover."""
 
     x: float
     y: float
@@ -58,16 +57,11 @@ def roofline_plot(header: Mapping[str, Any], timed: Sequence[Mapping[str, Any]])
     x = Axis.over([record["times"]["bytes"] / 1e6 for record in drawable], LEFT, WIDTH - RIGHT, logarithmic=True)
     y = Axis.over([*rates, roof or rates[0]], HEIGHT - BOTTOM, TOP, logarithmic=True)
     series = list(dict.fromkeys(record["recipe"] for record in drawable))
-    points = [
-        Point(
-            x.at(record["times"]["bytes"] / 1e6),
-            y.at(record["times"]["gbps"]),
-            series.index(record["recipe"]),
-            record["case_id"].endswith("/eager"),
-            _hover_text(record),
-        )
-        for record in drawable
-    ]
+    points = []
+    for record, rate in zip(drawable, rates, strict=True):
+        place = x.at(record["times"]["bytes"] / 1e6), y.at(rate)
+        eager = record["case_id"].endswith("/eager")
+        points.append(Point(*place, series.index(record["recipe"]), eager, _hover_text(record)))
     line = roof and Line(LEFT, y.at(roof), WIDTH - RIGHT, y.at(roof), f"copy roofline {roof:,.0f} GB/s")
     return Plot(points, series, x.ticks(), y.ticks(), line or None, _floor(header, x, y))
 
@@ -75,8 +69,8 @@ def roofline_plot(header: Mapping[str, Any], timed: Sequence[Mapping[str, Any]])
 def _hover_text(record: Mapping[str, Any]) -> str:
     times = record["times"]
     share = times.get("roofline_percent")
-    parts = [f"{times['median_us']:,.2f} us", f"{times['gbps']:,.0f} GB/s"]
-    return ", ".join([record["case_id"], *parts, *([f"{share:.1f} % of the copy"] if share else [])])
+    text = f"{record['case_id']}, {times['median_us']:,.2f} us, {times['gbps']:,.0f} GB/s"
+    return f"{text}, {share:.1f} % of the copy" if share else text
 
 
 def _floor(header: Mapping[str, Any], x: Axis, y: Axis) -> Line | None:

@@ -1,4 +1,4 @@
-"""The samples behind a verdict: every one a dot, in the order they were taken, over quartiles and median."""
+"""The samples behind a verdict: a dot for each, in the order they were taken, over quartiles and median."""
 
 from __future__ import annotations
 
@@ -51,19 +51,8 @@ def distribution(samples: dict[str, Sequence[float]]) -> Distribution | None:
     for index, (name, values) in enumerate(shown.items()):
         top, found = index * ROW + 4.0, summaries[name]
         beyond = sum(value != drawn for value, drawn in zip(given[name], values, strict=True))
-        bands.append(
-            Band(
-                name,
-                top,
-                _dots(values, axis, top),
-                axis.at(found.q1),
-                axis.at(found.q3),
-                axis.at(found.median),
-                len(values),
-                found.median,
-                beyond,
-            )  # fmt: skip
-        )
+        dots, box = _dots(values, axis, top), map(axis.at, (found.q1, found.q3, found.median))
+        bands.append(Band(name, top, dots, *box, len(values), found.median, beyond))
     return Distribution(bands, axis.ticks(), len(bands) * ROW + BOTTOM)
 
 

@@ -1,1 +1,5 @@
-"""Wrong kernels and wrong oracles, one line each, and which case of the suites catches them."""
+"""Mutation testing: one-line mistakes in kernels and oracles, and the case of the suites that catches each.
+
+The YAML files are the `catalogue`; `reach` orders the cases, `hunt` runs them on the emulator, `journal` keeps the
+results and `table` prints them. May import everything below `studies/`; only `commands/mutants` imports this folder.
+"""

@@ -18,15 +18,15 @@ KERNELS, ORACLES = "kernels", "oracles"
 
 
 class Mutant(BaseModel):
-    """One line that is wrong.
+    """A one-line change that makes a kernel or an oracle wrong.
 
-    name: unique; story: who wrote such a line, or what comes of it
-    file: below `harness/`, a kernel's source or an oracle's; right: text that stands there exactly once; wrong: what
-        takes its place
-    numerics: the section of NUMERICS that tells of it, 12 or 13; 0 if it was made up
-    cases: ids of the cases that must catch it, the nearest first
-    cause: what the diagnosis must call it
-    theme: stem of the YAML file it stands in
+    name: unique; story: where such a mistake was made, or its effect
+    file: below `harness/`, a kernel's source or an oracle's; right: text that occurs in it exactly once; wrong: its
+        replacement
+    numerics: the section of NUMERICS about this mistake, 12 or 13; 0 for none
+    cases: ids of the cases that must catch it, the closest first
+    cause: the cause that the diagnosis must name
+    theme: stem of its YAML file
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,11 +43,10 @@ class Mutant(BaseModel):
 
     @property
     def tree(self) -> str:
-        """`kernels` or `oracles`."""
         return self.file.partition("/")[0]
 
     def changed(self) -> str:
-        """The whole file with the wrong line. Raises SuiteError unless the right one stands in it exactly once."""
+        """The file with the wrong line. Raises SuiteError unless the right one occurs in it exactly once."""
         path = ROOT / "harness" / self.file
         if not path.is_file():
             raise SuiteError(f"mutant '{self.name}'", f"there is no file harness/{self.file}")
@@ -60,18 +59,16 @@ class Mutant(BaseModel):
         return text.replace(self.right, self.wrong)
 
     def copied_to(self, folder: Path) -> Path:
-        """A copy of the mutant's tree in `folder`, with the wrong line; returns the tree's own folder."""
+        """Copy the mutant's tree into `folder`, with the wrong line; the folder of the copy."""
         text = self.changed()
-        copy = Path(shutil.copytree(ROOT / "harness" / self.tree, folder / self.tree, ignore=_no_bytecode))
+        ignored = shutil.ignore_patterns("__pycache__")
+        copy = Path(shutil.copytree(ROOT / "harness" / self.tree, folder / self.tree, ignore=ignored))
         (folder / self.file).write_text(text, encoding="utf-8")
         return copy
 
 
-_no_bytecode = shutil.ignore_patterns("__pycache__")
-
-
 def load(folder: Path = FOLDER) -> list[Mutant]:
-    """All mutants, in order of their files. Raises SuiteError for the first entry that is not one."""
+    """All mutants, in order of their files. Raises SuiteError for the first invalid entry."""
     mutants: list[Mutant] = []
     for path in sorted(folder.glob("*.yaml")):
         mutants += _of_file(path)
@@ -82,7 +79,6 @@ def load(folder: Path = FOLDER) -> list[Mutant]:
 
 
 def find(name: str) -> Mutant:
-    """The mutant of this name. Raises SuiteError if there is none."""
     for mutant in load():
         if mutant.name == name:
             return mutant

@@ -1,7 +1,7 @@
-"""One mutant against the suites on the emulator, until a case is not green.
+"""Run the suites on the emulator against one mutant, until a case fails.
 
-A process of its own makes the copy of the kernels, or of the oracles, and runs the cases, so that neither a wrong
-module nor a hang reaches the others.
+A separate process copies the kernels, or the oracles, and runs the cases, so that neither a wrong module nor a hang
+affects the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import harness.oracles
-import harness.verify.diagnosis.mismatch  # by which a wrong oracle is diagnosed, so it holds the right ones
+import harness.verify.diagnosis.mismatch  # keeps the right oracles, with which it diagnoses a wrong one
 from harness.contract.case import Case
 from harness.device.emulator import EmulatorDevice
 from harness.errors import NotCapable
@@ -29,7 +29,7 @@ from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
 SMOKE, FULL = "smoke", "full"
-LONGEST = 900  # seconds for a set: a mutant that nothing has caught by then is counted as one that survives it
+LONGEST = 900  # seconds for a set: a mutant that no case has caught by then survives the set
 
 _GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 _WRONG = re.compile(r"^(?:field|also) +\w+ (\w+) .*?: (\d+) of (\d+) entries", re.MULTILINE)
@@ -38,17 +38,16 @@ _SENTENCES = {"the oracles disagree": "oracles disagree", "is not zero after": "
 
 
 class OutOfTimeError(TimeoutError):
-    """Something under `at_most` did not end in time."""
+    """The block under `at_most` did not end in time."""
 
 
 @dataclass(frozen=True)
 class Catch:
     """The case that catches a mutant, or none.
 
-    by: the id of the case that caught it, empty if none did; of_set: the set that holds this case
-    verdict: of that case; reason: in a line
-    cause: as the diagnosis names it if `diagnosed`, or else the emulator
-    wrong_bytes: how many bytes differed; 0 where the run was stopped at the first wrong access
+    by: the id of the case, empty if none caught it; of_set: its set; verdict, reason: of that case
+    cause: named by the diagnosis if `diagnosed`, else by the emulator
+    wrong_bytes: 0 if the run stopped at the first wrong access
     cases: how many were run; seconds: for all of them
     """
 
@@ -65,37 +64,30 @@ class Catch:
 
 
 def hunt(mutant: Mutant) -> Catch:
-    """Run the smoke sets, then as much of the full sets as there is time for. Meant for a process of its own."""
+    """Run the smoke sets, then as much of the full sets as time allows. For a separate process: it replaces modules."""
+    import torch
+
     started = time.perf_counter()
-    _use_one_thread()
+    torch.set_num_threads(1)  # a forked process lacks the threads that torch would wait for
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         device = _changed(mutant, Path(folder))
         ran, caught = 0, None
         for of_set in (SMOKE, FULL):
-            caught, more = _first_red(reach.cases(mutant, of_set), device)
+            caught, more = _first_failure(reach.cases(mutant, of_set), device)
             ran += more
             if caught is not None:
                 break
     seconds = round(time.perf_counter() - started, 1)
     if caught is None:
         return Catch(mutant.name, cases=ran, seconds=seconds)
-    return Catch(
-        mutant.name,
-        caught.case_id,
-        of_set,
-        str(caught.verdict),
-        caught.reason,
-        cause_of(caught),
-        bool(_CAUSE.search(caught.story)),
-        wrong_bytes(caught),
-        ran,
-        seconds,
-    )
+    verdict, diagnosed = str(caught.verdict), bool(_CAUSE.search(caught.story))
+    found = of_set, verdict, caught.reason, cause_of(caught), diagnosed, wrong_bytes(caught)
+    return Catch(mutant.name, caught.case_id, *found, ran, seconds)
 
 
 @contextmanager
 def at_most(seconds: int) -> Iterator[None]:
-    """Raise OutOfTimeError in what takes longer. Not to be nested: a process has one alarm."""
+    """Raise OutOfTimeError in a block that takes longer. Cannot be nested: a process has one alarm."""
 
     def late(*_: object) -> None:
         raise OutOfTimeError(f"no end after {seconds} s")
@@ -110,32 +102,18 @@ def at_most(seconds: int) -> Iterator[None]:
 
 
 def cause_of(result: Result) -> str:
-    """The cause of a red result, in the words of the diagnosis or of the emulator."""
     named = _CAUSE.search(result.story)
     if named:
         return named[1].strip()
-    for words, cause in _SENTENCES.items():
-        if words in result.reason:
+    for part, cause in _SENTENCES.items():
+        if part in result.reason:
             return cause
     return result.reason.partition(" at ")[0] if " at " in result.reason else ""
 
 
 def wrong_bytes(result: Result) -> int:
-    """The count of wrong bytes in all fields."""
-    return sum(np.dtype(_dtype(dtype)).itemsize * int(count) for dtype, count, _ in _WRONG.findall(result.story))
-
-
-def _dtype(name: str) -> str:
-    return "uint16" if name == "bfloat16" else name
-
-
-def _use_one_thread() -> None:
-    """Keep torch from waiting for threads that a forked process does not have."""
-    try:
-        import torch
-    except ImportError:
-        return
-    torch.set_num_threads(1)
+    found = _WRONG.findall(result.story)
+    return sum(np.dtype(dtype.replace("bfloat16", "uint16")).itemsize * int(count) for dtype, count, _ in found)
 
 
 def _changed(mutant: Mutant, folder: Path) -> EmulatorDevice:
@@ -148,8 +126,8 @@ def _changed(mutant: Mutant, folder: Path) -> EmulatorDevice:
     return EmulatorDevice()
 
 
-def _first_red(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Result | None, int]:
-    """The first red result, if any, and how many cases were run."""
+def _first_failure(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Result | None, int]:
+    """The first failure, if any, and how many cases were run."""
     ran = 0
     case: Case | None = None
     try:
@@ -163,7 +141,7 @@ def _first_red(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Result | 
                     return result, ran
     except OutOfTimeError:
         pass
-    except Exception as error:  # a wrong oracle may raise anything, which makes its case red
+    except Exception as error:  # a wrong oracle may raise anything, which is a failure of its case
         reason = f"{type(error).__name__} at {case.id}: {error}"
         return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran
     return None, ran

@@ -1,8 +1,8 @@
 """Journal of hunts: a line for each mutant, on disk at once, so that a run continues where the last one ended.
 
-A line is valid until something changes that decides it: the mutant, the code that makes verdicts and, if the diagnosis
-named the cause, the diagnosis. A new case changes no verdict of the others, so that sets may grow; but a mutant that
-the smoke sets have not caught is hunted again when they have other cases, and one that no set has caught every time.
+A line is valid until one of its inputs changes: the mutant, the code that makes verdicts and, if the diagnosis named
+the cause, the diagnosis. A new case invalidates no line, except that a mutant which the smoke sets missed is run again
+when their cases change. A mutant that survived is run again every time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ _DIAGNOSIS = ("verify/diagnosis",)
 
 
 class Journal:
-    """The valid records of a file, by mutant; new ones are appended."""
+    """The valid records of a file, by mutant; new ones are appended. anew: ignore the records of these mutants"""
 
     def __init__(self, path: Path, mutants: Sequence[Mutant], anew: bool = False):
-        """anew: ignore the records of these mutants"""
         self.path = path
         self._keys = {mutant.name: _key(mutant) for mutant in mutants}
         self._smoke = {mutant.name: _smoke_ids(mutant) for mutant in mutants}
@@ -45,7 +44,6 @@ class Journal:
                 self.known[catch.mutant] = catch
 
     def add(self, catch: Catch) -> None:
-        """Append a catch; it is on disk when this returns."""
         self.known[catch.mutant] = catch
         diagnosis = _digest(_DIAGNOSIS) if catch.diagnosed else ""
         decided_by = {"key": self._keys[catch.mutant], "diagnosis": diagnosis, "smoke": self._smoke[catch.mutant]}

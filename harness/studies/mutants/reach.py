@@ -1,4 +1,4 @@
-"""The cases that a wrong line can reach: those of the recipes whose sources include its file."""
+"""The cases that a mutant can reach: all of the recipes whose sources include its file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 
 from harness.contract.case import Case
@@ -28,7 +29,7 @@ def recipes_of(file: str) -> tuple[str, ...]:
 
 
 def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
-    """Cases of a set in the order to run: the mutant's own, then the cheapest of every recipe in turn.
+    """Cases of a set in the order to run: the mutant's own, then round-robin the cheapest of every recipe.
 
     Recipes of the mutant's own cases come before the others.
     """
@@ -37,15 +38,12 @@ def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
     of_set = {recipe: suite_of(recipe).cases(set_name) for recipe in reached}
     by_id = {case.id: case for found in of_set.values() for case in found}
     first = [by_id[case_id] for case_id in mutant.cases if case_id in by_id]
+    cost = attrgetter("work", "id")
     yield from first
     for recipes in ([r for r in reached if r in own], [r for r in reached if r not in own]):
-        cheapest_first = (sorted(set(of_set[recipe]) - set(first), key=_cost) for recipe in recipes)
-        # In turns, so that a file that all recipes include is not tried on one of them for long.
+        cheapest_first = (sorted(set(of_set[recipe]) - set(first), key=cost) for recipe in recipes)
+        # Round-robin, so that a mutant in a shared header is not run on one recipe for long.
         yield from (case for turn in zip_longest(*cheapest_first) for case in turn if case is not None)
-
-
-def _cost(case: Case) -> tuple[int, str]:
-    return case.work, case.id
 
 
 @cache
@@ -66,7 +64,7 @@ def _imported(recipe: str) -> frozenset[str]:
 
 
 def _siblings(path: Path) -> Sequence[str]:
-    """Names that a module takes from `harness.oracles`, as files; some are none."""
+    """Modules of `harness.oracles` that a file imports, as file names; a name that is no module yields no file."""
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "harness.oracles":

@@ -1,4 +1,4 @@
-"""The table of a hunt, `results/mutants.md` and `.csv`: which case caught each mutant, and the cause it named."""
+"""The table `results/mutants.md` and `.csv`: which case caught each mutant, and the cause that was diagnosed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from harness.files import write_text
-from harness.report.tables import csv, markdown
+from harness.report.tables import markdown, write_table
 from harness.studies.mutants.catalogue import Mutant
 from harness.studies.mutants.hunt import FULL, SMOKE, Catch
 
@@ -26,7 +25,6 @@ class Counts(NamedTuple):
 
     @classmethod
     def of(cls, hunted: Sequence[tuple[Mutant, Catch]]) -> Counts:
-        """Count the results of a hunt."""
         return cls(
             len(hunted),
             sum(catch.of_set == SMOKE for _, catch in hunted),
@@ -36,7 +34,7 @@ class Counts(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Whether all were caught, nearly all of them by the smoke sets, and most with the right cause."""
+        """Whether all were caught, enough of them by the smoke sets and with the right cause."""
         return (
             self.caught == self.mutants
             and self.by_smoke >= _LEAST_BY_SMOKE * self.mutants
@@ -52,12 +50,10 @@ class Counts(NamedTuple):
 
 
 def is_named(mutant: Mutant, catch: Catch) -> bool:
-    """Whether the diagnosis names the cause of the catalogue."""
     return bool(catch.by) and catch.cause == mutant.cause
 
 
 def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> list[Path]:
-    """Write `<stem>.md` and `<stem>.csv`; their paths."""
     table = pd.DataFrame([_row(mutant, catch) for mutant, catch in hunted])
     beyond = [(mutant, catch) for mutant, catch in hunted if catch.of_set != SMOKE]
     misnamed = [(mutant, catch) for mutant, catch in hunted if not is_named(mutant, catch)]
@@ -70,20 +66,16 @@ def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> l
         _by_file(hunted),
     ]
     if beyond:
-        text += ["## Not caught by the smoke sets", markdown(pd.DataFrame([_survivor(*one) for one in beyond]))]
+        text += ["## Not caught by the smoke sets", markdown(pd.DataFrame([_missed_by_smoke(*one) for one in beyond]))]
     if misnamed:
         text += ["## Called something else", markdown(pd.DataFrame([_misnamed(*one) for one in misnamed]))]
     text += ["## All", markdown(table.drop(columns=["reason", "set"]))]
-    paths = [stem.with_suffix(suffix) for suffix in (".md", ".csv")]
-    write_text(paths[0], "\n\n".join(text) + "\n")
-    write_text(paths[1], csv(table))
-    return paths
+    return write_table(stem.parent, stem.name, table, text)
 
 
 def _by_file(hunted: Sequence[tuple[Mutant, Catch]]) -> str:
-    groups: dict[str, list[tuple[Mutant, Catch]]] = {}
-    for mutant, catch in hunted:
-        groups.setdefault(mutant.theme, []).append((mutant, catch))
+    themes = dict.fromkeys(mutant.theme for mutant, _ in hunted)
+    groups = {theme: [one for one in hunted if one[0].theme == theme] for theme in themes}
     rows = [{"about": theme, **Counts.of(found)._asdict()} for theme, found in groups.items()]
     return markdown(pd.DataFrame(rows).rename(columns={"by_smoke": "caught by smoke", "named": "cause named"}))
 
@@ -104,15 +96,11 @@ def _row(mutant: Mutant, catch: Catch) -> dict[str, object]:
     }
 
 
-def _survivor(mutant: Mutant, catch: Catch) -> dict[str, object]:
+def _missed_by_smoke(mutant: Mutant, catch: Catch) -> dict[str, object]:
     by = f"{catch.by}, of the {FULL} set" if catch.by else f"nobody, of {catch.cases} cases"
     return {"mutant": mutant.name, "file": mutant.file, "caught by": by, "verdict": catch.verdict or "-"}
 
 
 def _misnamed(mutant: Mutant, catch: Catch) -> dict[str, object]:
-    return {
-        "mutant": mutant.name,
-        "is": mutant.cause,
-        "was called": catch.cause or "-",
-        "verdict": catch.verdict or "-",
-    }
+    called = catch.cause or "-"
+    return {"mutant": mutant.name, "is": mutant.cause, "was called": called, "verdict": catch.verdict or "-"}

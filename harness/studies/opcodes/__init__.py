@@ -1,6 +1,6 @@
-"""Which PTX instructions the emulator executes, which of them the kernels use, and the test that shows what each does.
+"""PTX instructions that the emulator executes, that the kernels use, and the test of each (`instructions`).
 
-A test says by the marker `covers` which mnemonics it is there for, by their beginnings, and a plugin (`recorder`) notes
-which of those it had the emulator execute: only what is both counts. Of several tests, the one that executes the fewest
-different instructions is named.
+A test declares with the marker `covers` the mnemonics it tests, by prefix, and a pytest plugin (`recorder`) notes which
+of those the emulator executed in it. Of several tests, the one with the fewest different instructions is listed. May
+import everything below `studies/`; only `commands/opcodes` imports this folder.
 """

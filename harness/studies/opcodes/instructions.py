@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -30,19 +29,10 @@ _HINT = re.compile(r"\.(nc|cg|ca|cs|lu|cv|wb|wt|weak|L[12]::\w+)\b")
 _SPACE = re.compile(r"\.(global|shared)\b")
 
 
-@dataclass(frozen=True)
-class Opcode:
-    """One mnemonic. used: instantiations of the kernels that have it, by architecture; test: empty if there is none"""
-
-    name: str
-    used: Mapping[str, int]
-    test: str
-
-
 def plain(mnemonic: str) -> str:
     """The mnemonic without hints and defaults of PTX, so that one instruction has one name.
 
-    Caches, eviction and prefetching are hints; an atomic is `relaxed` and `gpu` unless it says otherwise.
+    Caches, eviction and prefetching are hints; an atomic is `relaxed` and `gpu` by default.
     """
     head = mnemonic.partition(".")[0]
     if head in ("bra", "ret", "brx"):
@@ -58,7 +48,6 @@ def plain(mnemonic: str) -> str:
 
 
 def of_ptx(compiled: Compiled) -> set[str]:
-    """The mnemonics of an instantiation, as the emulator reads them."""
     try:
         kernel = parse(compiled.ptx).kernel(compiled.symbol)
     except NotEmulated as error:
@@ -67,7 +56,7 @@ def of_ptx(compiled: Compiled) -> set[str]:
 
 
 def usage(found: Iterable[tuple[str, set[str]]]) -> dict[str, Counter[str]]:
-    """For each mnemonic, the instantiations that have it by architecture, from the mnemonics of each."""
+    """For each mnemonic, its instantiations by architecture. found: architecture and mnemonics of each instantiation"""
     used: dict[str, Counter[str]] = {}
     for arch, names in found:
         for name in names:
@@ -76,7 +65,7 @@ def usage(found: Iterable[tuple[str, set[str]]]) -> dict[str, Counter[str]]:
 
 
 def executed() -> dict[str, str]:
-    """Run the emulator's tests: for each mnemonic that a test covers and executes, that test. Takes half a minute.
+    """Run the emulator's tests, half a minute; the test of each mnemonic that one covers and executes.
 
     Raises UsageError if the tests are not there or one fails.
     """
@@ -84,28 +73,23 @@ def executed() -> dict[str, str]:
         raise UsageError(f"{TESTS} is not there; the emulator's tests come with the repository, not with the package")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "opcodes.json"
-        words = ["-m", "covers", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "harness.studies.opcodes.recorder"]
+        options = ["-m", "covers", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "harness.studies.opcodes.recorder"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", str(TESTS), *words, "--opcodes", str(path)],
+            [sys.executable, "-m", "pytest", str(TESTS), *options, "--opcodes", str(path)],
             cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
-            said = (done.stdout + done.stderr).strip().splitlines()
-            raise UsageError(f"the emulator's tests fail, so that none shows anything: {(said or ['nothing'])[-1]}")
+            output = (done.stdout + done.stderr).strip().splitlines()
+            raise UsageError(f"the emulator's tests fail: {(output or ['no output'])[-1]}")
         return json.loads(path.read_text())
-
-
-def opcodes(used: Mapping[str, Counter[str]], tests: Mapping[str, str]) -> list[Opcode]:
-    """Every mnemonic that a kernel uses or a test covers, by name."""
-    return [Opcode(name, used.get(name, Counter()), tests.get(name, "")) for name in sorted({*used, *tests})]
 
 
 def without_test(names: Iterable[str], tests: Iterable[str]) -> list[str]:
     """Mnemonics of the emulator's catalogue that no test covers.
 
-    A name there stands for all spaces of an atomic, and all types and vectors of a load or a store; `/3`, which no PTX
-    has, for a third source.
+    A name of the catalogue covers all state spaces of an atomic, and all types and vectors of a load or a store; its
+    suffix `/3`, which PTX has not, marks a third source.
     """
     covered = {form for name in tests for form in _stand_ins(name)}
     return sorted(name for name in names if plain(name.removesuffix("/3")) not in covered)
@@ -120,21 +104,18 @@ def _stand_ins(name: str) -> set[str]:
     return {name}
 
 
-def frame(found: Iterable[Opcode]) -> pd.DataFrame:
-    """A row for each: its name, instantiations by architecture, its test."""
-    return pd.DataFrame(
-        [
-            {"opcode": each.name, **{arch: each.used.get(arch, 0) for arch in ARCHES}, "test": each.test}
-            for each in found
-        ]
-    )
+def table(used: Mapping[str, Counter[str]], tests: Mapping[str, str]) -> pd.DataFrame:
+    """A row for each mnemonic that a kernel uses or a test covers: instantiations by architecture, and its test."""
+    rows = []
+    for name in sorted({*used, *tests}):
+        counts = used.get(name, Counter())
+        rows.append({"opcode": name, **{arch: counts[arch] for arch in ARCHES}, "test": tests.get(name, "")})
+    return pd.DataFrame(rows)
 
 
-def page(command: str, instantiations: Mapping[str, int], found: Iterable[Opcode]) -> str:
-    """The table in Markdown. instantiations: how many there are, by architecture"""
-    table = frame(found)
-    in_use = table[list(ARCHES)].any(axis=1)
-    others = table[~in_use]
+def page(command: str, instantiations: Mapping[str, int], opcodes: pd.DataFrame) -> str:
+    """The table in Markdown. instantiations: how many there are, by architecture; opcodes: from `table`"""
+    in_use = opcodes[list(ARCHES)].any(axis=1)
     counts = " and ".join(f"{instantiations[arch]} for {arch}" for arch in ARCHES)
     text = [
         "# What the emulator executes",
@@ -142,7 +123,7 @@ def page(command: str, instantiations: Mapping[str, int], found: Iterable[Opcode
         "it, and the test of tests/emulator that has the emulator execute it and holds what comes out against "
         "arithmetic on exact fractions and integers, NumPy, or the manual's rules in plain loops. Hints that change no "
         "value are left out of the names.",
-        markdown(table[in_use]),
-        f"{len(others)} more are executed and tested the same way, and no kernel has them: opcodes.csv lists them.",
+        markdown(opcodes[in_use]),
+        f"{(~in_use).sum()} more are executed and tested the same way, and no kernel has them: opcodes.csv lists them.",
     ]
     return "\n\n".join(text) + "\n"

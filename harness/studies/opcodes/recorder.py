@@ -1,7 +1,7 @@
 """A pytest plugin that notes which instructions the emulator executes in tests that are marked as covering them.
 
-`-p harness.studies.opcodes.recorder --opcodes FILE`. A launch counts if it ends, or traps, which is an end; one that a
-sanitizer's fault stops does not, nor does a test that fails.
+`-p harness.studies.opcodes.recorder --opcodes FILE`. A launch counts if it ends or traps, not if a sanitizer stops it,
+and only in a test that passes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Listen to every launch of this process."""
     run = Scheduler.run
 
-    def listening(scheduler: Scheduler) -> None:
+    def recorded(scheduler: Scheduler) -> None:
         try:
             run(scheduler)
         except LaunchError:
@@ -38,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise
         _executed.update(scheduler.tally.opcodes())
 
-    Scheduler.run = listening
+    Scheduler.run = recorded
     config.add_cleanup(lambda: setattr(Scheduler, "run", run))
 
 
@@ -54,15 +53,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
             _found[name] = min(_found.get(name, (len(names) + 1, "")), (len(names), f"{Path(path).name}::{test}"))
 
 
-def covers(beginnings: tuple[str, ...], name: str) -> bool:
-    """Whether a marker covers this mnemonic: a beginning ends with a dot, or is the whole of it."""
-    return any(
-        name == beginning or (beginning.endswith(".") and name.startswith(beginning)) for beginning in beginnings
-    )
+def covers(prefixes: tuple[str, ...], name: str) -> bool:
+    """Whether a marker covers this mnemonic: a prefix ends with a dot, or is all of it."""
+    return any(name == prefix or (prefix.endswith(".") and name.startswith(prefix)) for prefix in prefixes)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the test of each instruction."""
     path = session.config.option.opcodes
     if path is not None:
         write_text(path, json.dumps({name: test for name, (_, test) in sorted(_found.items())}, indent=1))

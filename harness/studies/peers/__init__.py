@@ -1,5 +1,7 @@
-"""Our kernels beside public ones: the same input, bytes first, then times in random turns on one GPU.
+"""Our kernels against public ones: on the same input, bytes first, then times in random order on one GPU.
 
-A contest is a case of ours and the peers that can run it. Each implementation is timed by its own call alone: what a
-peer returns is put into our layout outside the timed region, and none of its time is spent on our conventions.
+A contest (`contests`) is one of our cases and the peers that can run it. `prepared` makes its inputs, `implementations`
+launches both sides, `peer_bench` checks and times them, and `tables` prints the results. Only a peer's own call is
+timed: its results are converted to our layout outside the timed region. May import everything below `studies/`; only
+`commands/peers` imports this folder.
 """

@@ -1,8 +1,8 @@
-"""The contests: which case is compared with which peers, on which shapes."""
+"""The contests: the peers and shapes of each case."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from harness.contract.case import Case
@@ -11,7 +11,7 @@ from harness.suite.schema import nearest
 from harness.suite.suite import find_case, suite_of
 
 LARGEST = "32768x8192"  # the shape of the published figures
-COMPILED_ON = (LARGEST, "8192x8192")  # where torch.compile is worth its half minute
+COMPILED_ON = (LARGEST, "8192x8192")  # torch.compile takes half a minute a shape
 TRITON, TORCHAO, COMPILED, HEADER = "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4"
 QUANTIZERS = (TRITON, TORCHAO, COMPILED, HEADER)
 W4A16 = ("humming", "humming_invariant")
@@ -37,7 +37,7 @@ LARGE = (
     ("four_over_six/outputs=rowwise,error=mse,stage=encode", (TRITON,)),
     ("four_over_six/stage=encode", (TRITON,)),
 )
-# Products, each of ours by itself and by decoding both operands for cuBLAS, so that one run has all three.
+# Products: our GEMM, and our decoding of both operands for cuBLAS.
 PRODUCTS = ("gemm/default", "gemm/route=library")
 TOKENS = (1, 16, 64, 256, 4096)
 WEIGHT = "8192x8192"  # K by N
@@ -45,27 +45,35 @@ WEIGHT = "8192x8192"  # K by N
 
 @dataclass(frozen=True)
 class Contest:
-    """One case of ours, in the mode `graph`, and the names of the subjects that it is compared with."""
+    """One of our cases, in the mode `graph`, and the subjects that it is compared with."""
 
     case: Case
     peers: tuple[str, ...]
 
 
 def contests(shapes: Sequence[str] = (), peers: Collection[str] = ()) -> list[Contest]:
-    """Products, then the sweep, the largest shapes first; of these shapes and these peers alone if there are any.
+    """Products, then the sweep, the largest shapes first; filtered by shapes and peers if any are given.
 
-    All share one input, of which each takes a corner. Raises UsageError for a shape or a peer that is not among them.
+    All share one input, of which each takes a corner. Raises UsageError for an unknown shape or peer.
     """
     all_shapes = [*products(), *sweep()]
     for given, known in ((shapes, all_shapes), (peers, PEERS)):
         for name in given:
             if name not in known:
                 raise UsageError(f"{name!r} is not among {', '.join(known)}{nearest(name, known)}")
-    return list(_contests([s for s in all_shapes if not shapes or s in shapes], peers or PEERS))
+    found = []
+    for shape in (shape for shape in all_shapes if not shapes or shape in shapes):
+        for spelled, able in _pairs_on(shape):
+            names = (name for name in able if not peers or name in peers)
+            chosen = tuple(name for name in names if name != COMPILED or shape in COMPILED_ON)
+            if chosen:
+                case = find_case(f"{spelled}/{shape}/normal/graph")
+                found.append(Contest(replace(case, seed_of="peers"), chosen))
+    return found
 
 
 def sweep() -> list[str]:
-    """The 18 shapes that `per_token` is swept over, COMPILED_ON and then the largest first."""
+    """The 18 shapes of `per_token`'s bench set: COMPILED_ON, then the others, the largest first."""
     cases = suite_of("per_token").cases("bench")
     found = sorted({case.shape: case.elements for case in cases}.items(), key=lambda item: -item[1])
     shapes = [shape for shape, _ in found]
@@ -73,17 +81,7 @@ def sweep() -> list[str]:
 
 
 def products() -> list[str]:
-    """Shapes of the products, MxKxN."""
     return [f"{tokens}x{WEIGHT}" for tokens in TOKENS]
-
-
-def _contests(shapes: Sequence[str], peers: Collection[str]) -> Iterator[Contest]:
-    for shape in shapes:
-        for spelled, able in _pairs_on(shape):
-            chosen = tuple(name for name in able if name in peers and (name != COMPILED or shape in COMPILED_ON))
-            if chosen:
-                case = find_case(f"{spelled}/{shape}/normal/graph")
-                yield Contest(replace(case, seed_of="peers"), chosen)
 
 
 def _pairs_on(shape: str) -> tuple[tuple[str, tuple[str, ...]], ...]:

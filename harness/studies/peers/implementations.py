@@ -24,19 +24,19 @@ from harness.subjects.subject import Subject
 
 
 class Implementation(Protocol):
-    """Ours or a peer's. Everything is queued on the current stream."""
+    """Our kernels or a peer. Everything is queued on the current stream."""
 
     def launch(self) -> None:
         """Run once, on the first copy of the memory."""
 
     def graph(self) -> interleave.TimedGraph:
-        """Capture calls on all copies in turn."""
+        """Capture calls that cycle through all copies."""
 
     def deliver(self) -> None:
-        """Put the results of the last launch, or of the graph's first call, into the outputs of the first copy."""
+        """Copy the results of the last launch, or of the graph's first call, to the outputs of the first copy."""
 
     def poison(self, byte: int) -> None:
-        """Fill all memory that results go to."""
+        """Fill all memory that is written."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Setup:
 
     @contextmanager
     def stream(self) -> Iterator[Any]:
-        """The clock's stream as the current one of CuPy and torch; waited for at the end."""
+        """Make the clock's stream current in CuPy and torch, and synchronize it at the end."""
         with cuda_errors(self.case.id), streams.current(self.clock.stream) as stream:
             yield stream
             stream.synchronize()
@@ -64,26 +64,27 @@ class OurKernels:
         self.launch = self.program.launch
 
     def graph(self) -> interleave.TimedGraph:
-        """Capture it as a bench does."""
         return interleave.TimedGraph(*rotate(self._clock, self._rotation.launches))
 
     def deliver(self) -> None:
-        """Nothing to do: kernels write to the outputs themselves."""
+        """Do nothing: our kernels write to the outputs themselves."""
 
     def poison(self, byte: int) -> None:
-        """Fill outputs and workspaces of every copy."""
         self._rotation.poison(byte)
 
 
 class Peer:
-    """A subject. One with a function `call` is timed by that alone; its results stay where it puts them.
+    """A subject. If its module has a function `call`, that alone is timed, and its results stay where it writes them.
 
-    `call` is given what its function `prepare` makes of the inputs before anything is timed.
+    The inputs of `call` are those of the case, converted before timing by `prepare` if the module has that.
     """
 
     def __init__(self, setup: Setup, subject: Subject, layouts: Mapping[str, tuple[str, tuple[int, ...]]]):
         self._clock, self._case, self._memories = setup.clock, setup.case, setup.memories
-        self._outputs = [_outputs(memory) for memory in setup.memories]
+        self._outputs = [
+            {name: view(found.payload, found.field.dtype, found.field.shape) for name, found in memory.outputs.items()}
+            for memory in setup.memories
+        ]
         inputs = [
             {name: view(array, *layouts[name]) for name, array in memory.inputs.items()} for memory in setup.memories
         ]
@@ -103,24 +104,21 @@ class Peer:
             ]
 
     def launch(self) -> None:
-        """Run once, and free the results of earlier calls."""
         self._found.clear()
         self._launches[0]()
 
     def graph(self) -> interleave.TimedGraph:
-        """Capture calls that each have results of their own, so that results are written to cold memory, too."""
+        """Capture calls that each allocate their results, so that these are written to cold memory, too."""
         count = len(self._launches)
         graph = self._captured(count)
         calls = calls_for(count, graph_us(self._clock, graph) / count)
         return interleave.TimedGraph(graph if calls == count else self._captured(calls), calls)
 
     def deliver(self) -> None:
-        """Copy them from where the first call put them."""
         if self._found:
             handover.deliver(self._case, self._found[0], self._outputs[0])
 
     def poison(self, byte: int) -> None:
-        """Fill the outputs of every copy, and all that was returned."""
         import torch
 
         for memory in self._memories:
@@ -128,7 +126,7 @@ class Peer:
                 guarded.poison(byte)
         for found in self._found:
             for name, value in found.items():
-                if not name.endswith("_amax"):  # which may be what the case is given
+                if not name.endswith("_amax"):  # may be an input
                     value.view(torch.uint8).fill_(byte)
 
     def _kept(self, call: handover.Call, given: Mapping[str, Any]) -> None:
@@ -140,12 +138,5 @@ class Peer:
 
 
 def view(array: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """Bytes of CuPy as an array of that shape; bf16, which CuPy lacks, as uint16."""
+    """Bytes of CuPy as an array of this dtype and shape; bf16, which CuPy lacks, as uint16."""
     return array.view(np.dtype("uint16" if dtype == "bfloat16" else dtype)).reshape(shape)
-
-
-def _outputs(memory: Memory) -> dict[str, Any]:
-    return {
-        name: view(guarded.payload, guarded.field.dtype, guarded.field.shape)
-        for name, guarded in memory.outputs.items()
-    }

@@ -22,7 +22,7 @@ from harness.verdict import Verdict
 WARM_UP, ROUNDS = 3, 20  # eager rounds
 OURS = "ours"
 Implementations = Mapping[str, Implementation]
-# Wrong bytes take the same work; a table that shows such a time shows the verdict beside it.
+# Wrong bytes take the same work; the table shows the verdict beside such a time.
 TIMED = (Verdict.PASS, Verdict.CONVENTION, Verdict.MISMATCH)
 
 METHOD = (
@@ -35,14 +35,14 @@ METHOD = (
 class PeerResult:
     """Verdict and times of one implementation.
 
-    verdict: PASS for the expected bytes, CONVENTION, EXCLUDED, or a failure; says: why, or which conventions
+    verdict: PASS for the expected bytes, CONVENTION, EXCLUDED, or a failure; reasons: its causes, or the conventions
     us: median of a call, by mode; samples: us of every round, by mode
-    exposed: share of the eager rounds in which the GPU waited for the host; no_graph: why there is no graph of it
+    exposed: share of the eager rounds in which the GPU waited for the host; no_graph: why it has no graph
     """
 
     side: str
     verdict: str
-    says: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     us: dict[str, float] = field(default_factory=dict)
     exposed: float = 0.0
     no_graph: str = ""
@@ -51,7 +51,7 @@ class PeerResult:
 
 @dataclass(frozen=True)
 class ContestResult:
-    """One contest. moved: bytes a call must move; ours is first among the results"""
+    """One contest. moved: bytes that a call must move; results: ours first"""
 
     contest: Contest
     moved: int
@@ -60,16 +60,14 @@ class ContestResult:
 
 @dataclass(frozen=True)
 class Check:
-    """A verdict. says: why, or which conventions; wrong: of each field, as `PreparedCase.wrong` counts"""
+    """A verdict. reasons: its causes, or the conventions; wrong: by field, as `PreparedCase.wrong` counts"""
 
     verdict: Verdict
-    says: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     wrong: dict[str, int] = field(default_factory=dict)
 
 
 class PeerBench:
-    """Runs contests one after the other on one GPU."""
-
     def __init__(self, preparer: CasePreparer, clock: Clock):
         self.preparer, self.clock = preparer, clock
         self.order = random.Random(0)
@@ -90,7 +88,7 @@ class PeerBench:
             try:
                 side = Peer(prepared.setup, subject, prepared.layouts)
                 checks[name] = self._check(prepared, side, subject.conventions)
-            except Exception as error:  # whatever a package of others lets out
+            except Exception as error:  # a peer's package may raise anything
                 checks[name] = Check(Verdict.LAUNCH_ERROR, (error_line(error),))
                 continue
             if checks[name].verdict in TIMED:
@@ -99,7 +97,7 @@ class PeerBench:
 
     def _check(self, prepared: PreparedCase, side: Implementation, declared: frozenset[str]) -> Check:
         with prepared.setup.stream():
-            side.launch()  # which may compile
+            side.launch()  # may compile
             side.poison(POISON)
             side.launch()
             side.deliver()
@@ -119,7 +117,7 @@ class PeerBench:
                 found = self._check_graph(prepared, running[name], graphs[name], found)
             us = {mode: round(median(values), 3) for mode, values in samples.items()}
             share, why_not = exposed.get(name, 0.0), no_graph.get(name, "")
-            results.append(PeerResult(name, str(found.verdict), found.says, us, share, why_not, samples))
+            results.append(PeerResult(name, str(found.verdict), found.reasons, us, share, why_not, samples))
         return results
 
     def _eager(
@@ -129,10 +127,10 @@ class PeerBench:
         found: dict[str, list[float]] = {name: [] for name in running}
         late = dict.fromkeys(running, 0)
         with prepared.setup.stream():
-            for turn in range(WARM_UP + ROUNDS):
+            for number in range(WARM_UP + ROUNDS):
                 for name in self.order.sample(sorted(running), len(running)):
                     seconds = sample(self.clock, running[name].launch, 1)
-                    if turn >= WARM_UP:
+                    if number >= WARM_UP:
                         found[name] += seconds
                         late[name] += self.clock.exposed[-1]
         return found, {name: count / ROUNDS for name, count in late.items()}
@@ -140,13 +138,12 @@ class PeerBench:
     def _capture(
         self, prepared: PreparedCase, running: Implementations
     ) -> tuple[dict[str, interleave.TimedGraph], dict[str, str]]:
-        """Captured graphs, and why an implementation has none."""
         graphs, no_graph = {}, {}
         for name, side in running.items():
             try:
                 with prepared.setup.stream():
                     graphs[name] = side.graph()
-            except Exception as error:  # whatever a package of others lets out
+            except Exception as error:  # a peer's package may raise anything
                 if name == OURS:
                     raise
                 no_graph[name] = error_line(error)
@@ -155,7 +152,7 @@ class PeerBench:
     def _check_graph(
         self, prepared: PreparedCase, side: Implementation, graph: interleave.TimedGraph, before: Check
     ) -> Check:
-        """Check what the timed graph wrote; before: the check of the launch before it."""
+        """Check the output of the timed graph. before: the check of the launch before it"""
         with prepared.setup.stream() as stream:
             side.poison(POISON)
             graph.graph.launch(stream)
@@ -163,10 +160,10 @@ class PeerBench:
         for name in prepared.fields:
             if prepared.unwritten(name, POISON):
                 return Check(Verdict.UNWRITTEN, (f"the timed graph wrote nothing to {name}",))
-        if prepared.bounded:  # and not to a byte, so that another order of a sum may be another every time
+        if prepared.bounded:  # the order of a sum may differ between launches
             return check_outputs(prepared, frozenset())
         wrong = {name: prepared.wrong(name) for name in prepared.fields}
-        # Random bits may be others in every launch.
+        # Random bits may differ between launches.
         if wrong != before.wrong and prepared.setup.case.flags.get("rounding") != "sr":
             return Check(Verdict.NONDETERMINISTIC, ("the timed graph wrote other bytes than a launch before it",))
         return before
@@ -185,13 +182,11 @@ def check_outputs(prepared: PreparedCase, declared: frozenset[str]) -> Check:
         return Check(Verdict.PASS, (), wrong)
     reasons = conventions.explain(prepared.setup.case, *prepared.on_host(), declared) if declared else None
     if reasons is None:
-        return Check(
-            Verdict.MISMATCH, tuple(prepared.describe(name, count) for name, count in wrong.items() if count), wrong
-        )
+        described = tuple(prepared.describe(name, count) for name, count in wrong.items() if count)
+        return Check(Verdict.MISMATCH, described, wrong)
     return Check(Verdict.CONVENTION, reasons, wrong)
 
 
 def error_line(error: BaseException) -> str:
-    """An exception in one line."""
     words = " ".join(str(error).split())
     return words if isinstance(error, CaseError) else f"{type(error).__name__}: {words[:300]}"

@@ -1,4 +1,4 @@
-"""A case of a contest on a GPU, ready to be timed: its input, the expected outputs, and copies of its memory."""
+"""A case of a contest on a GPU, ready to be timed: its inputs, the expected outputs, and copies of its memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from harness.verify.torch_calls import from_torch, to_torch
 class PreparedCase:
     """One case, ready to run.
 
-    fields: what it writes; inputs, expected: torch tensors on the GPU, by name; the outputs of a product are intervals
+    fields: its outputs; inputs, expected: torch tensors on the GPU, by name; a product's expected outputs are intervals
     """
 
     setup: Setup
@@ -38,14 +38,12 @@ class PreparedCase:
 
     @property
     def layouts(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """(dtype, shape) of every input."""
         return {
             name: (str(value.dtype).removeprefix("torch."), tuple(value.shape)) for name, value in self.inputs.items()
         }
 
     @property
     def bounded(self) -> bool:
-        """Whether outputs are expected within bounds, and not byte for byte."""
         return any(isinstance(value, Interval) for value in self.expected.values())
 
     def wrong(self, name: str) -> int:
@@ -57,7 +55,6 @@ class PreparedCase:
         return int((~inside(self._memory.outputs[name].payload, *ends, expected.low.itemsize)).sum())
 
     def describe(self, name: str, wrong: int) -> str:
-        """The words of a table for an output with so many errors."""
         expected = self.expected[name]
         if not isinstance(expected, Interval):
             return f"{name}: {wrong:,} bytes"
@@ -67,11 +64,9 @@ class PreparedCase:
         return f"{name}: {wrong:,} of {right.numel():,} entries beyond the bound of fp32 sums, L2 error {relative:.1e}"
 
     def unwritten(self, name: str, poison: int) -> bool:
-        """Whether all of an output is still poison."""
         return bool((self._written(name) == poison).all())
 
     def on_host(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Inputs, expected and written outputs as NumPy arrays."""
         written = {
             name: self._memory.outputs[name].payload.get().view(field.dtype).reshape(field.shape)
             for name, field in self.fields.items()
@@ -82,7 +77,7 @@ class PreparedCase:
         return inputs, expected, written
 
     def trespass(self, poison: int) -> str:
-        """The first write beside the outputs or into inputs, in words; empty if there is none."""
+        """The first write outside the outputs, as text; empty if there is none."""
         return self._memory.trespass(poison)
 
     @property
@@ -94,12 +89,12 @@ class PreparedCase:
 
 
 def _lines(case: Case) -> int:
-    """Rows of the input that a case takes: its own, and B's below A's."""
+    """Rows of the input that a case takes; in a GEMM, B's below A's."""
     return case.rows + case.problem.n if case.is_gemm else case.rows
 
 
 class CasePreparer:
-    """Prepares cases one after the other on corners of one input, that of the largest of `cases`."""
+    """Prepares cases on corners of one input, as large as the largest of `cases` needs."""
 
     def __init__(self, device: CudaDevice, clock: GpuClock, cases: Sequence[Case]):
         self._device, self._clock = device, clock
@@ -108,7 +103,7 @@ class CasePreparer:
         self._x = to_torch(make(first.input, rows, cols, str(first.flags.dtype), first.seed)).to("cuda")
 
     def prepare(self, case: Case) -> PreparedCase:
-        """The case on as many copies of its memory as the L2 cannot hold."""
+        """Prepare the case on more copies of its memory than the L2 holds."""
         import torch
 
         inputs = given(case, self._x[: _lines(case), : case.cols].contiguous())
@@ -128,7 +123,7 @@ class CasePreparer:
 def given(case: Case, x: Any) -> dict[str, Any]:
     """The inputs of a case as torch tensors, as its oracle's `inputs` makes them; without the amax of a rotated column.
 
-    x: (rows, cols); of a GEMM, its A with its B below, of which both are read rowwise and have one amax
+    x: (rows, cols); for a GEMM, A with B below it, both rowwise and with a single amax
     """
     if case.is_gemm:
         return _operand("a", x[: case.rows]) | _operand("b", x[case.rows :])
@@ -140,7 +135,7 @@ def given(case: Case, x: Any) -> dict[str, Any]:
 
 
 def _operand(name: str, x: Any) -> dict[str, Any]:
-    """`x` quantized; where it is some rows of a larger tensor, the others are zero."""
+    """Quantize `x`, padded with zero rows to whole blocks."""
     from torch.nn.functional import pad
 
     whole = pad(x, (0, 0, 0, -len(x) % nvfp4.BLOCK))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.files import write_text
 from harness.records.records import Record
 from harness.records.run_folder import Header
 from harness.report import tables
@@ -18,7 +16,7 @@ from harness.studies.peers.peer_bench import OURS, ContestResult
 FILE = "peers.jsonl"
 MODES = ("eager", "graph")
 
-# Peers that were looked at and are not run, and why.
+# Peers that were tried and are not run, and why.
 NOT_RUN = {
     "FlashInfer `fp4_quantize`": "its wheel has no code for sm_90 and writes nothing there, silently",
     "Transformer Engine, nearest-even": "a stub on Hopper; the contract's bytes are those of its Python reference",
@@ -30,7 +28,6 @@ NOT_RUN = {
 
 
 def records(result: ContestResult, roofline_gbps: float) -> list[Record]:
-    """One record for each implementation."""
     ours = next(one for one in result.results if one.side == OURS)
     return [
         {
@@ -38,7 +35,7 @@ def records(result: ContestResult, roofline_gbps: float) -> list[Record]:
             "shape": result.contest.case.shape,
             "side": one.side,
             "verdict": one.verdict,
-            "says": list(one.says),
+            "says": list(one.reasons),
             "us": one.us,
             "times_as_long": {mode: round(us / ours.us[mode], 3) for mode, us in one.us.items() if mode in ours.us},
             "percent": {mode: round(result.moved / us / 10 / roofline_gbps, 2) for mode, us in one.us.items()},
@@ -54,8 +51,13 @@ def records(result: ContestResult, roofline_gbps: float) -> list[Record]:
 def failed(case_id: str, peers: Iterable[str], why: str) -> list[Record]:
     """The records of a contest that was not run."""
     blank: dict[str, Any] = {"us": {}, "times_as_long": {}, "percent": {}, "bytes": 0, "exposed": 0.0, "no_graph": ""}
-    case, shape = case_id.rpartition("/")[0], case_id.split("/")[2]
-    blank |= {"case_id": case, "shape": shape, "verdict": "NOT_MEASURED", "says": [why], "samples_us": {}}
+    blank |= {
+        "case_id": case_id.rpartition("/")[0],
+        "shape": case_id.split("/")[2],
+        "verdict": "NOT_MEASURED",
+        "says": [why],
+        "samples_us": {},
+    }
     return [blank | {"side": side} for side in (OURS, *peers)]
 
 
@@ -92,22 +94,13 @@ def page(header: Header, found: Sequence[Record]) -> str:
         "product, PASS if every entry lies within the bound of a sum in fp32 in any order, and MISMATCH with how many "
         "do not and by how much the whole is off; (waited): in some eager rounds the GPU waited for the host",
     }
-    describe = tables.markdown(pd.DataFrame({" ": list(facts), "this run": list(facts.values())}))
+    conditions = tables.markdown(pd.DataFrame(facts.items(), columns=[" ", "this run"]))
     others = "\n".join(f"- {name}: {why}." for name, why in NOT_RUN.items())
-    return "\n\n".join(
-        ["# Our kernels beside public ones", describe, tables.markdown(frame(found)), "## Not run", others, ""]
-    )
-
-
-def write(folder: Path, header: Header, found: Sequence[Record]) -> Path:
-    """Write `peers.md`; its path."""
-    path = folder / "peers.md"
-    write_text(path, page(header, found))
-    return path
+    text = ["# Our kernels beside public ones", conditions, tables.markdown(frame(found)), "## Not run", others, ""]
+    return "\n\n".join(text)
 
 
 def line(record: Record) -> str:
-    """One record for a terminal."""
     us = ", ".join(f"{mode} {value:,.1f} us" for mode, value in record["us"].items())
     ratio = record["times_as_long"].get("graph", record["times_as_long"].get("eager"))
     against = f" ({ratio:.2f}x ours)" if ratio and record["side"] != OURS else ""
@@ -115,10 +108,10 @@ def line(record: Record) -> str:
 
 
 def _verdict(record: Record) -> str:
-    words = [record["verdict"], *record["says"]]
+    notes = [record["verdict"], *record["says"]]
     if record["no_graph"]:
-        words.append(f"no graph: {record['no_graph']}")
-    return "; ".join(words) + (" (waited)" if record["exposed"] else "")
+        notes.append(f"no graph: {record['no_graph']}")
+    return "; ".join(notes) + (" (waited)" if record["exposed"] else "")
 
 
 def _shown(value: float | None, column: str) -> str:

@@ -1,1 +1,6 @@
-"""How good the numbers of a recipe are, as its bytes are right: error by recipe and input, for choosing a recipe."""
+"""Quantization error by recipe and tensor, for choosing a recipe.
+
+`tensors` supplies the data, `variants` the recipes with their flags, `measure` and `compare` the errors, `scope` those
+of a layer that mixes two recipes, and `products` those of GEMMs of quantized tensors; `tables` and `pictures` show
+them. May import everything below `studies/`; only commands import this folder.
+"""

@@ -1,4 +1,4 @@
-"""Variants on tensors: each measured once, whoever asks."""
+"""Variants on tensors: each pair is measured once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from harness.studies.quality.tensors import Tensor
 
 
 class Comparison:
-    """What is known about `chosen` variants on the tensors met so far.
+    """The measurements of `chosen` variants on the tensors added so far.
 
     measured: in the order of tensors, then of variants
-    left_out: a sentence for each variant that does not take a tensor
+    left_out: a sentence for each tensor that a variant does not take
     """
 
     def __init__(self, chosen: Sequence[Case]):
@@ -40,7 +40,7 @@ class Comparison:
                 self.measured.append(self._quality(case, tensor))
 
     def total(self, name: str, tensors: Sequence[Tensor]) -> Total:
-        """What a scope makes of some tensors; the two recipes are the first chosen variants of theirs, or defaults."""
+        """The total of a scope. Its two recipes are used in the first chosen variant of each, or by default flags."""
         by_name = {tensor.name: tensor for tensor in tensors}
         inside, outside = self._first("four_over_six"), self._first("per_tensor")
 
@@ -51,7 +51,7 @@ class Comparison:
         return scope.total(name, list(by_name), measured)
 
     def maps(self, tensors: Sequence[Tensor]) -> tuple[str, list[Map]]:
-        """The tensor on which a rowwise variant gains most over the first one, and the block SNR of the two."""
+        """The tensor on which a rowwise variant gains most over the first one, and the block SNR of both."""
         rowwise = [variant for variant in self.chosen if variants.side(variant) == "rowwise"]
         if len(rowwise) < 2:
             return "", []

@@ -1,7 +1,7 @@
-"""What is lost between a tensor and its decoded bytes.
+"""The error between a tensor and its decoded bytes.
 
 The bytes come from the torch oracle, which is byte-equal to the kernels, and are decoded as NUMERICS section 9 says,
-into float32. Everything after that is float64: what is measured is the recipe, not the way it is measured.
+into float32. Everything after that is float64, so that the metric adds no error.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from harness.contract.case import Case, Flags
 from harness.errors import UsageError
 from harness.studies.quality.variants import label, side
 from harness.verify.expected import oracle_of
+from harness.verify.torch_calls import fastest_device, to_torch
 
 if TYPE_CHECKING:
     import torch
@@ -34,12 +35,11 @@ ROUNDINGS = 1 + 2.0**-20
 class Quality:
     """One variant on one tensor. Errors are in the tensor's own unit, shares are of all elements.
 
-    snr_db: signal over error, of the whole tensor; block_snr_db: the same of the median block that is not zero. Both
-        are inf without any error, and NaN without any signal
+    snr_db: signal over error, of the whole tensor; block_snr_db: of the median block that is not zero. Both are inf
+        without error, and NaN without signal
     max_error, mean_error: of |decoded - x|
-    saturated: elements that the largest code does not reach
-    zeroed: elements that are not zero and decode to zero, their codes or the scale of their block being zero
-    map4: blocks that are mapped to 4; None for a recipe that does not choose
+    saturated: elements beyond the largest code; zeroed: non-zero elements that decode to zero
+    map4: blocks that are mapped to 4; None for other recipes than four_over_six
     """
 
     variant: str
@@ -56,7 +56,6 @@ class Quality:
 
 
 def require() -> None:
-    """Raise UsageError without torch."""
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -116,11 +115,10 @@ def _threads(elements: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """One output beside what it stands for; all (lines, length) in the orientation of that output, float64.
+    """One output and its input; all (lines, length) in the orientation of that output, float64.
 
-    x: the tensor; seen: what the quantizer read, which the rotation of rht made of it; decoded: what is left of that
+    x: the tensor; seen: the quantizer's input, rotated if rht; decoded: the dequantized output; restored: rotated back
     codes: magnitudes of the e2m1 codes, 0 to 7, uint8
-    restored: `decoded`, rotated back
     map4: (lines, blocks) bool, or None
     """
 
@@ -135,10 +133,9 @@ class _Decoded:
 def _decode(case: Case, x: np.ndarray) -> _Decoded:
     import torch
 
-    # These import torch.
-    from harness.oracles import torch_numerics, torch_oracle
+    from harness.oracles import torch_numerics, torch_oracle  # they import torch
 
-    source = _to_torch(x).to("cuda" if torch.cuda.is_available() else "cpu")
+    source = to_torch(x).to(fastest_device())
     output = side(case)
     oracle = oracle_of(case.recipe)
     written = oracle.torch_oracle(case, {"input": source})
@@ -156,7 +153,7 @@ def _decode(case: Case, x: np.ndarray) -> _Decoded:
 
 
 def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
-    """The dequantize case that reads what `case` writes; a row is never alone, so one amax is the tensor's."""
+    """The dequantize case that reads the output of `case`. A single amax is the tensor's: no tensor has one row."""
     flags = {
         "dtype": "fp32",
         "scale_layout": case.flags.get("scale_layout", "compact"),
@@ -194,11 +191,3 @@ def _energies(x: torch.Tensor, error: torch.Tensor, finite: torch.Tensor) -> tup
 def _decibel(signal: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """10 log10(signal/noise); NaN where there is neither."""
     return 10 * (signal / noise).log10()
-
-
-def _to_torch(x: np.ndarray) -> torch.Tensor:
-    import torch
-
-    if x.dtype.name == "bfloat16":  # torch reads no ml_dtypes array
-        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(x)

@@ -1,4 +1,4 @@
-"""Three pictures of what was measured. matplotlib is imported by the first of them."""
+"""Three pictures of quality, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A recipe is a colour, its variants are markers; the colours stay apart for the colour-blind and in grey.
+# A recipe is a colour, its variants are markers; the colours suit the colour-blind and greyscale.
 _COLOURS = {"per_tensor": "#555555", "row_scaled": "#0072b2", "local_1x64": "#009e73", "four_over_six": "#d55e00"}
 _OTHERS = ("#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = "osD^vPX*<>"
-_LARGEST_MAP = 256  # cells a side of a heat map: more than a page can show
+_LARGEST_MAP = 256  # cells a side of a heat map; a page shows fewer
 
 
 class Map(NamedTuple):
-    """SNR in dB of each block of a tensor, where it lies there, and the variant that made it."""
+    """SNR in dB of each block of a tensor, in its place, under one variant."""
 
     variant: str
     blocks: np.ndarray
 
 
 def require() -> None:
-    """Raise UsageError without matplotlib."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -43,13 +42,13 @@ def draw(table: pd.DataFrame, tensor: str, maps: Sequence[Map], folder: Path) ->
     """Draw snr.svg, map4.svg if four_over_six was measured, and block_snr.png; their paths.
 
     table: as `tables.frame` makes it
-    tensor, maps: whose blocks block_snr.png shows, and by which variants; none for no such picture
+    tensor, maps: the tensor and variants of block_snr.png, which is not drawn without maps
     """
     require()
     import matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
-    # Text stays text, and nothing in a file depends on when or where it was drawn.
+    # Text stays text, and files do not depend on time or machine.
     look = {"svg.fonttype": "none", "svg.hashsalt": "quality", "font.size": 9, "axes.axisbelow": True}
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": "agg", **look}):
         figures = {"snr.svg": _snr(table)}
@@ -66,8 +65,8 @@ def draw(table: pd.DataFrame, tensor: str, maps: Sequence[Map], folder: Path) ->
 def _snr(table: pd.DataFrame) -> Figure:
     """A band for each tensor, a mark for each variant: left the whole tensor, right its median block.
 
-    Left is the gain over the first variant, whose own SNR is written beside the tensor: one large element may raise the
-    SNR of every variant by 80 dB, and what there is to choose from by 1.
+    Left is the gain over the first variant, whose own SNR is printed beside the tensor: one large element may raise the
+    SNR of every variant by 80 dB, while variants differ by 1.
     """
     whole, block = (table.pivot(index="tensor", columns="variant", values=name) for name in ("snr_db", "block_snr_db"))
     tensors, variants = table["tensor"].unique(), table["variant"].unique()
@@ -79,12 +78,7 @@ def _snr(table: pd.DataFrame) -> Figure:
     figure, both = _panels(2, width=10, height=1.6 + 0.55 * len(tensors))
     for axes, (title, values) in zip(both, panels.items(), strict=True):
         _bands(axes, [f"{tensor}\n{snr:.1f} dB" for tensor, snr in first.items()])
-        for number, variant in enumerate(variants):
-            shown = values[variant].reindex(tensors)
-            shown = shown.where(np.isfinite(shown))
-            axes.plot(shown, _places(tensors, number, len(variants)), **_mark(variant, variants), label=variant)
-        axes.set_xlabel(title)
-        axes.grid(axis="x", color="#dddddd")
+        _marks(axes, values.reindex(index=tensors, columns=variants), title)
     _legend(figure, both[0])
     return figure
 
@@ -94,12 +88,10 @@ def _map4(table: pd.DataFrame) -> Figure:
     tensors, variants = table["tensor"].unique(), table["variant"].unique()
     figure, (axes,) = _panels(1, width=7, height=1.4 + 0.4 * len(tensors))
     _bands(axes, tensors)
-    for number, variant in enumerate(variants):
-        here = table[table["variant"] == variant].set_index("tensor")["map4"].reindex(tensors)
-        axes.plot(100 * here, _places(tensors, number, len(variants)), **_mark(variant, variants), label=variant)
+    shares = 100 * table.pivot(index="tensor", columns="variant", values="map4")
+    shares = shares.reindex(index=tensors, columns=variants)
+    _marks(axes, shares, "blocks mapped to 4, %; the others are mapped to 6")
     axes.set_xlim(0, 100)
-    axes.set_xlabel("blocks mapped to 4, %; the others are mapped to 6")
-    axes.grid(axis="x", color="#dddddd")
     _legend(figure, axes)
     return figure
 
@@ -136,9 +128,14 @@ def _bands(axes: Axes, tensors: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _places(tensors: Sequence[str], number: int, count: int) -> np.ndarray:
-    """Height of a variant's marks, a little below those of the variant before it."""
-    return np.arange(len(tensors)) + ((number + 0.5) / count - 0.5) * 0.8
+def _marks(axes: Axes, values: pd.DataFrame, title: str) -> None:
+    """A mark for each variant (column) in the band of each tensor (row), each below the variant before it."""
+    for number, variant in enumerate(values):
+        places = np.arange(len(values)) + ((number + 0.5) / len(values.columns) - 0.5) * 0.8
+        shown = values[variant].where(np.isfinite(values[variant]))
+        axes.plot(shown, places, **_mark(variant, list(values)), label=variant)
+    axes.set_xlabel(title)
+    axes.grid(axis="x", color="#dddddd")
 
 
 def _mark(variant: str, variants: Sequence[str]) -> dict[str, object]:
@@ -157,7 +154,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 
 def _reduced(blocks: np.ndarray) -> np.ndarray:
-    """At most `_LARGEST_MAP` cells a side, each the median of the blocks it stands for, NaN if all of them are."""
+    """At most `_LARGEST_MAP` cells a side, each the median of its blocks; NaN if all of them are NaN."""
     for axis in (0, 1):
         step = -(-blocks.shape[axis] // _LARGEST_MAP)
         cuts = range(0, blocks.shape[axis], step)

@@ -1,8 +1,8 @@
-"""What is lost from end to end: the products of quantized tensors beside those of the tensors themselves.
+"""End-to-end error: the products of quantized tensors compared with those of the tensors themselves.
 
-What a pipeline writes comes from the torch oracles of its stages; of the values that any order of a sum may give, it is
-the middle one, and those are some thousand times closer to each other than to the product of the tensors. The latter is
-computed in float64, from the same bf16 tensors.
+The output of a pipeline comes from the torch oracles of its stages: the middle of the interval that any order of the
+sum may give, which is some thousand times narrower than the error. The exact product is computed in float64, from the
+same bf16 tensors.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import pandas as pd
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
 from harness.errors import UsageError
-from harness.files import write_text
-from harness.report.tables import csv, markdown
+from harness.report.tables import markdown, write_table
 from harness.studies.quality import tensors
 from harness.suite.stages import Stage, stages
 from harness.suite.suite import Suite, load_suites
@@ -30,7 +29,7 @@ from harness.verify.torch_calls import ask_torch, fastest_device
 REAL = {"x": "ffn_up.input", "w": "ffn_up.weight", "dy": "ffn_up.grad_output"}
 REAL_NAME, REAL_SHAPE = "ffn_up", (256, 128, 128)
 CHOICE = "epilogue"  # the flag by which pipelines differ in quality
-DRAWS = 4  # of the random bits of sr: alone, one moves the SNR of heavy-tailed tensors by up to 1 dB
+DRAWS = 4  # of the random bits of sr: between two, the SNR of heavy-tailed tensors differs by up to 1 dB
 
 Shape = tuple[int, int, int]
 Tensors = Mapping[str, np.ndarray]
@@ -38,9 +37,10 @@ Tensors = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Lost:
-    """One product of one pipeline. snr_db: signal over error; relative: L2 norm of the error over that of the product.
+    """The error of one product of one pipeline.
 
-    tensors: where they come from; product: name of the stage; recipe: the value of `CHOICE`
+    tensors: their source; product: name of the stage; recipe: the value of `CHOICE`
+    snr_db: signal over error; relative: L2 norm of the error over that of the product
     """
 
     tensors: str
@@ -52,7 +52,7 @@ class Lost:
 
 
 def pipelines() -> list[Suite]:
-    """The suites that are made of stages and have `CHOICE`, forward before backward."""
+    """The suites with stages and the flag `CHOICE`, forward before backward."""
     found = [suite for suite in load_suites() if suite.file.pipeline and CHOICE in suite.file.axes]
     return sorted(found, key=lambda suite: len(suite.file.pipeline))
 
@@ -72,9 +72,9 @@ def measure(name: str, values: Tensors, shape: Shape) -> Iterator[Lost]:
 
 
 def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
-    """L2 norm of the error of each GEMM of a pipeline, over that of the product of the tensors themselves.
+    """L2 norm of the error of each GEMM of a pipeline, over that of the exact product.
 
-    values: what the stages quantize, by their names, and perhaps others
+    values: the tensors that the stages quantize, by name; others are ignored
     """
     drawn = {stage.name: values[stage.name] for stage in stages(case) if stage.draws}
     inputs = oracle_of(case.recipe).inputs(case, **drawn)
@@ -92,13 +92,12 @@ def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
 
 
 def _middle(output: Demand) -> np.ndarray:
-    if isinstance(output, Interval):
-        return (output.low.astype(np.float64) + output.high.astype(np.float64)) / 2
-    return output.astype(np.float64)
+    low, high = (output.low, output.high) if isinstance(output, Interval) else (output, output)
+    return (low.astype(np.float64) + high.astype(np.float64)) / 2
 
 
 def _product(stage: Stage, drawn: Tensors) -> np.ndarray:
-    """A times B transposed of the tensors that the operands were quantized from, as the layout has them."""
+    """A times B transposed, of the tensors that the operands were quantized from."""
     operands = []
     for operand in "ab":
         name, _, field = stage.reads[f"{operand}_data"].partition(".")
@@ -108,14 +107,13 @@ def _product(stage: Stage, drawn: Tensors) -> np.ndarray:
 
 
 def real() -> Tensors:
-    """x, w and dy of a layer, from the committed sample."""
     found, _ = tensors.stored(tensors.SAMPLE, tuple(REAL.values()), "bf16")
     by_name, (_, _, n) = {tensor.name: tensor.values for tensor in found}, REAL_SHAPE
     return {name: by_name[stored][:n] if name == "w" else by_name[stored] for name, stored in REAL.items()}
 
 
 def named(name: str, shape: Shape) -> Tensors:
-    """x, w and dy of a distribution, whose shapes differ so that they do."""
+    """x, w and dy of a distribution, in different shapes so that their values differ."""
     m, k, n = shape
     if len({m, k, n}) < 3:
         raise UsageError(f"M, K and N must differ, not {m}, {k}, {n}: tensors of one shape would be drawn alike")
@@ -124,23 +122,17 @@ def named(name: str, shape: Shape) -> Tensors:
 
 
 def table(lost: Sequence[Lost]) -> pd.DataFrame:
-    """A row for each product, the recipes side by side: SNR, then relative error; text."""
+    """A row for each product, as text: SNR of each recipe, then relative errors."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for found in lost:
         row = rows.setdefault((found.tensors, found.product), {"tensors": found.tensors, "product": found.product})
         row[f"{found.recipe} dB"] = f"{found.snr_db:.2f}"
         row[f"{found.recipe} L2"] = f"{found.relative:.3f}"
-    columns = sorted({key for row in rows.values() for key in row}, key=_column(list(rows.values())[0]))
-    return pd.DataFrame(rows.values(), columns=columns)
-
-
-def _column(first: Mapping[str, str]):
-    order = list(first)
-    return lambda name: (name.endswith(" L2"), order.index(name))
+    columns = dict.fromkeys(key for row in rows.values() for key in row)
+    return pd.DataFrame(rows.values(), columns=sorted(columns, key=lambda name: name.endswith(" L2")))
 
 
 def write(command: str, lost: Sequence[Lost], folder: Path) -> list[Path]:
-    """Write products.md and products.csv; their paths."""
     shapes = ", ".join(dict.fromkeys(f"{found.tensors} {found.shape}" for found in lost))
     notes = (
         "y = x w^T, dx = dy w and dw = dy^T x of bf16 tensors, quantized as the suites `forward` and `backward` say, "
@@ -148,8 +140,5 @@ def write(command: str, lost: Sequence[Lost], folder: Path) -> list[Path]:
         f"L2: norm of the error over that of the product; both over {DRAWS} draws of the random bits of sr. "
         f"M, K and N: {shapes}."
     )
-    paths = [folder / "products.md", folder / "products.csv"]
     text = ["# What is lost from end to end", f"`{command}`", notes, markdown(table(lost))]
-    write_text(paths[0], "\n\n".join(text) + "\n")
-    write_text(paths[1], csv(pd.DataFrame(lost)))
-    return paths
+    return write_table(folder, "products", pd.DataFrame(lost), text)

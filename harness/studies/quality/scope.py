@@ -14,10 +14,10 @@ WEIGHT, GRADIENT, ACTIVATION = "weight", "gradient", "activation"
 
 @dataclass(frozen=True)
 class Total:
-    """What a scope makes of a set of tensors.
+    """The quality of a set of tensors under a scope.
 
-    tensors: how many there are; inside: how many of them take four_over_six; elements: which share of all elements
-    snr_db: mean over the tensors, each counting the same; lowest_db, lowest: the worst of them, and its name
+    tensors: how many; inside: how many take four_over_six; elements: the share of all elements that these have
+    snr_db: unweighted mean over the tensors; lowest_db, lowest: SNR and name of the worst
     saturated, zeroed: shares of the elements of all tensors together
     """
 
@@ -33,14 +33,12 @@ class Total:
 
 
 def kind(name: str) -> str:
-    """What a tensor is, by its name: a gradient if that has `grad` in it, a weight if `weight`, else an activation."""
-    if "grad" in name.lower():
-        return GRADIENT
-    return WEIGHT if "weight" in name.lower() else ACTIVATION
+    """The kind of a tensor: a gradient if its name contains `grad`, a weight if `weight`, else an activation."""
+    lower = name.lower()
+    return GRADIENT if "grad" in lower else WEIGHT if "weight" in lower else ACTIVATION
 
 
 def takes(scope: str, name: str) -> bool:
-    """Whether a tensor of this name takes four_over_six."""
     return scope == "all" or {"weights": WEIGHT, "activations": ACTIVATION}.get(scope) == kind(name)
 
 

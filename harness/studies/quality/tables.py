@@ -1,4 +1,4 @@
-"""What was measured, as tables: for a terminal, and as Markdown and CSV in a folder."""
+"""Tables of quality: on a terminal, and as Markdown and CSV in a folder."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from harness.files import write_text
-from harness.report.tables import csv, markdown, plain
+from harness.report import console as terminal
+from harness.report.tables import markdown, plain, write_table
 from harness.studies.quality.measure import Quality
 from harness.studies.quality.scope import Total
 
@@ -47,7 +47,7 @@ _TOTAL = {
 
 @dataclass(frozen=True)
 class Results:
-    """Everything one run found; `notes` and `left_out` are sentences about tensors and variants."""
+    """The results of one run; `notes` and `left_out` are sentences about tensors and variants."""
 
     command: str
     measured: Sequence[Quality]
@@ -57,12 +57,10 @@ class Results:
 
     @property
     def tensors(self) -> list[str]:
-        """Names in the order measured."""
         return list(dict.fromkeys(quality.tensor for quality in self.measured))
 
 
 def frame(measured: Sequence[Quality]) -> pd.DataFrame:
-    """One row a measurement, unrounded, with the names of `Quality`."""
     return pd.DataFrame(measured, columns=[field.name for field in fields(Quality)])
 
 
@@ -76,21 +74,18 @@ def overview(measured: Sequence[Quality]) -> pd.DataFrame:
 
 
 def details(measured: Sequence[Quality]) -> pd.DataFrame:
-    """One row a measurement, as text."""
     table = frame(measured)
     text = {heading: [_number(value, name) for value in table[name]] for name, heading in _QUALITY.items()}
     return pd.DataFrame({"recipe": table["variant"], **text})
 
 
 def scopes(totals: Sequence[Total]) -> pd.DataFrame:
-    """One row a scope, as text."""
     return pd.DataFrame(
         {heading: [_number(getattr(total, name), name) for total in totals] for name, heading in _TOTAL.items()}
     )
 
 
 def show(results: Results, console: Console) -> None:
-    """Print every table."""
     table = Table("tensor", "recipe", *_QUALITY.values())
     for column in table.columns[2:]:
         column.justify = "right"
@@ -101,14 +96,13 @@ def show(results: Results, console: Console) -> None:
         table.add_section()
     console.print(table)
     if results.totals:
-        console.print(_plain_table(scopes(results.totals)))
+        terminal.show(scopes(results.totals), "", console)
     for sentence in (*results.notes, *results.left_out):
         console.print(sentence)
 
 
 def write(results: Results, folder: Path, pictures: Sequence[Path]) -> list[Path]:
     """Write quality.md, which shows the pictures that lie beside it, and quality.csv; their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     text = ["# Quality", f"`{results.command}`", NOTES.strip(), markdown(overview(results.measured))]
     text += [f"![{path.stem}]({path.name})" for path in pictures]
     if results.totals:
@@ -118,14 +112,11 @@ def write(results: Results, folder: Path, pictures: Sequence[Path]) -> list[Path
         text += [f"## {plain(tensor)}, {here[0].rows}x{here[0].cols}", markdown(details(here))]
     if results.notes or results.left_out:
         text += ["## Notes", "\n".join(f"- {plain(sentence)}" for sentence in (*results.notes, *results.left_out))]
-    paths = [folder / "quality.md", folder / "quality.csv"]
-    write_text(paths[0], "\n\n".join(text) + "\n")
-    write_text(paths[1], csv(frame(results.measured)))
-    return paths
+    return write_table(folder, "quality", frame(results.measured), text)
 
 
 def _number(value: object, name: str) -> str:
-    """A value as its column shows it; a dash for what there is not."""
+    """A value as its column shows it; a dash if it is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if name in ("saturated", "zeroed", "map4", "elements"):
@@ -133,10 +124,3 @@ def _number(value: object, name: str) -> str:
     if name.endswith("db"):
         return f"{value:.2f}"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _plain_table(table: pd.DataFrame) -> Table:
-    shown = Table(*table.columns)
-    for row in table.itertuples(index=False):
-        shown.add_row(*row)
-    return shown

@@ -1,4 +1,4 @@
-"""The tensors that are measured: named distributions, and whatever matrices a user's file holds."""
+"""The tensors that are measured: named distributions, and the matrices of a user's file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BLOCK, _WINDOW = 16, 64
 
 @dataclass(frozen=True)
 class Tensor:
-    """One matrix, (rows, cols) in bf16, fp16 or fp32; `note` says in what it is not the tensor it is named after."""
+    """One matrix, (rows, cols) in bf16, fp16 or fp32. note: how it differs from the tensor in the file"""
 
     name: str
     values: np.ndarray
@@ -44,7 +44,7 @@ def stored(path: Path, patterns: Sequence[str], dtype: str) -> tuple[list[Tensor
     """The matrices of a .safetensors or .npy file, in order of name, and a sentence for each tensor left out.
 
     patterns: names, or patterns like `*.weight`; none for every tensor
-    raises InputError if the file cannot be read, or a pattern names nothing
+    Raises InputError if the file cannot be read, or nothing matches a pattern.
     """
     if not is_file(path):
         beside = [str(other) for other in files_beside(path) if other.suffix in (".safetensors", ".npy")]
@@ -65,7 +65,7 @@ def stored(path: Path, patterns: Sequence[str], dtype: str) -> tuple[list[Tensor
 
 
 def _from_safetensors(path: Path, patterns: Sequence[str]) -> Iterator[tuple[str, np.ndarray | None, str]]:
-    """Name, values unless they are of another dtype, and dtype of every tensor that is asked for."""
+    """Name, values (None for an unsupported dtype) and dtype of every tensor that matches."""
     try:
         with safe_open(path, framework="np") as file:
             there = sorted(file.keys())
@@ -88,10 +88,10 @@ def _from_npy(path: Path, patterns: Sequence[str]) -> Iterator[tuple[str, np.nda
 
 
 def _matrix(name: str, array: np.ndarray | None, kind: str, dtype: str) -> Tensor | str:
-    """The tensor as a matrix of whole blocks, or why it is none.
+    """The tensor as a matrix of whole blocks, or a sentence that says why that is impossible.
 
-    Leading axes become rows, as tokens of a batch do. Only whole 64x64 squares are kept, so that every recipe is asked
-    about the same elements; from a matrix that has no such square, whole 16x16 ones.
+    Leading axes become rows, like the tokens of a batch. The matrix is cut to whole 64x64 squares, so that every recipe
+    gets the same elements, and a smaller one to whole 16x16 squares.
     """
     if array is None or kind not in _READABLE:
         return f"{name} is {kind}, not bf16, fp16 or fp32"

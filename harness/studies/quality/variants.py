@@ -1,4 +1,4 @@
-"""What `harness quality` compares: a recipe with flags, spelled as in a case id."""
+"""Variants, which `harness quality` compares: a recipe with flags, spelled as in a case id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.suite.suite import find_case, load_suites, suite_of
 
 
 def defaults() -> list[str]:
-    """The variants that the suites name under `quality:`, recipes in the order of the contract's sections."""
+    """The variants listed under `quality:` in the suites, recipes in the order of the contract's sections."""
     suites = sorted(load_suites(), key=lambda suite: suite.file.sections)
     return [f"{suite.recipe}/{variant}" for suite in suites for variant in suite.file.quality]
 
@@ -21,9 +21,9 @@ def defaults() -> list[str]:
 def parse(specs: Sequence[str], dtype: str) -> tuple[list[Case], list[str]]:
     """One case for each variant, of the smallest shape the recipe takes; `place` gives it a tensor.
 
-    specs: `recipe/flag=value,...`, or a recipe alone for all of its `defaults`; none for those of all recipes
+    specs: `recipe/flag=value,...`, or a recipe alone for its `defaults`; none for all defaults
     returns: the cases, and a sentence for each of the defaults that is not defined for this dtype
-    raises UsageError for what does not exist, is excluded, or writes no quantized tensor
+    Raises UsageError for a variant that does not exist, is excluded, or writes no quantized tensor.
     """
     cases: dict[str, Case] = {}
     left_out, known = [], defaults()
@@ -76,15 +76,15 @@ def place(variant: Case, rows: int, cols: int, input_name: str) -> Case:
 
 
 def label(case: Case) -> str:
-    """The variant as a table calls it: what every variant has in common, dtype and the rowwise output, is left out."""
+    """The name of the variant in tables, without the dtype and the rowwise output, which all variants have."""
     changed = [
         f"{name}={spell(value)}"
         for name, value in case.flags.items()
         if value != case.defaults[name] and name != "dtype" and (name, value) != ("outputs", "rowwise")
     ]
-    return "/".join([case.recipe, *([",".join(changed)] if changed else [])])
+    return f"{case.recipe}/{','.join(changed)}" if changed else case.recipe
 
 
 def side(case: Case) -> str:
-    """The output that is measured: columnwise if the variant asks for nothing else."""
+    """The output that is measured: columnwise if the variant has no other."""
     return "columnwise" if case.flags.outputs == "columnwise" else "rowwise"

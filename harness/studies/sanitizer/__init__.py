@@ -1,9 +1,8 @@
-"""The suites under NVIDIA's compute-sanitizer, which patches machine code on a GPU as the emulator interprets PTX.
+"""The suites under NVIDIA's compute-sanitizer, which patches machine code on a GPU.
 
-Each tool runs the cases in processes of their own, one for each shard, because the tool sums up when a process ends.
-Only our kernels are patched: not torch's, not a library's, and not CuPy's, so that to initcheck the poison that fills
-outputs and workspaces is no value. Two tools are not shown the cases that call a library (`left_out`). Under `plugin`
-every array is an allocation of exactly its size, without guard bands around it and no pool behind it, so that memcheck
-sees the first byte beyond. Before the cases, each tool is shown an error (`planted`): one that does not see it proves
-nothing.
+Each tool runs the cases in one process a shard (`run`), because it prints its summary when a process ends. Only our
+kernels are patched, not those of torch, CuPy or a library, so initcheck takes poisoned outputs for uninitialized. Two
+tools skip the cases that call a library (`left_out`). The pytest plugin (`plugin`) allocates every array at its exact
+size, without guard bands or a pool, so that memcheck sees the first byte beyond. Before the cases, each tool must find
+a planted error (`planted`). May import everything below `studies/`; only `commands/sanitize` imports this folder.
 """

@@ -1,4 +1,4 @@
-"""compute-sanitizer on the command line: where it is, how a command is wrapped in it, and what its log says."""
+"""compute-sanitizer on the command line: find it, wrap a command in it, and read its log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harness.jit.signature import read_signatures
 
 TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
-PORTS = 64  # for each process, so that those side by side do not meet
+PORTS = 64  # for each process, so that parallel ones do not collide
 
 _OPTIONS = {
     "memcheck": ("--padding", "256", "--report-api-errors", "no"),
-    "initcheck": ("--check-api-memory-access", "no"),  # of what kernels wrote that are not patched
+    "initcheck": ("--check-api-memory-access", "no"),  # memory may come from kernels that are not patched
 }
 _SUMMARY = re.compile(r"(?:ERROR SUMMARY: (\d+) errors?|RACECHECK SUMMARY: (\d+) hazards? displayed)")
 _PREFIX = "========= "
@@ -31,7 +31,7 @@ _NO_FINDING = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY")
 class Log:
     """The log of one process.
 
-    errors: None without a summary; findings: the head of each report and where it happened, in a race each place
+    errors: None without a summary; findings: the first line and the location of each report, all locations of a race
     """
 
     errors: int | None
@@ -40,11 +40,8 @@ class Log:
 
 def executable(named: Path | None = None) -> str:
     """compute-sanitizer, as named, on the PATH or in CUDA's folders. Raises DeviceUnavailable if it is not there."""
-    if named is None:
-        found = shutil.which("compute-sanitizer")
-        found = found or next((f for place in PLACES if (f := shutil.which("compute-sanitizer", path=place))), None)
-    else:
-        found = shutil.which(str(named))
+    places = ["compute-sanitizer", *(f"{place}/compute-sanitizer" for place in PLACES)]
+    found = next(filter(None, map(shutil.which, [str(named)] if named else places)), None)
     if found is None:
         where = f"{named} cannot be run" if named else f"it is neither on the PATH nor in {' or '.join(PLACES)}"
         raise DeviceUnavailable(
@@ -54,22 +51,22 @@ def executable(named: Path | None = None) -> str:
 
 
 def wrapped(sanitizer: str, tool: str, log: Path, number: int, kernels: Iterable[str]) -> list[str]:
-    """The words before a command that have `tool` check it. number: of the process, no two side by side alike"""
-    words = [sanitizer, "--tool", tool, "--log-file", str(log), "--target-processes", "application-only"]
-    words += ["--port", str(49152 + PORTS * number), "--max-connections", str(PORTS), "--launch-timeout", "300"]
-    words += ["--require-cuda-init", "no", "--print-limit", "1000", "--show-backtrace", "device"]
+    """The arguments before a command that run it under `tool`. number: of the process, unique among parallel ones"""
+    arguments = [sanitizer, "--tool", tool, "--log-file", str(log), "--target-processes", "application-only"]
+    arguments += ["--port", str(49152 + PORTS * number), "--max-connections", str(PORTS), "--launch-timeout", "300"]
+    arguments += ["--require-cuda-init", "no", "--print-limit", "1000", "--show-backtrace", "device"]
     for name in kernels:
-        words += ["--kernel-name", f"kns=_Z{len(name)}{name}"]
-    return [*words, *_OPTIONS.get(tool, ())]
+        arguments += ["--kernel-name", f"kns=_Z{len(name)}{name}"]
+    return [*arguments, *_OPTIONS.get(tool, ())]
 
 
 def kernel_names() -> list[str]:
-    """Every kernel of the recipes, by the name its mangled one begins with."""
+    """Every kernel of the recipes, unmangled."""
     return sorted(name for path in KERNELS.glob("*.cu") for name in read_signatures(path.stem))
 
 
 def read_log(path: Path) -> Log:
-    """Read a log; one that is missing or breaks off has no summary."""
+    """Read a log; a missing or truncated one has no summary."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     summaries = [int(found) for pair in _SUMMARY.findall(text) for found in pair if found]
     lines = [line.removeprefix(_PREFIX) for line in text.splitlines() if line.startswith(_PREFIX)]

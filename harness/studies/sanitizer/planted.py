@@ -1,4 +1,4 @@
-"""`python -m harness.studies.sanitizer.planted TOOL`: launch the kernel with an error for the tool to see."""
+"""`python -m harness.studies.sanitizer.planted TOOL`: launch a kernel with an error for the tool to find."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from harness.studies.sanitizer.compute_sanitizer import TOOLS
 
 
 def compiled(tool: str, target: str) -> Compiled:
-    """The kernel with the error of this tool."""
     signature = read_signatures("planted", Path(__file__).parent)[f"planted_{tool}"]
     return compile_kernel(signature, {}, target)
 
 
 def main(tool: str) -> None:
-    """Launch it on memory of its own. An error that CUDA reports is what was asked for, so it is not raised."""
     import cupy
 
     cupy.cuda.set_allocator(None)

@@ -1,7 +1,7 @@
-"""A pytest plugin for runs under compute-sanitizer: memory of exact sizes, cases left out, and an end in time.
+"""A pytest plugin for runs under compute-sanitizer: allocations of exact sizes, cases left out, and a deadline.
 
-`-p harness.studies.sanitizer.plugin --tool TOOL --stop-at SECONDS`, in seconds since 1970. Leaves `sanitizer.json` in
-the run's folder: how many cases there were to run, and which were left out.
+`-p harness.studies.sanitizer.plugin --tool TOOL --stop-at SECONDS`, in seconds since 1970. Writes `sanitizer.json` to
+the run's folder: the number of cases to run, and those left out.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Every array an allocation of its own, of exactly its bytes."""
+    """Allocate every array separately, in its exact size."""
     memory.GUARD, memory.ALIGNMENT = 0, 1
     try:
         import cupy
     except ImportError:
-        return  # the device says so in a sentence
+        return  # the device reports it
     cupy.cuda.set_allocator(None)
-    # A copy from device to device may be a kernel of the driver's, which initcheck does not see write.
+    # A device-to-device copy may be a kernel of the driver, whose writes initcheck does not see.
     memory.copied = lambda array: cupy.asarray(array.get())
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the cases that the tool does not run."""
     left_out = [item for item in items if reason(config.option.tool, item.case)]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
@@ -46,7 +45,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note how many cases there are to run, and which are left out."""
     folder = session.config.option.run_dir
     if folder is not None and folder.exists():
         note = {"cases": len(session.items), "left_out": session.config.stash[LEFT_OUT]}
@@ -55,6 +53,5 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Stop once the time is over."""
     if nextitem is not None and time.time() > item.config.option.stop_at:
         item.session.shouldstop = "the time for this tool is over"

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,11 +20,12 @@ from harness.records.journal import FILE as JOURNAL
 from harness.records.run_folder import Header, read_run
 from harness.report.tables import markdown
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
-from harness.studies.sanitizer.left_out import reasons
+from harness.studies.sanitizer.left_out import reason
 from harness.studies.sanitizer.plugin import FILE as NOTE
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 
-GRACE = 60  # seconds for a process to finish its case and sum up
+GRACE = 60  # seconds for a process to finish its case and print its summary
 PLANTED_SECONDS = 90
 
 
@@ -32,9 +33,9 @@ PLANTED_SECONDS = 90
 class ToolResult:
     """The result of one tool.
 
+    planted: whether the tool saw its planted error
     cases: how many there were; left_out: case id → reason why the tool does not run it, which may be empty
-    done: how many ran; failed: cases with wrong bytes, or worse
-    planted: whether the tool saw its planted error; silent: processes without a summary
+    done: how many ran; failed: those whose verdict is not PASS; silent: processes without a summary
     """
 
     tool: str
@@ -55,7 +56,7 @@ class ToolResult:
 
     @property
     def complete(self) -> bool:
-        """Whether it ran every case that is not left out for a reason, and saw its planted error."""
+        """Whether it saw its planted error and ran every case that is not left out for a reason."""
         explained = all(self.left_out.values())
         return self.planted and not self.silent and explained and self.done > 0 and self.missing == 0
 
@@ -83,10 +84,10 @@ def run_planted(sanitizer: str, tools: Sequence[str], folder: Path) -> dict[str,
 
 
 def check(
-    sanitizer: str, tool: str, planted: bool, suites: Sequence[str], words: Sequence[str], jobs: int, seconds: float,
+    sanitizer: str, tool: str, planted: bool, suites: Sequence[str], options: Sequence[str], jobs: int, seconds: float,
     folder: Path,
 ) -> ToolResult:  # fmt: skip
-    """Run the cases under one tool. words: more for pytest; seconds: after which no case begins"""
+    """Run the cases under one tool. options: of pytest; seconds: after which no case begins"""
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     commands = {}
@@ -94,20 +95,9 @@ def check(
         name = f"shard{number + 1}"
         commands[name] = [
             *wrapped(sanitizer, tool, folder / f"{name}.log", number, kernel_names()),
-            *(
-                sys.executable,
-                "-m",
-                "pytest",
-                *suites,
-                "--device",
-                "cuda",
-                "-n",
-                "0",
-                "-p",
-                "harness.studies.sanitizer.plugin",
-            ),
-            *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name)),
-            *("--tool", tool, "--stop-at", str(time.time() + seconds), "-q", *words),
+            *(sys.executable, "-m", "pytest", *suites, "--device", "cuda", "-n", "0"),
+            *("-p", "harness.studies.sanitizer.plugin", "--tool", tool, "--stop-at", str(time.time() + seconds)),
+            *("--shard", f"{number + 1}/{jobs}", "--run-dir", str(folder / name), "-q", *options),
         ]
     _run_parallel(commands, folder, seconds + GRACE)
     found = ToolResult(tool, planted)
@@ -119,7 +109,7 @@ def check(
 
 def _add(found: ToolResult, run: Path, log: Log) -> None:
     note = json.loads((run / NOTE).read_text()) if (run / NOTE).exists() else {}
-    left_out = reasons(found.tool, note.get("left_out", ()))
+    left_out = {case_id: reason(found.tool, find_case(case_id)) for case_id in note.get("left_out", ())}
     found.left_out |= left_out
     found.cases += note.get("cases", 0) + len(left_out)
     found.silent += log.errors is None and note.get("cases") != 0
@@ -133,13 +123,12 @@ def _add(found: ToolResult, run: Path, log: Log) -> None:
 
 def _run_parallel(commands: dict[str, list[str]], folder: Path, seconds: float) -> None:
     """Run commands in parallel, with their output in `NAME.txt`; kill those that last longer."""
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     running = []
     for name, command in commands.items():
         with (folder / f"{name}.txt").open("w") as out:
-            running.append(
-                subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **threads})
-            )
+            options = {"cwd": ROOT, "env": environment, "stdout": out, "stderr": subprocess.STDOUT}
+            running.append(subprocess.Popen(command, **options))
     end = time.monotonic() + seconds
     for process in running:
         try:
@@ -155,7 +144,7 @@ def _last_lines(folder: Path) -> list[str]:
 
 
 def header_of(folder: Path) -> Header:
-    """The header of any of the runs below. Raises DeviceUnavailable if no process came so far as to begin one."""
+    """The header of any of the runs below. Raises DeviceUnavailable if no process began one."""
     for path in sorted(folder.rglob(JOURNAL)):
         return read_run(path.parent).about
     lines = [line for tool in sorted(folder.iterdir()) for line in _last_lines(tool)]
@@ -171,7 +160,6 @@ def exit_code(found: Iterable[ToolResult]) -> Exit:
 
 
 def table(found: Iterable[ToolResult]) -> pd.DataFrame:
-    """A row for each tool."""
     rows = [
         {
             "tool": each.tool,
@@ -205,7 +193,8 @@ def page(command: str, version: str, header: Header, commit: str, found: Sequenc
         text.append(f"Not run: {', '.join(left)}.")
     if any(each.missing for each in found):
         text.append("Cases that are missing were not begun before the tool's time was over.")
-    text += [_left_out_text(each.tool, why, ids) for each in found for why, ids in _by_reason(each.left_out).items()]
+    for each in found:
+        text += _left_out_text(each)
     for each in found:
         lines = [f"{count} x {line}" for line, count in each.findings.most_common(20)] + each.failed[:20]
         if lines:
@@ -213,12 +202,9 @@ def page(command: str, version: str, header: Header, commit: str, found: Sequenc
     return "\n\n".join(text) + "\n"
 
 
-def _by_reason(left_out: dict[str, str]) -> dict[str, list[str]]:
-    return {why: [case for case in left_out if left_out[case] == why] for why in dict.fromkeys(left_out.values())}
-
-
-def _left_out_text(tool: str, why: str, left_out: Sequence[str]) -> str:
-    count = f"{len(left_out)} case{'s' * (len(left_out) != 1)}"
-    if not why:
-        return f"{tool} left out {count} without a reason: {', '.join(left_out)}."
-    return f"{tool} leaves out {count}, because {why}."
+def _left_out_text(found: ToolResult) -> Iterator[str]:
+    for why in dict.fromkeys(found.left_out.values()):
+        ids = [case_id for case_id, reason in found.left_out.items() if reason == why]
+        count = f"{len(ids)} case{'s' * (len(ids) != 1)}"
+        unexplained = f"{found.tool} left out {count} without a reason: {', '.join(ids)}."
+        yield f"{found.tool} leaves out {count}, because {why}." if why else unexplained

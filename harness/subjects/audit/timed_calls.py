@@ -164,8 +164,8 @@ class TimedSubject(Timed):
         sentence = f"right in verification, and wrong in {', '.join(wrong)} on the data timed"
         return Finding(Violation.NOT_IN_TIMING, sentence)
 
-    def words(self, us: float) -> str:
-        how = self._clock.words
+    def method(self, us: float) -> str:
+        how = self._clock.method
         if self._graph is not None:
             filled = self.program.memory.nbytes * len(self.programs) / self._l2_bytes
             cold = "cold by construction" if filled >= COLD else "warm"
