@@ -32,7 +32,7 @@ PLANTED = [
     ("swizzle", KERNEL, "// Config", "\n__global__ void other(int rows) {}", "__global__", "names the kernel 'other'"),
     ("swizzle", SUITE, "[rowwise,", "[rowise,", "[rowise,", "direction is 'rowise', which is no `Outputs direction`"),
     ("swizzle", KERNEL, "<Outputs direction>", "<Outputs directed>", None, "parameter 'directed' names no flag"),
-    ("swizzle", KERNEL, "// swizzle: a", "// A", "//", "the file must begin with what it is"),
+    ("swizzle", KERNEL, "// swizzle: reorders", "// A", "//", "the file must begin with what it is"),
     ("swizzle", KERNEL, "int rows, int cols) {", "int rows, int cool) {", None, "nothing binds to parameter 'cool'"),
     ("swizzle", ORACLE, '"scale_inv": q', '"scales": q', None, "nothing binds to parameter 'scale_inv'"),
     ("swizzle", ORACLE, "def torch_oracle", "def torch_oracel", "", "there is no function 'torch_oracle'"),
@@ -50,7 +50,7 @@ CHECK_EACH = """
 import json, multiprocessing, sys
 from pathlib import Path
 from harness.files import ROOT
-from harness.suite import recipe_files
+from harness.check import recipe_files
 
 def told(plant):
     name, file, wrong = plant

@@ -1,10 +1,10 @@
-// How the tensors of a group are split among CTAs that each take a column of chunks.
+// How a group of tensors is split among CTAs, in equal runs of row chunks.
 #pragma once
 
 #include "scheduler/group_scheduler.cuh"
 
 // A tensor is cut into strips of columns, and the row chunks of a strip go to a team of CTAs in equal parts. An empty
-// tensor is one part, because its amaxes are 0.
+// tensor is one part, which writes its amaxes of 0.
 template <typename Strip>
 struct WorkSplit {
   int chunks_per_cta;
