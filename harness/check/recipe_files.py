@@ -23,7 +23,7 @@ FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
 
 
 def errors(recipes: Iterable[str] = ()) -> list[str]:
-    """What is wrong with these recipes, or with all that have any of the three files."""
+    """Sentences about these recipes, or about all that have any of the three files."""
     return list(dict.fromkeys(error for name in recipes or stems() for error in _errors(name)))
 
 

@@ -60,7 +60,7 @@ class Flags(Mapping[str, FlagValue]):
 
 @dataclass(frozen=True)
 class Case:
-    """What is run, without how or where.
+    """One recipe on one problem and input, without how or where it runs.
 
     recipe: the stem of its three files
     flags: a value for every axis of the suite

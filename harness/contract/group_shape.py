@@ -27,7 +27,7 @@ _SIDES = ("rows", "cols")
 
 
 class ShapeRepresentation(StrEnum):
-    """Which extents may differ from tensor to tensor; an extent that may differ may also be zero."""
+    """Names the extents that may differ from tensor to tensor; such an extent may also be zero."""
 
     SAME_BOTH_DIMS = "same_both_dims"
     VARYING_FIRST_DIM = "varying_first_dim"

@@ -29,7 +29,7 @@ class Guarded:
         self.memory.fill(byte)
 
     def trespass(self, byte: int) -> str:
-        """Which band was written to, and how far off; empty if none."""
+        """Name the guard band that was written to, and how far off; empty if none was."""
         for where, band in (("before", self.memory[:GUARD]), ("after", self.memory[GUARD + self.field.nbytes :])):
             touched = (band != byte).nonzero()[0]
             if touched.size:

@@ -1,4 +1,4 @@
-"""Which registers are live: dead ones are dropped, so that their memory is reused while it is in cache."""
+"""Live registers of each step: dead ones are dropped, so that their memory is reused while it is in cache."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Subject:
         return f"{self.name} ({self.version})"
 
     def absent(self) -> str:
-        """What is not installed and how to install it, or an empty string."""
+        """Name what is not installed and how to install it; empty if nothing is missing."""
         missing = [line for name, line in self.needs.items() if not _version(name)]
         return f"subject {self.name} is not installed; `{'`, `'.join(missing)}`" if missing else ""
 

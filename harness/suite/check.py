@@ -78,7 +78,7 @@ def _memory_errors(file: SuiteFile, route: Route, launch: Launch) -> Errors:
 
 
 def block_errors(file: SuiteFile, route: Route, block: Block, root: Path) -> Errors:
-    """What is wrong with a block, in a set or elsewhere."""
+    """Errors of a block, in a set or elsewhere."""
     if isinstance(block.axes, dict):
         others = block.axes.get(OTHERS, ["default"])
         if others != ["default"]:

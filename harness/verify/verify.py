@@ -131,7 +131,7 @@ def judge(
 def _unlike_eager(
     case: Case, device: Device, target: str, program: Program, expected: Expected
 ) -> tuple[Verdict, str, str] | None:
-    """What is wrong if a graph differs from the same launches made eagerly, where an interval leaves room for it."""
+    """Compare a graph with the same launches made eagerly, where an interval leaves room for a difference."""
     bounded = [name for name, value in expected.values.items() if isinstance(value, Interval)]
     if case.mode == "eager" or not bounded:
         return None

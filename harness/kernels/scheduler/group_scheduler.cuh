@@ -140,7 +140,7 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
   }
 }
 
-// Which offsets of a tensor find_work_item computes beside that of its elements
+// The offsets of a tensor that find_work_item computes beside that of its elements
 enum class Offsets { lines, scales };  // row and col; or those of padded scales
 
 struct WorkItem {

@@ -141,7 +141,7 @@ class TimedSubject(Timed):
         )
 
     def _wrong_bytes(self) -> Finding | None:
-        """What is wrong with its outputs for the data it was timed on; the oracles run on these only now."""
+        """Compare its outputs with the oracles, which see the timed data only now; the violation, or None."""
         for number, inputs in enumerate(self.data):
             where = "cuda" if self._device.name == "cuda" else "cpu"
             expected = expect_on(self._case, inputs, where, NUMPY_LARGEST_TIMED)

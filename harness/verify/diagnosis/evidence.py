@@ -70,7 +70,7 @@ class Evidence:
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
-        """What is wrong with each wrong field, in the order of the dataflow: amax, scale_inv, data, the rest."""
+        """Describe the error of each wrong field, in the order of the dataflow: amax, scale_inv, data, the rest."""
         found = {
             name: compare(name, field, self.expected[name], self.actual_of(name)) for name, field in self.fields.items()
         }

@@ -14,7 +14,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def resolved(expected: Expected, runs: Sequence[Arrays]) -> tuple[int, dict[str, np.ndarray]]:
-    """Which run is to be explained, and the bytes it should have had.
+    """Choose the run to explain, and the bytes it should have had.
 
     The first run in which something is wrong; of an interval, the permitted value nearest to the actual one. If
     nothing is outside in any run, the first run that differs from the first, and the first's bytes.
