@@ -87,11 +87,11 @@ def _run_all(device: CudaDevice, chosen: Sequence[Contest], seconds: float, path
                 click.echo(contest.case.id)
                 for record in new:
                     click.echo(tables.line(record))
+                gc.collect()  # implementations and their calls refer to each other, and their graphs hold gigabytes
+                device.release()
             found += new
             for record in new:
                 _write(file, record)
-            gc.collect()  # implementations and their calls refer to each other, and their graphs hold gigabytes
-            device.release()
         measure("end")
         _write(file, {"end": header["roofline"][-1]})
     write_text(path.with_suffix(".md"), tables.page(header, found))
