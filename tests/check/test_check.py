@@ -70,7 +70,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def told(tree: Tree) -> list[list[str]]:
-    """What is said of each of `PLANTED`."""
+    """The errors that `harness check` gives for each entry of `PLANTED`."""
     wrong = [(recipe, file.format(recipe), planted(*plant)) for plant in PLANTED for recipe, file, *_ in [plant]]
     done = tree.python("-c", CHECK_EACH, stdin=json.dumps(wrong))
     assert done.returncode == 0, done.stderr
