@@ -46,7 +46,10 @@ class Counters:
 
 @dataclass
 class Traffic:
-    """The memory counts of Counters, while a launch runs."""
+    """The memory counts of Counters, while a launch runs.
+
+    compiled: (7,) int64, what the compiled interpreter adds to the first seven
+    """
 
     global_bytes_read: int = 0
     global_bytes_written: int = 0
@@ -56,6 +59,7 @@ class Traffic:
     shared_wavefronts: int = 0
     shared_conflicts: int = 0
     barriers: int = 0
+    compiled: np.ndarray = field(default_factory=lambda: np.zeros(7, np.int64))
     _scratch: np.ndarray = field(default_factory=lambda: np.zeros(0, U32), repr=False)
 
     def count_global(self, address: Bits, lanes: np.ndarray | None, blocks: int, threads: int) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+
+from harness.emulator import allocation
+from harness.emulator.compiled import layout
 from harness.emulator.instructions import cp_async, load_store, mma, moves, warp_sync, wgmma
 from harness.emulator.instructions.arithmetic import arithmetic
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.steps import unsupported
-from harness.emulator.liveness import release_dead
 from harness.emulator.machine.basic_blocks import (
     Barrier,
     Block,
@@ -16,8 +19,11 @@ from harness.emulator.machine.basic_blocks import (
     Code,
     DecodedStep,
     Exit,
+    Fast,
     IndexedBranch,
     Jump,
+    Segment,
+    Step,
     Terminator,
     Trap,
 )
@@ -52,11 +58,17 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         end = starts[i + 1] if i + 1 < len(starts) else len(kernel.instructions)
         blocks.append(_block(emitter, kernel, kernel.instructions[start:end], i + 1, labels))
     blocks.append(Block([]))  # falling off the end
-    release_dead(blocks, emitter.initial)
+    rows, row_counts, entry = allocation.rows(blocks, emitter.kinds)
+    program, slow = _compile(blocks, emitter, rows)
     resources = Resources(
         kernel=kernel,
-        initial=emitter.initial,
+        kinds=emitter.kinds,
+        rows=rows,
+        row_counts=row_counts,
+        constants=emitter.constants,
         specials=emitter.specials,
+        undefined=tuple(sorted(entry - set(emitter.specials.values()))),
+        accesses=emitter.accesses,
         shared_size=emitter.shared_size,
         local_size=emitter.local_size,
         parameter_offsets=emitter.parameter_offsets,
@@ -65,7 +77,50 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         cell_global=emitter.cells["global"],
         fragments=emitter.fragments,
     )
-    return Code(resources, blocks)
+    constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
+    return Code(resources, blocks, program, slow, constants)
+
+
+def _compile(blocks: list[Block], emitter: Emitter, rows: list[int]) -> tuple[np.ndarray, list[Step]]:
+    """Set the steps of every block, and return the program of all segments with the NumPy step of each instruction."""
+    program: list[list[int]] = []
+    slow: list[Step] = []
+    for block in blocks:
+        for step in block.decoded:
+            if step.fast is None:
+                block.steps.append(step.run)
+                continue
+            if block.steps and isinstance(block.steps[-1], Segment):
+                block.steps[-1] = Segment(block.steps[-1].start, len(program) + 1)
+            else:
+                block.steps.append(Segment(len(program), len(program) + 1))
+            program.append(_row(step.fast, emitter, rows))
+            slow.append(step.run)
+    return np.array(program, np.int32).reshape(len(program), layout.COLUMNS), slow
+
+
+def _row(fast: Fast, emitter: Emitter, rows: list[int]) -> list[int]:
+    """An instruction of the compiled program; see `compiled.layout`."""
+
+    def place(slot: int | None) -> int:
+        return -1 if slot is None else slot if slot < 0 else rows[slot]
+
+    row = [0] * layout.COLUMNS
+    row[layout.OPCODE], row[layout.IMMEDIATE], row[layout.ACCESS] = fast.opcode, fast.immediate, fast.access
+    row[layout.SIZE], row[layout.COUNT] = fast.size, fast.count
+    row[layout.GUARD], row[layout.NEGATED] = (-1, 0) if fast.guard is None else (rows[fast.guard[0]], fast.guard[1])
+    if fast.target is not None:
+        row[layout.TARGET] = rows[fast.target]
+        row[layout.WIDE] |= layout.TARGET_WIDE * (emitter.kind(fast.target).itemsize == 8)
+    # Operands that an opcode lacks are as wide as the first, so that 64-bit opcodes see 64-bit operands alone.
+    for i, bit in enumerate((layout.X_WIDE, layout.Y_WIDE, layout.Z_WIDE)):
+        slot = fast.sources[min(i, len(fast.sources) - 1)] if fast.sources else None
+        if slot is not None:
+            row[layout.X + i] = place(slot)
+            row[layout.WIDE] |= bit * (emitter.kind(slot).itemsize == 8)
+    for i, slot in enumerate(fast.data):
+        row[layout.DATA + i] = place(slot)
+    return row
 
 
 def _leaders(kernel: Kernel) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +13,7 @@ from harness.emulator.decode import decode
 from harness.emulator.errors import LaunchError
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
+from harness.emulator.machine.fast_path import FastPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
 from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.memory import Buffer
@@ -102,18 +104,20 @@ def launch(
     _check_extents(resources.kernel, grid, block)
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
     parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
+    memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())
     state = LaunchState(
         resources=resources,
         grid=grid,
         block=block,
-        memory={buffer.window: buffer for buffer in (parameters, *buffers)},
+        memory={buffer.window: buffer for buffer in memory},
         parameters=parameters.data,
         traffic=Traffic(),
         counts_traffic=count_traffic,
         sanitize=sanitize,
+        buffers=buffer_table(memory),
     )
     if sanitize and state.blocks > 1:
-        state.shadow = GlobalShadow(resources.cell_global, state.blocks)
+        state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
@@ -124,7 +128,7 @@ def launch(
             blocks = min(batch_blocks, state.blocks - first)
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
-            Scheduler(batch, tally).run()
+            Scheduler(batch, tally, FastPath(batch, code)).run()
     return _counters(state.traffic, tally)
 
 
@@ -211,16 +215,12 @@ def _specials(
 
 def _counters(traffic: Traffic, tally: Tally) -> Counters:
     opcodes = tally.opcodes()
+    names = [each.name for each in fields(Traffic)[: len(traffic.compiled)]]
+    counted = {name: getattr(traffic, name) + more for name, more in zip(names, traffic.compiled.tolist(), strict=True)}
     return Counters(
         lane_instructions=tally.lane_instructions(),
         warp_instructions=opcodes.total(),
-        global_bytes_read=traffic.global_bytes_read,
-        global_bytes_written=traffic.global_bytes_written,
-        global_requests=traffic.global_requests,
-        global_sectors=traffic.global_sectors,
-        shared_requests=traffic.shared_requests,
-        shared_wavefronts=traffic.shared_wavefronts,
-        shared_conflicts=traffic.shared_conflicts,
         barriers=traffic.barriers,
         opcodes=opcodes,
+        **counted,
     )

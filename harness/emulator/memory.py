@@ -118,6 +118,7 @@ class Access:
     size, count: bytes of an element, elements of a vector
     strong: atomic, volatile, relaxed, acquire or release: two of them do not race
     releases: orders what its block did before, as a fence does
+    number: of the access in its kernel, in the tags of races
     """
 
     instruction: Instruction
@@ -127,6 +128,7 @@ class Access:
     count: int = 1
     strong: bool = False
     releases: bool = False
+    number: int = 0
 
     @property
     def bytes(self) -> int:

@@ -6,6 +6,7 @@ from harness.emulator.arithmetic.compare import SETS
 from harness.emulator.arithmetic.convert import CONVERT
 from harness.emulator.arithmetic.floating import FLOATING
 from harness.emulator.arithmetic.integer import INTEGER
+from harness.emulator.compiled.opcodes import OPCODES
 from harness.emulator.instructions.emitter import Emitter, Unsupported
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import Operation
@@ -19,9 +20,10 @@ def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
     name = instruction.mnemonic
     operation = ARITHMETIC.get(name)
     if operation and len(operation.sources) != len(sources):
-        operation = ARITHMETIC.get(f"{name}/{len(sources)}")
+        name = f"{name}/{len(sources)}"
+        operation = ARITHMETIC.get(name)
     if not operation:
         raise Unsupported
     target = emitter.target(instruction.operands[0], operation.result)
     slots = [emitter.source(source, kind) for source, kind in zip(sources, operation.sources, strict=True)]
-    emitter.compute(operation.compute, operation.result, slots, target)
+    emitter.compute(operation.compute, operation.result, slots, target, OPCODES.get(name))

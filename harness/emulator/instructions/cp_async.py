@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
-from harness.emulator.instructions.load_store import HINTS, address_slot
+from harness.emulator.instructions.load_store import HINTS, place
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Instruction, Name, Operand
@@ -29,20 +29,22 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     size = instruction.operands[2].bits
     count, width = (size // 8, 8) if size > 8 else (1, size)
-    reads = Access(instruction, "global", "reads", width, count)
-    writes = Access(instruction, "shared", "writes", width, count)
-    target = address_slot(emitter, instruction.operands[0], writes)
-    source = address_slot(emitter, instruction.operands[1], reads)
+    reads = emitter.access(instruction, "global", "reads", width, count)
+    writes = emitter.access(instruction, "shared", "writes", width, count)
+    target = place(emitter, instruction.operands[0], writes)
+    source = place(emitter, instruction.operands[1], reads)
     kept = _bytes_used(emitter, instruction.operands[3], size) if len(instruction.operands) > 3 else None
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
         used = None if kept is None else registers[kept]
-        values = _read(batch, reads, registers[source], used, mask)
-        batch.mark_pending(writes, registers[target], mask)
-        batch.cp_async.start(writes, registers[target], values, batch.under(mask))
+        to = target.of(batch)
+        values = _read(batch, reads, source.of(batch), used, mask)
+        batch.mark_pending(writes, to, mask)
+        batch.cp_async.start(writes, to, values, batch.under(mask))
 
-    emitter.emit(step, (target, source) if kept is None else (target, source, kept), ())
+    slots = (target.slot, source.slot)
+    emitter.emit(step, slots if kept is None else (*slots, kept), ())
 
 
 def _bytes_used(emitter: Emitter, operand: Operand, size: int) -> int:

@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from harness.emulator.compiled import opcodes
+from harness.emulator.compiled.layout import ACCESS_BITS
+from harness.emulator.errors import NotEmulated
 from harness.emulator.instructions.steps import arithmetic, guarded, hazard_checked
-from harness.emulator.machine.basic_blocks import DecodedStep, Step
-from harness.emulator.memory import LOCAL_BASE, SHARED_BASE
+from harness.emulator.machine.basic_blocks import DecodedStep, Fast, Step
+from harness.emulator.memory import LOCAL_BASE, SHARED_BASE, Access
 from harness.emulator.ptx import syntax as ptx
 from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable
 from harness.emulator.registers import SIGNED, UNSIGNED, Bits, Compute
@@ -41,10 +44,12 @@ class Emitter:
 
     def __init__(self, kernel: Kernel, module_variables: dict[str, Variable], addresses: dict[str, int]):
         self.kernel, self.addresses = kernel, addresses
-        self.initial: list[Bits] = []
+        self.kinds: list[np.dtype] = []
+        self.constants: list[Bits] = []
         self.specials: dict[str, int] = {}
         self.registers: dict[str, int] = {}
-        self.constants: dict[tuple[type, int], int] = {}
+        self.accesses: dict[int, Access] = {}
+        self._constants: dict[tuple[type, int], int] = {}
         self.pending: list[DecodedStep] = []
         self.widenings: list[tuple[int, int, bool]] = []
         self.cells = {"shared": 16, "global": 16}
@@ -73,18 +78,31 @@ class Emitter:
         self.parameter_size = end
 
     def slot(self, kind: str) -> int:
-        """Allocate a slot, initially zero."""
-        self.initial.append(np.zeros((1, 1), dtype_of(kind)))
-        return len(self.initial) - 1
+        """Allocate a slot."""
+        self.kinds.append(np.dtype(dtype_of(kind)))
+        return len(self.kinds) - 1
+
+    def kind(self, slot: int) -> np.dtype:
+        """The type of a register or constant."""
+        return self.kinds[slot] if slot >= 0 else self.constants[~slot].dtype
 
     def constant(self, bits: int, kind: str) -> int:
-        """The slot of a constant of this type, which wraps."""
+        """The slot of a constant of this type, which wraps; it is negative."""
         dtype = dtype_of(kind)
         bits = bool(bits) if kind == "pred" else bits & ((1 << 8 * SIZES[kind]) - 1)
-        if (dtype, bits) not in self.constants:
-            self.constants[dtype, bits] = self.slot(kind)
-            self.initial[-1] = np.full((1, 1), bits, dtype)
-        return self.constants[dtype, bits]
+        if (dtype, bits) not in self._constants:
+            self.constants.append(np.full((1, 1), bits, dtype))
+            self._constants[dtype, bits] = ~(len(self.constants) - 1)
+        return self._constants[dtype, bits]
+
+    def access(self, instruction: Instruction, space: str, kind: str, size: int, count: int = 1, strong: bool = False,
+               releases: bool = False) -> Access:
+        """A new access of the kernel."""
+        number = len(self.accesses)
+        if number >> ACCESS_BITS:
+            raise NotEmulated(f"not emulated: a kernel with more than {number} accesses to memory")
+        self.accesses[number] = Access(instruction, space, kind, size, count, strong, releases, number)
+        return self.accesses[number]
 
     def named(self, text: str) -> tuple[int, str] | None:
         """Slot and type of a register or special register."""
@@ -108,7 +126,8 @@ class Emitter:
             raise Unsupported
         if operand.text in self.parameter_offsets:
             start = self.constant(self.parameter_offsets[operand.text], kind)
-            return self.compute(np.add, kind, (self.named("%parameters")[0], start))
+            sources = (self.named("%parameters")[0], start)
+            return self.compute(np.add, kind, sources, fast=(opcodes.ADD64, 0) if kind == "b64" else None)
         found = self.named(operand.text)
         if not found:
             return self.constant(self.address_of(operand.text), kind)
@@ -116,7 +135,7 @@ class Emitter:
         if dtype_of(own) is not dtype_of(kind):
             slot = self._converted(slot, own, kind)
         if operand.negated:
-            slot = self.compute(np.logical_not, "pred", (slot,))
+            slot = self.compute(np.logical_not, "pred", (slot,), fast=(opcodes.NOT_PREDICATE, 0))
         return slot
 
     def _pattern(self, operand: Immediate, kind: str) -> int:
@@ -137,7 +156,8 @@ class Emitter:
         if "pred" in (own, kind):
             raise Unsupported
         dtype = dtype_of(kind)
-        return self.compute(lambda value: value.astype(dtype), kind, (slot,))
+        fast = _resize(self.kind(slot).itemsize, SIZES[kind], False)
+        return self.compute(lambda value: value.astype(dtype), kind, (slot,), fast=fast)
 
     def target(self, operand: Operand, kind: str) -> int:
         """The slot to write a result of type `kind` to; a wider register is extended afterwards."""
@@ -153,15 +173,28 @@ class Emitter:
         self.widenings.append((slot, narrow, kind.startswith("s")))
         return narrow
 
-    def compute(self, compute: Compute, kind: str, sources: Sequence[int], target: int | None = None) -> int:
-        """Emit a step that stores compute(sources) in `target`, or in a new slot of type `kind`."""
+    def compute(
+        self,
+        compute: Compute,
+        kind: str,
+        sources: Sequence[int],
+        target: int | None = None,
+        fast: tuple[int, int] | None = None,
+    ) -> int:
+        """Emit a step that stores compute(sources) in `target`, or in a new slot of type `kind`.
+
+        fast: opcode and immediate for the compiled interpreter
+        """
         target = self.slot(kind) if target is None else target
-        self.emit(arithmetic(compute, target, tuple(sources)), sources, (target,))
+        sources = tuple(sources)
+        self.emit(
+            arithmetic(compute, target, sources), sources, (target,), fast and Fast(fast[0], target, sources, fast[1])
+        )
         return target
 
-    def emit(self, step: Step, reads: Sequence[int], writes: Sequence[int]) -> None:
+    def emit(self, step: Step, reads: Sequence[int], writes: Sequence[int], fast: Fast | None = None) -> None:
         """Add a step to the current instruction."""
-        self.pending.append(DecodedStep(step, frozenset(reads), frozenset(writes)))
+        self.pending.append(DecodedStep(step, frozenset(reads), frozenset(writes), fast))
 
     def finish(
         self, guard: tuple[int, bool] | None = None, instruction: Instruction | None = None
@@ -171,16 +204,25 @@ class Emitter:
         instruction: for hazard checks, if it may use registers of a `wgmma`
         """
         for wide, narrow, signed in self.widenings:
-            dtype, own = self.initial[wide].dtype.type, self.initial[narrow].dtype
+            dtype, own = self.kinds[wide].type, self.kinds[narrow]
             read = SIGNED[own.itemsize] if signed else own.type
-            self.compute(lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide)
+            fast = _resize(own.itemsize, self.kinds[wide].itemsize, signed)
+            self.compute(
+                lambda value, dtype=dtype, read=read: value.view(read).astype(dtype), "", (narrow,), wide, fast
+            )
         steps = [self._checked(step, instruction) for step in self.pending]
         self.discard()
         if not guard:
             return steps
         # Inactive lanes keep the old value of a result, so the step reads it, too.
         return [
-            DecodedStep(guarded(step.run, *guard), step.reads | step.writes | {guard[0]}, step.writes) for step in steps
+            DecodedStep(
+                guarded(step.run, *guard),
+                step.reads | step.writes | {guard[0]},
+                step.writes,
+                step.fast and step.fast._replace(guard=guard),
+            )
+            for step in steps
         ]
 
     def _checked(self, step: DecodedStep, instruction: Instruction | None) -> DecodedStep:
@@ -193,3 +235,16 @@ class Emitter:
     def discard(self) -> None:
         """Drop the steps of the current instruction."""
         self.pending, self.widenings = [], []
+
+
+def _resize(size: int, target: int, signed: bool) -> tuple[int, int] | None:
+    """Opcode and immediate that change the width of an integer, in bytes."""
+    if target < size:
+        if size == 8:
+            return (opcodes.NARROW, 0) if target == 4 else None
+        return opcodes.TRUNCATE, (1 << 8 * target) - 1
+    if not signed:
+        return (opcodes.WIDEN_U if target == 8 else opcodes.MOV), 0
+    if target == 8:
+        return (opcodes.WIDEN_S, 0) if size == 4 else None
+    return (opcodes.SIGN_EXTEND, 8 * size) if target == 4 else None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from harness.emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
+from harness.emulator.compiled import opcodes
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.machine.basic_blocks import Fast
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import SIZES, Address, Instruction, Name, Operand, Vector
+from harness.emulator.registers import Bits
 
 SPACES = {
     "global": "global",
@@ -25,7 +30,7 @@ HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evic
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
-def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
+def _plain_access(emitter: Emitter, instruction: Instruction, kind: str) -> tuple[Access, str]:
     """The access of `ld` or `st`, and the type of its elements."""
     *modifiers, element = instruction.mnemonic.split(".")[1:]
     space, count, strong, releases = "generic", 1, False, False
@@ -40,28 +45,37 @@ def _plain_access(instruction: Instruction, kind: str) -> tuple[Access, str]:
             raise Unsupported
     if element not in SIZES or element == "pred" or SIZES[element] * count > 32:
         raise Unsupported
-    return Access(instruction, space, kind, SIZES[element], count, strong, releases), element
+    return emitter.access(instruction, space, kind, SIZES[element], count, strong, releases), element
 
 
-def address_slot(emitter: Emitter, operand: Operand, access: Access) -> int:
-    """The slot of an address; notes the narrowest access of its space."""
+class Place(NamedTuple):
+    """`[base+offset]`: a slot and bytes."""
+
+    slot: int
+    offset: int
+
+    def of(self, batch: Batch) -> Bits:
+        """The addresses of all lanes; a 32-bit address wraps at 32 bits."""
+        base = batch.registers[self.slot]
+        return base + base.dtype.type(self.offset % (1 << 8 * base.itemsize)) if self.offset else base
+
+
+def place(emitter: Emitter, operand: Operand, access: Access) -> Place:
+    """Where an access goes; notes the narrowest access of its space."""
     for space in ("shared", "global") if access.space == "generic" else (access.space,):
         if space in emitter.cells:
             emitter.cells[space] = min(emitter.cells[space], access.bytes)
     if not isinstance(operand, Address):
         raise Unsupported
     if operand.base is None:
-        return emitter.constant(operand.offset, "b64")
+        return Place(emitter.constant(operand.offset, "b64"), 0)
     found = emitter.named(operand.base.text)
     if not found:
-        return emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64")
+        return Place(emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64"), 0)
     slot, kind = found
     if SIZES[kind] not in (4, 8):
         raise Unsupported
-    if operand.offset == 0:
-        return slot
-    # A 32-bit address wraps at 32 bits.
-    return emitter.compute(np.add, kind, (slot, emitter.constant(operand.offset, kind)))
+    return Place(slot, operand.offset)
 
 
 def items_of(operand: Operand, count: int) -> tuple[Operand, ...]:
@@ -73,7 +87,7 @@ def items_of(operand: Operand, count: int) -> tuple[Operand, ...]:
 
 def load(emitter: Emitter, instruction: Instruction) -> None:
     """`ld`, all spaces and widths; a parameter at a constant offset is read without an address."""
-    access, element = _plain_access(instruction, "reads")
+    access, element = _plain_access(emitter, instruction, "reads")
     targets = [emitter.target(item, element) for item in items_of(instruction.operands[0], access.count)]
     source = instruction.operands[1]
     if instruction.mnemonic.startswith("ld.param"):
@@ -82,13 +96,24 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
         if source.base.text in emitter.parameter_offsets:
             _load_parameter(emitter, access, emitter.parameter_offsets[source.base.text] + source.offset, targets)
             return
-    address = address_slot(emitter, source, access)
+    address = place(emitter, source, access)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        for target, value in zip(targets, batch.read(access, batch.registers[address], mask), strict=True):
+        for target, value in zip(targets, batch.read(access, address.of(batch), mask), strict=True):
             batch.assign(target, value, mask)
 
-    emitter.emit(step, (address,), targets)
+    emitter.emit(step, (address.slot,), targets, _fast(opcodes.LOADS, access, address, targets))
+
+
+def _fast(codes: dict[str, int], access: Access, address: Place, data: list[int]) -> Fast | None:
+    """How the compiled interpreter does it; None if it does not."""
+    code = codes.get(access.space)
+    if code is None or access.strong or not -(1 << 30) < address.offset < 1 << 30:
+        return None
+    return Fast(
+        code, sources=(address.slot,), immediate=address.offset, data=tuple(data), access=access.number,
+        size=access.size, count=access.count,
+    )  # fmt: skip
 
 
 def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list[int]) -> None:
@@ -96,15 +121,18 @@ def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list
         for i, target in enumerate(targets):
             batch.assign(target, batch.parameter(offset + i * access.size, access.size), mask)
 
-    emitter.emit(step, (), targets)
+    fast = Fast(
+        opcodes.LOAD_PARAMETER, immediate=offset, data=tuple(targets), size=access.size, count=access.count
+    )
+    emitter.emit(step, (), targets, fast)
 
 
 def store(emitter: Emitter, instruction: Instruction) -> None:
     """`st`, all spaces and widths."""
-    access, element = _plain_access(instruction, "writes")
+    access, element = _plain_access(emitter, instruction, "writes")
     if instruction.mnemonic.startswith(("st.param", "st.const")):
         raise Unsupported
-    address = address_slot(emitter, instruction.operands[0], access)
+    address = place(emitter, instruction.operands[0], access)
     sources = [
         emitter.source(item, f"b{8 * access.size}" if not element.startswith("f") else element)
         for item in items_of(instruction.operands[1], access.count)
@@ -112,9 +140,9 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
-        batch.write(access, registers[address], [registers[source] for source in sources], mask)
+        batch.write(access, address.of(batch), [registers[source] for source in sources], mask)
 
-    emitter.emit(step, (address, *sources), ())
+    emitter.emit(step, (address.slot, *sources), (), _fast(opcodes.STORES, access, address, sources))
 
 
 def atomic(emitter: Emitter, instruction: Instruction) -> None:
@@ -132,21 +160,21 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
     operation = ATOMICS[name]
     in_global = GLOBAL_ADD_F32 if name == "add.f32" else operation
     releases = bool({"release", "acq_rel"} & set(modifiers))
-    access = Access(instruction, space, "updates", operation.size, strong=True, releases=releases)
+    access = emitter.access(instruction, space, "updates", operation.size, strong=True, releases=releases)
     kind = words[-1]
     where, *sources = instruction.operands[head == "atom" :]
     target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
-    address = address_slot(emitter, where, access)
+    address = place(emitter, where, access)
     operands = [emitter.source(source, kind) for source in sources]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
         found = batch.update(
-            access, operation, in_global, registers[address], [registers[slot] for slot in operands], mask
+            access, operation, in_global, address.of(batch), [registers[slot] for slot in operands], mask
         )
         batch.assign(target, found, mask)
 
-    emitter.emit(step, (address, *operands), (target,))
+    emitter.emit(step, (address.slot, *operands), (target,))
 
 
 def fence(emitter: Emitter, instruction: Instruction) -> None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.arithmetic import matrix_product as products
+from harness.emulator.compiled import opcodes
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
-from harness.emulator.instructions.load_store import SPACES, address_slot, items_of
+from harness.emulator.instructions.load_store import SPACES, items_of, place
+from harness.emulator.machine.basic_blocks import Fast
 from harness.emulator.machine.batch import Batch
-from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U16, U32, Bits
 
@@ -92,7 +93,10 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
         rows = products.multiply_add(kind, left, right, rows_of_c(gather(batch, c, warps)))
         scatter(batch, targets, registers_of_c(rows), warps)
 
-    emitter.emit(step, (*a, *b, *c), targets)
+    fast = None
+    if depth == 2:
+        fast = Fast(opcodes.MMA_F16 if kind == "f16" else opcodes.MMA_BF16, data=(*targets, *a, *b, *c))
+    emitter.emit(step, (*a, *b, *c), targets, fast)
 
 
 # ---- ldmatrix -------------------------------------------------------------------------------------------------------
@@ -109,23 +113,23 @@ def _load(emitter: Emitter, instruction: Instruction) -> None:
     if spaces not in ([], ["shared"]):
         raise Unsupported
     count = _COUNTS[parts[4]]
-    access = Access(instruction, spaces[0] if spaces else "generic", "reads", 4, 4)
+    access = emitter.access(instruction, spaces[0] if spaces else "generic", "reads", 4, 4)
     targets = [emitter.target(item, "b32") for item in items_of(instruction.operands[0], count)]
-    address = address_slot(emitter, instruction.operands[1], access)
+    address = place(emitter, instruction.operands[1], access)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         warps = batch.whole_warps(instruction, mask)
         addressing = np.broadcast_to(np.arange(batch.threads) % 32 < 8 * count, batch.shape)
         lanes = batch.active(mask)
         addressing = addressing if lanes is None else addressing & lanes
-        found = batch.read(access, batch.registers[address], None if addressing.all() else addressing)
+        found = batch.read(access, address.of(batch), None if addressing.all() else addressing)
         rows = np.stack([words.reshape(-1, 32) for words in found], axis=2)[:, : 8 * count]
         rows = np.ascontiguousarray(rows if warps is None else rows[warps]).reshape(-1, count, 8, 4)
         if transposed:
             rows = np.ascontiguousarray(rows.view(U16).swapaxes(2, 3)).view(U32)
         scatter(batch, targets, np.ascontiguousarray(rows.reshape(-1, count, 32).swapaxes(0, 1)), warps)
 
-    emitter.emit(step, (address,), targets)
+    emitter.emit(step, (address.slot,), targets)
 
 
 DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load}

@@ -6,10 +6,12 @@ import numpy as np
 
 from harness.emulator.arithmetic.bits import lookup3, permute, permute_any
 from harness.emulator.arithmetic.compare import COMBINE, COMPARISONS, comparison
+from harness.emulator.compiled import opcodes
+from harness.emulator.compiled.opcodes import OPCODES
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW
 from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Operand, Pair, Vector
-from harness.emulator.registers import I32, U64, UNSIGNED, Bits, Compute
+from harness.emulator.registers import I32, UNSIGNED, Bits, Compute
 
 
 def _kind(instruction: Instruction) -> str:
@@ -28,7 +30,8 @@ def move(emitter: Emitter, instruction: Instruction) -> None:
     elif isinstance(source, Vector):
         _pack(emitter, target, source.items, kind)
     else:
-        emitter.compute(lambda value: value, kind, (emitter.source(source, kind),), emitter.target(target, kind))
+        slots = (emitter.source(source, kind),)
+        emitter.compute(lambda value: value, kind, slots, emitter.target(target, kind), OPCODES.get(f"mov.{kind}"))
 
 
 def _part(kind: str, count: int) -> str:
@@ -43,8 +46,13 @@ def _unpack(emitter: Emitter, targets: tuple[Operand, ...], source: Operand, kin
     slot, narrow = emitter.source(source, kind), UNSIGNED[SIZES[part]]
     for i, target in enumerate(targets):
         shift = UNSIGNED[SIZES[kind]](8 * SIZES[part] * i)
+        fast = None
+        if (SIZES[kind], SIZES[part]) == (8, 4):
+            fast = (opcodes.HIGH if i else opcodes.NARROW), 0
+        elif (SIZES[kind], SIZES[part]) == (4, 2):
+            fast = (opcodes.HIGH_HALF, 0) if i else (opcodes.TRUNCATE, 0xFFFF)
         emitter.compute(
-            lambda value, shift=shift: (value >> shift).astype(narrow), part, (slot,), emitter.target(target, part)
+            lambda value, shift=shift: (value >> shift).astype(narrow), part, (slot,), emitter.target(target, part), fast
         )
 
 
@@ -59,7 +67,9 @@ def _pack(emitter: Emitter, target: Operand, sources: tuple[Operand, ...], kind:
             out = out | value.astype(wide) << shift
         return out
 
-    emitter.compute(join, kind, [emitter.source(source, part) for source in sources], emitter.target(target, kind))
+    fast = {(8, 2): (opcodes.PACK, 0), (4, 2): (opcodes.PACK_HALVES, 0)}.get((SIZES[kind], len(sources)))
+    slots = [emitter.source(source, part) for source in sources]
+    emitter.compute(join, kind, slots, emitter.target(target, kind), fast)
 
 
 def select(emitter: Emitter, instruction: Instruction) -> None:
@@ -67,7 +77,7 @@ def select(emitter: Emitter, instruction: Instruction) -> None:
     kind = _kind(instruction)
     target, first, second, predicate = instruction.operands
     slots = (emitter.source(predicate, "pred"), emitter.source(first, kind), emitter.source(second, kind))
-    emitter.compute(np.where, kind, slots, emitter.target(target, kind))
+    emitter.compute(np.where, kind, slots, emitter.target(target, kind), OPCODES.get(instruction.mnemonic))
 
 
 def select_by_sign(emitter: Emitter, instruction: Instruction) -> None:
@@ -92,7 +102,8 @@ def compare(emitter: Emitter, instruction: Instruction) -> None:
     results = (target.first, target.second) if isinstance(target, Pair) else (target,)
     targets = [emitter.target(result, "pred") for result in results]
     for i, slot in enumerate(targets):
-        emitter.compute(_combined(relation, combine, opposite=i == 1), "pred", slots, slot)
+        fast = None if combine or i else OPCODES.get(instruction.mnemonic)
+        emitter.compute(_combined(relation, combine, opposite=i == 1), "pred", slots, slot, fast)
 
 
 def _combined(relation: Compute, combine: str, opposite: bool) -> Compute:
@@ -110,10 +121,11 @@ def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     slots = [emitter.source(first, "b32"), emitter.source(second, "b32")]
     if isinstance(selector, Immediate):
-        compute = permute(selector.bits & 0xFFFF)
+        compute, fast = permute(selector.bits & 0xFFFF), (opcodes.PRMT, selector.bits & 0xFFFF)
     else:
-        compute, slots = permute_any, [*slots, emitter.source(selector, "b32")]
-    emitter.compute(compute, "b32", slots, emitter.target(target, "b32"))
+        compute, fast = permute_any, (opcodes.PRMT_ANY, 0)
+        slots.append(emitter.source(selector, "b32"))
+    emitter.compute(compute, "b32", slots, emitter.target(target, "b32"), fast)
 
 
 def lookup(emitter: Emitter, instruction: Instruction) -> None:
@@ -122,7 +134,9 @@ def lookup(emitter: Emitter, instruction: Instruction) -> None:
     if instruction.mnemonic != "lop3.b32" or not isinstance(table, Immediate):
         raise Unsupported
     slots = [emitter.source(source, "b32") for source in sources]
-    emitter.compute(lookup3(table.bits & 255), "b32", slots, emitter.target(target, "b32"))
+    emitter.compute(
+        lookup3(table.bits & 255), "b32", slots, emitter.target(target, "b32"), (opcodes.LOP3, table.bits & 255)
+    )
 
 
 _WINDOWS = {
@@ -142,12 +156,14 @@ def convert_address(emitter: Emitter, instruction: Instruction) -> None:
     space, kind = parts[-2], parts[-1]
     if space not in _WINDOWS or kind != "u64":
         raise Unsupported
-    shift = U64(_WINDOWS[space])
     target, source = instruction.operands
-    compute: Compute = (lambda a: a - shift) if to_space else (lambda a: a + shift)
-    emitter.compute(
-        compute if shift else lambda a: a, kind, (emitter.source(source, kind),), emitter.target(target, kind)
-    )
+    slots = (emitter.source(source, kind),)
+    if not _WINDOWS[space]:
+        emitter.compute(lambda a: a, kind, slots, emitter.target(target, kind), (opcodes.MOV64, 0))
+        return
+    compute, fast = (np.subtract, opcodes.SUB64) if to_space else (np.add, opcodes.ADD64)
+    slots = (*slots, emitter.constant(_WINDOWS[space], kind))
+    emitter.compute(compute, kind, slots, emitter.target(target, kind), (fast, 0))
 
 
 DECODERS: dict[str, Decoder] = {

@@ -11,7 +11,7 @@ from harness.emulator.errors import NotEmulated
 from harness.emulator.machine.basic_blocks import Step
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction
-from harness.emulator.registers import Bits, Compute
+from harness.emulator.registers import Compute
 
 
 def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
@@ -77,15 +77,3 @@ def unsupported(instruction: Instruction) -> Step:
         raise NotEmulated(f"not emulated: {instruction.mnemonic} at {instruction.location}")
 
     return refuse
-
-
-def releasing(dead: tuple[int, ...], zeros: list[Bits]) -> Step:
-    """Drop dead registers, so that their memory is reused while it is in cache."""
-
-    def release(batch: Batch, mask: np.ndarray | None) -> None:
-        if mask is None:
-            registers = batch.registers
-            for slot in dead:
-                registers[slot] = zeros[slot]
-
-    return release

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.arithmetic import warp
+from harness.emulator.compiled import opcodes
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
-from harness.emulator.machine.basic_blocks import WHOLE_WARP
+from harness.emulator.machine.basic_blocks import WHOLE_WARP, Fast
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction, Pair
 from harness.emulator.registers import U32
@@ -53,7 +54,8 @@ def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
         if in_range is not None:
             batch.assign(in_range, plan.in_range, mask)
 
-    emitter.emit(step, (value, offset, clamp, named), (target,) if in_range is None else (target, in_range))
+    fast = Fast(opcodes.SHUFFLES[mode], target, (value, offset, clamp), data=(named, in_range))
+    emitter.emit(step, (value, offset, clamp, named), (target,) if in_range is None else (target, in_range), fast)
 
 
 def _vote(emitter: Emitter, instruction: Instruction) -> None:
@@ -68,7 +70,9 @@ def _vote(emitter: Emitter, instruction: Instruction) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         batch.assign(target, warp.vote(parts[2], batch.full(batch.registers[predicate]), participants), mask)
 
-    emitter.emit(step, (predicate, named), (target,))
+    code = opcodes.VOTES.get(parts[2])
+    fast = None if code is None else Fast(code, target, (predicate,), data=(named,))
+    emitter.emit(step, (predicate, named), (target,), fast)
 
 
 def _reduction(emitter: Emitter, instruction: Instruction) -> None:
@@ -88,7 +92,9 @@ def _reduction(emitter: Emitter, instruction: Instruction) -> None:
         participants = batch.participants(instruction, batch.registers[named], mask, always=True)
         batch.assign(target, run(batch.full(batch.registers[value]), participants), mask)
 
-    emitter.emit(step, (value, named), (target,))
+    code = opcodes.REDUCTIONS.get(name)
+    fast = None if code is None else Fast(code, target, (value,), data=(named,))
+    emitter.emit(step, (value, named), (target,), fast)
 
 
 def _match(emitter: Emitter, instruction: Instruction) -> None:
@@ -136,7 +142,7 @@ def _warp_barrier(emitter: Emitter, instruction: Instruction) -> None:
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         batch.participants(instruction, batch.registers[named], mask)
 
-    emitter.emit(step, (named,), ())
+    emitter.emit(step, (named,), (), Fast(opcodes.WARP_SYNC, data=(named,)))
 
 
 def _active(emitter: Emitter, instruction: Instruction) -> None:

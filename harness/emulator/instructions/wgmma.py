@@ -18,11 +18,10 @@ from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.load_store import items_of
 from harness.emulator.instructions.mma import gather, registers_of_c, rows_of_a, rows_of_c, scatter
 from harness.emulator.machine.batch import Batch
-from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
 from harness.emulator.races.shared_memory import IN_ONE_WARP, IN_SEVERAL_WARPS
 from harness.emulator.races.wgmma_reads import OperandRead
-from harness.emulator.registers import U16, U32, WARPGROUP, Bits
+from harness.emulator.registers import U16, U32, U64, WARPGROUP, Bits
 
 _MULTIPLY = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.\2$")
 _COLUMNS = range(8, 257, 8)
@@ -86,7 +85,7 @@ class _Product:
         if not match or int(match[1]) not in _COLUMNS:
             raise Unsupported
         self.instruction, self.columns, self.kind = instruction, int(match[1]), match[2]
-        self.access = Access(instruction, "shared", "reads", 2, descriptors.CHUNK // 2)
+        self.access = emitter.access(instruction, "shared", "reads", 2, descriptors.CHUNK // 2)
         result, a, b, scale, *immediates = instruction.operands
         in_registers = isinstance(a, Vector)
         if len(immediates) != 4 - in_registers or not all(isinstance(item, Immediate) for item in immediates):
@@ -139,7 +138,7 @@ class _Product:
             block, thread = np.divmod(lanes, batch.threads)
             agents = np.where(np.tile(rows[0] < 0, len(first)), IN_SEVERAL_WARPS, IN_ONE_WARP + thread // 32)
             group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
-            reads.append(OperandRead(self.access, index, group, agents.astype(U32)))
+            reads.append(OperandRead(self.access, index, group, agents.astype(U64)))
             batch.shadow.start(reads[-1], lanes)
         return values
 

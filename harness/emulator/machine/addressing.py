@@ -195,21 +195,23 @@ class Addressing:
             shadow.record(access, resolved, index, block)
 
     def _report_global(
-        self, access: Access, resolved: Resolved, row: int, earlier: Access, other: int | None
+        self, access: Access, resolved: Resolved, row: int, number: int, other: int | None
     ) -> NoReturn:
+        earlier = self.lanes.launch.resources.accesses[number]
         who = f"block {coordinates(other, self.lanes.launch.grid)}" if other is not None else "several blocks"
         problem = f"{who} {PAST[earlier.kind]} at {earlier.instruction.location} with nothing that orders them"
         sentence = f"{access.kind} {access.bytes} global bytes that {problem}"
         shape = np.broadcast_shapes(resolved.index.shape, (self.lanes.blocks, 1)) if resolved.index.ndim > 1 else (0,)
         self.lanes.fault("race", access.instruction, self._lane(row, shape, resolved.which), sentence)
 
-    def report_shared(self, access: Access, row: int, earlier: Access, other: int | None) -> NoReturn:
-        """Raise Fault for a race between threads of a block."""
+    def report_shared(self, access: Access, row: int, number: int, other: int | None) -> NoReturn:
+        """Raise Fault for a race between threads of a block. number: of the earlier access"""
+        earlier = self.lanes.launch.resources.accesses[number]
         lane = self.lane_of(row)
         who = f"thread {coordinates(other, self.lanes.launch.block)}" if other is not None else "several threads"
         same_warp = other is not None and other // 32 == lane % self.lanes.threads // 32
         at = earlier.instruction.location
-        if earlier is access:
+        if number == access.number:
             problem = f"{who} writes the same shared bytes in the same instruction"
         elif earlier.instruction.mnemonic.startswith("wgmma"):
             problem = f"the wgmma at {at} reads them, with no wgmma.wait_group and then __syncthreads between"
@@ -220,9 +222,10 @@ class Addressing:
         sentence = f"{access.kind} {access.bytes} shared bytes while {problem}"
         self.lanes.fault("race", access.instruction, lane, sentence)
 
-    def report_unfenced(self, access: Access, row: int, earlier: Access, thread: int) -> NoReturn:
+    def report_unfenced(self, access: Access, row: int, number: int, thread: int) -> NoReturn:
         """Raise Fault for a `wgmma` that reads shared memory written without a proxy fence."""
-        who, at = coordinates(thread, self.lanes.launch.block), earlier.instruction.location
+        who = coordinates(thread, self.lanes.launch.block)
+        at = self.lanes.launch.resources.accesses[number].instruction.location
         sentence = f"reads shared bytes that thread {who} wrote at {at} with no fence.proxy.async between"
         self.lanes.fault("race", access.instruction, self.lane_of(row), sentence)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,33 +73,65 @@ class Barrier:
 Terminator = Jump | Branch | IndexedBranch | Exit | Trap | Barrier
 
 
-@dataclass(frozen=True)
-class DecodedStep:
-    """A step, and the slots that it reads and writes."""
+class Fast(NamedTuple):
+    """How the compiled interpreter does a step, in slots; `compiled.layout` has the meaning of the fields.
+
+    data: the registers of a vector, of an `mma` (which is all), or of an exchange (membermask, and in-range or None)
+    guard: slot of the predicate, and whether it is negated
+    """
+
+    opcode: int
+    target: int | None = None
+    sources: tuple[int, ...] = ()
+    immediate: int = 0
+    data: tuple[int | None, ...] = ()
+    access: int = 0
+    size: int = 0
+    count: int = 0
+    guard: tuple[int, bool] | None = None
+
+
+class DecodedStep(NamedTuple):
+    """A step, the slots that it reads and writes, and how the compiled interpreter does it, if it can."""
 
     run: Step
     reads: frozenset[int]
     writes: frozenset[int]
+    fast: Fast | None = None
+
+
+class Segment(NamedTuple):
+    """Instructions `start` to `stop` of the compiled program."""
+
+    start: int
+    stop: int
 
 
 @dataclass
 class Block:
     """A basic block.
 
-    decoded: the steps of the instructions; steps: those that run, which release dead registers, too
+    decoded: the steps of the instructions; steps: those that run, in order, with compiled ones joined
     membermask: slot of the lanes that must arrive together, if the block begins with a warp-wide instruction
     """
 
     instructions: list[Instruction]
     decoded: list[DecodedStep] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step | Segment] = field(default_factory=list)
     terminator: Terminator = field(default_factory=Exit)
     membermask: int | None = None
 
 
 @dataclass
 class Code:
-    """A kernel, ready to run."""
+    """A kernel, ready to run.
+
+    program: (n, columns) int32, the instructions of all segments; slow: the NumPy step of each
+    constants: (n,) uint64
+    """
 
     resources: Resources
     blocks: list[Block]
+    program: np.ndarray
+    slow: list[Step]
+    constants: np.ndarray

@@ -12,6 +12,7 @@ from harness.emulator.machine.addressing import Addressing
 from harness.emulator.machine.cp_async_groups import CopyGroups
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.machine.launch_state import LaunchState
+from harness.emulator.machine.register_file import RegisterFile
 from harness.emulator.machine.wgmma_groups import WgmmaGroups
 from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark_bytes
 from harness.emulator.ptx.syntax import Instruction
@@ -21,11 +22,13 @@ from harness.emulator.registers import U32, UNSIGNED, Bits
 
 
 class Batch(Lanes):
-    """Blocks `first` to `first + blocks` of a launch; registers: one array for each slot"""
+    """Blocks `first` to `first + blocks` of a launch"""
 
     def __init__(self, launch: LaunchState, first: int, blocks: int, shared_size: int, specials: Mapping[str, Bits]):
         super().__init__(launch, first, blocks)
-        self.registers = list(launch.resources.initial)
+        self.registers = RegisterFile(launch.resources, blocks, self.threads)
+        for slot in launch.resources.undefined:
+            self.registers[slot] = 0
         for name, slot in launch.resources.specials.items():
             self.registers[slot] = specials[name]
         shared = BlockMemory(blocks, shared_size, tracked=launch.sanitize)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.emulator.counters import Traffic
-from harness.emulator.memory import Buffer
+from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Kernel
 from harness.emulator.races.global_memory import GlobalShadow
 from harness.emulator.registers import Bits
@@ -20,15 +20,22 @@ Extent = tuple[int, int, int]
 class Resources:
     """Registers and memory of a decoded kernel.
 
-    initial: value of every slot before the first instruction; specials: special register → slot
+    kinds: type of every slot; rows: where each lies in a block's file of 32-bit or 64-bit registers
+    constants: values of the constants, whose slots are negative; specials: special register → slot
+    undefined: slots that are read before they are written, and start as 0; accesses: memory accesses by number
     shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
     fragments: slots of the registers that `wgmma` uses asynchronously; empty in kernels without
     """
 
     kernel: Kernel
-    initial: list[Bits]
+    kinds: list[np.dtype]
+    rows: list[int]
+    row_counts: tuple[int, int]
+    constants: list[Bits]
     specials: dict[str, int]
+    undefined: tuple[int, ...]
+    accesses: dict[int, Access]
     shared_size: int
     local_size: int
     parameter_offsets: dict[str, int]
@@ -43,6 +50,7 @@ class LaunchState:
     """One launch.
 
     memory: window of addresses → buffer; parameters: (size,) uint8
+    buffers: of the compiled interpreter, one row for each; see `compiled.layout`
     shadow: of global memory; None without the sanitizer, or with one block
     """
 
@@ -54,6 +62,7 @@ class LaunchState:
     traffic: Traffic
     counts_traffic: bool
     sanitize: bool
+    buffers: np.ndarray
     shadow: GlobalShadow | None = None
 
     @property

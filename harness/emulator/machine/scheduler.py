@@ -14,8 +14,9 @@ import numpy as np
 
 from harness.emulator.errors import Fault, LaunchError
 from harness.emulator.machine.barriers import Barriers
-from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Trap
+from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Segment, Trap
 from harness.emulator.machine.batch import Batch
+from harness.emulator.machine.fast_path import FastPath
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
@@ -44,8 +45,8 @@ class Tally:
 class Scheduler:
     """Runs one batch to its end."""
 
-    def __init__(self, batch: Batch, tally: Tally):
-        self.batch, self.tally, self.blocks = batch, tally, tally.blocks
+    def __init__(self, batch: Batch, tally: Tally, fast: FastPath):
+        self.batch, self.tally, self.blocks, self.fast = batch, tally, tally.blocks, fast
         self.ready: dict[int, np.ndarray | None] = {0: None}
         self.barriers = Barriers(batch, self.blocks)
         self.budget = tally.budget
@@ -79,7 +80,10 @@ class Scheduler:
             if self.budget < 0:
                 self._fault_budget(block, mask)
             for step in block.steps:
-                step(batch, mask)
+                if isinstance(step, Segment):
+                    self.fast.run(step, mask)
+                else:
+                    step(batch, mask)
             self._terminators[type(block.terminator)](self, number, block.terminator, mask)
 
     def _count(self, number: int, mask: np.ndarray | None) -> None:

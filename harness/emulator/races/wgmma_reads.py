@@ -15,25 +15,28 @@ import numpy as np
 
 from harness.emulator.memory import Access
 from harness.emulator.races.shared_memory import (
+    ACCESS_MASK,
     AGENT_BITS,
     AGENT_MASK,
+    EPOCH_SHIFT,
     IN_SEVERAL_WARPS,
     WARP_OF,
     Agent,
     SharedShadow,
+    as_column,
     in_rows,
 )
-from harness.emulator.registers import U32, WARPGROUP
+from harness.emulator.registers import U64, WARPGROUP
 
-# Raises the fault of a missing proxy fence: the access, its row, the earlier write, and its thread.
-Unfenced = Callable[[Access, int, Access, int], NoReturn]
+# Raises the fault of a missing proxy fence: the access, its row, the number of the earlier write, and its thread.
+Unfenced = Callable[[Access, int, int, int], NoReturn]
 
 
 @dataclass
 class OperandRead:
     """An operand of a `wgmma`, for the warpgroups that have not waited for it.
 
-    index: (n,) rows of 16 bytes; group: (n,) warpgroup in the batch; reader: (n,) uint32, tags of a warp or several
+    index: (n,) rows of 16 bytes; group: (n,) warpgroup in the batch; reader: (n,) uint64, tags of a warp or several
     """
 
     access: Access
@@ -45,22 +48,16 @@ class OperandRead:
 class WgmmaShadow(SharedShadow):
     """The shadow of one batch's shared memory, with the reads of `wgmma`.
 
-    fenced: (blocks, threads), time of a thread's last proxy fence; seen: of its block's barrier before that
+    fenced: (blocks, threads), epoch of a thread's last proxy fence; seen: of its block's barrier before that
     """
 
     unfenced: Unfenced
 
     def __init__(self, blocks: int, threads: int, stride: int, cell: int):
-        self.wgmma_reads = np.zeros(blocks * stride // cell, U32)
-        self.in_flight: list[OperandRead] = []
         super().__init__(blocks, threads, stride, cell)
-
-    def restart(self) -> None:
-        """Forget every access except those in flight."""
-        super().restart()
-        self.wgmma_reads[:] = 0
-        self.fenced, self.seen = (np.full((self.blocks, self.threads), 1 << AGENT_BITS, U32) for _ in range(2))
-        self._renew()
+        self.wgmma_reads = np.zeros(blocks * self.cells_of_block, U64)
+        self.in_flight: list[OperandRead] = []
+        self.fenced, self.seen = (np.ones((blocks, threads), U64) for _ in range(2))
 
     def block_barrier(self, blocks: np.ndarray | None) -> None:
         """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
@@ -69,8 +66,12 @@ class WgmmaShadow(SharedShadow):
 
     def _renew(self) -> None:
         for read in self.in_flight:
-            time = U32(self._tick(read.access))
-            in_rows(self.wgmma_reads, self._width(read.access))[read.index] = time | U32(IN_SEVERAL_WARPS)
+            tags = self.tag(read.access, self._block(read)) | U64(IN_SEVERAL_WARPS)
+            width = self._width(read.access)
+            in_rows(self.wgmma_reads, width)[read.index] = as_column(tags, width)
+
+    def _block(self, read: OperandRead) -> np.ndarray:
+        return read.group // (self.threads // WARPGROUP)
 
     def _width(self, access: Access) -> int:
         return access.bytes // self.cell
@@ -82,23 +83,24 @@ class WgmmaShadow(SharedShadow):
 
     def fence_proxy(self, lanes: np.ndarray) -> None:
         """`fence.proxy.async`. lanes: (blocks, threads) bool"""
-        now = U32(self._tick(None))
-        self.fenced[lanes] = now
-        self.seen = np.where(lanes, self.last_block_barrier, self.seen)
+        self.epoch[lanes.any(axis=1)] += U64(1)
+        self.fenced = np.where(lanes, self.epoch[:, None], self.fenced)
+        self.seen = np.where(lanes, self.last_block_barrier[:, None], self.seen)
 
     def start(self, read: OperandRead, lanes: np.ndarray) -> None:
         """Check the reads of a `wgmma`, and keep them until waited for. lanes: (n,), a thread of each reader"""
         access, width = read.access, self._width(read.access)
-        time = U32(self._tick(access))
-        block = lanes // self.threads
-        agent = Agent(read.reader, self.last_block_barrier[block, 0], self.last_warp_barrier.reshape(-1)[lanes], width)
+        block, thread = np.divmod(lanes, self.threads)
+        agent = Agent(self, block, thread.astype(U64), width)
+        agent.column = as_column(read.reader, width)
         agent.warp = WARP_OF[agent.column]
         for other in self._conflicting(access):
             prior = in_rows(other, width)[read.index]
             self._check(prior, agent, access)
-            if int(prior.max()) >= int(self.fenced.min()):
+            if int(prior.max() >> EPOCH_SHIFT) >= int(self.fenced.min()):
                 self._require_fence(prior.reshape(len(lanes), -1), block, read)
-        in_rows(self.wgmma_reads, width)[read.index] = time | U32(IN_SEVERAL_WARPS)
+        tags = self.tag(access, block) | U64(IN_SEVERAL_WARPS)
+        in_rows(self.wgmma_reads, width)[read.index] = as_column(tags, width)
         self.in_flight.append(read)
 
     def _require_fence(self, prior: np.ndarray, block: np.ndarray, read: OperandRead) -> None:
@@ -106,20 +108,21 @@ class WgmmaShadow(SharedShadow):
         seen = self.seen[:, : groups * WARPGROUP].reshape(-1, WARPGROUP).min(axis=1)
         who = prior & AGENT_MASK
         known = who < self.threads  # not with several threads' atomics, whose fences are unknown
-        wrong = known & (prior >= seen[read.group][:, None])
-        wrong &= prior >= self.fenced[block[:, None], np.where(known, who, U32(0))]
+        epoch = prior >> EPOCH_SHIFT
+        wrong = known & (epoch >= seen[read.group][:, None])
+        wrong &= epoch >= self.fenced[block[:, None], np.where(known, who, U64(0)).astype(int)]
         if wrong.any():
             row, cell = divmod(int(np.argmax(wrong)), prior.shape[1])
             tag = int(prior[row, cell])
-            self.unfenced(read.access, row, self.events[tag >> AGENT_BITS], tag & int(AGENT_MASK))
+            self.unfenced(read.access, row, tag >> AGENT_BITS & ACCESS_MASK, tag & int(AGENT_MASK))
 
     def complete(self, read: OperandRead, groups: np.ndarray) -> None:
         """These warpgroups waited for their reads. groups: (blocks * warpgroups,) bool"""
         completed = groups[read.group]
         if completed.any():
-            tags = U32(self._tick(read.access)) | read.reader[completed]
+            tags = self.tag(read.access, self._block(read)[completed]) | read.reader[completed]
             width = self._width(read.access)
-            in_rows(self.wgmma_reads, width)[read.index[completed]] = tags[:, None] if width > 1 else tags
+            in_rows(self.wgmma_reads, width)[read.index[completed]] = as_column(tags, width)
             for name in ("index", "group", "reader"):
                 setattr(read, name, getattr(read, name)[~completed])
         if not len(read.index):

@@ -1,27 +1,54 @@
-"""Live registers of each step: dead ones are dropped, so that their memory is reused while it is in cache."""
+"""Which row of a register file holds each register: a row is used again once its register is dead.
+
+Lanes on different paths may use one row for different registers, because a lane never reads another's row, except in
+exchanges, where both execute the same instruction.
+"""
 
 from __future__ import annotations
 
-from harness.emulator.instructions.steps import releasing
+import heapq
+
+import numpy as np
+
 from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, IndexedBranch, Jump, Terminator
-from harness.emulator.registers import Bits
 
 
-def release_dead(blocks: list[Block], zeros: list[Bits]) -> None:
-    """Set the steps of every block, which drop registers after their last use."""
-    written = {slot for block in blocks for step in block.decoded for slot in step.writes}
+def rows(blocks: list[Block], kinds: list[np.dtype]) -> tuple[list[int], tuple[int, int], set[int]]:
+    """The row of every slot, the rows of 32-bit and of 64-bit files, and the slots live at the entry."""
     live_in = _live_at_entry(blocks)
-    for block in blocks:
-        live = _live_at_exit(block, live_in)
-        steps = []
-        for step in reversed(block.decoded):
-            dead = ((step.reads | step.writes) - live) & written
-            if dead:
-                steps.append(releasing(tuple(dead), zeros))
-            steps.append(step.run)
-            live -= step.writes
-            live |= step.reads
-        block.steps = steps[::-1]
+    first, last = [-1] * len(kinds), [-1] * len(kinds)
+    at = 0
+
+    def uses(slots: set[int] | frozenset[int], when: int) -> None:
+        for slot in slots:
+            if slot >= 0:
+                if first[slot] < 0:
+                    first[slot] = when
+                last[slot] = when
+
+    for block, live in zip(blocks, live_in, strict=True):
+        uses(live, at)
+        for step in block.decoded:
+            at += 1
+            uses(step.reads, at)
+            uses(step.writes, at)
+        at += 1
+        uses(_live_at_exit(block, live_in), at)
+    found, counts = [0] * len(kinds), [0, 0]
+    free: tuple[list[int], list[int]] = ([], [])
+    busy: list[tuple[int, int, int]] = []
+    for slot in sorted((slot for slot in range(len(kinds)) if first[slot] >= 0), key=first.__getitem__):
+        while busy and busy[0][0] < first[slot]:
+            _, file, row = heapq.heappop(busy)
+            free[file].append(row)
+        file = int(kinds[slot].itemsize == 8)
+        if free[file]:
+            found[slot] = free[file].pop()
+        else:
+            found[slot] = counts[file]
+            counts[file] += 1
+        heapq.heappush(busy, (last[slot], file, found[slot]))
+    return found, (counts[0], counts[1]), {slot for slot in live_in[0] if slot >= 0}
 
 
 def _live_at_entry(blocks: list[Block]) -> list[set[int]]:

@@ -1,0 +1,107 @@
+"""How the interpreter is compiled, where its machine code is kept, and how it reaches arrays by their addresses."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+from numba import types
+from numba.core import cgutils, config
+from numba.core.caching import UserProvidedCacheLocator
+from numba.extending import intrinsic
+
+FOLDER = Path(__file__).parent
+OPTIONS = {"error_model": "numpy", "nogil": False}  # a float divided by zero is an infinity, not an exception
+
+
+class ByContent(UserProvidedCacheLocator):
+    """Machine code is keyed by the text of all files of this folder, wherever the project lies."""
+
+    def __init__(self, function: Callable, file: str):
+        self._py_file, self._lineno = file, function.__code__.co_firstlineno
+        root = os.environ.get("HARNESS_CACHE") or Path(
+            os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "nvfp4-harness"
+        )
+        self._cache_path = str(Path(root) / "emulator")
+
+    @classmethod
+    def from_function(cls, function: Callable, file: str) -> ByContent:
+        locator = cls(function, file)
+        locator.ensure_cache_path()
+        return locator
+
+    def get_source_stamp(self) -> str:
+        text = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.py")))
+        return hashlib.sha256(text).hexdigest()
+
+
+def part(function: Callable) -> Callable:
+    """A function that others of this folder call."""
+    return numba.njit(**OPTIONS)(function)
+
+
+def entry(signature: str) -> Callable[[Callable], Callable]:
+    """A function that Python calls; its machine code, with all parts, is kept in the cache."""
+
+    def compiled(function: Callable) -> Callable:
+        before = config.CACHE_LOCATOR_CLASSES
+        config.CACHE_LOCATOR_CLASSES = f"{__name__}.{ByContent.__name__}"
+        try:
+            return numba.njit(signature, cache=True, **OPTIONS)(function)
+        finally:
+            config.CACHE_LOCATOR_CLASSES = before
+
+    return compiled
+
+
+@intrinsic
+def pointer(typing, address):
+    """An integer as a pointer, for `numba.carray`."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+@intrinsic
+def as_float(typing, bits):
+    """The float32 with these 32 bits."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.uint32), generate
+
+
+@intrinsic
+def as_bits(typing, value):
+    """The 32 bits of a float32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.uint32))
+
+    return types.uint32(types.float32), generate
+
+
+@intrinsic
+def as_double(typing, bits):
+    """The float64 with these 64 bits."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
+def as_wide_bits(typing, value):
+    """The 64 bits of a float64, signed."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), generate

@@ -1,0 +1,41 @@
+"""What the interpreter is given, by position: the columns of an instruction, of a buffer, and of the context.
+
+The context is one array of integers: numbers, and addresses of arrays that Python keeps alive. Passing one array costs
+a call less than passing thirty.
+"""
+
+from __future__ import annotations
+
+# An instruction: operands are rows of a block's registers, or ~n for constant n.
+(
+    OPCODE, TARGET, X, Y, Z, WIDE, GUARD, NEGATED, IMMEDIATE, ACCESS, SIZE, COUNT, DATA,
+) = range(13)  # fmt: skip
+COLUMNS = DATA + 14  # registers of a vector, or of an `mma`: four results, four of A, two of B, four of C
+# Bits of WIDE: which of target, x, y and z are 64-bit registers.
+TARGET_WIDE, X_WIDE, Y_WIDE, Z_WIDE = 1, 2, 4, 8
+
+# A buffer in global memory. The last six: its shadow's tags by kind of access, and whether there are any.
+(
+    WINDOW, BASE, BYTES, LENGTH, READABLE, WRITABLE, WRITTEN_MAP, WRITES, READS, UPDATES, HAS_WRITES, HAS_READS,
+    HAS_UPDATES,
+) = range(13)  # fmt: skip
+BUFFER_COLUMNS = 13
+
+(
+    CODE, INSTRUCTIONS, CONSTANTS, CONSTANT_COUNT, NARROW_ROWS, NARROW_COUNT, WIDE_ROWS, WIDE_COUNT, BLOCKS, THREADS,
+    LANES, WHOLE, PARAMETERS, BUFFERS, BUFFER_COUNT, SHARED, SHARED_SIZE, SHARED_STRIDE, SHARED_WRITTEN,
+    SHADOW, SHADOW_WRITES, SHADOW_READS, SHADOW_UPDATES, SHADOW_WGMMA, SHADOW_CELL, HAS_SHARED_UPDATES, EPOCHS,
+    BLOCK_BARRIERS, WARP_BARRIERS, GLOBAL_SHADOW, GLOBAL_CELL, GLOBAL_EPOCHS, FIRST_BLOCK, TRAFFIC, COUNTED, SCRATCH,
+    FACTORS_F16, FACTORS_BF16,
+) = range(38)  # fmt: skip
+CONTEXT_SIZE = 38
+
+# Traffic, in the order of `Traffic`'s fields.
+READ_BYTES, WRITTEN_BYTES, GLOBAL_REQUESTS, GLOBAL_SECTORS, SHARED_REQUESTS, SHARED_WAVEFRONTS, SHARED_CONFLICTS = range(7)
+
+# Bytes of scratch memory: a block's offsets and guarded lanes, the words of each bank, an `mma`'s operands and limits.
+OFFSETS, GUARDED, BANKS, OPERANDS, LIMITS, SCRATCH_SIZE = 0, 8 << 10, 9 << 10, 18 << 10, 22 << 10, 23 << 10
+
+# Tags of shared memory: epoch, access, agent. Of global memory: epoch, access, block + 1.
+AGENT_BITS, ACCESS_BITS = 12, 20
+GLOBAL_BLOCK_BITS = 24

@@ -1,0 +1,90 @@
+"""Straight-line code of a batch on the compiled interpreter, with NumPy for what that leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.compiled import layout
+from harness.emulator.compiled.interpreter import run
+from harness.emulator.machine.basic_blocks import Code, Segment
+from harness.emulator.machine.batch import Batch
+from harness.emulator.memory import Buffer
+from harness.emulator.races.wgmma_reads import WgmmaShadow
+
+_NUMBER = (1 << 32) - 1
+_SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # launches run one after another
+
+
+def buffer_table(memory: list[Buffer]) -> np.ndarray:
+    """What the interpreter knows of each buffer, (n, columns) int64; without tags of races."""
+    table = np.zeros((len(memory), layout.BUFFER_COLUMNS), np.int64)
+    for row, buffer in zip(table, memory, strict=True):
+        row[layout.WINDOW], row[layout.BASE] = buffer.window, buffer.address
+        row[layout.BYTES], row[layout.LENGTH] = buffer.data.ctypes.data, len(buffer.data)
+        row[layout.READABLE], row[layout.WRITABLE] = buffer.readable, buffer.writable
+        row[layout.WRITTEN_MAP] = 0 if buffer.written is None else buffer.written.ctypes.data
+    return table
+
+
+class FastPath:
+    """The compiled program of one kernel on one batch."""
+
+    def __init__(self, batch: Batch, code: Code):
+        self.batch, self.code = batch, code
+        launch, registers, addressing = batch.launch, batch.registers, batch.addressing
+        shadow = batch.shadow
+        context = self.context = np.zeros(layout.CONTEXT_SIZE, np.int64)
+        self.kept = [code.program, code.constants, registers, launch, addressing, shadow]
+
+        def put(at: int, array: np.ndarray) -> None:
+            context[at] = array.ctypes.data
+
+        put(layout.CODE, code.program)
+        context[layout.INSTRUCTIONS] = len(code.program)
+        put(layout.CONSTANTS, code.constants)
+        context[layout.CONSTANT_COUNT] = len(code.constants)
+        put(layout.NARROW_ROWS, registers.narrow)
+        context[layout.NARROW_COUNT] = registers.narrow.shape[1]
+        put(layout.WIDE_ROWS, registers.wide)
+        context[layout.WIDE_COUNT] = registers.wide.shape[1]
+        context[layout.BLOCKS], context[layout.THREADS] = batch.shape
+        put(layout.PARAMETERS, launch.parameters)
+        put(layout.BUFFERS, launch.buffers)
+        context[layout.BUFFER_COUNT] = len(launch.buffers)
+        put(layout.SHARED, addressing.shared.data)
+        context[layout.SHARED_SIZE], context[layout.SHARED_STRIDE] = addressing.shared.size, addressing.shared.stride
+        if addressing.shared.written is not None:
+            put(layout.SHARED_WRITTEN, addressing.shared.written)
+        if shadow:
+            context[layout.SHADOW] = 1
+            put(layout.SHADOW_WRITES, shadow.writes)
+            put(layout.SHADOW_READS, shadow.reads)
+            put(layout.SHADOW_UPDATES, shadow.updates)
+            if isinstance(shadow, WgmmaShadow):
+                put(layout.SHADOW_WGMMA, shadow.wgmma_reads)
+            context[layout.SHADOW_CELL] = shadow.cell
+            put(layout.EPOCHS, shadow.epoch)
+            put(layout.BLOCK_BARRIERS, shadow.last_block_barrier)
+            put(layout.WARP_BARRIERS, shadow.last_warp_barrier)
+        if launch.shadow:
+            context[layout.GLOBAL_SHADOW], context[layout.GLOBAL_CELL] = 1, launch.shadow.cell
+            put(layout.GLOBAL_EPOCHS, launch.shadow.epoch)
+        context[layout.FIRST_BLOCK], context[layout.COUNTED] = batch.first, launch.counts_traffic
+        put(layout.TRAFFIC, launch.traffic.compiled)
+        put(layout.SCRATCH, _SCRATCH)
+
+    def run(self, segment: Segment, mask: np.ndarray | None) -> None:
+        """Run a segment for the lanes of a mask, all live ones for None. Raises what its NumPy steps raise."""
+        lanes = self.batch.under(mask)
+        context = self.context
+        context[layout.LANES], context[layout.WHOLE] = lanes.ctypes.data, mask is None
+        if self.batch.shadow:
+            context[layout.HAS_SHARED_UPDATES] = self.batch.shadow.has_updates
+        start, stop = segment
+        at = run(context, start, stop, 0, start)
+        while at >= 0:
+            block, number = at >> 32, at & _NUMBER
+            only = np.zeros_like(lanes)
+            only[block] = lanes[block]
+            self.code.slow[number](self.batch, only)
+            at = run(context, start, stop, block, number + 1)

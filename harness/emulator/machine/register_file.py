@@ -1,0 +1,38 @@
+"""The registers of a batch: one row of values for each register and block, rows of 32 and of 64 bits apart.
+
+Narrower registers and predicates are zero-extended. A row is used again once its register is dead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.compiled.interpreter import SCRATCH_ROWS
+from harness.emulator.machine.launch_state import Resources
+from harness.emulator.registers import U32, U64, Bits
+
+
+class RegisterFile:
+    """By slot: arrays (blocks, threads) of the register's type, or (1, 1) of a constant.
+
+    narrow, wide: (blocks, rows, threads) uint32 and uint64
+    """
+
+    def __init__(self, resources: Resources, blocks: int, threads: int):
+        self.kinds, self.rows, self.constants = resources.kinds, resources.rows, resources.constants
+        narrow, wide = (count + SCRATCH_ROWS for count in resources.row_counts)
+        self.narrow = np.empty((blocks, narrow, threads), U32)
+        self.wide = np.empty((blocks, wide, threads), U64)
+
+    def __getitem__(self, slot: int) -> Bits:
+        if slot < 0:
+            return self.constants[~slot]
+        kind, row = self.kinds[slot], self.rows[slot]
+        if kind.itemsize == 8:
+            return self.wide[:, row].copy()
+        values = self.narrow[:, row]
+        return values.copy() if kind == U32 else values.astype(kind)
+
+    def __setitem__(self, slot: int, value: Bits) -> None:
+        file = self.wide if self.kinds[slot].itemsize == 8 else self.narrow
+        file[:, self.rows[slot]] = value
