@@ -37,7 +37,7 @@ def scatter(batch: Batch, targets: list[int], values: Bits, warps: np.ndarray | 
         if warps is not None:
             out = batch.full(batch.registers[target]).reshape(-1, 32).copy()
             out[warps] = value
-        batch.registers[target] = out.reshape(batch.shape)
+        batch.registers.put(target, out.reshape(batch.shape), None)
 
 
 # ---- mma ------------------------------------------------------------------------------------------------------------

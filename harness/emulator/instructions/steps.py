@@ -22,7 +22,7 @@ def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
         def unary(batch: Batch, mask: np.ndarray | None) -> None:
             registers = batch.registers
             value = compute(registers[first])
-            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+            registers.put(target, value, mask)
 
         return unary
     if len(sources) == 2:
@@ -31,14 +31,14 @@ def arithmetic(compute: Compute, target: int, sources: tuple[int, ...]) -> Step:
         def binary(batch: Batch, mask: np.ndarray | None) -> None:
             registers = batch.registers
             value = compute(registers[first], registers[second])
-            registers[target] = value if mask is None else np.where(mask, value, registers[target])
+            registers.put(target, value, mask)
 
         return binary
 
     def general(batch: Batch, mask: np.ndarray | None) -> None:
         registers = batch.registers
         value = compute(*[registers[source] for source in sources])
-        registers[target] = value if mask is None else np.where(mask, value, registers[target])
+        registers.put(target, value, mask)
 
     return general
 

@@ -89,7 +89,7 @@ class Barriers:
             counts = np.count_nonzero(holds & lanes, axis=1)[:, None]
             total = np.count_nonzero(lanes, axis=1)[:, None]
             values = {"popc": counts.astype(U32), "and": counts == total, "or": counts > 0}[name]
-            batch.registers[target] = np.where(lanes, values, batch.registers[target])
+            batch.registers.put(target, values, lanes)
 
     def release(self) -> Iterator[tuple[int, np.ndarray]]:
         """Release the lanes whose barrier is complete: the basic block they enter, and the lanes."""

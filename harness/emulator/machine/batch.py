@@ -28,9 +28,9 @@ class Batch(Lanes):
         super().__init__(launch, first, blocks)
         self.registers = RegisterFile(launch.resources, blocks, self.threads)
         for slot in launch.resources.undefined:
-            self.registers[slot] = 0
+            self.registers.put(slot, 0, None)
         for name, slot in launch.resources.specials.items():
-            self.registers[slot] = specials[name]
+            self.registers.put(slot, specials[name], None)
         shared = BlockMemory(blocks, shared_size, tracked=launch.sanitize)
         local = BlockMemory(blocks * self.threads, launch.resources.local_size, tracked=False)
         self.shadow: SharedShadow | None = None
@@ -105,7 +105,7 @@ class Batch(Lanes):
 
     def assign(self, slot: int, value: Bits, mask: np.ndarray | None) -> None:
         """Write a register; lanes outside the mask keep its old value."""
-        self.registers[slot] = value if mask is None else np.where(mask, value, self.registers[slot])
+        self.registers.put(slot, value, mask)
 
     # ---- memory -----------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ class RegisterFile:
         values = self.narrow[:, row]
         return values.copy() if kind == U32 else values.astype(kind)
 
-    def __setitem__(self, slot: int, value: Bits) -> None:
+    def put(self, slot: int, value: Bits, mask: np.ndarray | None) -> None:
+        """Write a register; lanes outside the mask keep what their row holds, which may be another register."""
         file = self.wide if self.kinds[slot].itemsize == 8 else self.narrow
-        file[:, self.rows[slot]] = value
+        row = file[:, self.rows[slot]]
+        np.copyto(row, value, casting="unsafe", where=True if mask is None else mask)
