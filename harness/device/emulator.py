@@ -21,7 +21,7 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import AccessError, LaunchError, NotCapable
 from harness.files import KERNELS
-from harness.jit.compile import Compiled, compile_kernel, nvrtc_version, ptx_of
+from harness.jit.compile import Compiled, cache_folder, compile_kernel, nvrtc_version, ptx_of
 from harness.jit.geometry import Grid
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 
@@ -146,4 +146,4 @@ class EmulatedProgram:
 
 @lru_cache(maxsize=256)
 def _module(ptx_path: str) -> Module:
-    return Module(Path(ptx_path).read_text())
+    return Module(Path(ptx_path).read_text(), cache_folder() / "emulator")

@@ -7,33 +7,34 @@ exchanges, where both execute the same instruction.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 import numpy as np
 
-from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, IndexedBranch, Jump, Terminator
+from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, DecodedStep, IndexedBranch, Jump, Terminator
 
 
-def rows(blocks: list[Block], kinds: list[np.dtype]) -> tuple[list[int], tuple[int, int], set[int]]:
+Decoded = Sequence[Sequence[DecodedStep]]  # the steps of every block
+
+
+def rows(blocks: list[Block], steps: Decoded, kinds: list[np.dtype]) -> tuple[list[int], tuple[int, int], set[int]]:
     """The row of every slot, the rows of 32-bit and of 64-bit files, and the slots live at the entry."""
-    live_in = _live_at_entry(blocks)
+    live_in = _live_at_entry(blocks, steps)
     first, last = [-1] * len(kinds), [-1] * len(kinds)
     at = 0
-
-    def uses(slots: set[int] | frozenset[int], when: int) -> None:
-        for slot in slots:
-            if slot >= 0:
-                if first[slot] < 0:
-                    first[slot] = when
-                last[slot] = when
-
-    for block, live in zip(blocks, live_in, strict=True):
-        uses(live, at)
-        for step in block.decoded:
-            at += 1
-            uses(step.reads, at)
-            uses(step.writes, at)
-        at += 1
-        uses(_live_at_exit(block, live_in), at)
+    for block, decoded, live in zip(blocks, steps, live_in, strict=True):
+        uses = [live]
+        for step in decoded:
+            uses += [step.reads, step.writes]
+        uses.append(_live_at_exit(block, live_in))
+        for k, slots in enumerate(uses):
+            when = at + (k + 1 >> 1)
+            for slot in slots:
+                if slot >= 0:
+                    if first[slot] < 0:
+                        first[slot] = when
+                    last[slot] = when
+        at += len(decoded) + 1
     found, counts = [0] * len(kinds), [0, 0]
     free: tuple[list[int], list[int]] = ([], [])
     busy: list[tuple[int, int, int]] = []
@@ -51,14 +52,14 @@ def rows(blocks: list[Block], kinds: list[np.dtype]) -> tuple[list[int], tuple[i
     return found, (counts[0], counts[1]), {slot for slot in live_in[0] if slot >= 0}
 
 
-def _live_at_entry(blocks: list[Block]) -> list[set[int]]:
+def _live_at_entry(blocks: list[Block], steps: Decoded) -> list[set[int]]:
     """For each block, the slots that are read later than its entry."""
     needs, gives = [], []
-    for block in blocks:
+    for block, decoded in zip(blocks, steps, strict=True):
         need, give = set(), set()
-        for step in block.decoded:
-            need |= step.reads - give
-            give |= step.writes
+        for step in decoded:
+            need.update(slot for slot in step.reads if slot not in give)
+            give.update(step.writes)
         needs.append(need | ({block.membermask} - {None}))
         gives.append(give)
     live_in = [set(need) for need in needs]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +19,7 @@ from harness.emulator.instructions.arithmetic import arithmetic
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.steps import unsupported
 from harness.emulator.machine.basic_blocks import (
+    WHOLE_WARPGROUP,
     Barrier,
     Block,
     Branch,
@@ -22,6 +29,7 @@ from harness.emulator.machine.basic_blocks import (
     Fast,
     IndexedBranch,
     Jump,
+    Origin,
     Segment,
     Step,
     Terminator,
@@ -46,6 +54,50 @@ def _is(mnemonic: str, names: tuple[str, ...]) -> bool:
     return f"{mnemonic}.".startswith(tuple(f"{name}." for name in names))
 
 
+class Decoded(Code):
+    """A kernel, ready to run, that decodes an instruction again if its NumPy step is wanted.
+
+    origins: (n, 2) int32, of each instruction of the program; emitter: for decoding again
+    wanted: instructions that NumPy does; the others are in `packed`, pickled and compressed
+    """
+
+    def __init__(self, resources: Resources, blocks: list[Block], program: np.ndarray, constants: np.ndarray,
+                 origins: np.ndarray, emitter: Emitter, instructions: list[Instruction]):  # fmt: skip
+        super().__init__(resources, blocks, program, constants)
+        self.origins, self.emitter = origins, emitter
+        numbers = {origin.instruction for block in blocks for origin in block.steps if isinstance(origin, Origin)}
+        self.wanted = {number: instructions[number] for number in numbers}
+        self.packed = zlib.compress(pickle.dumps(instructions), 1)
+        self.leading = {block.first for block in blocks if block.membermask is not None}
+        self._steps: dict[Origin, Step] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_steps": {}}
+
+    def instruction(self, number: int) -> Instruction:
+        if number not in self.wanted:
+            self.wanted = dict(enumerate(pickle.loads(zlib.decompress(self.packed))))
+        return self.wanted[number]
+
+    def slow(self, number: int) -> Step:
+        return self.step(Origin(*self.origins[number].tolist()))
+
+    def step(self, origin: Origin) -> Step:
+        if origin not in self._steps:
+            number = origin.instruction
+            decoded = _instruction(self.emitter, number, self.instruction(number), number in self.leading)
+            self._steps |= {Origin(number, i): step.run for i, step in enumerate(decoded.steps)}
+        return self._steps[origin]
+
+
+class _Instruction(NamedTuple):
+    """A decoded instruction. jump: makes its terminator, if it has one, from the next block and the labels"""
+
+    steps: list[DecodedStep]
+    jump: Callable[[int, dict[str, int]], Terminator] | None = None
+    membermask: int | None = None
+
+
 def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, int]) -> Code:
     """Decode a kernel. addresses: of the module's variables in global memory."""
     emitter = Emitter(kernel, variables, dict(addresses))
@@ -53,15 +105,28 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     starts = _leaders(kernel)
     number = {start: i for i, start in enumerate(starts)}
     labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
-    blocks = []
+    blocks, steps = [], []
     for i, start in enumerate(starts):
         end = starts[i + 1] if i + 1 < len(starts) else len(kernel.instructions)
-        blocks.append(_block(emitter, kernel, kernel.instructions[start:end], i + 1, labels))
-    blocks.append(Block([]))  # falling off the end
-    rows, row_counts, entry = allocation.rows(blocks, emitter.kinds)
-    program, slow = _compile(blocks, emitter, rows)
+        block = Block(start, end - start, Counter(each.mnemonic for each in kernel.instructions[start:end]))
+        block.terminator = Jump(i + 1)
+        steps.append([])
+        for at in range(start, end):
+            instruction = kernel.instructions[at]
+            decoded = _instruction(emitter, at, instruction, at == start and warp_sync.is_warp_wide(instruction))
+            steps[-1] += [(Origin(at, k), step) for k, step in enumerate(decoded.steps)]
+            if decoded.jump:
+                block.terminator = decoded.jump(i + 1, labels)
+            if decoded.membermask is not None:
+                block.membermask = decoded.membermask
+                block.takes_warpgroup = instruction.mnemonic.startswith(WHOLE_WARPGROUP)
+        blocks.append(block)
+    blocks.append(Block(len(kernel.instructions), 0, {}))  # falling off the end
+    steps.append([])
+    rows, row_counts, entry = allocation.rows(blocks, [[step for _, step in each] for each in steps], emitter.kinds)
+    program, origins = _compile(blocks, steps, emitter, rows)
     resources = Resources(
-        kernel=kernel,
+        kernel=replace(kernel, instructions=[], registers={}),
         kinds=emitter.kinds,
         rows=rows,
         row_counts=row_counts,
@@ -78,48 +143,54 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         fragments=emitter.fragments,
     )
     constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
-    return Code(resources, blocks, program, slow, constants)
+    return Decoded(resources, blocks, program, constants, origins, emitter.prune(), kernel.instructions)
 
 
-def _compile(blocks: list[Block], emitter: Emitter, rows: list[int]) -> tuple[np.ndarray, list[Step]]:
-    """Set the steps of every block, and return the program of all segments with the NumPy step of each instruction."""
+def _compile(
+    blocks: list[Block], steps: list[list[tuple[Origin, DecodedStep]]], emitter: Emitter, rows: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Set the steps of every block, and return the program of all segments with the origin of each instruction."""
     program: list[list[int]] = []
-    slow: list[Step] = []
-    for block in blocks:
-        for step in block.decoded:
+    origins: list[Origin] = []
+    wide = [kind.itemsize == 8 for kind in emitter.kinds]
+    wide_constants = [value.dtype.itemsize == 8 for value in emitter.constants]
+    for block, decoded in zip(blocks, steps, strict=True):
+        for origin, step in decoded:
             if step.fast is None:
-                block.steps.append(step.run)
+                block.steps.append(origin)
                 continue
             if block.steps and isinstance(block.steps[-1], Segment):
                 block.steps[-1] = Segment(block.steps[-1].start, len(program) + 1)
             else:
                 block.steps.append(Segment(len(program), len(program) + 1))
-            program.append(_row(step.fast, emitter, rows))
-            slow.append(step.run)
-    return np.array(program, np.int32).reshape(len(program), layout.COLUMNS), slow
+            program.append(_row(step.fast, rows, wide, wide_constants))
+            origins.append(origin)
+    shape = (len(program), layout.COLUMNS)
+    return np.array(program, np.int32).reshape(shape), np.array(origins, np.int32).reshape(-1, 2)
 
 
-def _row(fast: Fast, emitter: Emitter, rows: list[int]) -> list[int]:
-    """An instruction of the compiled program; see `compiled.layout`."""
-
-    def place(slot: int | None) -> int:
-        return -1 if slot is None else slot if slot < 0 else rows[slot]
-
+def _row(fast: Fast, rows: list[int], wide: list[bool], wide_constants: list[bool]) -> list[int]:
+    """An instruction of the compiled program; see `compiled.layout`. wide: whether a slot has 64 bits"""
     row = [0] * layout.COLUMNS
     row[layout.OPCODE], row[layout.IMMEDIATE], row[layout.ACCESS] = fast.opcode, fast.immediate, fast.access
     row[layout.SIZE], row[layout.COUNT] = fast.size, fast.count
-    row[layout.GUARD], row[layout.NEGATED] = (-1, 0) if fast.guard is None else (rows[fast.guard[0]], fast.guard[1])
-    if fast.target is not None:
-        row[layout.TARGET] = rows[fast.target]
-        row[layout.WIDE] |= layout.TARGET_WIDE * (emitter.kind(fast.target).itemsize == 8)
-    # Operands that an opcode lacks are as wide as the first, so that 64-bit opcodes see 64-bit operands alone.
-    for i, bit in enumerate((layout.X_WIDE, layout.Y_WIDE, layout.Z_WIDE)):
-        slot = fast.sources[min(i, len(fast.sources) - 1)] if fast.sources else None
-        if slot is not None:
-            row[layout.X + i] = place(slot)
-            row[layout.WIDE] |= bit * (emitter.kind(slot).itemsize == 8)
+    row[layout.GUARD] = -1
+    if fast.guard is not None:
+        row[layout.GUARD], row[layout.NEGATED] = rows[fast.guard[0]], fast.guard[1]
+    widths, target, sources = 0, fast.target, fast.sources
+    if target is not None:
+        row[layout.TARGET] = rows[target]
+        widths |= layout.TARGET_WIDE * wide[target]
+    if sources:
+        # Operands that an opcode lacks are as wide as the last, so that 64-bit opcodes see 64-bit operands alone.
+        last = len(sources) - 1
+        for i in range(3):
+            slot = sources[min(i, last)]
+            row[layout.X + i] = slot if slot < 0 else rows[slot]
+            widths |= (wide_constants[~slot] if slot < 0 else wide[slot]) << i + 1
+    row[layout.WIDE] = widths
     for i, slot in enumerate(fast.data):
-        row[layout.DATA + i] = place(slot)
+        row[layout.DATA + i] = -1 if slot is None else slot if slot < 0 else rows[slot]
     return row
 
 
@@ -135,24 +206,19 @@ def _leaders(kernel: Kernel) -> list[int]:
     return sorted(start for start in starts if start < len(kernel.instructions))
 
 
-def _block(
-    emitter: Emitter, kernel: Kernel, instructions: list[Instruction], following: int, labels: dict[str, int]
-) -> Block:
-    block = Block(instructions, terminator=Jump(following))
-    for i, instruction in enumerate(instructions):
-        try:
-            if warp_sync.is_warp_wide(instruction) and not i:
-                block.membermask = warp_sync.membermask(emitter, instruction)
-            if _is(instruction.mnemonic, _TERMINATORS):
-                block.terminator = _terminator(emitter, kernel, instruction, following, labels)
-                block.decoded += emitter.finish()
-            else:
-                block.decoded += _steps(emitter, instruction)
-        except (Unsupported, ValueError, IndexError, AttributeError):
-            # A decoder may fail on the operands of a form that it lacks.
-            emitter.discard()
-            block.decoded.append(DecodedStep(unsupported(instruction), frozenset(), frozenset()))
-    return block
+def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads: bool) -> _Instruction:
+    """Decode one instruction. leads: a basic block, and is warp-wide"""
+    emitter.begin(number)
+    try:
+        membermask = warp_sync.membermask(emitter, instruction) if leads else None
+        if _is(instruction.mnemonic, _TERMINATORS):
+            jump = _terminator(emitter, instruction)
+            return _Instruction(emitter.finish(), jump, membermask)
+        return _Instruction(_steps(emitter, instruction), None, membermask)
+    except (Unsupported, ValueError, IndexError, AttributeError):
+        # A decoder may fail on the operands of a form that it lacks.
+        emitter.discard()
+        return _Instruction([DecodedStep(unsupported(instruction), frozenset(), frozenset())])
 
 
 def _steps(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
@@ -164,25 +230,27 @@ def _steps(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:
     return emitter.finish(guard, instruction)
 
 
-def _terminator(
-    emitter: Emitter, kernel: Kernel, instruction: Instruction, following: int, labels: dict[str, int]
-) -> Terminator:
+def _terminator(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:
+    """What makes the terminator, given the following block and the blocks of labels."""
     name, operands = instruction.mnemonic, instruction.operands
-    if _is(instruction.mnemonic, ("bra", "ret", "exit")):
-        target = labels[operands[0].text] if name.startswith("bra") else None
+    if _is(name, ("bra", "ret", "exit")):
+        label = operands[0].text if name.startswith("bra") else None
         if not instruction.guard:
-            return Exit() if target is None else Jump(target)
-        predicate = emitter.source(Name(instruction.guard.text), "pred")
-        return Branch(predicate, instruction.guard.negated, target, following)
+            return lambda following, labels: Exit() if label is None else Jump(labels[label])
+        predicate, negated = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
+        return lambda following, labels: Branch(predicate, negated, None if label is None else labels[label], following)
     if instruction.guard:
         raise Unsupported
-    if _is(instruction.mnemonic, ("brx",)):
-        targets = kernel.targets[operands[1].text]
-        return IndexedBranch(emitter.source(operands[0], "u32"), tuple(labels[label] for label in targets))
-    return Trap() if name == "trap" else _barrier(emitter, instruction, following)
+    if _is(name, ("brx",)):
+        targets = emitter.kernel.targets[operands[1].text]
+        register = emitter.source(operands[0], "u32")
+        return lambda following, labels: IndexedBranch(register, tuple(labels[label] for label in targets))
+    if name == "trap":
+        return lambda following, labels: Trap()
+    return _barrier(emitter, instruction)
 
 
-def _barrier(emitter: Emitter, instruction: Instruction, following: int) -> Barrier:
+def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[str, int]], Terminator]:
     operands = list(instruction.operands)
     reduction = None
     if _is(instruction.mnemonic, _REDUCTIONS):
@@ -192,4 +260,5 @@ def _barrier(emitter: Emitter, instruction: Instruction, following: int) -> Barr
         raise Unsupported
     number = emitter.source(operands[0], "u32")
     count = emitter.source(operands[1], "u32") if len(operands) > 1 else None
-    return Barrier(number, count, not _is(instruction.mnemonic, _ARRIVALS), following, reduction)
+    waits = not _is(instruction.mnemonic, _ARRIVALS)
+    return lambda following, labels: Barrier(number, count, waits, following, reduction)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -16,11 +17,12 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
 from harness.emulator.machine.scheduler import Scheduler, Tally
-from harness.emulator.memory import Buffer
-from harness.emulator.ptx.parser import parse
+from harness.emulator.memory import FIRST_WINDOW, Buffer
+from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
 from harness.emulator.races.global_memory import GlobalShadow
 from harness.emulator.registers import U32, U64, Bits
+from harness.emulator.stored import stored
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough to keep registers in cache
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
@@ -28,44 +30,55 @@ LARGEST_SHARED = 227 << 10
 
 
 class Module:
-    """A PTX module: kernels, decoded when first launched, and variables."""
+    """A PTX module: kernels, decoded when first launched, and variables.
 
-    def __init__(self, text: str):
-        self._program = parse(text)
+    cache: a folder for decoded kernels; None to decode every time
+    """
+
+    def __init__(self, text: str, cache: Path | None = None):
+        self._text, self._cache = text, cache
         self._code: dict[str, Code] = {}
+        declared = stored(cache, (text,), lambda: _Declared(self._program))
+        self.target, self.kernels, self._declared = declared.target, declared.kernels, declared.variables
+        # Their addresses are in decoded programs, so every process gives them the same.
         self.variables = {
-            variable.name: Buffer(variable.name, _initial(variable), writable=variable.space != "const")
-            for variable in self._program.variables.values()
+            variable.name: Buffer(
+                variable.name, _initial(variable), writable=variable.space != "const", window=FIRST_WINDOW + number
+            )
+            for number, variable in enumerate(declared.variables.values())
             if variable.space in ("global", "const")
         }
 
-    @property
-    def target(self) -> str:
-        """The architecture, `sm_90a`."""
-        return self._program.target
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """Names of the kernels."""
-        return tuple(self._program.entries)
+    @cached_property
+    def _program(self) -> Program:
+        return parse(self._text)
 
     def constant(self, name: str) -> bytes:
         """The initialiser of a `.const` or `.global` variable. Raises LaunchError if there is none of that name."""
-        variable = self._program.variables.get(name)
+        variable = self._declared.get(name)
         if variable is None:
-            raise LaunchError(
-                f"the module has no variable {name!r}; it has {', '.join(self._program.variables) or 'none'}"
-            )
+            raise LaunchError(f"the module has no variable {name!r}; it has {', '.join(self._declared) or 'none'}")
         return _initial(variable).tobytes()
 
     def code(self, kernel: str) -> Code:
         """A decoded kernel. Raises LaunchError if there is none of that name."""
         if kernel not in self._code:
-            if kernel not in self._program.entries:
+            if kernel not in self.kernels:
                 raise LaunchError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
             addresses = {name: buffer.address for name, buffer in self.variables.items()}
-            self._code[kernel] = decode(self._program.kernel(kernel), self._program.variables, addresses)
+            self._code[kernel] = stored(
+                self._cache,
+                (self._text, kernel),
+                lambda: decode(self._program.kernel(kernel), self._declared, addresses),
+            )
         return self._code[kernel]
+
+
+class _Declared:
+    """What a module declares. target: the architecture, `sm_90a`; kernels: their names; variables: by name"""
+
+    def __init__(self, program: Program):
+        self.target, self.kernels, self.variables = program.target, tuple(program.entries), program.variables
 
 
 def _initial(variable: Variable) -> np.ndarray:

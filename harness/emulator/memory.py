@@ -17,7 +17,8 @@ from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U8, UNSIGNED
 
 WINDOW_BITS = 36
-_WINDOWS = itertools.cycle(range(16, 1 << 27))
+FIRST_WINDOW = 16  # of a module's variables
+_WINDOWS = itertools.cycle(range(1 << 10, 1 << 27))
 
 # The system owns the first KiB of a block's shared memory, so no kernel has data at address 0.
 SHARED_BASE = 1024
@@ -70,19 +71,25 @@ class Buffer(Storage):
     """A buffer in global memory.
 
     name: in faults; array: contiguous uint8, which kernels change in place
-    initialised: False if a kernel must write a byte before it is read
+    initialised: False if a kernel must write a byte before it is read; window: of addresses, a new one for None
     address: of the first byte, a multiple of 256
     """
 
     def __init__(
-        self, name: str, array: np.ndarray, readable: bool = True, writable: bool = True, initialised: bool = True
+        self,
+        name: str,
+        array: np.ndarray,
+        readable: bool = True,
+        writable: bool = True,
+        initialised: bool = True,
+        window: int | None = None,
     ):
         if array.dtype != np.uint8 or not array.flags.c_contiguous:
             raise ValueError(f"buffer {name!r} needs a contiguous uint8 array, not {array.dtype}")
         data = array.reshape(-1)
         super().__init__(data, None if initialised else np.zeros(len(data), U8))
         self.name, self.readable, self.writable = name, readable, writable
-        self.window = next(_WINDOWS)
+        self.window = next(_WINDOWS) if window is None else window
         self.address = (self.window << WINDOW_BITS) + (1 << WINDOW_BITS - 1)
 
     def name_byte(self, byte: int) -> tuple[str, int]:

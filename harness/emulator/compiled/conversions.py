@@ -52,7 +52,9 @@ def _to_half_toward_zero(value):
 
 @part
 def _to_bf16(bits, nearest):
-    rounded = np.uint64(bits) + (np.uint64(0x7FFF) + np.uint64(bits >> np.uint32(16) & np.uint32(1)) if nearest else np.uint64(0))
+    rounded = np.uint64(bits) + (
+        np.uint64(0x7FFF) + np.uint64(bits >> np.uint32(16) & np.uint32(1)) if nearest else np.uint64(0)
+    )
     return np.uint32(NAN_16 if bits & MAGNITUDE > INFINITY else np.uint32(rounded >> np.uint64(16)))
 
 

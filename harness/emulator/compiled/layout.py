@@ -31,7 +31,9 @@ BUFFER_COLUMNS = 13
 CONTEXT_SIZE = 38
 
 # Traffic, in the order of `Traffic`'s fields.
-READ_BYTES, WRITTEN_BYTES, GLOBAL_REQUESTS, GLOBAL_SECTORS, SHARED_REQUESTS, SHARED_WAVEFRONTS, SHARED_CONFLICTS = range(7)
+READ_BYTES, WRITTEN_BYTES, GLOBAL_REQUESTS, GLOBAL_SECTORS, SHARED_REQUESTS, SHARED_WAVEFRONTS, SHARED_CONFLICTS = (
+    range(7)
+)
 
 # Bytes of scratch memory: a block's offsets and guarded lanes, the words of each bank, an `mma`'s operands and limits.
 OFFSETS, GUARDED, BANKS, OPERANDS, LIMITS, SCRATCH_SIZE = 0, 8 << 10, 9 << 10, 18 << 10, 22 << 10, 23 << 10

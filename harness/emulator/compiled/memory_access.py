@@ -230,7 +230,9 @@ def access_shared(instruction, is_load, block, lanes, narrow, wide, constants, c
     last, low_bits = context[at.SHARED_SIZE] - size, size - 1
     bad, active = np.int64(0), 0
     for i in range(n):
-        address = np.int64(constants[~row]) if constant else (np.int64(wide[row, i]) if is_wide else np.int64(narrow[row, i]))
+        address = (
+            np.int64(constants[~row]) if constant else (np.int64(wide[row, i]) if is_wide else np.int64(narrow[row, i]))
+        )
         offset = address + step - SHARED_BASE
         offsets[i] = offset
         if lanes[i]:
@@ -268,7 +270,11 @@ def access_shared(instruction, is_load, block, lanes, narrow, wide, constants, c
 
 @part
 def _warp_of(agent):
-    return agent >> np.uint64(5) if agent < IN_ONE_WARP else (agent - IN_ONE_WARP if agent < IN_SEVERAL_WARPS else np.uint64(99))
+    return (
+        agent >> np.uint64(5)
+        if agent < IN_ONE_WARP
+        else (agent - IN_ONE_WARP if agent < IN_SEVERAL_WARPS else np.uint64(99))
+    )
 
 
 @part

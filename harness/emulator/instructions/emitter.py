@@ -6,7 +6,9 @@ narrower than the instruction's type is converted by an extra step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,6 +32,8 @@ def dtype_of(kind: str) -> type:
     return np.bool_ if kind == "pred" else UNSIGNED[SIZES[kind]]
 
 
+_DTYPES = {kind: np.dtype(dtype_of(kind)) for kind in SIZES}
+
 Decoder = Callable[["Emitter", Instruction], None]
 
 SPECIALS = {
@@ -40,7 +44,10 @@ SPECIALS = {
 
 
 class Emitter:
-    """The slots of one kernel, and the steps of the current instruction."""
+    """The slots of one kernel, and the steps of the current instruction.
+
+    An instruction that is decoded again, for its NumPy step, gets the slots and accesses that it got the first time.
+    """
 
     def __init__(self, kernel: Kernel, module_variables: dict[str, Variable], addresses: dict[str, int]):
         self.kernel, self.addresses = kernel, addresses
@@ -50,6 +57,9 @@ class Emitter:
         self.registers: dict[str, int] = {}
         self.accesses: dict[int, Access] = {}
         self._constants: dict[tuple[type, int], int] = {}
+        self._allotted: dict[int, list[int]] = {}
+        self._now: list[int] = []
+        self._again: Iterator[int] | None = None
         self.pending: list[DecodedStep] = []
         self.widenings: list[tuple[int, int, bool]] = []
         self.cells = {"shared": 16, "global": 16}
@@ -77,9 +87,29 @@ class Emitter:
             end += parameter.size
         self.parameter_size = end
 
+    def begin(self, number: int) -> None:
+        """Begin instruction number `number` of the kernel, for the first time or again."""
+        self.discard()
+        self._again = iter(self._allotted[number]) if number in self._allotted else None
+        self._now = self._allotted.setdefault(number, [])
+
+    def prune(self) -> Emitter:
+        """What decoding an instruction again needs, which may be pickled."""
+        pruned = copy(self)
+        pruned.kernel = replace(self.kernel, instructions=[])
+        pruned._now, pruned._again = [], None
+        pruned.discard()
+        return pruned
+
     def slot(self, kind: str) -> int:
-        """Allocate a slot."""
-        self.kinds.append(np.dtype(dtype_of(kind)))
+        """Allocate a slot of the current instruction."""
+        if self._again is not None:
+            return next(self._again)
+        self._now.append(self._new(kind))
+        return self._now[-1]
+
+    def _new(self, kind: str) -> int:
+        self.kinds.append(_DTYPES[kind])
         return len(self.kinds) - 1
 
     def kind(self, slot: int) -> np.dtype:
@@ -95,10 +125,21 @@ class Emitter:
             self._constants[dtype, bits] = ~(len(self.constants) - 1)
         return self._constants[dtype, bits]
 
-    def access(self, instruction: Instruction, space: str, kind: str, size: int, count: int = 1, strong: bool = False,
-               releases: bool = False) -> Access:
+    def access(
+        self,
+        instruction: Instruction,
+        space: str,
+        kind: str,
+        size: int,
+        count: int = 1,
+        strong: bool = False,
+        releases: bool = False,
+    ) -> Access:
         """A new access of the kernel."""
+        if self._again is not None:
+            return self.accesses[next(self._again)]
         number = len(self.accesses)
+        self._now.append(number)
         if number >> ACCESS_BITS:
             raise NotEmulated(f"not emulated: a kernel with more than {number} accesses to memory")
         self.accesses[number] = Access(instruction, space, kind, size, count, strong, releases, number)
@@ -109,12 +150,12 @@ class Emitter:
         kind = self.kernel.registers.get(text)
         if kind:
             if text not in self.registers:
-                self.registers[text] = self.slot(kind)
+                self.registers[text] = self._new(kind)
             return self.registers[text], kind
         if text in SPECIALS:
             wide = text == "%parameters"
             if text not in self.specials:
-                self.specials[text] = self.slot("b64" if wide else "b32")
+                self.specials[text] = self._new("b64" if wide else "b32")
             return self.specials[text], "b64" if wide else "b32"
         return None
 

@@ -121,9 +121,7 @@ def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list
         for i, target in enumerate(targets):
             batch.assign(target, batch.parameter(offset + i * access.size, access.size), mask)
 
-    fast = Fast(
-        opcodes.LOAD_PARAMETER, immediate=offset, data=tuple(targets), size=access.size, count=access.count
-    )
+    fast = Fast(opcodes.LOAD_PARAMETER, immediate=offset, data=tuple(targets), size=access.size, count=access.count)
     emitter.emit(step, (), targets, fast)
 
 

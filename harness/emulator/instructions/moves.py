@@ -52,7 +52,11 @@ def _unpack(emitter: Emitter, targets: tuple[Operand, ...], source: Operand, kin
         elif (SIZES[kind], SIZES[part]) == (4, 2):
             fast = (opcodes.HIGH_HALF, 0) if i else (opcodes.TRUNCATE, 0xFFFF)
         emitter.compute(
-            lambda value, shift=shift: (value >> shift).astype(narrow), part, (slot,), emitter.target(target, part), fast
+            lambda value, shift=shift: (value >> shift).astype(narrow),
+            part,
+            (slot,),
+            emitter.target(target, part),
+            fast,
         )
 
 

@@ -194,9 +194,7 @@ class Addressing:
                 block = lanes.first + (rows if resolved.which is None else rows[resolved.which]) // lanes.threads
             shadow.record(access, resolved, index, block)
 
-    def _report_global(
-        self, access: Access, resolved: Resolved, row: int, number: int, other: int | None
-    ) -> NoReturn:
+    def _report_global(self, access: Access, resolved: Resolved, row: int, number: int, other: int | None) -> NoReturn:
         earlier = self.lanes.launch.resources.accesses[number]
         who = f"block {coordinates(other, self.lanes.launch.grid)}" if other is not None else "several blocks"
         problem = f"{who} {PAST[earlier.kind]} at {earlier.instruction.location} with nothing that orders them"

@@ -6,13 +6,13 @@ released, the kernel would hang or be undefined on a GPU, which is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NoReturn
 
 import numpy as np
 
 from harness.emulator.arithmetic import warp
-from harness.emulator.machine.basic_blocks import WHOLE_WARP, WHOLE_WARPGROUP, Barrier, Block
+from harness.emulator.machine.basic_blocks import WHOLE_WARP, Barrier, Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import U32, WARPGROUP
@@ -25,8 +25,8 @@ class Barriers:
     arrived: barrier number → (blocks,) threads of `bar.arrive`
     """
 
-    def __init__(self, batch: Batch, blocks: Sequence[Block]):
-        self.batch, self.blocks = batch, blocks
+    def __init__(self, batch: Batch, code: Code):
+        self.batch, self.code, self.blocks = batch, code, code.blocks
         self.parked: dict[int, np.ndarray] = {}
         self.awaited: dict[int, np.ndarray] = {}
         self.arrived: dict[int, np.ndarray] = {}
@@ -45,15 +45,12 @@ class Barriers:
             awaited = np.where(parked, self.awaited.pop(number), awaited)
             mask = mask | parked
         ready = mask & (awaited & ~warp.ballot(mask) == 0)
-        if self._takes_warpgroup(number):
+        if self.blocks[number].takes_warpgroup:
             ready = ready & ~self._warpgroups_of(self.batch.live & ~ready)
         rest = mask & ~ready
         if rest.any():
             self.parked[number], self.awaited[number] = rest, awaited
         return ready if ready.any() else None
-
-    def _takes_warpgroup(self, number: int) -> bool:
-        return self.blocks[number].instructions[0].mnemonic.startswith(WHOLE_WARPGROUP)
 
     def _warpgroups_of(self, lanes: np.ndarray) -> np.ndarray:
         """All lanes of the warpgroups of these lanes; the last of a block may be smaller."""
@@ -166,7 +163,7 @@ class Barriers:
     def _fault_warp_wide(self, number: int) -> NoReturn:
         lane = int(np.argmax(self.parked[number]))
         block, thread = divmod(lane, self.batch.threads)
-        if self._takes_warpgroup(number):
+        if self.blocks[number].takes_warpgroup:
             missing = thread // WARPGROUP * WARPGROUP
             missing += int(np.argmin(self.parked[number][block, missing : missing + WARPGROUP]))
             name = f"thread {missing}"
@@ -183,8 +180,8 @@ class Barriers:
 
     def _instruction(self, number: int) -> Instruction:
         """The instruction at which lanes parked at a block wait."""
-        instructions = self.blocks[number].instructions
-        return instructions[0] if self._is_warp_wide(number) else instructions[-1]
+        block = self.blocks[number]
+        return self.code.instruction(block.first + (0 if self._is_warp_wide(number) else block.count - 1))
 
     def _where(self, number: int) -> str:
         instruction = self._instruction(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -107,31 +108,52 @@ class Segment(NamedTuple):
     stop: int
 
 
+class Origin(NamedTuple):
+    """Step number `step` of instruction number `instruction` of the kernel."""
+
+    instruction: int
+    step: int
+
+
 @dataclass
 class Block:
     """A basic block.
 
-    decoded: the steps of the instructions; steps: those that run, in order, with compiled ones joined
+    first, count: its instructions; mnemonics: how often each occurs
+    steps: in order, NumPy's by origin, with compiled ones joined
     membermask: slot of the lanes that must arrive together, if the block begins with a warp-wide instruction
+    takes_warpgroup: whether that is one of a whole warpgroup
     """
 
-    instructions: list[Instruction]
-    decoded: list[DecodedStep] = field(default_factory=list)
-    steps: list[Step | Segment] = field(default_factory=list)
+    first: int
+    count: int
+    mnemonics: dict[str, int]
+    steps: list[Origin | Segment] = field(default_factory=list)
     terminator: Terminator = field(default_factory=Exit)
     membermask: int | None = None
+    takes_warpgroup: bool = False
 
 
 @dataclass
-class Code:
+class Code(ABC):
     """A kernel, ready to run.
 
-    program: (n, columns) int32, the instructions of all segments; slow: the NumPy step of each
-    constants: (n,) uint64
+    program: (n, columns) int32, the instructions of all segments; constants: (n,) uint64
     """
 
     resources: Resources
     blocks: list[Block]
     program: np.ndarray
-    slow: list[Step]
     constants: np.ndarray
+
+    @abstractmethod
+    def instruction(self, number: int) -> Instruction:
+        """An instruction of the kernel, with its operands and location."""
+
+    @abstractmethod
+    def step(self, origin: Origin) -> Step:
+        """The NumPy step of an instruction."""
+
+    @abstractmethod
+    def slow(self, number: int) -> Step:
+        """The NumPy step of an instruction of the program."""

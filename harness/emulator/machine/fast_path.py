@@ -86,5 +86,5 @@ class FastPath:
             block, number = at >> 32, at & _NUMBER
             only = np.zeros_like(lanes)
             only[block] = lanes[block]
-            self.code.slow[number](self.batch, only)
+            self.code.slow(number)(self.batch, only)
             at = run(context, start, stop, block, number + 1)

@@ -34,12 +34,12 @@ class Tally:
         total: Counter[str] = Counter()
         for block, warps in zip(self.blocks, self.warps, strict=True):
             if warps:
-                for instruction in block.instructions:
-                    total[instruction.mnemonic] += warps
+                for mnemonic, count in block.mnemonics.items():
+                    total[mnemonic] += count * warps
         return total
 
     def lane_instructions(self) -> int:
-        return sum(len(block.instructions) * lanes for block, lanes in zip(self.blocks, self.lanes, strict=True))
+        return sum(block.count * lanes for block, lanes in zip(self.blocks, self.lanes, strict=True))
 
 
 class Scheduler:
@@ -47,13 +47,12 @@ class Scheduler:
 
     def __init__(self, batch: Batch, tally: Tally, fast: FastPath):
         self.batch, self.tally, self.blocks, self.fast = batch, tally, tally.blocks, fast
+        self.code = fast.code
         self.ready: dict[int, np.ndarray | None] = {0: None}
-        self.barriers = Barriers(batch, self.blocks)
+        self.barriers = Barriers(batch, self.code)
         self.budget = tally.budget
         self.exits = {
-            i
-            for i, block in enumerate(self.blocks)
-            if isinstance(block.terminator, Exit) and len(block.instructions) < 2
+            i for i, block in enumerate(self.blocks) if isinstance(block.terminator, Exit) and block.count < 2
         }
         self._count_live()
 
@@ -76,14 +75,14 @@ class Scheduler:
                 if mask is None:
                     continue
             self._count(number, mask)
-            self.budget -= len(block.instructions) + 1
+            self.budget -= block.count + 1
             if self.budget < 0:
                 self._fault_budget(block, mask)
             for step in block.steps:
                 if isinstance(step, Segment):
                     self.fast.run(step, mask)
                 else:
-                    step(batch, mask)
+                    self.code.step(step)(batch, mask)
             self._terminators[type(block.terminator)](self, number, block.terminator, mask)
 
     def _count(self, number: int, mask: np.ndarray | None) -> None:
@@ -146,7 +145,8 @@ class Scheduler:
         self._count_live()
 
     def _trap(self, number: int, terminator: Trap, mask: np.ndarray | None) -> None:
-        instruction = self.blocks[number].instructions[-1]
+        block = self.blocks[number]
+        instruction = self.code.instruction(block.first + block.count - 1)
         lane = int(np.argmax(self.batch.under(mask)))
         kernel = self.batch.launch.resources.kernel.name
         raise LaunchError(f"{instruction.location}: the kernel trapped; {kernel}, {self.batch.name(lane)}")
@@ -183,6 +183,8 @@ class Scheduler:
     def _fault_budget(self, block: Block, mask: np.ndarray | None) -> None:
         reason = "an endless loop, or a wait for a block that cannot run"
         sentence = f"no end after {self.tally.budget} instructions: {reason}"
-        if not block.instructions:
+        if not block.count:
             raise Fault("deadlock", str(UNKNOWN), sentence)
-        self.batch.fault("deadlock", block.instructions[0], int(np.argmax(self.batch.under(mask))), sentence)
+        self.batch.fault(
+            "deadlock", self.code.instruction(block.first), int(np.argmax(self.batch.under(mask))), sentence
+        )

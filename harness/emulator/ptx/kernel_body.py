@@ -19,6 +19,7 @@ _TOKEN = re.compile(
 )
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 _STATEMENT = re.compile(r"(?:@(!?)([\w$%]+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
+_ITEM = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,{}\[\]\s][^,{}\[\]]*")
 _ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
 
 
@@ -30,6 +31,7 @@ class BodyParser:
         self.scopes: list[dict[str, str]] = [{}]
         self.location = UNKNOWN
         self.calls: dict[tuple[str, str, str], Location] = {}
+        self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
 
     def parse(self, text: str) -> None:
@@ -42,10 +44,12 @@ class BodyParser:
             at = match.end()
             if match["loc"]:
                 self._location(match["loc"])
-            elif match["brace"] == "{":
-                self.scopes.append({})
             elif match["brace"]:
-                self.scopes.pop()
+                self.known = {}
+                if match["brace"] == "{":
+                    self.scopes.append({})
+                else:
+                    self.scopes.pop()
             elif match["label"]:
                 self._label(match["label"])
             elif match["statement"]:
@@ -81,6 +85,7 @@ class BodyParser:
             self._instruction(text)
 
     def _declare_registers(self, text: str) -> None:
+        self.known = {}
         kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL).groups()
         suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
         for name in re.split(r"\s*,\s*", names.strip()):
@@ -107,6 +112,12 @@ class BodyParser:
         self.kernel.instructions.append(Instruction(mnemonic, operands, named, self.location))
 
     def _operand(self, text: str) -> Operand:
+        found = self.known.get(text)
+        if found is None:
+            found = self.known[text] = self._new_operand(text)
+        return found
+
+    def _new_operand(self, text: str) -> Operand:
         if text.startswith("{"):
             return Vector(tuple(self._operand(item) for item in _split(text[1:-1])))
         if text.startswith("["):
@@ -138,14 +149,4 @@ def _split(text: str) -> list[str]:
     """Operands at the top level of `a, {b, c}, [d]`."""
     if "{" not in text:
         return [item.strip() for item in text.split(",")] if text else []
-    items, depth, current = [], 0, ""
-    for char in text:
-        depth += (char in "{[(") - (char in "}])")
-        if char == "," and not depth:
-            items.append(current.strip())
-            current = ""
-        else:
-            current += char
-    if current.strip():
-        items.append(current.strip())
-    return items
+    return [item.strip() for item in _ITEM.findall(text)]

@@ -42,7 +42,9 @@ class GlobalShadow:
 
     def __init__(self, cell: int, blocks: int, buffers: np.ndarray, memory: list[Buffer]):
         if blocks >= int(SEVERAL_BLOCKS):
-            raise NotEmulated(f"not emulated: a grid of {blocks} blocks with race checks; {int(SEVERAL_BLOCKS) - 1} fit")
+            raise NotEmulated(
+                f"not emulated: a grid of {blocks} blocks with race checks; {int(SEVERAL_BLOCKS) - 1} fit"
+            )
         self.cell, self.buffers = cell, buffers
         self.epoch = np.ones(blocks, U64)
         self.order = _HappensBefore(blocks)
@@ -116,7 +118,10 @@ class GlobalShadow:
             return
         width = access.bytes // self.cell
         rows = np.flatnonzero(clash) // width
-        addresses = resolved.storage.address + np.broadcast_to(index, clash.shape[: index.ndim]).reshape(-1)[rows] * access.bytes
+        addresses = (
+            resolved.storage.address
+            + np.broadcast_to(index, clash.shape[: index.ndim]).reshape(-1)[rows] * access.bytes
+        )
         conflicts = np.stack([prior[clash], agent[clash], addresses.astype(U64)])
         for tag, me, address in np.unique(conflicts, axis=1).T.tolist():
             time, other = tag >> int(EPOCH_SHIFT), tag & int(BLOCK_MASK)
