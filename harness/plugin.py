@@ -6,6 +6,7 @@ run is in `harness.runner`.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
@@ -71,10 +72,18 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     try:
         process = config.stash[PROCESS] = Process(config, paths)
+        _leave_out_hypothesis(config)
         if not config.option.collectonly:
             process.start()
     except HarnessError as error:
         raise Refusal(error) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Take what a suite run made out of the garbage collector, which pytest calls several times at the end."""
+    if PROCESS in session.config.stash:
+        gc.freeze()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile | None:
@@ -119,6 +128,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     except HarnessError:
         return 0  # pytest_configure meets the same error and reports it
     return gpu_count() if gpu_count() > 1 else 0
+
+
+def _leave_out_hypothesis(config: pytest.Config) -> None:
+    """Without tests in Python no property is tested, and the plugin would load Hypothesis for the summary."""
+    named = [Path(argument.partition("::")[0]) for argument in config.args]
+    plugin = config.pluginmanager.get_plugin("hypothesispytest")
+    if plugin is not None and all(path.suffix == ".yaml" or path.name == "suites" for path in named):
+        config.pluginmanager.unregister(plugin)
 
 
 def _seconds(text: str) -> float:
