@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import WorkStealingScheduling
 
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
 from harness.runner.case_item import CaseItem, SuiteFile
@@ -128,6 +129,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     except HarnessError:
         return 0  # pytest_configure meets the same error and reports it
     return gpu_count() if gpu_count() > 1 else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorkStealingScheduling | None:
+    """Give each worker a part of its own and have it help others at the end, unless --dist asks for another way.
+
+    Neighbours share their kernel, or as eager and graph their data, and a process keeps what it decoded or computed.
+    """
+    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
 
 
 def _leave_out_hypothesis(config: pytest.Config) -> None:
