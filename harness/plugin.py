@@ -80,9 +80,25 @@ def pytest_configure(config: pytest.Config) -> None:
         raise Refusal(error) from None
 
 
+def pytest_collection_finish() -> None:
+    """Take what is loaded by now out of the garbage collector, which would look through all of it again and again."""
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Collect what a case leaves behind, and take what stays, such as decoded kernels, out of the collector."""
+    try:
+        return (yield)
+    finally:
+        if isinstance(item, CaseItem):
+            gc.collect()
+            gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Take what a suite run made out of the garbage collector, which pytest calls several times at the end."""
+    """Leave nothing of a suite run to the collector, which pytest calls several times at the end."""
     if PROCESS in session.config.stash:
         gc.freeze()
 
