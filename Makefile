@@ -11,6 +11,8 @@ ARGS   ?=
 # Cases run side by side; threads of their own would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
+# Runs start many processes, and each would compile the same sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 ENV    := $(if $(strip $(VENV)),$(VENV)/.made)
 PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))

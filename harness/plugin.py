@@ -6,6 +6,7 @@ run is in `harness.runner`.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import WorkStealingScheduling
 
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
 from harness.runner.case_item import CaseItem, SuiteFile
@@ -71,10 +73,34 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     try:
         process = config.stash[PROCESS] = Process(config, paths)
+        _leave_out_hypothesis(config)
         if not config.option.collectonly:
             process.start()
     except HarnessError as error:
         raise Refusal(error) from None
+
+
+def pytest_collection_finish() -> None:
+    """Take what is loaded by now out of the garbage collector, which would look through all of it again and again."""
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Collect what a case leaves behind, and take what stays, such as decoded kernels, out of the collector."""
+    try:
+        return (yield)
+    finally:
+        if isinstance(item, CaseItem):
+            gc.collect()
+            gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave nothing of a suite run to the collector, which pytest calls several times at the end."""
+    if PROCESS in session.config.stash:
+        gc.freeze()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteFile | None:
@@ -119,6 +145,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     except HarnessError:
         return 0  # pytest_configure meets the same error and reports it
     return gpu_count() if gpu_count() > 1 else 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorkStealingScheduling | None:
+    """Give each worker a part of its own and have it help others at the end, unless --dist asks for another way.
+
+    Neighbours share their kernel, or as eager and graph their data, and a process keeps what it decoded or computed.
+    """
+    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
+
+
+def _leave_out_hypothesis(config: pytest.Config) -> None:
+    """Without tests in Python no property is tested, and the plugin would load Hypothesis for the summary."""
+    named = [Path(argument.partition("::")[0]) for argument in config.args]
+    plugin = config.pluginmanager.get_plugin("hypothesispytest")
+    if plugin is not None and all(path.suffix == ".yaml" or path.name == "suites" for path in named):
+        config.pluginmanager.unregister(plugin)
 
 
 def _seconds(text: str) -> float:

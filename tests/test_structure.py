@@ -160,6 +160,7 @@ def test_what_is_imported_is_declared():
         "cupy": "cupy-cuda13x",
         "humming": "humming-kernels",
         "_pytest": "pytest",
+        "xdist": "pytest-xdist",
         "pydantic_core": "pydantic",
     }
     extras = PROJECT["optional-dependencies"]

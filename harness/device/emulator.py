@@ -92,6 +92,7 @@ class EmulatedProgram:
         fields: Mapping[str, Field],
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
+        self.lane_instructions = 0  # of all runs, for what measures the emulator
 
         def compiled(step: Step) -> Compiled:
             return compile_kernel(step.signature, step.case.flags, ptx_of(target))
@@ -133,7 +134,7 @@ class EmulatedProgram:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         try:
             block = (compiled.launch.threads, 1, 1)
-            launch(_module(compiled.ptx_path), compiled.symbol, grid=grid, block=block, args=arguments)
+            counters = launch(_module(compiled.ptx_path), compiled.symbol, grid=grid, block=block, args=arguments)
         except Fault as error:
             # The emulator knows the kernel by its mangled name only.
             sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
@@ -142,6 +143,7 @@ class EmulatedProgram:
             raise LaunchError(str(error)) from None
         except NotEmulated as error:
             raise NotCapable(str(error)) from None
+        self.lane_instructions += counters.lane_instructions
 
 
 @lru_cache(maxsize=256)

@@ -73,7 +73,7 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
     """How times are measured; `roofline` and `floors_us` are filled in as the run goes on."""
     return {
         "command": command,
-        "commit": _git("rev-parse", "HEAD") or "unknown",
+        "commit": commit(),
         "edited": bool(_git("status", "--porcelain", "--", "harness", "suites")),
         "sources": journal.sources_digest()[:16],
         "date": now(),
@@ -94,6 +94,11 @@ def gpu_folder(machine: dict[str, str]) -> str:
 def new_folder(prefix: str = "", runs: Path = RUNS) -> Path:
     """A folder of runs named by the time, in UTC; it is not made."""
     return runs / f"{prefix}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def commit() -> str:
+    """The commit that is checked out, or `unknown`."""
+    return _git("rev-parse", "HEAD") or "unknown"
 
 
 def now() -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LAUNCHES = "launches"  # the only column of a table that holds counts
 
@@ -21,9 +23,9 @@ def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
-def number(value: float, column: str) -> str:
+def number(value: float | None, column: str) -> str:
     """A number as tables show it: shares with one decimal, others with two or, from 100 on, one; else a dash."""
-    if pd.isna(value):
+    if value is None or value != value:
         return "-"
     if column == LAUNCHES:
         return f"{value:.0f}"

@@ -6,9 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +20,9 @@ from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
 from harness.verdict import Result, Verdict, failures_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _VERIFY_COLUMNS = (
     "verdict", "recipe", "flags", "shape", "input", "mode", "bytes_compared", "seconds", "device", "reason", "case_id",
@@ -58,16 +60,16 @@ def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
     text = [
         "# Verification",
         *(f"Subject: {plain(subject)}, in place of our kernels." for subject in subjects),
-        markdown(pd.DataFrame(verdicts.items(), columns=["verdict", "cases"])),
+        markdown(frame(verdicts.items(), columns=["verdict", "cases"])),
         f"{int(table['bytes_compared'].sum()):,} bytes compared. Every case is in verify.csv.",
     ]
     for record in failures:
         text += [f"## {record['verdict']} {plain(record['case_id'])}", _indented(record["story"] or record["reason"])]
     if conventions:
-        counts = pd.DataFrame(conventions.items(), columns=["convention", "cases"])
+        counts = frame(conventions.items(), columns=["convention", "cases"])
         text += ["## Other bytes by convention", markdown(counts)]
     if excluded:
-        text += ["## Excluded", markdown(pd.DataFrame(excluded.items(), columns=["because", "cases"]))]
+        text += ["## Excluded", markdown(frame(excluded.items(), columns=["because", "cases"]))]
     paths = write_files(run_dir, "verify", table, text, "verify.html.j2", content)
     return [*paths, write_code_quality(run_dir, records)]
 
@@ -90,9 +92,9 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
         "widest": max([100.0, *table["roofline_percent"]]), "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
         **pictures_of(header, timed),
     }  # fmt: skip
-    text = ["# Times", markdown(pd.DataFrame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
+    text = ["# Times", markdown(frame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
     if untimed:
-        text += ["## Without a time", markdown(pd.DataFrame(untimed, columns=["case_id", "verdict", "reason"]))]
+        text += ["## Without a time", markdown(frame(untimed, columns=["case_id", "verdict", "reason"]))]
     return write_files(folder, stem, table, text, "bench.html.j2", content)
 
 
@@ -122,13 +124,20 @@ def write_jsonl(path: Path, header: Header, records: Iterable[Record]) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
+def frame(rows: Iterable[Any], columns: Iterable[str]) -> pd.DataFrame:
+    """A table of these rows. Pandas is loaded with the first one, because most processes of a run make none."""
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=list(columns))
+
+
 def verify_table(records: Sequence[Record]) -> pd.DataFrame:
-    return pd.DataFrame([_with_parts(record) for record in records], columns=list(_VERIFY_COLUMNS))
+    return frame([_with_parts(record) for record in records], columns=_VERIFY_COLUMNS)
 
 
 def bench_table(timed: Sequence[Record]) -> pd.DataFrame:
     rows = [{**_with_parts(record), **record["times"]} for record in timed]
-    return pd.DataFrame(rows, columns=["recipe", "flags", "shape", "input", "mode", *_TIME_COLUMNS, "case_id"])
+    return frame(rows, columns=["recipe", "flags", "shape", "input", "mode", *_TIME_COLUMNS, "case_id"])
 
 
 def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
@@ -149,7 +158,7 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
     if any("tflops" in record["times"] for record in timed):
         units.append(_RATE)
     columns = [f"{mode} {unit}" for unit in units for mode in _MODES]
-    table = pd.DataFrame(rows.values(), columns=["recipe", "flags", "shape", "input", "MB", *columns])
+    table = frame(rows.values(), columns=["recipe", "flags", "shape", "input", "MB", *columns])
     table[columns] = table[columns].astype(float)
     table.insert(7, "difference us", table["eager us"] - table["graph us"])
     counted = [row[LAUNCHES] for row in rows.values()]

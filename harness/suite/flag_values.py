@@ -13,7 +13,11 @@ Errors = Iterator[tuple[Route, str | None]]  # places in a file, each with a sen
 
 def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue]) -> bool:
     """Whether every flag of `when` is among `flags` and has one of its values."""
-    return all(flag in flags and position(flags[flag], values) is not None for flag, values in when.items())
+    for flag, values in when.items():
+        value = flags.get(flag)
+        if value is None or position(value, values) is None:
+            return False
+    return True
 
 
 def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
@@ -43,5 +47,7 @@ def value_error(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
 def position(value: FlagValue, values: Sequence[FlagValue]) -> int | None:
     """The index of a value among others."""
     # `1 == True` in Python, but not in a suite.
-    matches = (i for i, other in enumerate(values) if type(other) is type(value) and other == value)
-    return next(matches, None)
+    for index, other in enumerate(values):
+        if type(other) is type(value) and other == value:
+            return index
+    return None

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +18,7 @@ from harness.suite import cover, flag_values, gemm_operands, shapes
 from harness.suite.schema import Block, Launch, Mode, Shape, SuiteFile, nearest
 from harness.suite.stage_checks import refuse_stages
 from harness.suite.stages import stages_of
-from harness.suite.suite_file import cache_key, defaults_of, file_of, read_suite, suite_path
+from harness.suite.suite_file import content_of, defaults_of, file_of, read_suite, suite_path
 from harness.suite.yaml_lines import Document
 
 
@@ -100,7 +100,7 @@ class Suite:
         cover.require_few(math.prod(shape_sizes) * len(block.modes))
 
         def flags(row: cover.Partial) -> dict[str, FlagValue]:
-            return {flag: axes[flag][i] for flag, i in zip(axes, row, strict=False) if i is not None}
+            return {flag: values[i] for (flag, values), i in zip(axes.items(), row, strict=False) if i is not None}
 
         if block.cover == "pairwise":
             # zip stops at the flags: the two last entries of a row are the shape and the input.
@@ -203,8 +203,13 @@ class Suite:
 
 
 def load_suite(path: Path) -> Suite:
-    """Read and check one file. Raises SuiteError for the first thing that is wrong with it."""
+    """Read and check one file, again only if it changed. Raises SuiteError for its first mistake."""
     path = path.resolve()
+    return _checked(path, content_of(path))
+
+
+@lru_cache(maxsize=64)
+def _checked(path: Path, content: bytes) -> Suite:
     file, document = read_suite(path)
     suite_check.check(file, document, path.stem, files.ROOT)
     return Suite(path, file, document)
@@ -219,12 +224,7 @@ def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
 
 def suite_of(recipe: str, folder: Path | None = None) -> Suite:
     """The suite of a recipe. Raises UsageError, with the nearest choice, if there is none in the folder."""
-    return _checked(*cache_key(suite_path(recipe, folder)))
-
-
-@cache
-def _checked(path: Path, modified: int) -> Suite:
-    return load_suite(path)
+    return load_suite(suite_path(recipe, folder))
 
 
 def find_case(case_id: str) -> Case:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from harness import files
@@ -18,7 +18,20 @@ def read_suite(path: Path) -> tuple[SuiteFile, Document]:
     if not files.is_file(path):
         others = map(short, sorted(path.parent.glob("*.yaml")))
         raise UsageError(f"there is no suite {name}{nearest(name, others)}")
-    document = read(path, name)
+    return _parsed(path, content_of(path))
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a file, by which what was made of it is kept; none of a file that `read` will refuse."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@lru_cache(maxsize=64)
+def _parsed(path: Path, content: bytes) -> tuple[SuiteFile, Document]:
+    document = read(path, short(path))
     return parse(document), document
 
 
@@ -34,17 +47,7 @@ def suite_path(recipe: str, folder: Path | None = None) -> Path:
 
 def file_of(recipe: str) -> SuiteFile:
     """The file of a recipe's suite. Raises UsageError or SuiteError."""
-    return _file(*cache_key(suite_path(recipe)))
-
-
-@cache
-def _file(path: Path, modified: int) -> SuiteFile:
-    return read_suite(path)[0]
-
-
-def cache_key(path: Path) -> tuple[Path, int]:
-    """The path and when the file was modified."""
-    return path, path.stat().st_mtime_ns
+    return read_suite(suite_path(recipe))[0]
 
 
 def defaults_of(file: SuiteFile) -> Flags:

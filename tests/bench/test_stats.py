@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
 
 from harness.bench import statistics
 
@@ -49,6 +48,8 @@ def test_samples_without_spread_need_no_more_rounds():
 
 @pytest.mark.parametrize("shift", [1.0, 1.003, 1.006, 1.01])
 def test_the_interval_is_the_mann_whitney_test(shift: float):
+    from scipy.stats import mannwhitneyu  # takes a second, which the other workers need not spend
+
     rng = np.random.default_rng(4)
     for _ in range(100):
         ours, theirs = times(rng, 100 * shift), times(rng, count=25)

@@ -211,7 +211,7 @@ def kills(run: Runs, process: subprocess.Popen, seed: int, of_worker: bool) -> I
 )  # fmt: skip
 def test_a_kill_loses_what_was_in_flight_and_nothing_else(run: Runs, processes, of_worker: bool):
     run.verdicts(**{"48x80/ties": "MISMATCH", "toy": "SLOW"})
-    assert run("suites", "--run-dir", "undisturbed", fork=True).ret == Exit.BYTES_DIFFER
+    assert run("suites", "--run-dir", "undisturbed").ret == Exit.BYTES_DIFFER
     expected = by_id("undisturbed")
     Path("verified.txt").unlink()
     killed, held = 0, {}
@@ -222,7 +222,7 @@ def test_a_kill_loses_what_was_in_flight_and_nothing_else(run: Runs, processes, 
         assert all(now[name] == record for name, record in held.items() if not record["died"])
         held = now
     assert killed
-    assert run("suites", "--resume", *processes, fork=True).ret == Exit.BYTES_DIFFER
+    assert run("suites", "--resume", *processes, fork=bool(processes)).ret == Exit.BYTES_DIFFER
     assert by_id("out") == expected
     assert len(run.verified()) <= SMOKE + killed * max(1, len(processes))
 

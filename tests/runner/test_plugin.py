@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from toy_runs import SMOKE, Runs, toy_runs
+from toy_runs import CONFTEST, SMOKE, Runs, toy_runs
 
 from harness.errors import Exit
 from harness.files import ROOT
@@ -24,6 +25,26 @@ def test_every_case_of_the_set_is_one_test_named_by_its_id(run: Runs):
     result.stdout.fnmatch_lines(["suites/toy.yaml::toy/default/16x16/normal/eager PASSED*"])
     assert result.ret == Exit.CLEAN
     assert sorted(run.verified()) == sorted(record["case_id"] for record in run.journal())
+
+
+# What a worker pays for when it starts, and a run when it ends.
+LOADED = """
+def pytest_unconfigure(config):
+    import sys
+    Path("loaded").write_text(" ".join({"hypothesis", "pandas", "torch"} & {*sys.modules}))
+"""
+
+
+def test_a_process_loads_nothing_that_it_does_not_use(run: Runs):
+    run.pytester.makeconftest(CONFTEST + LOADED)
+    words = (sys.executable, "-m", "pytest", "-p", "harness.plugin", "--run-dir", "out")
+    assert run.pytester.run(*words, "suites").ret == Exit.CLEAN
+    assert Path("loaded").read_text() == ""
+    run.pytester.makepyfile("def test_in_python(): pass")
+    assert (
+        run.pytester.run(*words, "--resume", "suites", "test_a_process_loads_nothing_that_it_does_not_use.py").ret == 0
+    )
+    assert Path("loaded").read_text() == "hypothesis"
 
 
 def test_one_suite_file_and_one_node_id_can_be_named(run: Runs):
@@ -201,7 +222,8 @@ def test_workers_send_their_records_to_one_journal(run: Runs):
     assert result.ret == Exit.BYTES_DIFFER
     assert sorted(run.verified()) == sorted(record["case_id"] for record in run.journal())
     assert {record["verdict"] for record in run.journal()} == {"PASS", "MISMATCH", "EXCLUDED"}
-    result.stdout.fnmatch_lines(["THE STORY of toy/*/ties/eager"])
+    # Each has a part of its own, so that a kernel is decoded in one of them.
+    result.stdout.fnmatch_lines(["scheduling tests via WorkStealingScheduling", "THE STORY of toy/*/ties/eager"])
 
 
 def test_workers_resume_too(run: Runs):

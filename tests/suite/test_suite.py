@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -338,3 +339,12 @@ def test_an_id_that_is_wrong(case_id: str, sentence: str):
     with pytest.raises(UsageError) as caught:
         find_case(case_id)
     assert sentence in str(caught.value)
+
+
+def test_a_suite_is_read_once_and_again_if_it_changed_though_its_time_did_not(suite_path):
+    first, then = load_suite(suite_path), suite_path.stat().st_mtime_ns
+    assert load_suite(suite_path) is first
+    suite_path.write_text(suite_path.read_text().replace("[16, 32]", "[48, 32]"))
+    os.utime(suite_path, ns=(then, then))
+    assert {case.shape for case in load_suite(suite_path).cases("bench")} == {"48x32"}
+    assert {case.shape for case in first.cases("bench")} == {"16x32"}
