@@ -22,7 +22,9 @@ _SETTINGS = ("--rootdir", str(WORKDIR), "-o", "junit_family=xunit1")
 @click.option("--case", "cases", multiple=True, metavar="ID", help="only this case, even if no set has it")
 @_shared.device("where kernels run (auto)")
 @click.option("--jobs", metavar="N", help="processes side by side, or auto (auto; 0 with --case)")
-def command(words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, jobs: str | None) -> None:
+def command(
+    words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, jobs: str | None
+) -> None:
     """Run every kernel of the suites and compare every byte with two oracles.
 
     Options that are not listed here, such as --bench, --subject or -k, go to pytest as they are.
