@@ -7,6 +7,8 @@ DEVICE ?= auto
 CASE   ?=
 JOBS   ?= $(if $(CASE),0,auto)
 ARGS   ?=
+# An index to take torch from, such as the one of its builds for CPUs.
+TORCH_INDEX ?=
 
 # Cases run side by side; threads of their own would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
@@ -28,11 +30,11 @@ help: ## List the targets and variables.
 	@echo
 	@echo "  R=per_tensor  one recipe, or several  SET=full     another set of its suite    CASE=ID   one case"
 	@echo "  DEVICE=cuda   auto, emulator, cuda  JOBS=4       processes, or auto          ARGS=...  more for pytest"
-	@echo "  PYTHON=...    3.11 or newer         VENV=        use PYTHON as it is"
+	@echo "  PYTHON=...    3.11 or newer         VENV=        use PYTHON as it is         TORCH_INDEX=URL  of torch"
 
 .PHONY: verify
 verify: $(ENV) ## Run every kernel of the suites and compare every byte with two oracles.
-	$(PY) -m pytest $(SUITES) --set $(SET) $(CASES) --device $(DEVICE) -n $(JOBS) $(ARGS)
+	$(PY) -m harness verify $(R) --set $(SET) $(CASES) --device $(DEVICE) --jobs $(JOBS) $(ARGS)
 
 .PHONY: bench
 bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
@@ -96,20 +98,38 @@ clean: ## Remove what runs, tests and builds leave behind; the environment and b
 	rm -rf results/runs build .pytest_cache .ruff_cache .hypothesis .benchmarks *.egg-info
 	find harness tests -name __pycache__ -prune -exec rm -rf {} +
 
-# A torch that is new enough is used as it is, through --system-site-packages; its pin would replace it.
+# A torch that is new enough is used as it is, through --system-site-packages; its pins would replace it.
 HAS_TORCH := import sys, importlib.metadata as m; \
   sys.exit(sys.prefix != sys.base_prefix or tuple(map(int, m.version("torch").split(".")[:2])) < (2, 9))
 
-$(VENV)/.made: pyproject.toml constraints.txt
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
+# On x86-64; on aarch64 0.3 GB more.
+CUDA_NOTE := note: torch brings 2.1 GB of CUDA packages, 3.4 GB on disk, which a machine without a GPU has no use for; \
+  end this with Ctrl-C and say make TORCH_INDEX=URL to take torch from the index of its CPU builds, which README names
+
+$(VENV)/.made: pyproject.toml constraints.txt setup.py
+	@case "$$(uname -sm)" in 'Linux x86_64' | 'Linux aarch64') ;; *) \
+	  echo "error: Linux on x86-64 or aarch64 is needed, WSL too, and this is $$(uname -sm)" >&2; exit 64 ;; esac
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "error: Python 3.11 or newer is needed and $(PYTHON) is not; name one, as in make PYTHON=python3.12" >&2; exit 64; }
-	@if $(PYTHON) -c '$(HAS_TORCH)' 2>/dev/null; then \
-	  $(PYTHON) -m venv --system-site-packages $(VENV) && grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt; \
+	@set -e; \
+	if $(PYTHON) -c '$(HAS_TORCH)' 2>/dev/null; then \
+	  $(PYTHON) -m venv --system-site-packages $(VENV); \
+	  sed '/^# torch/,$$d' constraints.txt > $(VENV)/constraints.txt; \
+	  if $(VENV)/bin/python -m pip show --quiet nvidia-cuda-nvrtc 2>/dev/null; then \
+	    sed -i '/^nvidia-cuda-nvrtc==/d' $(VENV)/constraints.txt; \
+	  fi; \
 	else \
-	  $(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt; \
+	  $(PYTHON) -m venv $(VENV); \
+	  cp constraints.txt $(VENV)/constraints.txt; \
+	  if [ -n '$(TORCH_INDEX)' ]; then \
+	    $(PIP) --no-deps --index-url '$(TORCH_INDEX)' torch; \
+	  elif ! command -v nvidia-smi >/dev/null; then \
+	    echo '$(CUDA_NOTE)' >&2; \
+	  fi; \
 	fi
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[torch,plot,dev]'
+	$(PIP) -e '.[torch,plot,dev]'
 	@if command -v nvidia-smi >/dev/null && ! $(VENV)/bin/python -c 'import cupy' 2>/dev/null; then \
-	  $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e '.[gpu]'; \
+	  $(PIP) -e '.[gpu]'; \
 	fi
 	@touch $@

@@ -1,4 +1,4 @@
-"""The repository's folders, and files written whole or not at all, with one sentence if a disk refuses them."""
+"""The harness's own folders, and files written whole or not at all, with one sentence if a disk refuses them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from pathlib import Path
 
 from harness.errors import StorageError
 
-ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parent
+# A wheel has the suites inside the package, a checkout beside it.
+INSTALLED = (PACKAGE / "suites").is_dir()
+ROOT = PACKAGE if INSTALLED else PACKAGE.parent
 SUITES = ROOT / "suites"
-KERNELS = ROOT / "harness" / "kernels"
+KERNELS = PACKAGE / "kernels"
+# Where commands run and leave results.
+WORKDIR = Path.cwd() if INSTALLED else ROOT
+RESULTS = WORKDIR / "results"
 
 _REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENOTDIR,

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,8 +25,10 @@ from harness.gate.report import from_run, write_gate
 from harness.report import tables
 
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
+ACTION = ".github/actions/environment/action.yml"
 GITLAB_WORDS = {"stages", "workflow", "default", "variables"}
 ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "nightly"}
+SUPPORTED = ["3.11", "3.12", "3.13"]
 
 
 @cache
@@ -62,7 +65,7 @@ def lines(file: str) -> list[str]:
 def calls(program: str) -> list[tuple[str, ...]]:
     """The words behind a program, of every call in both files."""
     found = set()
-    for file in FILES:
+    for file in (*FILES, ACTION):
         for line in lines(file):
             for part in re.split(r"&&|\|\||;", line):
                 words = shlex.split(part)
@@ -108,7 +111,7 @@ def test_there_are_calls(program: str):
 
 def test_scripts_exist_and_can_be_run():
     found = {word for file in FILES for line in lines(file) for word in line.split() if word.startswith(".ci/")}
-    assert found == {".ci/warn"}
+    assert found == {".ci/resolve", ".ci/warn"}
     assert all(os.access(ROOT / script, os.X_OK) for script in found)
 
 
@@ -134,10 +137,60 @@ def test_on_a_gpu_one_job_runs_at_a_time_and_only_what_cannot_be_told_is_forgive
         assert job["resource_group"] == "gpu", name
         assert job["allow_failure"] == {"exit_codes": [3, 4]}, name
         assert job["retry"] == {"max": 1, "exit_codes": [3]}, name
+    # There a runner takes one at a time by itself.
+    assert {name for name, job in jobs(FILES[1]).items() if job["runs-on"] == ["self-hosted", "gpu"]} <= ON_A_GPU
+
+
+def test_no_queue_and_no_push_ends_a_night():
+    """On GitHub a group cancels all but the last that waits; on GitLab a new commit ends older pipelines."""
+    assert not [name for name, job in jobs(FILES[1]).items() if "concurrency" in job]
+    group = parsed(FILES[1])["concurrency"]["group"]
+    assert group == "${{ github.event_name == 'pull_request' && github.ref || github.run_id }}"
+    assert parsed(FILES[0])["workflow"]["rules"][0] == {
+        "if": '$CI_PIPELINE_SOURCE == "schedule"', "auto_cancel": {"on_new_commit": "none"},
+    }  # fmt: skip
+    assert jobs(FILES[0])["nightly"]["interruptible"] is False
+
+
+def test_every_job_has_a_timeout():
+    assert parsed(FILES[0])["default"]["timeout"]
+    assert [name for name, job in jobs(FILES[1]).items() if "timeout-minutes" not in job] == []
+
+
+def test_packages_and_kernels_are_kept_between_jobs():
+    folders = {parsed(FILES[0])["variables"][name] for name in ("PIP_CACHE_DIR", "HARNESS_CACHE")}
+    kept = parsed(FILES[0])["default"]["cache"]
+    assert {f"$CI_PROJECT_DIR/{path}" for cache in kept for path in cache["paths"]} == folders
+    assert not [name for name, job in jobs(FILES[0]).items() if "cache" in job]
+    assert {"PIP_CACHE_DIR", "HARNESS_CACHE"} <= set(parsed(FILES[1])["env"])
+    steps = parsed(ACTION)["runs"]["steps"]
+    kept = {step["with"]["path"] for step in steps if step.get("uses", "").startswith("actions/cache@")}
+    assert kept == {"${{ env.PIP_CACHE_DIR }}", "${{ env.HARNESS_CACHE }}"}
     for name, job in jobs(FILES[1]).items():
-        if job["runs-on"] == ["self-hosted", "gpu"]:
-            assert name in ON_A_GPU
-            assert job.get("concurrency") == {"group": "gpu"} or job["strategy"]["max-parallel"] == 1, name
+        used = [step.get("uses") for step in job["steps"]]
+        assert ("./" + str(Path(ACTION).parent) in used) == (name != "resolve"), name
+
+
+def test_the_versions_of_python_are_those_that_the_package_claims():
+    claimed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    assert [line.rpartition(" ")[2] for line in claimed if "Python :: 3" in line] == SUPPORTED
+    for name in ("resolve", "test"):
+        assert jobs(FILES[0])[name]["parallel"] == {"matrix": [{"VERSION": SUPPORTED}]}
+        assert jobs(FILES[1])[name]["strategy"]["matrix"] == {"python": SUPPORTED}
+    assert parsed(FILES[0])["default"]["image"] == "python:$VERSION"
+
+
+def test_github_shows_the_cases_that_gitlab_shows():
+    for name, job in jobs(FILES[0]).items():
+        shown = job.get("artifacts", {}).get("reports", {}).get("junit")
+        if shown and name in jobs(FILES[1]):
+            steps = jobs(FILES[1])[name]["steps"]
+            (report,) = [step for step in steps if step.get("uses", "").startswith("mikepenz/action-junit-report@")]
+            assert report == {"if": "always()", "uses": report["uses"], "with": {
+                "report_paths": shown, "annotate_only": True,  # without the right to write checks, which a fork lacks
+            }}, name  # fmt: skip
+            wrote = [step.get("run", "") for step in steps[: steps.index(report)]]
+            assert shown != "junit.xml" or "--junitxml junit.xml" in " ".join(wrote), name
 
 
 @pytest.mark.parametrize(
@@ -183,7 +236,7 @@ def test_what_is_exposed_has_a_name_of_its_own_and_a_plain_path():
         assert re.fullmatch(r"[A-Za-z0-9 _-]+", artifacts["expose_as"])
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", (*FILES, ACTION, ".ci/resolve"))
 def test_no_host_and_no_path_of_a_machine_is_named(file: str):
     assert not re.search(
         r"https?://|registry|\.(com|org|net|io)\b|(?<![\w./}])/(home|root|work|mnt|data)/", (ROOT / file).read_text()

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.errors import SuiteError, UsageError
-from harness.files import KERNELS, ROOT, SUITES
+from harness.files import KERNELS, PACKAGE, SUITES
 from harness.inputs.dtypes import DTYPES
 from harness.suite.schema import nearest
 from harness.suite.shapes import is_grouped
 from harness.suite.suite import Suite, suite_of
 from harness.suite.suite_file import short
 
-ORACLES = ROOT / "harness" / "oracles"
+ORACLES = PACKAGE / "oracles"
 FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
 
 

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit, HarnessError
-from harness.files import ROOT
+from harness.files import RESULTS
 from harness.jit.compile import cache_folder, nvrtc_version
 from harness.suite.suite import load_suites
 
@@ -87,7 +87,7 @@ def _asked(what: str, ask: Callable[[], str], fix: str) -> Finding:
 def _folders() -> Iterator[Finding]:
     for what, folder, fix in (
         ("compiled kernels", cache_folder, "set HARNESS_CACHE to a folder that can be written"),
-        ("results of runs", lambda: ROOT / "results", "name another folder with --run-dir"),
+        ("results of runs", lambda: RESULTS, "name another folder with --run-dir"),
     ):
         try:
             path: Path = folder()

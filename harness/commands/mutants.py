@@ -10,7 +10,7 @@ import click
 
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.files import ROOT
+from harness.files import RESULTS, WORKDIR
 from harness.records.run_folder import RUNS
 from harness.studies.mutants import reach, table
 from harness.studies.mutants.catalogue import Mutant, load
@@ -20,7 +20,7 @@ from harness.suite.suite import suite_of
 
 NEEDED = ("torch", "cuda.bindings.nvrtc")
 JOURNAL = RUNS / "mutants.jsonl"
-TABLE = ROOT / "results" / "mutants"
+TABLE = RESULTS / "mutants"
 
 
 @click.command()
@@ -50,7 +50,7 @@ def command(words: Sequence[str], jobs: int, anew: bool, out: Path | None) -> in
     click.echo(str(counts))
     stem = out or (None if words else TABLE)
     for path in table.write(hunted, stem, "make mutants") if stem else ():
-        click.echo(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+        click.echo(path.relative_to(WORKDIR) if path.is_relative_to(WORKDIR) else path)
     return Exit.CLEAN if counts.enough else Exit.BYTES_DIFFER
 
 

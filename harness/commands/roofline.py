@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.bench.targets import TargetResult, Targets, load, reached
 from harness.errors import Exit, UsageError
-from harness.files import ROOT, write_text
+from harness.files import SUITES, WORKDIR, write_text
 from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
@@ -56,9 +56,9 @@ def _time(targets: Targets, folder: Path) -> int:
     """Bench every case of the table. Returns pytest's exit code."""
     case_ids = dict.fromkeys(case_id for line in targets.lines for case_id in targets.case_ids(line))
     words = [word for case_id in case_ids for word in ("--case", case_id)]
-    suites = [f"suites/{name}.yaml" for name in sorted({case_id.partition("/")[0] for case_id in case_ids})]
+    suites = [str(SUITES / f"{name}.yaml") for name in sorted({case_id.partition("/")[0] for case_id in case_ids})]
     command = [sys.executable, "-m", "pytest", *suites, "--bench", "--run-dir", str(folder.absolute()), *words]
-    return subprocess.run(command, cwd=ROOT).returncode
+    return subprocess.run(command, cwd=WORKDIR).returncode
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import click
 
 from harness.commands import _shared
 from harness.errors import Exit
-from harness.files import ROOT, write_text
+from harness.files import RESULTS, SUITES, write_text
 from harness.records.run_folder import gpu_folder, new_header, shown
 from harness.report.console import show
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, executable
@@ -26,7 +26,7 @@ from harness.suite.suite import load_suites
 @click.option("--jobs", default=max(1, (os.cpu_count() or 2) - 1), show_default="processors - 1", help="side by side")
 @click.option("--seconds", default=60.0, show_default=True, help="begin no case of a tool after that long")
 @click.option("--sanitizer", "named", type=click.Path(path_type=Path), help="compute-sanitizer, if not on the PATH")
-@click.option("--out", default=ROOT / "results" / "tables", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--out", default=RESULTS / "tables", type=click.Path(path_type=Path), metavar="DIR",
               help="where <gpu>/sanitizer.md goes (results/tables)")  # fmt: skip
 def command(
     recipes: Sequence[str], tools: Sequence[str], set_name: str, expression: str | None, jobs: int, seconds: float,
@@ -38,7 +38,7 @@ def command(
     """
     program = executable(named)
     tools = tools or TOOLS
-    suites = [f"suites/{name}.yaml" for name in recipes or sorted(suite.recipe for suite in load_suites())]
+    suites = [str(SUITES / f"{name}.yaml") for name in recipes or sorted(suite.recipe for suite in load_suites())]
     words = ["--set", set_name, *(("-k", expression) if expression else ())]
     folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
     click.echo(f"logs are in {folder}")

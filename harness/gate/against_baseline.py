@@ -17,7 +17,7 @@ from statistics import median
 
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit, UsageError
-from harness.files import ROOT, write_text
+from harness.files import RESULTS, write_text
 from harness.records.records import Record
 from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder
 from harness.report.tables import write_bench, write_jsonl
@@ -91,7 +91,7 @@ def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exi
 
 
 def baseline_path(header: Header) -> Path:
-    return ROOT / "results" / "baselines" / gpu_folder(header.get("machine", {})) / BENCH
+    return RESULTS / "baselines" / gpu_folder(header.get("machine", {})) / BENCH
 
 
 def save(run: RunFiles, path: Path, replaced: Sequence[Record]) -> list[Path]:

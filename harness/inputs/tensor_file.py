@@ -10,11 +10,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from harness.errors import InputError
-from harness.files import is_file
+from harness.files import ROOT, is_file
 
 PREFIX = "file:"
 _LONGEST = 200
-REPOSITORY = Path(__file__).resolve().parents[2]
 _SAFETENSORS_DTYPES = {"BF16", "F16", "F32"}
 _NUMPY_DTYPES = {np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)}
 
@@ -29,7 +28,7 @@ def load(name: str, rows: int, cols: int) -> np.ndarray:
     one smaller than (rows, cols): a tensor is cropped, never tiled or padded, so that its statistics stay real.
     """
     spelled, _, tensor = name.removeprefix(PREFIX).partition("#")
-    path = REPOSITORY / spelled
+    path = ROOT / spelled
     if not is_file(path):
         raise InputError(f"{name}: there is no file {path}")
     if path.suffix == ".safetensors":

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import ROOT, storage
+from harness.files import PACKAGE, SUITES, storage
 from harness.records.records import Record, journal_lines
 
 FILE = "journal.jsonl"
@@ -18,10 +18,10 @@ FILE = "journal.jsonl"
 def sources_digest() -> str:
     """A digest of all files that decide verdicts: the harness, its kernels and its suites."""
     digest = hashlib.sha256()
-    for folder, suffixes in (("harness", {".py", ".cu", ".cuh"}), ("suites", {".yaml"})):
-        for path in sorted((ROOT / folder).rglob("*")):
+    for name, folder, suffixes in (("harness", PACKAGE, {".py", ".cu", ".cuh"}), ("suites", SUITES, {".yaml"})):
+        for path in sorted(folder.rglob("*")):
             if path.suffix in suffixes and path.is_file():
-                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+                digest.update(f"{name}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

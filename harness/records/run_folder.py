@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.files import ROOT
+from harness.files import INSTALLED, RESULTS, ROOT
 from harness.jit.compile import FLAGS
 from harness.records import journal
 from harness.records.records import Record, TimesHeader, journal_lines, one, times_lines
 
-RUNS = ROOT / "results" / "runs"
+RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
 BENCH = "bench.jsonl"
 
@@ -107,6 +107,8 @@ def now() -> str:
 
 
 def _git(*words: str) -> str:
+    if INSTALLED:
+        return ""  # a repository around the package is another's
     try:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

@@ -21,7 +21,7 @@ from typing import NoReturn
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import StorageError, UsageError
-from harness.files import ROOT, write_text
+from harness.files import PACKAGE, write_text
 from harness.records.records import Finished, Record, one
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed
@@ -123,7 +123,7 @@ def become(words: Sequence[str], folder: Path) -> NoReturn:
 def _doing(thread: int, seconds: float) -> tuple[str, str]:
     """Where the thread is: the innermost line of the harness, and the stack."""
     frames = traceback.extract_stack(sys._current_frames()[thread])
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(ROOT / "harness")]
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)]
     last = (own or frames)[-1]
     place = f"{Path(last.filename).name}:{last.lineno}, {last.line}"
     detail = "".join(f"  {line}\n" for line in "".join(traceback.format_list(own or frames[-6:])).splitlines())

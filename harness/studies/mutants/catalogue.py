@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import SuiteError
-from harness.files import ROOT
+from harness.files import PACKAGE
 from harness.suite.yaml_lines import read
 
 FOLDER = Path(__file__).parent
@@ -47,7 +47,7 @@ class Mutant(BaseModel):
 
     def changed(self) -> str:
         """The file with the wrong line. Raises SuiteError unless the right one occurs in it exactly once."""
-        path = ROOT / "harness" / self.file
+        path = PACKAGE / self.file
         if not path.is_file():
             raise SuiteError(f"mutant '{self.name}'", f"there is no file harness/{self.file}")
         text = path.read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ class Mutant(BaseModel):
         """Copy the mutant's tree into `folder`, with the wrong line; the folder of the copy."""
         text = self.changed()
         ignored = shutil.ignore_patterns("__pycache__")
-        copy = Path(shutil.copytree(ROOT / "harness" / self.tree, folder / self.tree, ignore=ignored))
+        copy = Path(shutil.copytree(PACKAGE / self.tree, folder / self.tree, ignore=ignored))
         (folder / self.file).write_text(text, encoding="utf-8")
         return copy
 

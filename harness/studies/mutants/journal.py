@@ -15,13 +15,11 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from harness.files import ROOT
+from harness.files import PACKAGE
 from harness.studies.mutants.catalogue import Mutant
 from harness.studies.mutants.hunt import SMOKE, Catch
 from harness.studies.mutants.reach import recipes_of
 from harness.suite.suite import suite_of
-
-HARNESS = ROOT / "harness"
 
 # Folders whose files decide which case catches a mutant, and by which cause.
 _VERDICTS = ("contract", "device", "emulator", "inputs", "jit", "kernels", "oracles", "suite", "verify")
@@ -82,10 +80,10 @@ def _key(mutant: Mutant) -> str:
 def _digest(folders: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for folder in folders:
-        paths = [path for path in sorted((HARNESS / folder).rglob("*")) if path.suffix in {".py", ".cu", ".cuh"}]
+        paths = [path for path in sorted((PACKAGE / folder).rglob("*")) if path.suffix in {".py", ".cu", ".cuh"}]
         if not paths:
-            raise FileNotFoundError(f"{HARNESS / folder} holds no sources")
+            raise FileNotFoundError(f"{PACKAGE / folder} holds no sources")
         for path in paths:
-            if folder == "verify/diagnosis" or HARNESS / "verify" / "diagnosis" not in path.parents:
-                digest.update(f"{path.relative_to(HARNESS)}\0".encode() + path.read_bytes() + b"\0")
+            if folder == "verify/diagnosis" or PACKAGE / "verify" / "diagnosis" not in path.parents:
+                digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()

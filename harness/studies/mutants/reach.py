@@ -11,12 +11,12 @@ from pathlib import Path
 
 from harness.contract.case import Case
 from harness.files import KERNELS as CUDA
-from harness.files import ROOT
+from harness.files import PACKAGE
 from harness.jit.compile import include_closure
 from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite.suite import suite_of
 
-ORACLES = ROOT / "harness" / "oracles"
+ORACLES = PACKAGE / "oracles"
 
 
 @cache

@@ -12,13 +12,13 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from harness.errors import InputError
-from harness.files import ROOT, files_beside, is_file
+from harness.files import SUITES, files_beside, is_file
 from harness.inputs import draw
 from harness.inputs.dtypes import rounded
 from harness.inputs.tensor_file import open_npy, shortened
 from harness.suite.schema import nearest
 
-SAMPLE = ROOT / "suites" / "data" / "minilm_sample.safetensors"
+SAMPLE = SUITES / "data" / "minilm_sample.safetensors"
 DISTRIBUTIONS = ("normal", "heavy_tail", "outliers_cols", "outliers_rows", "row_scales", "spike_1e6")
 _SPELLINGS = {"bf16": ("BF16", "bfloat16"), "fp16": ("F16", "float16"), "fp32": ("F32", "float32")}
 _READABLE = {kind for kinds in _SPELLINGS.values() for kind in kinds}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import DeviceUnavailable, Exit
-from harness.files import ROOT
+from harness.files import WORKDIR
 from harness.records.journal import FILE as JOURNAL
 from harness.records.run_folder import Header, read_run
 from harness.report.tables import markdown
@@ -127,7 +127,7 @@ def _run_parallel(commands: dict[str, list[str]], folder: Path, seconds: float) 
     running = []
     for name, command in commands.items():
         with (folder / f"{name}.txt").open("w") as out:
-            options = {"cwd": ROOT, "env": environment, "stdout": out, "stderr": subprocess.STDOUT}
+            options = {"cwd": WORKDIR, "env": environment, "stdout": out, "stderr": subprocess.STDOUT}
             running.append(subprocess.Popen(command, **options))
     end = time.monotonic() + seconds
     for process in running:
