@@ -40,7 +40,7 @@ class ByContent(UserProvidedCacheLocator):
 
 def part(function: Callable) -> Callable:
     """A function that others of this folder call."""
-    return numba.njit(**OPTIONS)(function)
+    return numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)(function)
 
 
 def entry(signature: str) -> Callable[[Callable], Callable]:
