@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,7 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from harness.contract.case import Flags
+from harness.contract.case import Case, Flags
 from harness.errors import CompileError
 from harness.jit.compile import Compiled, compile_kernel, instantiation
 from harness.jit.signature import Signature
@@ -35,16 +35,24 @@ class Job:
 def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
     """What the named sets, or all, of every suite run: each instantiation once for each architecture."""
     jobs: dict[tuple[str, str], Job] = {}
+    for case in _cases(sets):
+        for step in (*plan(case), *plan(case, fits=lambda step: True)):
+            if step.library:
+                continue
+            expression = instantiation(step.signature, step.case.flags)
+            for arch in arches:
+                jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
+    return list(jobs.values())
+
+
+def _cases(sets: Sequence[str]) -> Iterable[Case]:
+    """Cases of the sets with different launches: neither input nor mode chooses a kernel."""
+    found: dict[tuple[Hashable, ...], Case] = {}
     for suite in load_suites():
         for name in sets or suite.sets:
             for case in suite.cases(name) if name in suite.sets else ():
-                for step in (*plan(case), *plan(case, fits=lambda step: True)):
-                    if step.library:
-                        continue
-                    expression = instantiation(step.signature, step.case.flags)
-                    for arch in arches:
-                        jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
-    return list(jobs.values())
+                found.setdefault((case.recipe, case.flags, case.problem), case)
+    return found.values()
 
 
 def side_by_side(function: Callable[[Job], Found], work: Sequence[Job], processes: int) -> list[Found]:
