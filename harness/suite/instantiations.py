@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
@@ -12,12 +13,15 @@ from rich.progress import track
 
 from harness.contract.case import Case, Flags
 from harness.errors import CompileError
-from harness.jit.compile import Compiled, compile_kernel, instantiation
+from harness.jit.compile import Compiled, Examined, compile_kernel, examine, instantiation
 from harness.jit.signature import Signature
 from harness.suite.launch_plan import plan
 from harness.suite.suite import load_suites
 
 Found = TypeVar("Found")
+Work = TypeVar("Work")
+
+_TOGETHER = 8  # instantiations in a program: parsing is paid once, and two processes still end together
 
 
 @dataclass(frozen=True)
@@ -55,16 +59,28 @@ def _cases(sets: Sequence[str]) -> Iterable[Case]:
     return found.values()
 
 
-def side_by_side(function: Callable[[Job], Found], work: Sequence[Job], processes: int) -> list[Found]:
-    """`function` of every job, in their order, with a progress bar."""
+def batches(work: Iterable[Job]) -> list[tuple[Job, ...]]:
+    """Jobs that one program can examine, a few at a time, in their order."""
+    alike: dict[tuple[Path, str], list[Job]] = {}
+    for job in work:
+        alike.setdefault((job.signature.path, job.arch), []).append(job)
+    return [
+        tuple(jobs[first : first + _TOGETHER]) for jobs in alike.values() for first in range(0, len(jobs), _TOGETHER)
+    ]
+
+
+def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], processes: int) -> list[Found]:
+    """`function` of every piece of work, in their order, with a progress bar."""
     with ProcessPoolExecutor(processes) as pool:
-        done = pool.map(function, work, chunksize=4)
+        done = pool.map(function, work)
         return list(track(done, "compiling", len(work), disable=not Console().is_terminal))
 
 
-def compile_or_say(job: Job) -> Compiled | str:
-    """The compiled instantiation, or the error."""
+def examine_or_say(batch: tuple[Job, ...]) -> list[Examined | str]:
+    """What the compiler says of each instantiation, or the error; if the program has one, each is tried alone."""
     try:
-        return job.compile()
+        return list(examine([(job.signature, job.flags) for job in batch], batch[0].arch))
     except CompileError as error:
-        return str(error)
+        if len(batch) == 1:
+            return [str(error)]
+        return [found for job in batch for found in examine_or_say((job,))]
