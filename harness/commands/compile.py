@@ -8,9 +8,9 @@ import pandas as pd
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
-from harness.jit.compile import ARCHES, Compiled
+from harness.jit.compile import ARCHES, Examined
 from harness.report.console import show
-from harness.suite.instantiations import compile_or_say, instantiations, side_by_side
+from harness.suite.instantiations import batches, examine_or_say, instantiations, side_by_side
 
 
 @click.command()
@@ -23,9 +23,9 @@ from harness.suite.instantiations import compile_or_say, instantiations, side_by
 def command(sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: Path | None) -> int:
     """Compile every instantiation of the suites, without a GPU; none may spill registers."""
     work = instantiations(sets, arches or ARCHES)
-    done = side_by_side(compile_or_say, work, jobs)
+    done = [found for batch in side_by_side(examine_or_say, batches(work), jobs) for found in batch]
     failed = [text for text in done if isinstance(text, str)]
-    compiled = [item for item in done if isinstance(item, Compiled)]
+    compiled = [item for item in done if isinstance(item, Examined)]
     spilling = [item for item in compiled if item.spill_bytes or item.stack_bytes]
     if compiled:
         show(_summary(compiled), "instantiations")
@@ -42,7 +42,7 @@ def command(sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: 
     return Exit.BYTES_DIFFER if failed or spilling or not compiled else Exit.CLEAN
 
 
-def _summary(compiled: list[Compiled]) -> pd.DataFrame:
+def _summary(compiled: list[Examined]) -> pd.DataFrame:
     rows = [(item.expression.partition("<")[0], item.arch, item.registers, item.shared_bytes) for item in compiled]
     frame = pd.DataFrame(rows, columns=["kernel", "arch", "registers", "bytes"])
     largest = {"registers": ("registers", "max"), "shared_bytes": ("bytes", "max")}

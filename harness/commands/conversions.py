@@ -9,7 +9,7 @@ import click
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
-from harness.jit.compile import nvrtc_version
+from harness.jit.nvrtc import nvrtc_version
 from harness.records.run_folder import shown
 from harness.report.console import show
 from harness.studies import conversions

@@ -16,7 +16,8 @@ from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit, HarnessError
 from harness.files import RESULTS
-from harness.jit.compile import cache_folder, nvrtc_version
+from harness.jit.cache import cache_folder
+from harness.jit.nvrtc import nvrtc_version
 from harness.suite.suite import load_suites
 
 INSTALL = "python -m pip install -c constraints.txt"

@@ -9,6 +9,7 @@ from harness.commands import _shared
 from harness.emulator.catalogue import mnemonics
 from harness.errors import Exit
 from harness.files import write_text
+from harness.jit.compile import compile_kernel, ptx_of
 from harness.records.run_folder import shown
 from harness.studies.opcodes import instructions
 from harness.suite.instantiations import Job, instantiations, side_by_side
@@ -43,4 +44,4 @@ def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
 
 
 def _of(job: Job) -> tuple[str, set[str]]:
-    return job.arch, instructions.of_ptx(job.compile())
+    return job.arch, instructions.of_ptx(compile_kernel(job.signature, job.flags, ptx_of(job.arch)))

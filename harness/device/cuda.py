@@ -18,7 +18,7 @@ from harness.device.memory import Memory, upload
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, NotCapable
 from harness.files import KERNELS
-from harness.jit.compile import nvrtc_version
+from harness.jit.nvrtc import nvrtc_version
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory has the GPU alone

@@ -21,8 +21,10 @@ from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
 from harness.errors import AccessError, LaunchError, NotCapable
 from harness.files import KERNELS
-from harness.jit.compile import Compiled, cache_folder, compile_kernel, nvrtc_version, ptx_of
+from harness.jit.cache import cache_folder
+from harness.jit.compile import Compiled, compile_kernel, ptx_of
 from harness.jit.geometry import Grid
+from harness.jit.nvrtc import nvrtc_version
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 
 LARGEST = 1 << 20  # elements; beyond, a case takes minutes
@@ -134,7 +136,7 @@ class EmulatedProgram:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         try:
             block = (compiled.launch.threads, 1, 1)
-            counters = launch(_module(compiled.ptx_path), compiled.symbol, grid=grid, block=block, args=arguments)
+            counters = launch(_module(compiled), compiled.symbol, grid=grid, block=block, args=arguments)
         except Fault as error:
             # The emulator knows the kernel by its mangled name only.
             sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")
@@ -147,5 +149,5 @@ class EmulatedProgram:
 
 
 @lru_cache(maxsize=256)
-def _module(ptx_path: str) -> Module:
-    return Module(Path(ptx_path).read_text(), cache_folder() / "emulator")
+def _module(compiled: Compiled) -> Module:
+    return Module(compiled.ptx, cache_folder() / "emulator")

@@ -1,42 +1,47 @@
 """From `kernels/S.cu` and a choice of flags to PTX and a cubin, with NVRTC and no GPU.
 
-NVRTC is called directly, because CuPy's own compile appends `-ftz=true`, which changes bytes, after the caller's
-options, and its cache does not see included files. The key of the cache here covers the whole include closure.
+The key of the cache covers the whole include closure, which CuPy's does not see.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from harness.errors import CompileError
-from harness.files import storage, write_bytes
+from harness.jit import cache
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
+from harness.jit.nvrtc import Built, build, nvrtc_build
 from harness.jit.signature import Signature
 
 FLAGS = (
-    "-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-lineinfo", "--ptxas-options=-v",
+    "-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-minimal", "--ptxas-options=-v",
 )  # fmt: skip
+# The emulator names lines. They make a cubin four times as large, and its machine code no other.
+LINES = "-lineinfo"
 ARCHES = ("sm_80", "sm_90a", "sm_100a")
 
+_PTX, _CUBIN = "ptx.gz", "cubin"
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
 _QUOTED = re.compile(r'"((?:\w+/)*\w+\.cuh?)"\s*(//.*)?')  # a path with neither `..` nor a root
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """One instantiation of one kernel for one architecture.
+class Examined:
+    """What the compiler says of one instantiation of one kernel for one architecture.
 
     expression: `kernel<args>` as in C++; symbol: its mangled name; launch: its geometry
     registers, spill_bytes, stack_bytes, shared_bytes: as ptxas reports them
     code_digest: equal for two revisions exactly if they run the same machine code; empty where only PTX was made
+    key: of its entry in the cache
     """
 
     expression: str
@@ -48,12 +53,23 @@ class Compiled:
     stack_bytes: int
     shared_bytes: int
     code_digest: str
-    ptx_path: str
-    cubin_path: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Compiled(Examined):
+    """One instantiation that can run, with its PTX and, for `sm_*`, its cubin."""
 
     @property
     def ptx(self) -> str:
-        return Path(self.ptx_path).read_text()
+        return gzip.decompress(cache.entry_path(self.key, _PTX).read_bytes()).decode()
+
+    @property
+    def cubin_path(self) -> str:
+        return str(cache.entry_path(self.key, _CUBIN))
+
+
+Found = TypeVar("Found", bound=Examined)
 
 
 def instantiation(signature: Signature, flags: Mapping[str, object]) -> str:
@@ -72,17 +88,36 @@ def instantiation(signature: Signature, flags: Mapping[str, object]) -> str:
 def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str) -> Compiled:
     """Compile one instantiation, or take it from the cache. Raises CompileError with NVRTC's log.
 
-    arch: `sm_90a`, or `compute_90a` for its PTX alone: no machine code, no registers, half the time
+    arch: `sm_90a`, or `compute_90a` for its PTX alone, with line numbers: no machine code, no registers, half the time
     """
     expression = instantiation(signature, flags)
     sources = include_closure(signature.path)
-    key_text = json.dumps([sorted(sources.items()), FLAGS, nvrtc_version(), arch, expression])
-    key = hashlib.sha256(key_text.encode()).hexdigest()[:32]
-    try:
-        stored = json.loads((cache_folder() / f"{key}.json").read_text())
-        return Compiled(**{**stored, "launch": Launch(**stored["launch"])})
-    except (OSError, ValueError, TypeError, KeyError):
-        return _compile(signature, expression, sources, arch, key)
+    key = _key(sources, expression, arch)
+    kinds = {_PTX} if _is_virtual(arch) else {_PTX, _CUBIN}
+    record = _stored(key, kinds)
+    if record is None:
+        with cache.lock(key):
+            record = _stored(key, kinds) or _compile(signature, expression, sources, arch, key)
+    return _read(Compiled, record, key)
+
+
+def examine(variants: Sequence[tuple[Signature, Mapping[str, object]]], arch: str) -> list[Examined]:
+    """What the compiler says of several instantiations of one file. Raises CompileError with NVRTC's log.
+
+    A program of all takes less time than one for each. Its machine code is not kept.
+    """
+    signatures = {instantiation(signature, flags): signature for signature, flags in variants}
+    path = variants[0][0].path
+    sources = include_closure(path)
+    keys = {expression: _key(sources, expression, arch) for expression in signatures}
+    records = {expression: _stored(key, set()) for expression, key in keys.items()}
+    missing = {expression: signatures[expression] for expression, record in records.items() if record is None}
+    if missing:
+        built = _build(path.name, sources, missing, arch)
+        for expression, signature in missing.items():
+            records[expression] = _record(built, signature, expression, arch)
+            cache.store(keys[expression], records[expression], {})
+    return [_read(Examined, record, keys[expression]) for expression, record in records.items()]
 
 
 def ptx_of(arch: str) -> str:
@@ -105,90 +140,83 @@ def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
         if current in sources:
             continue
         try:
-            text = (folder / current).read_text()
+            sources[current] = (folder / current).read_text()
         except OSError:
             raise CompileError(f"{where or current}: no file {current!r} in the kernels' folder") from None
-        sources[current] = text
-        for match in _INCLUDE.finditer(text):
-            line = text.count("\n", 0, match.start("target")) + 1
-            quoted = _QUOTED.fullmatch(match["target"].strip())
-            if not quoted:
-                raise CompileError(f'{current}:{line}: only `#include "path/below/kernels.cuh"` is allowed')
-            waiting.append((quoted[1], f"{current}:{line}"))
+        waiting += _includes(current, sources[current])
     return sources
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: `$HARNESS_CACHE`, or a folder in the user's cache. Made if absent."""
-    root = os.environ.get("HARNESS_CACHE")
-    folder = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nvfp4-harness"
-    with storage(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
+@lru_cache(maxsize=512)  # files that every kernel includes, asked for with every launch
+def _includes(current: str, text: str) -> tuple[tuple[str, str], ...]:
+    """What a file includes, and where."""
+    found = []
+    for match in _INCLUDE.finditer(text):
+        where = f"{current}:{text.count(chr(10), 0, match.start('target')) + 1}"
+        quoted = _QUOTED.fullmatch(match["target"].strip())
+        if not quoted:
+            raise CompileError(f'{where}: only `#include "path/below/kernels.cuh"` is allowed')
+        found.append((quoted[1], where))
+    return tuple(found)
 
 
-@cache
-def nvrtc_version() -> str:
-    """`13.5`."""
-    nvrtc = _nvrtc()
-    major, minor = _checked(nvrtc.nvrtcVersion())
-    return f"{major}.{minor}"
+def _options(arch: str) -> tuple[str, ...]:
+    return (*FLAGS, *([LINES] if _is_virtual(arch) else []), f"-arch={arch}")
 
 
-def _nvrtc():
+def _is_virtual(arch: str) -> bool:
+    return arch.startswith("compute_")
+
+
+def _key(sources: Mapping[str, str], expression: str, arch: str) -> str:
+    record = [field.name for field in fields(Examined)]
+    text = json.dumps([sorted(sources.items()), _options(arch), nvrtc_build(), expression, record])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _stored(key: str, kinds: set[str]) -> dict[str, Any] | None:
+    """The record of an entry that has these files; None if there is none."""
+    record, there = cache.load(key) or ({}, set())
+    return record if record and kinds <= there else None
+
+
+def _read(kind: type[Found], record: Mapping[str, Any], key: str) -> Found:
+    return kind(**{**record, "launch": Launch(**record["launch"]), "key": key})
+
+
+def _compile(signature: Signature, expression: str, sources: Mapping[str, str], arch: str, key: str) -> dict[str, Any]:
+    built = _build(signature.path.name, sources, {expression: signature}, arch)
+    record = _record(built, signature, expression, arch)
+    files = {_PTX: gzip.compress(built.ptx.encode(), mtime=0)}
+    cache.store(key, record, files if _is_virtual(arch) else {**files, _CUBIN: built.cubin})
+    return record
+
+
+def _build(main: str, sources: Mapping[str, str], signatures: Mapping[str, Signature], arch: str) -> Built:
+    """A program of some instantiations of the file `main` and of their geometry. signatures: by expression"""
+    launches = {_launch(signature): None for signature in signatures.values()}
     try:
-        from cuda.bindings import nvrtc
-    except ImportError as error:
-        raise CompileError(
-            f"NVRTC is not installed ({error}); `pip install cuda-bindings nvidia-cuda-nvrtc` brings it, no GPU needed"
-        ) from None
-    return nvrtc
+        return build(main, sources, [*signatures, *launches], _options(arch))
+    except CompileError as error:
+        raise CompileError(f"{main}: NVRTC refused {', '.join(signatures)} for {arch}:\n{error}") from None
 
 
-def _compile(signature: Signature, expression: str, sources: Mapping[str, str], arch: str, key: str) -> Compiled:
-    main, names = signature.path.name, (expression, f"&{signature.name}_launch")
-    log, (symbol, launch_symbol), cubin, ptx = _call_nvrtc(main, sources, names, arch)
-    folder = cache_folder()
-    resources = _resources(log, symbol)
-    compiled = Compiled(
-        expression=expression,
-        arch=arch,
-        symbol=symbol,
-        launch=read_launch(ptx.decode(), launch_symbol, signature.name),
-        code_digest=code_digest(cubin, ptx.decode(), symbol, resources.items()) if cubin else "",
-        ptx_path=str(folder / f"{key}.ptx"),
-        cubin_path=str(folder / f"{key}.cubin"),
+def _launch(signature: Signature) -> str:
+    return f"&{signature.name}_launch"
+
+
+def _record(built: Built, signature: Signature, expression: str, arch: str) -> dict[str, Any]:
+    """The fields of an instantiation that NVRTC made, but for its key."""
+    symbol = built.symbols[expression]
+    resources = _resources(built.log, symbol)
+    return {
+        "expression": expression,
+        "arch": arch,
+        "symbol": symbol,
+        "launch": asdict(read_launch(built.ptx, built.symbols[_launch(signature)], signature.name)),
+        "code_digest": code_digest(built.cubin, built.ptx, symbol, resources.items()) if built.cubin else "",
         **resources,
-    )
-    write_bytes(Path(compiled.ptx_path), ptx)
-    write_bytes(Path(compiled.cubin_path), cubin)
-    write_bytes(folder / f"{key}.json", json.dumps(asdict(compiled)).encode())
-    return compiled
-
-
-def _call_nvrtc(
-    main: str, sources: Mapping[str, str], names: tuple[str, str], arch: str
-) -> tuple[str, list[str], bytes, bytes]:
-    """The log, the symbols of two name expressions, the kernel's first, the cubin and the PTX."""
-    nvrtc = _nvrtc()
-    headers = {name.encode(): text.encode() for name, text in sources.items() if name != main}
-    program = _checked(
-        nvrtc.nvrtcCreateProgram(sources[main].encode(), main.encode(), len(headers), [*headers.values()], [*headers])
-    )
-    try:
-        for name in names:
-            _checked(nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        options = [option.encode() for option in (*FLAGS, f"-arch={arch}")]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(f"{main}: NVRTC refused {names[0]} for {arch}:\n{log.strip()}")
-        symbols = [_checked(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in names]
-        cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
-        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0")
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-    return log, symbols, cubin, ptx
+    }
 
 
 def _resources(log: str, symbol: str) -> dict[str, int]:
@@ -205,17 +233,3 @@ def _resources(log: str, symbol: str) -> dict[str, int]:
         "stack_bytes": number(r"(\d+) bytes stack frame"),
         "shared_bytes": number(r"(\d+) bytes smem"),
     }
-
-
-def _text(size_call, text_call, program) -> bytes:
-    buffer = b" " * _checked(size_call(program))
-    _checked(text_call(program, buffer))
-    return buffer
-
-
-def _checked(result: tuple):
-    """What a call of NVRTC returned besides its status. Raises CompileError for any status but success."""
-    status, *values = result
-    if int(status) != 0:
-        raise CompileError(f"NVRTC: {status.name}")
-    return values[0] if len(values) == 1 else tuple(values)

@@ -18,16 +18,18 @@ _VARIABLE = re.compile(
     r"(?P<name>[\w$]+)(?P<value>[^;]*);",
     re.MULTILINE,
 )
+_KERNEL = re.compile(r"^[.\w ]*\.entry\s+(?P<name>[\w$]+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
 
 
 def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[str, int]]) -> str:
     """SHA-256, in hexadecimal, of the kernel's instructions, constants and resources.
 
-    cubin, ptx: of the same compilation; the PTX tells which variables of the module the kernel names
+    cubin, ptx: of the same compilation, which may have other kernels, too; the PTX tells which variables it names
     resources: registers, spills and shared memory by name
     """
     found = hashlib.sha256()
-    for part in (*_sections(ELFFile(io.BytesIO(cubin)), symbol), *_constants(ptx), repr(sorted(resources)).encode()):
+    constants = _constants(_without_other_kernels(ptx, symbol))
+    for part in (*_sections(ELFFile(io.BytesIO(cubin)), symbol), *constants, repr(sorted(resources)).encode()):
         found.update(len(part).to_bytes(8, "little") + part)
     return found.hexdigest()
 
@@ -41,6 +43,10 @@ def _sections(elf: ELFFile, symbol: str) -> Iterable[bytes]:
         elif isinstance(section, RelocationSection) and kind in (".rela.text", ".rel.text"):
             patches = [(each["r_offset"], each["r_info_type"]) for each in section.iter_relocations()]
             yield repr(sorted(patches)).encode()
+
+
+def _without_other_kernels(ptx: str, symbol: str) -> str:
+    return _KERNEL.sub(lambda kernel: kernel[0] if kernel["name"] == symbol else "", ptx)
 
 
 def _constants(ptx: str) -> list[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import CompileError
@@ -74,6 +75,11 @@ def read_signatures(stem: str, folder: Path = KERNELS) -> dict[str, Signature]:
         source = path.read_text()
     except OSError as error:
         raise CompileError(f"{path.name}: cannot read the kernel's source: {error.strerror}") from None
+    return _signatures(path, source)
+
+
+@lru_cache(maxsize=64)  # every case asks for those of its recipe
+def _signatures(path: Path, source: str) -> dict[str, Signature]:
     found = {}
     for match in _KERNEL.finditer(source):
         line = source.count("\n", 0, match.start("name")) + 1

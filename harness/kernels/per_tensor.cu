@@ -32,10 +32,15 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 // As many as registers allow without spilling.
 template <typename Dtype>
 constexpr int kRowwiseBlocksPerSm = sizeof(Dtype) == 4 ? 2 : 3;
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
+template <Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 constexpr int kTileBlocksPerSm = rounding == Rounding::rne ? kTransposeBlocksPerSm : 3;
 template <>
-constexpr int kTileBlocksPerSm<Outputs::both, true, Rounding::sr, ScaleLayout::compact> = kTransposeBlocksPerSm;
+constexpr int kTileBlocksPerSm<Block::block_1x16, Outputs::both, true, Rounding::sr, ScaleLayout::compact> =
+    kTransposeBlocksPerSm;
+#if __CUDA_ARCH__ == 1000
+template <>
+constexpr int kTileBlocksPerSm<Block::block_16x16, Outputs::both, false, Rounding::sr, ScaleLayout::compact> = 2;
+#endif
 
 // =====================================================================================================================
 // amax (step 1)
@@ -129,7 +134,8 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) per_tens
 template <
     typename Dtype, Block block, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     int sign_mask>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocksPerSm<outputs, rht, rounding, scale_layout>)
+__global__ void __launch_bounds__(
+    TransposeTile::kThreads, kTileBlocksPerSm<block, outputs, rht, rounding, scale_layout>)
     per_tensor_encode_tile(
         const Dtype* __restrict__ input,            // (rows, cols)
         Optional<const float> rowwise_amax,         // (1,)

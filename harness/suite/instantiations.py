@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
 
-from harness.contract.case import Flags
+from harness.contract.case import Case, Flags
 from harness.errors import CompileError
-from harness.jit.compile import Compiled, compile_kernel, instantiation
+from harness.jit.compile import Compiled, Examined, compile_kernel, examine, instantiation
 from harness.jit.signature import Signature
 from harness.suite.launch_plan import plan
 from harness.suite.suite import load_suites
 
 Found = TypeVar("Found")
+Work = TypeVar("Work")
+
+_TOGETHER = 8  # instantiations in a program: parsing is paid once, and two processes still end together
 
 
 @dataclass(frozen=True)
@@ -35,28 +39,48 @@ class Job:
 def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
     """What the named sets, or all, of every suite run: each instantiation once for each architecture."""
     jobs: dict[tuple[str, str], Job] = {}
-    for suite in load_suites():
-        for name in sets or suite.sets:
-            for case in suite.cases(name) if name in suite.sets else ():
-                for step in (*plan(case), *plan(case, fits=lambda step: True)):
-                    if step.library:
-                        continue
-                    expression = instantiation(step.signature, step.case.flags)
-                    for arch in arches:
-                        jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
+    for case in _cases(sets):
+        for step in (*plan(case), *plan(case, fits=lambda step: True)):
+            if step.library:
+                continue
+            expression = instantiation(step.signature, step.case.flags)
+            for arch in arches:
+                jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
     return list(jobs.values())
 
 
-def side_by_side(function: Callable[[Job], Found], work: Sequence[Job], processes: int) -> list[Found]:
-    """`function` of every job, in their order, with a progress bar."""
+def _cases(sets: Sequence[str]) -> Iterable[Case]:
+    """Cases of the sets with different launches: neither input nor mode chooses a kernel."""
+    found: dict[tuple[Hashable, ...], Case] = {}
+    for suite in load_suites():
+        for name in sets or suite.sets:
+            for case in suite.cases(name) if name in suite.sets else ():
+                found.setdefault((case.recipe, case.flags, case.problem), case)
+    return found.values()
+
+
+def batches(work: Iterable[Job]) -> list[tuple[Job, ...]]:
+    """Jobs that one program can examine, a few at a time, in their order."""
+    alike: dict[tuple[Path, str], list[Job]] = {}
+    for job in work:
+        alike.setdefault((job.signature.path, job.arch), []).append(job)
+    return [
+        tuple(jobs[first : first + _TOGETHER]) for jobs in alike.values() for first in range(0, len(jobs), _TOGETHER)
+    ]
+
+
+def side_by_side(function: Callable[[Work], Found], work: Sequence[Work], processes: int) -> list[Found]:
+    """`function` of every piece of work, in their order, with a progress bar."""
     with ProcessPoolExecutor(processes) as pool:
-        done = pool.map(function, work, chunksize=4)
+        done = pool.map(function, work)
         return list(track(done, "compiling", len(work), disable=not Console().is_terminal))
 
 
-def compile_or_say(job: Job) -> Compiled | str:
-    """The compiled instantiation, or the error."""
+def examine_or_say(batch: tuple[Job, ...]) -> list[Examined | str]:
+    """What the compiler says of each instantiation, or the error; if the program has one, each is tried alone."""
     try:
-        return job.compile()
+        return list(examine([(job.signature, job.flags) for job in batch], batch[0].arch))
     except CompileError as error:
-        return str(error)
+        if len(batch) == 1:
+            return [str(error)]
+        return [found for job in batch for found in examine_or_say((job,))]

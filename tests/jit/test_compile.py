@@ -1,16 +1,22 @@
 """The compile owns its flags and its cache."""
 
+import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+import harness.jit.compile
 from harness.contract.case import Flags
 from harness.errors import CompileError
 from harness.files import KERNELS
-from harness.jit.compile import ARCHES, FLAGS, compile_kernel, include_closure, instantiation, ptx_of
+from harness.jit.compile import ARCHES, FLAGS, compile_kernel, examine, include_closure, instantiation, ptx_of
 from harness.jit.geometry import Launch
+from harness.jit.nvrtc import build, nvrtc_build
 from harness.jit.signature import read_signatures
+from harness.suite.instantiations import Job, batches, examine_or_say
 
 FLAGS_OF_SWIZZLE = Flags({"direction": "rowwise"})
 
@@ -54,7 +60,7 @@ def test_a_change_in_a_header_is_another_kernel(kernels):
     header = kernels / "memory/scale_layout.cuh"
     header.write_text(header.read_text().replace("(r % 32) * 16", "(r % 32) * 32"))
     after = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
-    assert after.cubin_path != before.cubin_path
+    assert after.key != before.key
     assert after.code_digest != before.code_digest
 
 
@@ -93,12 +99,82 @@ def test_a_constant_table_counts_as_machine_code_only_where_it_is_read(kernels):
     assert with_table("1, 2, 3, 4", "") == with_table("1, 2, 3, 5", "")
 
 
-def test_a_damaged_cache_entry_is_compiled_anew(kernels, tmp_path):
-    signature = read_signatures("swizzle", kernels)["swizzle"]
-    before = compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a")
-    for entry in (tmp_path / "cache").glob("*.json"):
-        entry.write_text("{")
-    assert compile_kernel(signature, FLAGS_OF_SWIZZLE, "sm_90a") == before
+def _swizzle(kernels=KERNELS, arch="sm_90a"):
+    return compile_kernel(read_signatures("swizzle", kernels)["swizzle"], FLAGS_OF_SWIZZLE, arch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("json", b"{", b""),
+        ("json", b'"spill_bytes": 0', b'"spill_bytes": 8'),
+        ("json", b'"launch"', b'"lunch"'),
+        ("cubin", b"swizzle", b"swivel!"),
+        ("ptx.gz", b"\x1f", b"\x2f"),
+    ],
+)
+def test_a_damaged_cache_entry_is_compiled_anew(tmp_path, kind, old, new):
+    before = _swizzle()
+    ptx, cubin = before.ptx, Path(before.cubin_path).read_bytes()
+    entry = tmp_path / "cache" / f"{before.key}.{kind}"
+    content = entry.read_bytes()
+    assert old in content
+    entry.write_bytes(content.replace(old, new, 1))
+    assert _swizzle() == before
+    assert (before.ptx, Path(before.cubin_path).read_bytes()) == (ptx, cubin)
+    entry.unlink()
+    assert _swizzle() == before
+    assert entry.read_bytes() == content
+
+
+def test_who_wants_what_another_is_compiling_waits_for_it(monkeypatch):
+    built = []
+
+    def slow_build(*args):
+        built.append(args)
+        time.sleep(0.2)
+        return build(*args)
+
+    nvrtc_build()
+    monkeypatch.setattr(harness.jit.compile, "build", slow_build)
+    with ThreadPoolExecutor(4) as pool:
+        first, *others = pool.map(lambda _: _swizzle(), range(4))
+    assert others == [first] * 3
+    assert len(built) == 1
+
+
+def test_another_compiler_is_another_entry(monkeypatch):
+    assert re.search(r"release \d+\.\d+, V\d+\.\d+\.\d+", nvrtc_build())
+    before = _swizzle(arch="compute_90a")
+    monkeypatch.setattr(harness.jit.compile, "nvrtc_build", lambda: "another")
+    assert _swizzle(arch="compute_90a").key != before.key
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_kernels_of_one_program_have_the_machine_code_of_each_alone(tmp_path, arch):
+    signature = read_signatures("casts")["casts"]
+    variants = [{"dtype": dtype} for dtype in ("bf16", "fp16", "fp32")]
+    together = examine([(signature, flags) for flags in variants], arch)
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".json"}
+    for flags, examined in zip(variants, together, strict=True):
+        alone = compile_kernel(signature, flags, arch)
+        assert vars(alone) == vars(examined)
+        (tmp_path / "cache" / f"{alone.key}.json").unlink()
+        assert vars(compile_kernel(signature, flags, arch)) == vars(examined)
+
+
+def test_what_is_wrong_with_one_kernel_is_not_said_of_others(kernels):
+    source = kernels / "swizzle.cu"
+    source.write_text(source.read_text() + "template <ScaleLayout d> __global__ void other() { d.wrong; }\n")
+    signatures = read_signatures("swizzle", kernels)
+    jobs = [
+        Job(signatures["swizzle"], FLAGS_OF_SWIZZLE, "sm_90a"),
+        Job(signatures["other"], Flags({"d": "compact"}), "sm_90a"),
+    ]
+    assert batches(jobs) == [tuple(jobs)]
+    good, bad = examine_or_say(tuple(jobs))
+    assert good.expression == "swizzle<Outputs::rowwise>"
+    assert "NVRTC refused other<ScaleLayout::compact> for sm_90a" in bad
 
 
 def test_a_wrong_kernel_shows_the_compiler_s_log_with_its_line(kernels):
@@ -145,8 +221,15 @@ def test_a_template_parameter_without_a_flag_is_named():
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-def test_ptx_alone_is_the_ptx_beside_the_machine_code(arch):
+def test_ptx_alone_is_the_ptx_beside_the_machine_code_with_its_lines(arch):
     signature = read_signatures("casts")["casts"]
     whole, ptx = (compile_kernel(signature, {"dtype": "bf16"}, a) for a in (arch, ptx_of(arch)))
-    assert ptx.ptx == whole.ptx and ptx.launch == whole.launch
-    assert Path(whole.cubin_path).stat().st_size > 0 == Path(ptx.cubin_path).stat().st_size
+    assert "casts.cu" in ptx.ptx and "casts.cu" not in whole.ptx
+    assert _without_lines(ptx.ptx) == _without_lines(whole.ptx)
+    assert ptx.launch == whole.launch
+    assert not Path(ptx.cubin_path).exists()
+
+
+def _without_lines(ptx):
+    ptx = re.sub(r"^\s*\.(loc|file)\b.*\n|^\$L__\w+:\n|^\s*$\n", "", ptx, flags=re.MULTILINE)
+    return ptx.partition("\t.section\t.debug")[0].strip()

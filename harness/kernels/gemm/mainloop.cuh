@@ -54,18 +54,22 @@ struct Mainloop {
 
   __device__ void add_stage(const SmemStage<2 * kTile>& stage) {
     const MmaLane lane(threadIdx.x);
+    // Offsets from one address fit the instructions; an address for each line would take a register.
+    const int a_line = warp_row + lane.group, b_line = kTile + warp_col + lane.group;
+    const auto *a_scales = stage.scales + a_line, *b_scales = stage.scales + b_line;
     ScalesF16x2 a_scale[2 * kM16], b_scale[kN8];
 #pragma unroll
-    for (int i = 0; i < 2 * kM16; ++i) a_scale[i] = ScalesF16x2(two_scales(stage.scales[a_line(lane, i)], lane.member));
+    for (int i = 0; i < 2 * kM16; ++i) a_scale[i] = ScalesF16x2(two_scales(a_scales[8 * i], lane.member));
 #pragma unroll
-    for (int i = 0; i < kN8; ++i) b_scale[i] = ScalesF16x2(two_scales(stage.scales[b_line(lane, i)], lane.member));
+    for (int i = 0; i < kN8; ++i) b_scale[i] = ScalesF16x2(two_scales(b_scales[8 * i], lane.member));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const auto *a_lines = stage.codes[half] + a_line, *b_lines = stage.codes[half] + b_line;
       uint2 a_codes[2 * kM16], b_codes[kN8];
 #pragma unroll
-      for (int i = 0; i < 2 * kM16; ++i) a_codes[i] = stage.codes[half][a_line(lane, i)][lane.member];
+      for (int i = 0; i < 2 * kM16; ++i) a_codes[i] = a_lines[8 * i][lane.member];
 #pragma unroll
-      for (int i = 0; i < kN8; ++i) b_codes[i] = stage.codes[half][b_line(lane, i)][lane.member];
+      for (int i = 0; i < kN8; ++i) b_codes[i] = b_lines[8 * i][lane.member];
 #pragma unroll
       for (int quad = 0; quad < 4; ++quad) {
         const auto decode = [&](const uint2& codes, const ScalesF16x2& scale) {
@@ -87,9 +91,6 @@ struct Mainloop {
       }
     }
   }
-
-  __device__ int a_line(const MmaLane& lane, int i) const { return warp_row + 8 * i + lane.group; }
-  __device__ int b_line(const MmaLane& lane, int i) const { return kTile + warp_col + 8 * i + lane.group; }
 
   // Passes the true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a time. All
   // threads call this.

@@ -103,12 +103,12 @@ struct StageLoader {
   template <int lines>
   __device__ void copy(SmemStage<lines>& stage, int target, int left) const {
     const u32 to_next = opaque(codes_step);
+    const int existing = piece() < left ? codes_left : 0;
     const u8* source = codes;
+    auto* lines_target = stage.codes[piece() % 2] + target + thread() / kStageBlocks;
 #pragma unroll
     for (int i = 0; i < count / kLinesPerCopy; ++i) {
-      uint2* codes_target =
-          &stage.codes[piece() % 2][target + thread() / kStageBlocks + i * kLinesPerCopy][piece() / 2];
-      cp_async<8>(codes_target, source, piece() < left && i * kLinesPerCopy < codes_left);
+      cp_async<8>(&lines_target[i * kLinesPerCopy][piece() / 2], source, i * kLinesPerCopy < existing);
       source += to_next;
     }
     copy_scales(stage.scales + target, left);

@@ -1,0 +1,82 @@
+"""NVRTC, called directly, because CuPy's own compile appends `-ftz=true`, which changes bytes, after the options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from harness.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Built:
+    """What NVRTC made of one program. symbols: mangled name by name expression; cubin: empty for `compute_*`"""
+
+    log: str
+    symbols: Mapping[str, str]
+    cubin: bytes
+    ptx: str
+
+
+@cache
+def nvrtc_version() -> str:
+    """`13.0`."""
+    major, minor = _checked(_nvrtc().nvrtcVersion())
+    return f"{major}.{minor}"
+
+
+@cache
+def nvrtc_build() -> str:
+    """The line in which the compiler names itself in PTX, because nvrtcVersion() leaves out the third number."""
+    ptx = build("empty.cu", {"empty.cu": ""}, (), ("-arch=compute_80",)).ptx
+    return next(line for line in ptx.splitlines() if "compilation tools" in line)
+
+
+def build(main: str, sources: Mapping[str, str], names: Sequence[str], options: Sequence[str]) -> Built:
+    """Compile the text `sources[main]`, whose includes are the other sources. Raises CompileError with NVRTC's log.
+
+    names: kernels and variables, as C++ expressions, that the program must have
+    """
+    nvrtc = _nvrtc()
+    headers = {name.encode(): text.encode() for name, text in sources.items() if name != main}
+    program = _checked(
+        nvrtc.nvrtcCreateProgram(sources[main].encode(), main.encode(), len(headers), [*headers.values()], [*headers])
+    )
+    try:
+        for name in names:
+            _checked(nvrtc.nvrtcAddNameExpression(program, name.encode()))
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(log.strip())
+        symbols = {name: _checked(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in names}
+        cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return Built(log, symbols, cubin, ptx)
+
+
+def _nvrtc():
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise CompileError(
+            f"NVRTC is not installed ({error}); `pip install cuda-bindings nvidia-cuda-nvrtc` brings it, no GPU needed"
+        ) from None
+    return nvrtc
+
+
+def _text(size_call, text_call, program) -> bytes:
+    buffer = b" " * _checked(size_call(program))
+    _checked(text_call(program, buffer))
+    return buffer
+
+
+def _checked(result: tuple):
+    """What a call of NVRTC returned besides its status. Raises CompileError for any status but success."""
+    status, *values = result
+    if int(status) != 0:
+        raise CompileError(f"NVRTC: {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
