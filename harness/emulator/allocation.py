@@ -13,7 +13,6 @@ import numpy as np
 
 from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, DecodedStep, IndexedBranch, Jump, Terminator
 
-
 Decoded = Sequence[Sequence[DecodedStep]]  # the steps of every block
 
 

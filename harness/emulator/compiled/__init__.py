@@ -1,5 +1,5 @@
 """The fast path: an interpreter of decoded instructions that Numba compiles once, and keeps in the cache.
 
-It runs a block's straight-line code over all its lanes and stops *before* an instruction that it does not know, or whose
-accesses are not plainly fine. The NumPy step of that instruction then does it, or finds the fault and says so.
+It runs a block's straight-line code over all its lanes and stops before an instruction that it does not know, or
+whose accesses are not plainly fine. The NumPy step of that instruction then does it, or finds the fault and says so.
 """

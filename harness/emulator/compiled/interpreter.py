@@ -15,8 +15,6 @@ from harness.emulator.compiled.product import multiply
 from harness.emulator.compiled.warps import order_warps, shuffle, votes, whole_warps
 from harness.emulator.compiled.wide import mixed, wide_arithmetic
 
-SCRATCH_ROWS = 4  # beyond a block's registers: three constants as rows, and a result that is merged
-
 
 @part
 def _any(lanes):
@@ -62,7 +60,7 @@ def _compute(instruction, narrow, floats, wide, constants, partial, lanes):
     """Arithmetic on all lanes; under a mask the others keep their values."""
     code = np.int64(instruction[at.OPCODE])
     bits = instruction[at.WIDE]
-    free, wide_free = narrow.shape[0] - SCRATCH_ROWS, wide.shape[0] - SCRATCH_ROWS
+    free, wide_free = narrow.shape[0] - at.SCRATCH_ROWS, wide.shape[0] - at.SCRATCH_ROWS
     family = code // op.FAMILY
     immediate = np.int64(instruction[at.IMMEDIATE])
     if family != 4:
@@ -119,7 +117,7 @@ def _compute(instruction, narrow, floats, wide, constants, partial, lanes):
 def _exchange(instruction, block, narrow, constants, lanes, context):
     """Shuffles, votes and reductions. False, with nothing changed, unless whole warps execute it."""
     code = np.int64(instruction[at.OPCODE])
-    free = narrow.shape[0] - SCRATCH_ROWS
+    free = narrow.shape[0] - at.SCRATCH_ROWS
     members = _narrow_row(narrow, instruction[at.DATA], constants, free + 3)
     if not whole_warps(lanes, narrow[members]):
         return False

@@ -12,7 +12,6 @@ import numpy as np
 from numba import carray
 
 from harness.emulator.compiled import layout as at
-from harness.emulator.compiled import opcodes as op
 from harness.emulator.compiled.jit import part, pointer
 
 WINDOW_BITS = np.int64(36)

@@ -49,7 +49,7 @@ def _table() -> dict[str, tuple[int, int]]:
     def define(code: int, *names: str, immediate: int = 0) -> None:
         table.update(dict.fromkeys(names, (code, immediate)))
 
-    for width, suffix in (("16", ""), ("32", ""), ("64", "64")):
+    for width in ("16", "32", "64"):
         wide = width == "64"
         define(MOV64 if wide else MOV, *(f"mov.{kind}{width}" for kind in "busf"))
         define(SELP64 if wide else SELP, *(f"selp.{kind}{width}" for kind in "busf"))

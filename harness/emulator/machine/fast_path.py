@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from harness.emulator.compiled import layout
-from harness.emulator.compiled.interpreter import run
 from harness.emulator.machine.basic_blocks import Code, Segment
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Buffer
@@ -13,6 +15,14 @@ from harness.emulator.races.wgmma_reads import WgmmaShadow
 
 _NUMBER = (1 << 32) - 1
 _SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # launches run one after another
+
+
+@cache
+def _interpreter() -> Callable[[np.ndarray, int, int, int, int], int]:
+    # Numba takes a second to load, and who has a GPU needs none of it.
+    from harness.emulator.compiled.interpreter import run
+
+    return run
 
 
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
@@ -80,6 +90,7 @@ class FastPath:
         context[layout.LANES], context[layout.WHOLE] = lanes.ctypes.data, mask is None
         if self.batch.shadow:
             context[layout.HAS_SHARED_UPDATES] = self.batch.shadow.has_updates
+        run = _interpreter()
         start, stop = segment
         at = run(context, start, stop, 0, start)
         while at >= 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.compiled.interpreter import SCRATCH_ROWS
+from harness.emulator.compiled.layout import SCRATCH_ROWS
 from harness.emulator.machine.launch_state import Resources
 from harness.emulator.registers import U32, U64, Bits
 
