@@ -20,6 +20,7 @@ from xdist.scheduler import WorkStealingScheduling
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
 from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.isolation import CASE_TIMEOUT
+from harness.runner.order import spread
 from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files, under_test
 
 
@@ -78,6 +79,13 @@ def pytest_configure(config: pytest.Config) -> None:
             process.start()
     except HarnessError as error:
         raise Refusal(error) from None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spread the largest cases over the workers."""
+    if is_worker(config) and PROCESS in config.stash:
+        workers = config.workerinput["workercount"]
+        items[:] = spread(items, lambda item: item.case.elements if isinstance(item, CaseItem) else 0, workers)
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,7 @@ from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, make_inputs
+from harness.verify.host_room import host_room
 
 # Complementary patterns: a byte no run writes differs from the expected one in one of the first two runs, whatever it
 # is. The third run repeats the first.
@@ -53,10 +54,11 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
     empty = blank(case, device)
     try:
         device.admit(case)
-        if draw:
-            make_inputs(case)
-        with device.reserve(case):
-            result = run(empty)
+        with host_room(case):
+            if draw:
+                make_inputs(case)
+            with device.reserve(case):
+                result = run(empty)
     except NotCapable as reason:
         result = replace(empty, verdict=Verdict.EXCLUDED, reason=str(reason))
     except CompileError as error:

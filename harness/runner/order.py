@@ -1,0 +1,29 @@
+"""The order in which processes run cases: the largest are spread over them and begin early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from harness.verify.host_room import LARGE
+
+Item = TypeVar("Item")
+TIMES = 6  # at which large cases begin, a sixth of them at each, so that not all draw at once
+BEGUN = 0.6  # of a part, by when the last begins
+
+
+def spread(items: Sequence[Item], elements: Callable[[Item], int], processes: int) -> list[Item]:
+    """The items in parts of like length, one for each process, with the large ones apart from each other.
+
+    The large ones stand at several places of the first half of a part; all others keep their order.
+    """
+    large = sorted((item for item in items if elements(item) >= LARGE), key=elements, reverse=True)
+    if not large:
+        return list(items)
+    others = [item for item in items if elements(item) < LARGE]
+    length = -(-len(others) // processes)
+    parts = [others[i * length : (i + 1) * length] for i in range(processes)]
+    for number, item in enumerate(large):
+        part = parts[number % processes]
+        part.insert(int(len(part) * BEGUN * (number % TIMES) / (TIMES - 1)), item)
+    return [item for part in parts for item in part]
