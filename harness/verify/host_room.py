@@ -1,4 +1,4 @@
-"""Room in the machine's memory for the largest cases, over all processes: each keeps tens of gigabytes while it runs."""
+"""Room in the machine's memory for the largest cases, over all processes: each keeps many gigabytes while it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from harness.contract.case import Case
 
 LARGE = 1 << 28  # elements
-AT_A_TIME = 5
+AT_A_TIME = 3
 PAUSE = 0.2  # seconds
 
 
