@@ -129,3 +129,14 @@ $again: add.u32 %r2, %r1, %r0; mov.u32 %r3, %r2; add.u32 %r0, %r3, 1; setp.lt.u3
     assert clashes(monkeypatch, kernel(body, 1))[1] == []
     got = both(Module(kernel(body, 1)), {"out": np.zeros(1, np.uint32)}, block=32, sanitize=False)
     assert got.arrays["out"][0] == 54
+
+
+def test_a_special_register_of_an_instruction_that_is_not_emulated_takes_no_row() -> None:
+    body = """ mov.u32 %r0, %tid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %ctaid.x; mad.lo.u32 %r0, %r1, %r2, %r0;
+ ld.param.u64 %rd0, [p0]; mad.wide.u32 %rd1, %r0, 4, %rd0; st.global.u32 [%rd1], %r0;
+ setp.ne.u64 %p0, %rd0, 0; @%p0 bra $end; sub.f32 %f1, %laneid, 5;
+$end:"""
+    text = Module(kernel(body, 1))
+    assert "%laneid" not in text.code("k").resources.specials
+    got = both(text, {"out": np.zeros(128, np.uint32)}, grid=2)
+    np.testing.assert_array_equal(got.arrays["out"], np.arange(128))
