@@ -11,9 +11,11 @@ from test_races import LAST
 
 from harness.emulator.launch import Module
 
-# Every round stores to a word and loads another lane's. In round 7 the barrier before or behind the load may lack.
-ROUNDS = """ .shared .align 4 .b8 s[256]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; shl.b32 %r2, %r0, 2;
- add.u32 %r3, %r1, %r2; xor.b32 %r4, %r2, OTHER; add.u32 %r4, %r1, %r4; mov.u32 %r5, 0; mov.u32 %r6, 0;
+# Every round stores to a word and loads another lane's. In round 7 the barrier before or behind the load may lack. A
+# third warp, if there is one, exits at once, which leaves the others to run under a mask.
+ROUNDS = """ .shared .align 4 .b8 s[256]; mov.u32 %r0, %tid.x; setp.ge.u32 %p3, %r0, 64; @%p3 ret; mov.u32 %r1, s;
+ shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; xor.b32 %r4, %r2, OTHER; add.u32 %r4, %r1, %r4; mov.u32 %r5, 0;
+ mov.u32 %r6, 0;
 $round: STORE [%r3], %r5;
  setp.eq.u32 %p1, %r5, BEFORE; @%p1 bra $load; SYNC
 $load: LOAD %r7, [%r4];
@@ -30,21 +32,37 @@ SYNC = {
 PATHS = {"compiled": "", "numpy": ".volatile"}  # a volatile access is left to its NumPy step
 
 
+@pytest.mark.parametrize("block", [64, 96])
 @pytest.mark.parametrize("missing", ["", "BEFORE", "BEHIND"])
 @pytest.mark.parametrize("sync", SYNC)
 @pytest.mark.parametrize("load", PATHS)
 @pytest.mark.parametrize("store", PATHS)
-def test_a_barrier_orders_every_round(store: str, load: str, sync: str, missing: str) -> None:
+def test_a_barrier_orders_every_round(store: str, load: str, sync: str, missing: str, block: int) -> None:
     for other in (1, 32):
         text = ROUNDS.replace("STORE", f"st{PATHS[store]}.shared.u32").replace("LOAD", f"ld{PATHS[load]}.shared.u32")
         text = text.replace("SYNC", SYNC[sync]).replace("OTHER", str(4 * other))
         for place in ("BEFORE", "BEHIND"):
             text = text.replace(place, "7" if place == missing else "99")
-        got = both(Module(kernel(text, 1)), {"out": np.zeros(64, np.uint32)})
+        got = both(Module(kernel(text, 1)), {"out": np.zeros(64, np.uint32)}, block=block)
         fine = not missing and (other < 32 or sync == "__syncthreads")
         assert (got.fault and got.fault[0]) == (None if fine else "race")
         if fine:
             assert (got.arrays["out"] == sum(range(20))).all()
+
+
+ONE_WARP = """ .shared .align 4 .b8 s[256]; mov.u32 %r0, %tid.x; mov.u32 %r1, s; shl.b32 %r2, %r0, 2;
+ add.u32 %r2, %r1, %r2; xor.b32 %r3, %r2, 4; setp.ge.u32 %p0, %r0, 32; st.shared.u32 [%r2], %r0; @%p0 bra $over; SYNC
+$over: LOAD %r4, [%r3];"""
+
+
+@pytest.mark.parametrize("load", PATHS)
+@pytest.mark.parametrize("sync", ["__syncwarp", "shuffle", "vote by numpy"])
+def test_a_barrier_of_one_warp_orders_no_other(sync: str, load: str) -> None:
+    text = ONE_WARP.replace("SYNC", SYNC[sync]).replace("LOAD", f"ld{PATHS[load]}.shared.u32")
+    got = both(Module(kernel(text, 0)), {})
+    assert got.fault and got.fault[0] == "race"
+    assert "thread (33, 0, 0) wrote" in got.fault[1] and "thread (32, 0, 0)" in got.fault[1]
+    assert both(Module(kernel(text.replace("@%p0 bra $over;", ""), 0)), {}).fault is None
 
 
 # All lanes read one word; the last to do so, whose tag alone would be kept, overwrites it.
