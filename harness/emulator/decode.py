@@ -1,4 +1,8 @@
-"""Decode a kernel: cut it into basic blocks, decode instructions, branches and barriers, release dead registers."""
+"""Decode a kernel: cut it into basic blocks, decode instructions, branches and barriers, and give registers their rows.
+
+Instructions with a compiled form become rows of one program, cut into segments of straight-line code; their NumPy steps
+are decoded again when one is wanted.
+"""
 
 from __future__ import annotations
 
