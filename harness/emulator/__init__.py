@@ -1,7 +1,7 @@
 """A CPU emulator for NVRTC's PTX that is also a sanitizer and a counter. It knows nothing of NVFP4.
 
-`launch` parses a module (`ptx`), decodes a kernel once (`decode`, `instructions`) into steps on registers, keeps them on
-disk (`stored`), and runs them (`machine`), a batch of blocks at a time. Every instruction has a NumPy step, which
+`launch` parses a module (`ptx`), decodes a kernel once (`decode`, `instructions`) into steps on registers, keeps them
+on disk (`stored`), and runs them (`machine`), a batch of blocks at a time. Every instruction has a NumPy step, which
 defines it and names its faults: a register is an array with one value for each thread of the batch, or one that they
 share, and `arithmetic` computes on them, rounding once as hardware does. Many instructions also have a compiled form
 (`compiled`), run by an interpreter that Numba compiles. It stops before whatever is not plainly fine, and the NumPy

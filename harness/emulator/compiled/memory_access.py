@@ -1,7 +1,7 @@
 """Loads and stores of one block: checks first, then effects.
 
 Each function returns whether the access was plainly fine. If it was not, no memory and no register has been changed,
-and the NumPy step does it again: it names the fault, or knows the order of blocks, several buffers or generic addresses.
+and the NumPy step does it again: it names the fault, or knows the order of blocks, several buffers, generic addresses.
 
 The rules of races are those of `harness.emulator.races`, whose tags these functions read and write.
 """
