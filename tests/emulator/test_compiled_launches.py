@@ -114,7 +114,8 @@ def test_products_of_a_warp(kind: str, special: bool) -> None:
         operands = np.where(rng.random(operands.shape) < 0.3, rng.choice(SPECIAL_HALVES, operands.shape), operands)
     sums = rng.standard_normal((64, 4)).astype(np.float32).view(np.uint16)
     arrays = {"in": np.concatenate([operands.astype(np.uint16), sums], axis=1), "out": np.zeros((64, 4), np.float32)}
-    both(Module(kernel(body, 2)), arrays)
+    got = both(Module(kernel(body, 2)), arrays)
+    assert bool(got.handed_back) == special
 
 
 # ---- faults ---------------------------------------------------------------------------------------------------------
