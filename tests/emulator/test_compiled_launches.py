@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from both_paths import both
+from both_paths import Outcome, both
 from cuda_source import buffer, module
 from ptx_snippets import kernel
 
@@ -97,14 +97,13 @@ def test_sectors_and_bank_conflicts_are_counted_alike(spread: int) -> None:
 SPECIAL_HALVES = [0, 0x8000, 1, 0x8001, 0x3C00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01, 0x0400, 0x3555]
 
 
-@pytest.mark.parametrize("special", [False, True])
-@pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_products_of_a_warp(kind: str, special: bool) -> None:
+def product(kind: str, special: bool, result: str = "%r20, %r21, %r22, %r23") -> Outcome:
+    """`mma` of two warps, with C in %r8 to %r11. special: with subnormals, infinities and NaN among A and B"""
     body = " mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; mad.wide.u32 %rd2, %r0, 40, %rd0;\n"
     body += "".join(f" ld.global.u32 %r{2 + i}, [%rd2+{4 * i}];\n" for i in range(10))
-    body += f""" mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{%r20, %r21, %r22, %r23}},
+    body += f""" mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{result}}},
  {{%r2, %r3, %r4, %r5}}, {{%r6, %r7}}, {{%r8, %r9, %r10, %r11}}; mad.wide.u32 %rd3, %r0, 16, %rd1;
- st.global.v4.u32 [%rd3], {{%r20, %r21, %r22, %r23}};
+ st.global.v4.u32 [%rd3], {{{result}}};
 """
     rng = np.random.default_rng(5)
     operands = rng.standard_normal((64, 12)).astype(np.float16).view(np.uint16)
@@ -114,8 +113,20 @@ def test_products_of_a_warp(kind: str, special: bool) -> None:
         operands = np.where(rng.random(operands.shape) < 0.3, rng.choice(SPECIAL_HALVES, operands.shape), operands)
     sums = rng.standard_normal((64, 4)).astype(np.float32).view(np.uint16)
     arrays = {"in": np.concatenate([operands.astype(np.uint16), sums], axis=1), "out": np.zeros((64, 4), np.float32)}
-    got = both(Module(kernel(body, 2)), arrays)
-    assert bool(got.handed_back) == special
+    return both(Module(kernel(body, 2)), arrays)
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_products_of_a_warp(kind: str, special: bool) -> None:
+    assert bool(product(kind, special).handed_back) == special
+
+
+@pytest.mark.parametrize("result", ["%r8, %r9, %r10, %r11", "%r9, %r8, %r11, %r10", "%r11, %r8, %r9, %r10",
+                                    "%r2, %r4, %r6, %r7"])  # fmt: skip
+def test_a_product_over_its_own_operands(result: str) -> None:
+    wanted = product("f16", False).arrays["out"]
+    np.testing.assert_array_equal(product("f16", False, result).arrays["out"], wanted)
 
 
 # ---- faults ---------------------------------------------------------------------------------------------------------
