@@ -60,6 +60,16 @@ def test_a_part_of_a_warp_is_left_to_numpy(name: str) -> None:
     assert (got.arrays["out"].reshape(64, 2)[:44] == [7, 1]).all()
 
 
+@pytest.mark.parametrize("name", [name for name in LINES if not name.startswith("shfl")])
+def test_halves_of_a_warp_that_name_themselves_are_left_to_numpy(name: str) -> None:
+    halves = np.where(np.arange(64) % 32 < 16, 0xFFFF, 0xFFFF0000).astype(np.uint32)
+    values = np.where(np.arange(64) % 32 < 16, 100, 3).astype(np.uint32)  # bit 6, of which votes are, in one half
+    got = outcome(LINES[name], WHOLE["all"], halves, values)
+    assert got.fault is None and got.handed_back.total() == 1
+    out = got.arrays["out"].reshape(64, 2)
+    assert len(np.unique(out, axis=0)) == 2 and (out[:16] == out[0]).all() and (out[16:32] == out[16]).all()
+
+
 def test_a_lane_that_is_named_and_absent_is_a_fault() -> None:
     got = outcome(LINES["redux add.u32"], "ge.u32 %p1, %r0, 44", np.full(64, 0xFFFFFFFF, np.uint32))
     assert got.fault and got.fault[0] == "inactive_shuffle"
