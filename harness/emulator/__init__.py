@@ -1,9 +1,12 @@
 """A CPU emulator for NVRTC's PTX that is also a sanitizer and a counter. It knows nothing of NVFP4.
 
-`launch` parses a module (`ptx`), decodes a kernel once (`decode`, `instructions`) into steps on registers, and runs it
-(`machine`), a batch of blocks at a time. A register is a NumPy array with one value for each thread of the batch, or
-one that they share; `arithmetic` computes on them, rounding once as hardware does. `races` has the shadow memory, and
-`catalogue` lists every mnemonic. The folder imports NumPy, and nothing of the rest of the harness.
+`launch` parses a module (`ptx`), decodes a kernel once (`decode`, `instructions`) into steps on registers, keeps them
+on disk (`stored`), and runs them (`machine`), a batch of blocks at a time. Every instruction has a NumPy step, which
+defines it and names its faults: a register is an array with one value for each thread of the batch, or one that they
+share, and `arithmetic` computes on them, rounding once as hardware does. Many instructions also have a compiled form
+(`compiled`), run by an interpreter that Numba compiles. It stops before whatever is not plainly fine, and the NumPy
+step does that. `races` has the shadow memory, which both share, and `catalogue` lists every mnemonic. The folder
+imports NumPy, Numba when a kernel first runs, and nothing of the rest of the harness.
 
 It checks (kinds of Fault): `out_of_bounds` and `misaligned` for every access; `unwritten_read` for shared memory and
 for buffers that are not `initialised`; `race` between threads of a block without a barrier, lanes of a warp without

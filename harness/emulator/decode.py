@@ -1,4 +1,8 @@
-"""Decode a kernel: cut it into basic blocks, decode instructions, branches and barriers, release dead registers."""
+"""Decode a kernel: cut it into basic blocks, decode instructions, branches and barriers, and give registers their rows.
+
+Instructions with a compiled form become rows of one program, cut into segments of straight-line code; their NumPy steps
+are decoded again when one is wanted.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +135,8 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         rows=rows,
         row_counts=row_counts,
         constants=emitter.constants,
-        specials=emitter.specials,
+        # One that only an instruction not emulated names has no row.
+        specials={name: slot for name, slot in emitter.specials.items() if slot in entry},
         undefined=tuple(sorted(entry - set(emitter.specials.values()))),
         accesses=emitter.accesses,
         shared_size=emitter.shared_size,

@@ -79,6 +79,7 @@ def test_a_row_beyond_shared_memory() -> None:
 
 # ---- ldmatrix after stores ------------------------------------------------------------------------------------------
 
+# The asm is one line, because versions of NVRTC differ in which line of a longer statement they name.
 TRANSPOSE = """
 extern "C" __global__ void k(const uint4* in, unsigned* out, int rows) {
   __shared__ uint4 s[64];
@@ -87,8 +88,8 @@ extern "C" __global__ void k(const uint4* in, unsigned* out, int rows) {
   FIRST;
   unsigned r[4];
   const unsigned at = __cvta_generic_to_shared(s + (t ^ TURN));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"  // load
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" \
+: "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");  // load
   SECOND;
   s[t ^ AGAIN] = make_uint4(r[0], r[1], r[2], r[3]);  // again
   __syncthreads();

@@ -24,12 +24,12 @@ def device_functions(columns: int, kind: str = "bf16", immediates: str = "1, 1")
         (f"%{n}", "u64 a", '"l"(a)', "0, 0"),
     ):
         b = n + inputs.count("(a")
+        # One line, because versions of NVRTC differ in which line of a longer statement they name.
         forms.append(f"""
 __device__ void multiply(float (&d)[{n}], {parameter}, u64 b, int scale) {{
-  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{b + 1}, 0;\\n"  // wgmma {parameter.split()[0]}
-               "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{{d}}}, {a}, %{b}, p, {immediates}, "
-               "{transposes}; }}"
-               : {outputs} : {inputs}, "l"(b), "r"(scale));
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{b + 1}, 0; wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}\
+.{kind} {{{d}}}, {a}, %{b}, p, {immediates}, {transposes}; }}" \
+: {outputs} : {inputs}, "l"(b), "r"(scale));  // wgmma {parameter.split()[0]}
 }}""")
     return f"""
 using u16 = unsigned short;

@@ -1,7 +1,7 @@
 """Loads and stores of one block: checks first, then effects.
 
-Each function returns whether the access was plainly fine. If it was not, nothing has been changed, and the NumPy step
-does it again: it names the fault, or knows the order of blocks, several buffers or generic addresses.
+Each function returns whether the access was plainly fine. If it was not, no memory and no register has been changed,
+and the NumPy step does it again: it names the fault, or knows the order of blocks, several buffers, generic addresses.
 
 The rules of races are those of `harness.emulator.races`, whose tags these functions read and write.
 """
@@ -309,7 +309,7 @@ def _ordered_in_block(is_load, block, size, lanes, context, offsets, cells):
 
 @part
 def _tag_in_block(access, is_load, block, size, lanes, context, offsets, cells):
-    """Leave tags; False, with the old ones back, if two lanes of this instruction store to one cell."""
+    """Leave tags. False if two lanes of this instruction store to one cell, a race for the NumPy step to report."""
     width = size // context[at.SHADOW_CELL]
     barrier = tags_at(context[at.BLOCK_BARRIERS], context[at.BLOCKS])[block]
     warps = lanes.size // 32

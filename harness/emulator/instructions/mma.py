@@ -94,7 +94,8 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
         scatter(batch, targets, registers_of_c(rows), warps)
 
     fast = None
-    if depth == 2:
+    # The compiled form writes a result before it reads the addends of the next.
+    if depth == 2 and not any(target in c[k + 1 :] for k, target in enumerate(targets)):
         fast = Fast(opcodes.MMA_F16 if kind == "f16" else opcodes.MMA_BF16, data=(*targets, *a, *b, *c))
     emitter.emit(step, (*a, *b, *c), targets, fast)
 
