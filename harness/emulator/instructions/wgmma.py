@@ -9,6 +9,8 @@ Reads of shared memory are not counted as traffic, because they have no lanes an
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -27,6 +29,16 @@ _MULTIPLY = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf
 _COLUMNS = range(8, 257, 8)
 _ROWS, _WARP_ROWS, _DEPTH = 64, 16, 16
 _SIGN = U16(0x8000)
+_NO_CHUNKS = np.zeros((0, 0), np.int64)
+_ROOM = np.empty(1 << 13)
+
+
+@cache
+def _compiled() -> Callable[..., bool]:
+    # Numba takes a second to load, and who has a GPU needs none of it.
+    from harness.emulator.compiled.warpgroup_product import multiply
+
+    return multiply
 
 
 def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
@@ -108,22 +120,52 @@ class _Product:
         first = blocks * batch.threads + groups * WARPGROUP
         warps = None if len(first) * WARPGROUP == active.shape[0] * batch.threads else _warps(first)
         reads: list[OperandRead] = []
+        a_index = _NO_CHUNKS
+        if self.left is not None:
+            a_index = self._chunks(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, reads)
+        b_index = self._chunks(batch, self.right, np.full(self.columns, -1), first, reads)
+        if batch.wgmma:
+            batch.wgmma.start(self.instruction, *self.held, reads, active)
+        added = np.array(self._uniform(batch, self.scale, first, "scale-d"))
+        if not self._multiply_exactly(batch, first, a_index, b_index, added):
+            self._multiply(batch, warps, a_index, b_index, added)
+
+    def _multiply_exactly(
+        self, batch: Batch, first: np.ndarray, a_index: np.ndarray, b_index: np.ndarray, added: np.ndarray
+    ) -> bool:
+        """Multiply with the compiled function; False, with nothing changed, if it leaves that to NumPy."""
+        if min(self.fragments, default=0) < 0:
+            return False
+        registers = batch.registers
+        targets, fragments = (
+            np.array([registers.rows[slot] for slot in slots], np.int32)
+            for slots in (self.accumulators, self.fragments)
+        )
+        chunks = descriptors.shared(batch)
+        signs = (int(sign) for sign in self.signs)
+        return _compiled()(
+            self.kind == "f16", registers.narrow, chunks, first, targets, fragments, a_index, b_index, added, *signs,
+            _ROOM,
+        )  # fmt: skip
+
+    def _multiply(
+        self, batch: Batch, warps: np.ndarray | None, a_index: np.ndarray, b_index: np.ndarray, added: np.ndarray
+    ) -> None:
         if self.left is None:
             a = rows_of_a(gather(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
         else:
-            a = self._operand(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, reads)
-        b = self._operand(batch, self.right, np.full(self.columns, -1), first, reads)
-        if batch.wgmma:
-            batch.wgmma.start(self.instruction, *self.held, reads, active)
+            a = descriptors.load(batch, a_index)
+        b = descriptors.load(batch, b_index)
         a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
         c = rows_of_c(gather(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
-        added = self._uniform(batch, self.scale, first, "scale-d")
         c = np.where(added[:, None, None], c, U32(0))
         rows = products.multiply_add(self.kind, a, b.swapaxes(1, 2), c)
         scatter(batch, self.accumulators, registers_of_c(rows.reshape(-1, _WARP_ROWS, self.columns)), warps)
 
-    def _operand(self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, reads: list[OperandRead]) -> Bits:
-        """Load a matrix for each warpgroup, (n, rows, 16) uint16, and record the reads.
+    def _chunks(
+        self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, reads: list[OperandRead]
+    ) -> np.ndarray:
+        """The rows of shared memory of a matrix for each warpgroup, (n, chunks), and record the reads.
 
         warps: (rows,), the warp of the warpgroup that reads each row, -1 for all; first: (n,), its first thread
         """
@@ -133,14 +175,14 @@ class _Product:
         )
         rows = np.repeat(warps, 2)[None, :]
         lanes = (first[:, None] + np.maximum(rows, 0) * 32).reshape(-1)
-        values, index = descriptors.load(batch, self.access, addresses, lanes)
+        index = descriptors.rows(batch, self.access, addresses, lanes)
         if batch.wgmma:
             block, thread = np.divmod(lanes, batch.threads)
             agents = np.where(np.tile(rows[0] < 0, len(first)), IN_SEVERAL_WARPS, IN_ONE_WARP + thread // 32)
             group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
             reads.append(OperandRead(self.access, index, group, agents.astype(U64)))
             batch.shadow.start(reads[-1], lanes)
-        return values
+        return index.reshape(len(first), -1)
 
     def _uniform(self, batch: Batch, slot: int, first: np.ndarray, what: str) -> Bits:
         """The values (n,) of an operand that must be the same for all threads of a warpgroup."""
