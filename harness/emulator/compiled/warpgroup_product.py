@@ -59,11 +59,11 @@ def _row(left, right, columns, out):
 
 
 @entry(
-    "boolean(boolean, uint32[:, :, ::1], uint16[:, ::1], int64[::1], int32[::1], int32[::1], int64[:, ::1], "
+    "int64(boolean, uint32[:, :, ::1], uint16[:, ::1], int64[::1], int32[::1], int32[::1], int64[:, ::1], "
     "int64[:, ::1], boolean[::1], uint32, uint32, float64[::1])"
 )
 def multiply(is_half, registers, shared, first, targets, fragments, a_index, b_index, added, sign_a, sign_b, room):
-    """Set the accumulators of warpgroups; False, with nothing changed, if a sum might not be exact.
+    """Set the accumulators of warpgroups until one has a sum that might not be exact; returns its number, or n.
 
     first: (n,), each warpgroup's first lane; targets: rows of its accumulators; fragments: of A, or empty
     a_index, b_index: (n, chunks) of shared memory; added: (n,), whether the accumulator is
@@ -72,32 +72,28 @@ def multiply(is_half, registers, shared, first, targets, fragments, a_index, b_i
     left, right = room[: ROWS * DEPTH], room[ROWS * DEPTH : ROWS * DEPTH + DEPTH * columns]
     total, addend = room[-2 * MOST_COLUMNS : -MOST_COLUMNS][:columns], room[-MOST_COLUMNS:][:columns]
     limits = np.empty(4, np.int64)
-    # All are looked at first, so that none has changed if one of several is left to NumPy.
-    for checks in range(0 if first.size > 1 else 1, 2):
-        for n in range(first.size):
-            narrow, lane = registers[first[n] // threads], first[n] % threads
-            limits[0], limits[1], limits[2], limits[3] = -4000, 4000, -4000, 4000
-            if fragments.size:
-                known = _load_registers(is_half, sign_a, narrow, fragments, lane, left, limits)
-            else:
-                known = _load_chunks(is_half, sign_a, shared, a_index[n], left, DEPTH, 1, limits)
-            known = known and _load_chunks(is_half, sign_b, shared, b_index[n], right, 1, columns, limits[2:])
-            if not known or not fits(limits):
-                return False
-            if not checks:
-                continue
-            for row in range(ROWS):
-                _row(left[row * DEPTH : (row + 1) * DEPTH], right, columns, total)
-                at = lane + 32 * (row >> 4) + 4 * (row & 7)
-                below = 2 * (row >> 3 & 1)
-                for j in range(columns):
-                    register = targets[4 * (j >> 3) + below + (j & 1)]
-                    old = narrow[register, at + (j >> 1 & 3)]
-                    addend[j] = np.float64(as_float(old)) if added[n] else 0.0
-                for j in range(columns):
-                    total[j] = odd_sum(total[j], addend[j]) + 0.0
-                for j in range(columns):
-                    value = np.float32(total[j])
-                    register = targets[4 * (j >> 3) + below + (j & 1)]
-                    narrow[register, at + (j >> 1 & 3)] = as_bits(value) if value == value else NAN
-    return True
+    for n in range(first.size):
+        narrow, lane = registers[first[n] // threads], first[n] % threads
+        limits[0], limits[1], limits[2], limits[3] = -4000, 4000, -4000, 4000
+        if fragments.size:
+            known = _load_registers(is_half, sign_a, narrow, fragments, lane, left, limits)
+        else:
+            known = _load_chunks(is_half, sign_a, shared, a_index[n], left, DEPTH, 1, limits)
+        known = known and _load_chunks(is_half, sign_b, shared, b_index[n], right, 1, columns, limits[2:])
+        if not known or not fits(limits):
+            return n
+        for row in range(ROWS):
+            _row(left[row * DEPTH : (row + 1) * DEPTH], right, columns, total)
+            at = lane + 32 * (row >> 4) + 4 * (row & 7)
+            below = 2 * (row >> 3 & 1)
+            for j in range(columns):
+                register = targets[4 * (j >> 3) + below + (j & 1)]
+                old = narrow[register, at + (j >> 1 & 3)]
+                addend[j] = np.float64(as_float(old)) if added[n] else 0.0
+            for j in range(columns):
+                total[j] = odd_sum(total[j], addend[j]) + 0.0
+            for j in range(columns):
+                value = np.float32(total[j])
+                register = targets[4 * (j >> 3) + below + (j & 1)]
+                narrow[register, at + (j >> 1 & 3)] = as_bits(value) if value == value else NAN
+    return first.size

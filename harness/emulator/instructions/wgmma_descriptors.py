@@ -53,13 +53,15 @@ def chunks(descriptors: Bits, rows: int, what: str) -> Bits:
 
 
 def rows(batch: Batch, access: Access, addresses: Bits, lanes: np.ndarray) -> np.ndarray:
-    """The rows of shared memory, of 16 bytes, of these chunks. access: reads 16 bytes; lanes: for faults
+    """The rows of shared memory, of 16 bytes, of chunks, (n, count).
+
+    access: reads 16 bytes; addresses: (n, rows, 2); lanes: (n, count), for faults
 
     Raises Fault for bytes outside shared memory or never written.
     """
     index = batch.addressing.shared_rows(access, addresses.reshape(-1), lanes.reshape(-1))
     batch.require_written(access, index)
-    return index
+    return index.reshape(lanes.shape)
 
 
 def load(batch: Batch, index: np.ndarray) -> Bits:
