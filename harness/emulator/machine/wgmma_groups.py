@@ -50,6 +50,7 @@ class WgmmaGroups:
         self.in_flight: list[_Wgmma] = []
         self.hazards, slots = lanes.launch.resources.hazards, lanes.launch.resources.fragments
         self.number = {slot: i for i, slot in enumerate(slots)}
+        self.numbers: dict[frozenset[int], np.ndarray] = {}
         self.writers, self.held = np.zeros((*shape, len(slots)), np.int32), np.zeros((*shape, len(slots)), np.uint8)
 
     def start(
@@ -73,19 +74,22 @@ class WgmmaGroups:
         self.in_flight.append(_Wgmma(instruction, accumulators, fragments, reads, self.open.copy(), groups.copy()))
         self._hold(self.in_flight[-1])
 
-    def _numbers(self, slots: frozenset[int]) -> list[int]:
+    def _numbers(self, slots: frozenset[int]) -> np.ndarray:
         """Which of the registers in `writers` and `held` these are."""
-        return sorted(self.number[slot] for slot in slots if slot in self.number)
+        if slots not in self.numbers:
+            self.numbers[slots] = np.array(sorted(self.number[slot] for slot in slots if slot in self.number), int)
+        return self.numbers[slots]
 
     def _hold(self, wgmma: _Wgmma) -> None:
         for slots, how in ((wgmma.accumulators, ACCUMULATOR), (wgmma.fragments, FRAGMENT)):
-            self.held[..., self._numbers(slots)] |= np.where(wgmma.pending, np.uint8(how), np.uint8(0))[..., None]
+            if slots:
+                self.held[..., self._numbers(slots)] |= (wgmma.pending * np.uint8(how))[..., None]
 
     def _require_fenced(
-        self, instruction: Instruction, accumulators: frozenset[int], used: list[int], groups: np.ndarray
+        self, instruction: Instruction, accumulators: frozenset[int], used: np.ndarray, groups: np.ndarray
     ) -> None:
         slots = self.lanes.launch.resources.fragments
-        for number in used:
+        for number in used.tolist():
             wrote = self.writers[..., number] * groups
             if wrote.any():
                 what = "an accumulator" if slots[number] in accumulators else "a fragment of A"
