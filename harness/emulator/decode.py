@@ -39,7 +39,7 @@ from harness.emulator.machine.basic_blocks import (
     Terminator,
     Trap,
 )
-from harness.emulator.machine.launch_state import Resources
+from harness.emulator.machine.launch_state import Hazard, Resources
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable
 
 DECODERS: dict[str, Decoder] = {
@@ -66,8 +66,9 @@ class Decoded(Code):
     """
 
     def __init__(self, resources: Resources, blocks: list[Block], program: np.ndarray, constants: np.ndarray,
-                 origins: np.ndarray, emitter: Emitter, instructions: list[Instruction]):  # fmt: skip
-        super().__init__(resources, blocks, program, constants)
+                 hazards: np.ndarray, origins: np.ndarray, emitter: Emitter,
+                 instructions: list[Instruction]):  # fmt: skip
+        super().__init__(resources, blocks, program, constants, hazards)
         self.origins, self.emitter = origins, emitter
         numbers = {origin.instruction for block in blocks for origin in block.steps if isinstance(origin, Origin)}
         self.wanted = {number: instructions[number] for number in numbers}
@@ -106,6 +107,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     """Decode a kernel. addresses: of the module's variables in global memory."""
     emitter = Emitter(kernel, variables, dict(addresses))
     emitter.fragments = wgmma.fragments(emitter, kernel)
+    fragments = tuple(sorted(emitter.fragments))
     starts = _leaders(kernel)
     number = {start: i for i, start in enumerate(starts)}
     labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
@@ -145,10 +147,23 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         parameter_size=emitter.parameter_size,
         cell_shared=emitter.cells["shared"],
         cell_global=emitter.cells["global"],
-        fragments=emitter.fragments,
+        fragments=fragments,
+        hazards=emitter.hazards,
     )
     constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
-    return Decoded(resources, blocks, program, constants, origins, emitter.prune(), kernel.instructions)
+    hazards = _hazards(emitter.hazards, fragments)
+    return Decoded(resources, blocks, program, constants, hazards, origins, emitter.prune(), kernel.instructions)
+
+
+def _hazards(hazards: list[Hazard], fragments: tuple[int, ...]) -> np.ndarray:
+    """One row for each; see `compiled.layout`."""
+    number = {slot: i for i, slot in enumerate(fragments)}
+    most = max((len(hazard.reads) + len(hazard.writes) for hazard in hazards), default=0)
+    table = np.zeros((len(hazards), layout.USED + most), np.int32)
+    for row, (_, copies, reads, writes) in zip(table, hazards, strict=True):
+        row[layout.COPIES], row[layout.READ_COUNT], row[layout.WRITTEN_COUNT] = copies, len(reads), len(writes)
+        row[layout.USED : layout.USED + len(reads) + len(writes)] = [number[slot] for slot in (*reads, *writes)]
+    return table
 
 
 def _compile(
@@ -179,7 +194,7 @@ def _row(fast: Fast, rows: list[int], wide: list[bool], wide_constants: list[boo
     row = [0] * layout.COLUMNS
     row[layout.OPCODE], row[layout.IMMEDIATE], row[layout.ACCESS] = fast.opcode, fast.immediate, fast.access
     row[layout.SIZE], row[layout.COUNT] = fast.size, fast.count
-    row[layout.GUARD] = -1
+    row[layout.GUARD], row[layout.HAZARD] = -1, fast.hazard
     if fast.guard is not None:
         row[layout.GUARD], row[layout.NEGATED] = rows[fast.guard[0]], fast.guard[1]
     widths, target, sources = 0, fast.target, fast.sources

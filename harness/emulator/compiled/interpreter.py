@@ -12,6 +12,7 @@ from harness.emulator.compiled.conversions import conversions, multiply_halves
 from harness.emulator.compiled.jit import entry, part, pointer
 from harness.emulator.compiled.memory_access import access_global, access_shared
 from harness.emulator.compiled.product import multiply
+from harness.emulator.compiled.registers_in_flight import may_use
 from harness.emulator.compiled.warps import order_warps, shuffle, votes, whole_warps
 from harness.emulator.compiled.wide import mixed, wide_arithmetic
 
@@ -203,6 +204,9 @@ def run(context, start, stop, block, at_instruction):
                 if not some:
                     continue
                 active, whole = guarded, False
+            hazard = instruction[at.HAZARD]
+            if hazard >= 0 and context[at.WGMMA_WRITERS] and not may_use(hazard, block, active, context):
+                return block << 32 | number
             opcode = np.int64(instruction[at.OPCODE])
             family = opcode // op.FAMILY
             done = True

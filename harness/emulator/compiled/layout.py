@@ -8,11 +8,16 @@ from __future__ import annotations
 
 # An instruction: operands are rows of a block's registers, or ~n for constant n.
 (
-    OPCODE, TARGET, X, Y, Z, WIDE, GUARD, NEGATED, IMMEDIATE, ACCESS, SIZE, COUNT, DATA,
-) = range(13)  # fmt: skip
+    OPCODE, TARGET, X, Y, Z, WIDE, GUARD, NEGATED, IMMEDIATE, ACCESS, SIZE, COUNT, HAZARD, DATA,
+) = range(14)  # fmt: skip
 COLUMNS = DATA + 14  # registers of a vector, or of an `mma`: four results, four of A, two of B, four of C
 # Bits of WIDE: which of target, x, y and z are 64-bit registers.
 TARGET_WIDE, X_WIDE, Y_WIDE, Z_WIDE = 1, 2, 4, 8
+
+# What a step does with registers that a `wgmma` ever uses: whether it is a move, how many it reads and writes, which.
+COPIES, READ_COUNT, WRITTEN_COUNT, USED = range(4)
+# How a `wgmma` in flight holds a register.
+ACCUMULATOR, FRAGMENT = 1, 2
 
 # A buffer in global memory. The last six: its shadow's tags by kind of access, and whether there are any.
 (
@@ -26,9 +31,9 @@ BUFFER_COLUMNS = 13
     LANES, WHOLE, PARAMETERS, BUFFERS, BUFFER_COUNT, SHARED, SHARED_SIZE, SHARED_STRIDE, SHARED_WRITTEN,
     SHADOW, SHADOW_WRITES, SHADOW_READS, SHADOW_UPDATES, SHADOW_WGMMA, SHADOW_CELL, HAS_SHARED_UPDATES, EPOCHS,
     BLOCK_BARRIERS, WARP_BARRIERS, GLOBAL_SHADOW, GLOBAL_CELL, GLOBAL_EPOCHS, FIRST_BLOCK, TRAFFIC, COUNTED, SCRATCH,
-    FACTORS_F16, FACTORS_BF16,
-) = range(38)  # fmt: skip
-CONTEXT_SIZE = 38
+    HAZARDS, HAZARD_COUNT, HAZARD_WIDTH, WGMMA_WRITERS, WGMMA_HELD, WGMMA_REGISTERS,
+) = range(42)  # fmt: skip
+CONTEXT_SIZE = 42
 
 # Traffic, in the order of `Traffic`'s fields.
 READ_BYTES, WRITTEN_BYTES, GLOBAL_REQUESTS, GLOBAL_SECTORS, SHARED_REQUESTS, SHARED_WAVEFRONTS, SHARED_CONFLICTS = (

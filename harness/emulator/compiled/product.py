@@ -17,12 +17,12 @@ GROWTH = 2 + 4  # bits that a sum of sixteen products has more than their expone
 
 
 @part
-def _value(pattern, is_half):
+def value_of(pattern, is_half):
     return np.float64(of_half(pattern)) if is_half else np.float64(as_float(np.uint32(pattern << np.uint32(16))))
 
 
 @part
-def _span(value, limits):
+def span(value, limits):
     """Widen (highest, lowest) by the exponents of a value's first and last bit; False for infinity and NaN."""
     if value == 0:
         return True
@@ -48,14 +48,14 @@ def _load(is_half, first, narrow, a, b, constants, left, right):
         for lane in range(32):
             register = np.uint32(constants[~a[k]]) if a[k] < 0 else narrow[a[k], first + lane]
             at = (8 * (k & 1) + (lane >> 2)) * DEPTH + 8 * (k >> 1) + 2 * (lane & 3)
-            left[at] = _value(register & np.uint32(0xFFFF), is_half)
-            left[at + 1] = _value(np.uint32(register >> np.uint32(16)), is_half)
+            left[at] = value_of(register & np.uint32(0xFFFF), is_half)
+            left[at + 1] = value_of(np.uint32(register >> np.uint32(16)), is_half)
     for k in range(2):
         for lane in range(32):
             register = np.uint32(constants[~b[k]]) if b[k] < 0 else narrow[b[k], first + lane]
             at = (8 * k + 2 * (lane & 3)) * COLUMNS + (lane >> 2)
-            right[at] = _value(register & np.uint32(0xFFFF), is_half)
-            right[at + COLUMNS] = _value(np.uint32(register >> np.uint32(16)), is_half)
+            right[at] = value_of(register & np.uint32(0xFFFF), is_half)
+            right[at + COLUMNS] = value_of(np.uint32(register >> np.uint32(16)), is_half)
 
 
 @part
@@ -64,11 +64,17 @@ def _exact(left, right, limits):
     highest_lowest_of_b = limits[2:]
     limits[0], limits[1], limits[2], limits[3] = -4000, 4000, -4000, 4000
     for k in range(ROWS * DEPTH):
-        if not _span(left[k], limits):
+        if not span(left[k], limits):
             return False
     for k in range(DEPTH * COLUMNS):
-        if not _span(right[k], highest_lowest_of_b):
+        if not span(right[k], highest_lowest_of_b):
             return False
+    return fits(limits)
+
+
+@part
+def fits(limits):
+    """Whether sums of sixteen products fit, given (highest, lowest) exponents of A and of B."""
     return limits[0] + limits[2] + GROWTH - limits[1] - limits[3] <= EXACT_BITS
 
 

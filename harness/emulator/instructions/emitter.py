@@ -17,9 +17,10 @@ from harness.emulator.compiled.layout import ACCESS_BITS
 from harness.emulator.errors import NotEmulated
 from harness.emulator.instructions.steps import arithmetic, guarded, hazard_checked
 from harness.emulator.machine.basic_blocks import DecodedStep, Fast, Step
+from harness.emulator.machine.launch_state import Hazard
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE, Access
 from harness.emulator.ptx import syntax as ptx
-from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable
+from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable, Vector
 from harness.emulator.registers import SIGNED, UNSIGNED, Bits, Compute
 
 
@@ -64,6 +65,7 @@ class Emitter:
         self.widenings: list[tuple[int, int, bool]] = []
         self.cells = {"shared": 16, "global": 16}
         self.fragments: frozenset[int] = frozenset()
+        self.hazards: list[Hazard] = []
         self._lay_out(module_variables)
 
     def _lay_out(self, module_variables: dict[str, Variable]) -> None:
@@ -268,10 +270,22 @@ class Emitter:
 
     def _checked(self, step: DecodedStep, instruction: Instruction | None) -> DecodedStep:
         """The step, with a hazard check if it uses registers of a `wgmma`; `wgmma` has its own checks."""
-        reads, writes = step.reads & self.fragments, step.writes & self.fragments
-        if not instruction or not reads | writes or instruction.mnemonic.startswith("wgmma"):
+        reads, writes = (tuple(sorted(slots & self.fragments)) for slots in (step.reads, step.writes))
+        if not instruction or not reads + writes or instruction.mnemonic.startswith("wgmma"):
             return step
-        return DecodedStep(hazard_checked(step.run, instruction, reads, writes), step.reads, step.writes)
+        number = self._hazard(instruction, reads, writes)
+        run = hazard_checked(step.run, instruction, number)
+        return DecodedStep(run, step.reads, step.writes, step.fast and step.fast._replace(hazard=number))
+
+    def _hazard(self, instruction: Instruction, reads: tuple[int, ...], writes: tuple[int, ...]) -> int:
+        """The number of a new hazard of the kernel."""
+        if self._again is not None:
+            return next(self._again)
+        vectors = any(isinstance(operand, Vector) for operand in instruction.operands)
+        copies = instruction.mnemonic.startswith("mov.") and not vectors
+        self.hazards.append(Hazard(instruction.location, copies, reads, writes))
+        self._now.append(len(self.hazards) - 1)
+        return self._now[-1]
 
     def discard(self) -> None:
         """Drop the steps of the current instruction."""

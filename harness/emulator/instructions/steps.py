@@ -59,12 +59,12 @@ def guarded(step: Step, predicate: int, negated: bool) -> Step:
     return run
 
 
-def hazard_checked(step: Step, instruction: Instruction, reads: frozenset[int], writes: frozenset[int]) -> Step:
-    """The step after a check of its registers against `wgmma`s in flight. reads, writes: those a `wgmma` ever uses"""
+def hazard_checked(step: Step, instruction: Instruction, hazard: int) -> Step:
+    """The step after a check of its registers against `wgmma`s in flight."""
 
     def run(batch: Batch, mask: np.ndarray | None) -> None:
         if batch.wgmma:
-            batch.wgmma.use(instruction, reads, writes, mask)
+            batch.wgmma.use(instruction, hazard, mask)
         step(batch, mask)
 
     return run

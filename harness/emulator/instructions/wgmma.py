@@ -9,6 +9,9 @@ Reads of shared memory are not counted as traffic, because they have no lanes an
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from harness.emulator.instructions import wgmma_descriptors as descriptors
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.load_store import items_of
 from harness.emulator.instructions.mma import gather, registers_of_c, rows_of_a, rows_of_c, scatter
+from harness.emulator.instructions.wgmma_descriptors import CHUNK
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
 from harness.emulator.races.shared_memory import IN_ONE_WARP, IN_SEVERAL_WARPS
@@ -27,6 +31,21 @@ _MULTIPLY = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf
 _COLUMNS = range(8, 257, 8)
 _ROWS, _WARP_ROWS, _DEPTH = 64, 16, 16
 _SIGN = U16(0x8000)
+_NO_CHUNKS = np.zeros((0, 0), np.int64)
+_ROOM = np.empty(1 << 13)
+
+
+class _Compiled(NamedTuple):
+    start: Callable[..., bool]
+    multiply: Callable[..., int]
+
+
+@cache
+def _compiled() -> _Compiled:
+    # Numba takes a second to load, and who has a GPU needs none of it.
+    from harness.emulator.compiled import operand_reads, warpgroup_product
+
+    return _Compiled(operand_reads.start, warpgroup_product.multiply)
 
 
 def fragments(emitter: Emitter, kernel: Kernel) -> frozenset[int]:
@@ -85,7 +104,7 @@ class _Product:
         if not match or int(match[1]) not in _COLUMNS:
             raise Unsupported
         self.instruction, self.columns, self.kind = instruction, int(match[1]), match[2]
-        self.access = emitter.access(instruction, "shared", "reads", 2, descriptors.CHUNK // 2)
+        self.access = emitter.access(instruction, "shared", "reads", 2, CHUNK // 2)
         result, a, b, scale, *immediates = instruction.operands
         in_registers = isinstance(a, Vector)
         if len(immediates) != 4 - in_registers or not all(isinstance(item, Immediate) for item in immediates):
@@ -106,41 +125,86 @@ class _Product:
         active = active_warpgroups(batch, self.instruction, mask)
         blocks, groups = np.nonzero(active)
         first = blocks * batch.threads + groups * WARPGROUP
-        warps = None if len(first) * WARPGROUP == active.shape[0] * batch.threads else _warps(first)
         reads: list[OperandRead] = []
+        a_index = _NO_CHUNKS
+        if self.left is not None:
+            a_index = self._chunks(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, reads)
+        b_index = self._chunks(batch, self.right, np.full(self.columns, -1), first, reads)
+        if batch.wgmma:
+            batch.wgmma.start(self.instruction, *self.held, reads, active)
+        added = np.array(self._uniform(batch, self.scale, first, "scale-d"))
+        done = self._multiply_exactly(batch, first, a_index, b_index, added)
+        if done < len(first):
+            self._multiply(batch, first[done:], a_index[done:], b_index[done:], added[done:])
+
+    def _multiply_exactly(
+        self, batch: Batch, first: np.ndarray, a_index: np.ndarray, b_index: np.ndarray, added: np.ndarray
+    ) -> int:
+        """Multiply with the compiled function; returns the first warpgroup that it leaves to NumPy, or their number."""
+        if min(self.fragments, default=0) < 0:
+            return 0
+        registers = batch.registers
+        targets, fragments = (
+            np.array([registers.rows[slot] for slot in slots], np.int32)
+            for slots in (self.accumulators, self.fragments)
+        )
+        chunks = descriptors.shared(batch)
+        signs = (int(sign) for sign in self.signs)
+        return _compiled().multiply(
+            self.kind == "f16", registers.narrow, chunks, first, targets, fragments, a_index, b_index, added, *signs,
+            _ROOM,
+        )  # fmt: skip
+
+    def _multiply(
+        self, batch: Batch, first: np.ndarray, a_index: np.ndarray, b_index: np.ndarray, added: np.ndarray
+    ) -> None:
+        warps = (first[:, None] // 32 + np.arange(WARPGROUP // 32)).reshape(-1)
         if self.left is None:
             a = rows_of_a(gather(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
         else:
-            a = self._operand(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, reads)
-        b = self._operand(batch, self.right, np.full(self.columns, -1), first, reads)
-        if batch.wgmma:
-            batch.wgmma.start(self.instruction, *self.held, reads, active)
+            a = descriptors.load(batch, a_index)
+        b = descriptors.load(batch, b_index)
         a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
         c = rows_of_c(gather(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
-        added = self._uniform(batch, self.scale, first, "scale-d")
         c = np.where(added[:, None, None], c, U32(0))
         rows = products.multiply_add(self.kind, a, b.swapaxes(1, 2), c)
         scatter(batch, self.accumulators, registers_of_c(rows.reshape(-1, _WARP_ROWS, self.columns)), warps)
 
-    def _operand(self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, reads: list[OperandRead]) -> Bits:
-        """Load a matrix for each warpgroup, (n, rows, 16) uint16, and record the reads.
+    def _chunks(
+        self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, reads: list[OperandRead]
+    ) -> np.ndarray:
+        """The rows of shared memory of a matrix for each warpgroup, (n, chunks), and record the reads.
 
         warps: (rows,), the warp of the warpgroup that reads each row, -1 for all; first: (n,), its first thread
         """
-        described = self._uniform(batch, slot, first, "matrix descriptor")
-        addresses = descriptors.chunks(
-            described, len(warps), f"{self.instruction.mnemonic} at {self.instruction.location}"
-        )
-        rows = np.repeat(warps, 2)[None, :]
-        lanes = (first[:, None] + np.maximum(rows, 0) * 32).reshape(-1)
-        values, index = descriptors.load(batch, self.access, addresses, lanes)
+        described = np.array(self._uniform(batch, slot, first, "matrix descriptor"))
+        index = np.empty((len(first), 2 * len(warps)), np.int64)
+        plain = batch.wgmma and self._start_plainly(batch, described, first, index)
+        if not plain:
+            addresses = descriptors.chunks(
+                described, len(warps), f"{self.instruction.mnemonic} at {self.instruction.location}"
+            )
+            lanes = first[:, None] + np.repeat(np.maximum(warps, 0), 2) * 32
+            index = descriptors.rows(batch, self.access, addresses, lanes)
         if batch.wgmma:
-            block, thread = np.divmod(lanes, batch.threads)
-            agents = np.where(np.tile(rows[0] < 0, len(first)), IN_SEVERAL_WARPS, IN_ONE_WARP + thread // 32)
+            block, thread = np.divmod(first, batch.threads)
             group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
-            reads.append(OperandRead(self.access, index, group, agents.astype(U64)))
-            batch.shadow.start(reads[-1], lanes)
-        return values
+            of_warp = IN_ONE_WARP + (thread // 32)[:, None] + np.repeat(warps, 2)
+            reader = np.where(np.repeat(warps, 2) < 0, IN_SEVERAL_WARPS, of_warp).astype(U64)
+            reads.append(OperandRead(self.access, index, group, reader))
+            if not plain:
+                batch.shadow.start(reads[-1], lanes)
+            batch.shadow.in_flight.append(reads[-1])
+        return index
+
+    def _start_plainly(self, batch: Batch, described: Bits, first: np.ndarray, index: np.ndarray) -> bool:
+        """Find the rows and start the reads with the compiled function; False if it leaves that to NumPy."""
+        shadow, shared = batch.shadow, batch.addressing.shared
+        return _compiled().start(
+            described, first, shared.size, shared.stride, shared.written_rows(CHUNK), shadow.writes, shadow.updates,
+            shadow.has_updates, shadow.wgmma_reads, shadow.cell, shadow.epoch, shadow.last_block_barrier,
+            shadow.fenced, shadow.seen, self.access.number, index,
+        )  # fmt: skip
 
     def _uniform(self, batch: Batch, slot: int, first: np.ndarray, what: str) -> Bits:
         """The values (n,) of an operand that must be the same for all threads of a warpgroup."""
@@ -154,11 +218,6 @@ class _Product:
             sentence = f"{self.instruction.mnemonic} gets a {what} that is not that of its warpgroup's first thread"
             batch.fault("inactive_shuffle", self.instruction, int(first[row]) + thread, sentence)
         return values[:, 0]
-
-
-def _warps(first: np.ndarray) -> np.ndarray:
-    """The warps, by number in the batch, of the warpgroups with these first threads."""
-    return (first[:, None] // 32 + np.arange(WARPGROUP // 32)).reshape(-1)
 
 
 def _control(emitter: Emitter, instruction: Instruction) -> None:

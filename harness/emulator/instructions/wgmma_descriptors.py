@@ -52,14 +52,23 @@ def chunks(descriptors: Bits, rows: int, what: str) -> Bits:
     return out
 
 
-def load(batch: Batch, access: Access, addresses: Bits, lanes: np.ndarray) -> tuple[Bits, np.ndarray]:
-    """The matrices (n, rows, 16) uint16 at these chunks, and their rows in shared memory.
+def rows(batch: Batch, access: Access, addresses: Bits, lanes: np.ndarray) -> np.ndarray:
+    """The rows of shared memory, of 16 bytes, of chunks, (n, count).
 
-    access: reads 16 bytes; addresses, lanes: (n, rows, 2), the latter for faults
+    access: reads 16 bytes; addresses: (n, rows, 2); lanes: (n, count), for faults
 
     Raises Fault for bytes outside shared memory or never written.
     """
     index = batch.addressing.shared_rows(access, addresses.reshape(-1), lanes.reshape(-1))
     batch.require_written(access, index)
-    found = batch.addressing.shared.elements(2, CHUNK // 2)[index]
-    return found.reshape(*addresses.shape[:2], CHUNK), index
+    return index.reshape(lanes.shape)
+
+
+def load(batch: Batch, index: np.ndarray) -> Bits:
+    """Matrices (n, rows, 16) uint16. index: (n, chunks) rows of shared memory"""
+    return shared(batch)[index].reshape(len(index), -1, CHUNK)
+
+
+def shared(batch: Batch) -> Bits:
+    """Shared memory as chunks, (n, 8) uint16."""
+    return batch.addressing.shared.elements(2, CHUNK // 2)

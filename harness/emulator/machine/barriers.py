@@ -7,6 +7,7 @@ released, the kernel would hang or be undefined on a GPU, which is a fault.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import NoReturn
 
 import numpy as np
@@ -114,12 +115,12 @@ class Barriers:
         """A barrier with a thread count: a warp counts once all its live lanes wait, at any instruction."""
         batch = self.batch
         waiting_at = {number: self._waiting(number, which) for number in self.parked if not self._is_warp_wide(number)}
-        here = np.logical_or.reduce(list(waiting_at.values()))
-        by_warp = (batch.blocks, -1, 32)
-        whole = (here == batch.live).reshape(by_warp).all(axis=2) & here.reshape(by_warp).any(axis=2)
-        arrived = self.arrived.get(which, np.zeros(batch.blocks, np.int64))
-        wanted = np.where(here, batch.full(batch.registers[barrier.count]), 0).max(axis=1)
-        blocks = (wanted > 0) & (32 * whole.sum(axis=1) + arrived >= wanted)
+        here = reduce(np.logical_or, waiting_at.values())
+        waiting, live = (np.packbits(lanes, axis=1).view(U32) for lanes in (here, batch.live))
+        whole = (waiting == live) & (waiting != 0)
+        arrived = self.arrived.get(which, 0)
+        wanted = (batch.registers[barrier.count] * here).max(axis=1)
+        blocks = (wanted > 0) & (32 * np.count_nonzero(whole, axis=1) + arrived >= wanted)
         if not blocks.any():
             return
         lanes = here & np.repeat(whole, 32, axis=1) & blocks[:, None]

@@ -78,7 +78,7 @@ class Fast(NamedTuple):
     """How the compiled interpreter does a step, in slots; `compiled.layout` has the meaning of the fields.
 
     data: the registers of a vector, of an `mma` (which is all), or of an exchange (membermask, and in-range or None)
-    guard: slot of the predicate, and whether it is negated
+    guard: slot of the predicate, and whether it is negated; hazard: number of its use of a `wgmma`'s registers
     """
 
     opcode: int
@@ -90,6 +90,7 @@ class Fast(NamedTuple):
     size: int = 0
     count: int = 0
     guard: tuple[int, bool] | None = None
+    hazard: int = -1
 
 
 class DecodedStep(NamedTuple):
@@ -139,12 +140,14 @@ class Code(ABC):
     """A kernel, ready to run.
 
     program: (n, columns) int32, the instructions of all segments; constants: (n,) uint64
+    hazards: (n, width) int32, of `resources.hazards`; see `compiled.layout`
     """
 
     resources: Resources
     blocks: list[Block]
     program: np.ndarray
     constants: np.ndarray
+    hazards: np.ndarray
 
     @abstractmethod
     def instruction(self, number: int) -> Instruction:

@@ -76,6 +76,12 @@ class FastPath:
             put(layout.EPOCHS, shadow.epoch)
             put(layout.BLOCK_BARRIERS, shadow.last_block_barrier)
             put(layout.WARP_BARRIERS, shadow.last_warp_barrier)
+        if batch.wgmma:
+            put(layout.HAZARDS, code.hazards)
+            context[layout.HAZARD_COUNT], context[layout.HAZARD_WIDTH] = code.hazards.shape
+            put(layout.WGMMA_WRITERS, batch.wgmma.writers)
+            put(layout.WGMMA_HELD, batch.wgmma.held)
+            context[layout.WGMMA_REGISTERS] = batch.wgmma.held.shape[2]
         if launch.shadow:
             context[layout.GLOBAL_SHADOW], context[layout.GLOBAL_CELL] = 1, launch.shadow.cell
             put(layout.GLOBAL_EPOCHS, launch.shadow.epoch)

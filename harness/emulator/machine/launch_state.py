@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.emulator.counters import Traffic
 from harness.emulator.memory import Access, Buffer
-from harness.emulator.ptx.syntax import Kernel
+from harness.emulator.ptx.syntax import Kernel, Location
 from harness.emulator.races.global_memory import GlobalShadow
 from harness.emulator.registers import Bits
 
 Extent = tuple[int, int, int]
+
+
+class Hazard(NamedTuple):
+    """A step that uses registers of a `wgmma`.
+
+    location: of its instruction; copies: whether that is a move; reads, writes: slots that a `wgmma` ever uses
+    """
+
+    location: Location
+    copies: bool
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
 @dataclass
@@ -25,7 +38,8 @@ class Resources:
     undefined: slots that are read before they are written, and start as 0; accesses: memory accesses by number
     shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
-    fragments: slots of the registers that `wgmma` uses asynchronously; empty in kernels without
+    fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
+    hazards: uses of those by other instructions
     """
 
     kernel: Kernel
@@ -42,7 +56,8 @@ class Resources:
     parameter_size: int
     cell_shared: int
     cell_global: int
-    fragments: frozenset[int]
+    fragments: tuple[int, ...]
+    hazards: list[Hazard]
 
 
 @dataclass

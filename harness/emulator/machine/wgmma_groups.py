@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.emulator.compiled.layout import ACCUMULATOR, FRAGMENT
 from harness.emulator.machine.lanes import Lanes
-from harness.emulator.ptx.syntax import Instruction, Vector
+from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.wgmma_reads import OperandRead, WgmmaShadow
 from harness.emulator.registers import WARPGROUP
 
@@ -33,11 +34,12 @@ class _Wgmma:
 
 
 class WgmmaGroups:
-    """All arrays are (blocks, warpgroups).
+    """All arrays are (blocks, warpgroups), but for two that the compiled interpreter shares.
 
     open: number of each warpgroup's open group; done: groups below were waited for
     fenced: bool, whether it executed a `wgmma.fence`
-    written: register → the instruction that wrote it since the last fence, and which warpgroups executed that
+    writers: (blocks, warpgroups, registers) int32, 1 + the hazard that wrote it since the last fence, or 0
+    held: the same shape, uint8, whether a `wgmma` in flight holds it as ACCUMULATOR or FRAGMENT, or both
     """
 
     def __init__(self, lanes: Lanes, shadow: WgmmaShadow):
@@ -46,7 +48,10 @@ class WgmmaGroups:
         self.open, self.done = np.zeros(shape, int), np.zeros(shape, int)
         self.fenced, self.all = np.zeros(shape, bool), np.ones(shape, bool)
         self.in_flight: list[_Wgmma] = []
-        self.written: dict[int, tuple[Instruction, np.ndarray]] = {}
+        self.hazards, slots = lanes.launch.resources.hazards, lanes.launch.resources.fragments
+        self.number = {slot: i for i, slot in enumerate(slots)}
+        self.numbers: dict[frozenset[int], np.ndarray] = {}
+        self.writers, self.held = np.zeros((*shape, len(slots)), np.int32), np.zeros((*shape, len(slots)), np.uint8)
 
     def start(
         self,
@@ -58,24 +63,43 @@ class WgmmaGroups:
     ) -> None:
         """Start a `wgmma`. Raises Fault if its registers are in use, or not fenced."""
         self._require(self.fenced | ~groups, instruction, "comes before any wgmma.fence of its warpgroup")
-        for slot in self.written.keys() & (accumulators | fragments):
-            earlier, wrote = self.written[slot]
-            what = "an accumulator" if slot in accumulators else "a fragment of A"
-            problem = f"uses {what} written at {earlier.location} with no wgmma.fence between"
-            self._require(~(wrote & groups), instruction, problem)
+        used = self._numbers(accumulators | fragments)
+        if self.writers[..., used].any():
+            self._require_fenced(instruction, accumulators, used, groups)
         for wgmma in self.in_flight:
             if not wgmma.accumulators.isdisjoint(fragments):
                 self._require_complete(wgmma, instruction, "reads an accumulator", groups)
             if not wgmma.fragments.isdisjoint(accumulators):
                 self._require_complete(wgmma, instruction, "overwrites a fragment of A", groups)
         self.in_flight.append(_Wgmma(instruction, accumulators, fragments, reads, self.open.copy(), groups.copy()))
+        self._hold(self.in_flight[-1])
 
-    def use(
-        self, instruction: Instruction, reads: frozenset[int], writes: frozenset[int], mask: np.ndarray | None
+    def _numbers(self, slots: frozenset[int]) -> np.ndarray:
+        """Which of the registers in `writers` and `held` these are."""
+        if slots not in self.numbers:
+            self.numbers[slots] = np.array(sorted(self.number[slot] for slot in slots if slot in self.number), int)
+        return self.numbers[slots]
+
+    def _hold(self, wgmma: _Wgmma) -> None:
+        for slots, how in ((wgmma.accumulators, ACCUMULATOR), (wgmma.fragments, FRAGMENT)):
+            if slots:
+                self.held[..., self._numbers(slots)] |= (wgmma.pending * np.uint8(how))[..., None]
+
+    def _require_fenced(
+        self, instruction: Instruction, accumulators: frozenset[int], used: np.ndarray, groups: np.ndarray
     ) -> None:
+        slots = self.lanes.launch.resources.fragments
+        for number in used.tolist():
+            wrote = self.writers[..., number] * groups
+            if wrote.any():
+                what = "an accumulator" if slots[number] in accumulators else "a fragment of A"
+                location = self.hazards[int(wrote[wrote > 0][0]) - 1].location
+                problem = f"uses {what} written at {location} with no wgmma.fence between"
+                self._require(wrote == 0, instruction, problem)
+
+    def use(self, instruction: Instruction, hazard: int, mask: np.ndarray | None) -> None:
         """Check another instruction. Raises Fault if a `wgmma` in flight uses its registers."""
-        if not writes and not self.in_flight:
-            return
+        _, copies, reads, writes = self.hazards[hazard]
         groups = self._groups(mask)
         for wgmma in self.in_flight:
             if not wgmma.accumulators.isdisjoint(reads):
@@ -84,26 +108,16 @@ class WgmmaGroups:
                 self._require_complete(wgmma, instruction, "overwrites an accumulator", groups)
             if not wgmma.fragments.isdisjoint(writes):
                 self._require_complete(wgmma, instruction, "overwrites a fragment of A", groups)
-        inherited = self._inherited(instruction, reads)
+        writer = np.int32(hazard + 1)
+        if copies:
+            writer = self.writers[..., self.number[reads[0]]] if reads else np.int32(0)
         for slot in writes:
-            _, before = self.written.get(slot, (None, False))
-            writer, wrote = inherited or (instruction, True)
-            self.written[slot] = writer, before & ~groups | wrote & groups
-
-    def _inherited(self, instruction: Instruction, reads: frozenset[int]) -> tuple[Instruction, np.ndarray] | None:
-        """For a move, the instruction that wrote what it copies; its warpgroups are none if that is unknown."""
-        if not instruction.mnemonic.startswith("mov.") or any(isinstance(x, Vector) for x in instruction.operands):
-            return None
-        return next(
-            (self.written[slot] for slot in reads & self.written.keys()), (instruction, np.zeros_like(self.fenced))
-        )
+            np.copyto(self.writers[..., self.number[slot]], writer, where=groups)
 
     def fence(self, groups: np.ndarray) -> None:
         """`wgmma.fence`."""
         self.fenced |= groups
-        self.written = {
-            slot: (writer, left) for slot, (writer, wrote) in self.written.items() if (left := wrote & ~groups).any()
-        }
+        self.writers[groups] = 0
 
     def commit(self, groups: np.ndarray) -> None:
         """`wgmma.commit_group`."""
@@ -112,13 +126,19 @@ class WgmmaGroups:
     def wait(self, keep: int, groups: np.ndarray) -> None:
         """`wgmma.wait_group`, for all but the `keep` latest groups."""
         self.done = np.where(groups, np.maximum(self.done, self.open - keep), self.done)
+        changed = False
         for wgmma in self.in_flight:
             completed = wgmma.pending & (wgmma.group < self.done)
             if completed.any():
                 wgmma.pending &= ~completed
+                changed = True
                 for read in wgmma.reads:
                     self.shadow.complete(read, completed.reshape(-1))
         self.in_flight = [wgmma for wgmma in self.in_flight if wgmma.pending.any()]
+        if changed:
+            self.held[:] = 0
+            for wgmma in self.in_flight:
+                self._hold(wgmma)
 
     def _groups(self, mask: np.ndarray | None) -> np.ndarray:
         """The warpgroups with an active lane."""

@@ -36,7 +36,8 @@ Unfenced = Callable[[Access, int, int, int], NoReturn]
 class OperandRead:
     """An operand of a `wgmma`, for the warpgroups that have not waited for it.
 
-    index: (n,) rows of 16 bytes; group: (n,) warpgroup in the batch; reader: (n,) uint64, tags of a warp or several
+    index: (n, chunks) rows of 16 bytes; group: (n,) warpgroup in the batch
+    reader: (n, chunks) uint64, tags of a warp or several
     """
 
     access: Access
@@ -68,7 +69,7 @@ class WgmmaShadow(SharedShadow):
         for read in self.in_flight:
             tags = self.tag(read.access, self._block(read)) | U64(IN_SEVERAL_WARPS)
             width = self._width(read.access)
-            in_rows(self.wgmma_reads, width)[read.index] = as_column(tags, width)
+            in_rows(self.wgmma_reads, width)[read.index] = as_column(tags[:, None], width)
 
     def _block(self, read: OperandRead) -> np.ndarray:
         return read.group // (self.threads // WARPGROUP)
@@ -88,20 +89,20 @@ class WgmmaShadow(SharedShadow):
         self.seen = np.where(lanes, self.last_block_barrier[:, None], self.seen)
 
     def start(self, read: OperandRead, lanes: np.ndarray) -> None:
-        """Check the reads of a `wgmma`, and keep them until waited for. lanes: (n,), a thread of each reader"""
+        """Check the reads of a `wgmma`, and tag them. lanes: (n, chunks), a thread of each reader"""
         access, width = read.access, self._width(read.access)
-        block, thread = np.divmod(lanes, self.threads)
+        index, reader = read.index.reshape(-1), read.reader.reshape(-1)
+        block, thread = np.divmod(lanes.reshape(-1), self.threads)
         agent = Agent(self, block, thread.astype(U64), width)
-        agent.column = as_column(read.reader, width)
+        agent.column = as_column(reader, width)
         agent.warp = WARP_OF[agent.column]
         for other in self._conflicting(access):
-            prior = in_rows(other, width)[read.index]
+            prior = in_rows(other, width)[index]
             self._check(prior, agent, access)
             if int(prior.max() >> EPOCH_SHIFT) >= int(self.fenced.min()):
-                self._require_fence(prior.reshape(len(lanes), -1), block, read)
+                self._require_fence(prior.reshape(len(index), -1), block, read)
         tags = self.tag(access, block) | U64(IN_SEVERAL_WARPS)
-        in_rows(self.wgmma_reads, width)[read.index] = as_column(tags, width)
-        self.in_flight.append(read)
+        in_rows(self.wgmma_reads, width)[index] = as_column(tags, width)
 
     def _require_fence(self, prior: np.ndarray, block: np.ndarray, read: OperandRead) -> None:
         groups = self.threads // WARPGROUP
@@ -109,7 +110,7 @@ class WgmmaShadow(SharedShadow):
         who = prior & AGENT_MASK
         known = who < self.threads  # not with several threads' atomics, whose fences are unknown
         epoch = prior >> EPOCH_SHIFT
-        wrong = known & (epoch >= seen[read.group][:, None])
+        wrong = known & (epoch >= np.repeat(seen[read.group], read.index.shape[1])[:, None])
         wrong &= epoch >= self.fenced[block[:, None], np.where(known, who, U64(0)).astype(int)]
         if wrong.any():
             row, cell = divmod(int(np.argmax(wrong)), prior.shape[1])
@@ -120,7 +121,7 @@ class WgmmaShadow(SharedShadow):
         """These warpgroups waited for their reads. groups: (blocks * warpgroups,) bool"""
         completed = groups[read.group]
         if completed.any():
-            tags = self.tag(read.access, self._block(read)[completed]) | read.reader[completed]
+            tags = self.tag(read.access, self._block(read)[completed])[:, None] | read.reader[completed]
             width = self._width(read.access)
             in_rows(self.wgmma_reads, width)[read.index[completed]] = as_column(tags, width)
             for name in ("index", "group", "reader"):

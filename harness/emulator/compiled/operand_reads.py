@@ -1,0 +1,97 @@
+"""The start of a `wgmma`'s reads of a matrix in shared memory: checks first, then tags.
+
+The rules are those of `harness.emulator.races.wgmma_reads`, whose tags these functions read and write, and of
+`harness.emulator.instructions.wgmma_descriptors`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.compiled.jit import entry, part
+from harness.emulator.compiled.memory_access import ACCESS_SHIFT, AGENT_MASK, EPOCH_SHIFT, IN_SEVERAL_WARPS, SHARED_BASE
+from harness.emulator.registers import WARPGROUP
+
+CHUNK = 16  # bytes
+ALL_WRITTEN = np.uint64(0x0101010101010101)
+
+
+@part
+def _field(described, low):
+    return np.int64(described >> np.uint64(low) & np.uint64(0x3FFF)) << 4
+
+
+@part
+def _find(described, size, start, chunks):
+    """Set the chunks of a matrix, as numbers in shared memory; False for a form or a place that is not plain."""
+    first, leading, stride = _field(described, 0), _field(described, 16), _field(described, 32)
+    mode = np.int64(described >> np.uint64(62))
+    pitch = 256 >> mode
+    if described >> np.uint64(49) & np.uint64(7) or (mode and first % pitch > pitch - 2 * CHUNK):
+        return False
+    for i in range(chunks.size):
+        row, half = i >> 1, i & 1
+        address = first + (row >> 3) * stride
+        if mode:
+            address += (row & 7) * pitch + half * CHUNK
+            address ^= (address >> 7 & (pitch // CHUNK - 1)) << 4
+        else:
+            address += (row & 7) * CHUNK + half * leading
+        offset = address - SHARED_BASE
+        if offset < 0 or offset > size - CHUNK:
+            return False
+        chunks[i] = (start + offset) // CHUNK
+    return True
+
+
+@part
+def _earliest(seen, first):
+    earliest = seen[first]
+    for i in range(first, first + WARPGROUP):
+        earliest = min(earliest, seen[i])
+    return earliest
+
+
+@part
+def _ordered(chunks, tags, width, barrier, seen, fenced):
+    """Whether all accesses to these cells came before a barrier, and a proxy fence."""
+    for i in range(chunks.size):
+        for k in range(chunks[i] * width, chunks[i] * width + width):
+            epoch, who = tags[k] >> EPOCH_SHIFT, tags[k] & AGENT_MASK
+            if epoch >= barrier:
+                return False
+            if epoch >= seen and who < np.uint64(fenced.size) and epoch >= fenced[np.int64(who)]:
+                return False
+    return True
+
+
+@entry(
+    "boolean(uint64[::1], int64[::1], int64, int64, uint64[:, ::1], uint64[::1], uint64[::1], boolean, uint64[::1], "
+    "int64, uint64[::1], uint64[::1], uint64[:, ::1], uint64[:, ::1], int64, int64[:, ::1])"
+)
+def start(described, first, size, stride, written, writes, updates, has_updates, reads, cell, epochs, barriers, fenced,
+          seen, access, chunks):  # fmt: skip
+    """Set the chunks (n, count) that warpgroups read, and tag them; False, without tags, if not plainly fine.
+
+    described: (n,) descriptors; first: (n,), each warpgroup's first lane; the others are those of `WgmmaShadow`
+    """
+    threads, width = fenced.shape[1], CHUNK // cell
+    for n in range(first.size):
+        block, thread = first[n] // threads, first[n] % threads
+        mine = chunks[n]
+        if not _find(described[n], size, block * stride, mine):
+            return False
+        for i in range(mine.size):
+            if written[mine[i], 0] != ALL_WRITTEN or written[mine[i], 1] != ALL_WRITTEN:
+                return False
+        earliest = _earliest(seen[block], thread)
+        if not _ordered(mine, writes, width, barriers[block], earliest, fenced[block]):
+            return False
+        if has_updates and not _ordered(mine, updates, width, barriers[block], earliest, fenced[block]):
+            return False
+    for n in range(first.size):
+        tag = epochs[first[n] // threads] << EPOCH_SHIFT | np.uint64(access) << ACCESS_SHIFT | IN_SEVERAL_WARPS
+        for i in range(chunks.shape[1]):
+            for k in range(chunks[n, i] * width, chunks[n, i] * width + width):
+                reads[k] = tag
+    return True

@@ -1,0 +1,99 @@
+"""`wgmma` of warpgroups: exact sums of exact products, where float64 holds them; others are left to NumPy.
+
+See `harness.emulator.instructions.wgmma` for the fragments, and `product` for `mma`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.compiled.arithmetic import NAN, odd_sum
+from harness.emulator.compiled.jit import as_bits, as_float, entry, part
+from harness.emulator.compiled.product import DEPTH, fits, span, value_of
+
+ROWS, MOST_COLUMNS, CHUNK = 64, 256, 8  # of the matrices; elements of 16 bytes
+ROOM = ROWS * DEPTH + DEPTH * MOST_COLUMNS + 2 * MOST_COLUMNS  # float64: A, B, a row of the result and of C
+
+
+@part
+def _load_registers(is_half, sign, narrow, fragments, first, left, limits):
+    """A from registers, whose layout is that of `mma` for each of the four warps."""
+    for k in range(4):
+        row = narrow[fragments[k]]
+        for lane in range(2 * ROWS):
+            register = row[first + lane]
+            at = (16 * (lane >> 5) + 8 * (k & 1) + (lane >> 2 & 7)) * DEPTH + 8 * (k >> 1) + 2 * (lane & 3)
+            low = value_of((register & np.uint32(0xFFFF)) ^ sign, is_half)
+            high = value_of(np.uint32(register >> np.uint32(16)) ^ sign, is_half)
+            left[at], left[at + 1] = low, high
+            if not (span(low, limits) and span(high, limits)):
+                return False
+    return True
+
+
+@part
+def _load_chunks(is_half, sign, shared, index, out, row_step, depth_step, limits):
+    """A matrix from shared memory. index: two chunks of each row, halves of the depth"""
+    for i in range(index.size):
+        chunk = shared[index[i]]
+        at = (i >> 1) * row_step + CHUNK * (i & 1) * depth_step
+        for k in range(CHUNK):
+            value = value_of(np.uint32(chunk[k]) ^ sign, is_half)
+            out[at + k * depth_step] = value
+            if not span(value, limits):
+                return False
+    return True
+
+
+@part
+def _row(left, right, columns, out):
+    """Products of a row of A with all columns of B."""
+    for j in range(columns):
+        out[j] = 0.0
+    for k in range(0, DEPTH, 4):
+        a, b, c, d = left[k], left[k + 1], left[k + 2], left[k + 3]
+        first, second = right[k * columns : (k + 1) * columns], right[(k + 1) * columns : (k + 2) * columns]
+        third, fourth = right[(k + 2) * columns : (k + 3) * columns], right[(k + 3) * columns : (k + 4) * columns]
+        for j in range(columns):
+            out[j] += a * first[j] + b * second[j] + c * third[j] + d * fourth[j]
+
+
+@entry(
+    "int64(boolean, uint32[:, :, ::1], uint16[:, ::1], int64[::1], int32[::1], int32[::1], int64[:, ::1], "
+    "int64[:, ::1], boolean[::1], uint32, uint32, float64[::1])"
+)
+def multiply(is_half, registers, shared, first, targets, fragments, a_index, b_index, added, sign_a, sign_b, room):
+    """Set the accumulators of warpgroups until one has a sum that might not be exact; returns its number, or n.
+
+    first: (n,), each warpgroup's first lane; targets: rows of its accumulators; fragments: of A, or empty
+    a_index, b_index: (n, chunks) of shared memory; added: (n,), whether the accumulator is
+    """
+    threads, columns = registers.shape[2], b_index.shape[1] // 2
+    left, right = room[: ROWS * DEPTH], room[ROWS * DEPTH : ROWS * DEPTH + DEPTH * columns]
+    total, addend = room[-2 * MOST_COLUMNS : -MOST_COLUMNS][:columns], room[-MOST_COLUMNS:][:columns]
+    limits = np.empty(4, np.int64)
+    for n in range(first.size):
+        narrow, lane = registers[first[n] // threads], first[n] % threads
+        limits[0], limits[1], limits[2], limits[3] = -4000, 4000, -4000, 4000
+        if fragments.size:
+            known = _load_registers(is_half, sign_a, narrow, fragments, lane, left, limits)
+        else:
+            known = _load_chunks(is_half, sign_a, shared, a_index[n], left, DEPTH, 1, limits)
+        known = known and _load_chunks(is_half, sign_b, shared, b_index[n], right, 1, columns, limits[2:])
+        if not known or not fits(limits):
+            return n
+        for row in range(ROWS):
+            _row(left[row * DEPTH : (row + 1) * DEPTH], right, columns, total)
+            at = lane + 32 * (row >> 4) + 4 * (row & 7)
+            below = 2 * (row >> 3 & 1)
+            for j in range(columns):
+                register = targets[4 * (j >> 3) + below + (j & 1)]
+                old = narrow[register, at + (j >> 1 & 3)]
+                addend[j] = np.float64(as_float(old)) if added[n] else 0.0
+            for j in range(columns):
+                total[j] = odd_sum(total[j], addend[j]) + 0.0
+            for j in range(columns):
+                value = np.float32(total[j])
+                register = targets[4 * (j >> 3) + below + (j & 1)]
+                narrow[register, at + (j >> 1 & 3)] = as_bits(value) if value == value else NAN
+    return first.size
