@@ -93,17 +93,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Collect what a case leaves behind, and take what stays, such as decoded kernels, out of the collector."""
-    try:
-        return (yield)
-    finally:
-        if isinstance(item, CaseItem):
-            gc.collect()
-            gc.freeze()
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Leave nothing of a suite run to the collector, which pytest calls several times at the end."""

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from harness.contract.case import Case
 
 LARGE = 1 << 28  # elements
-AT_A_TIME = 3
+AT_A_TIME = 4
 PAUSE = 0.2  # seconds
 
 
