@@ -29,7 +29,7 @@ LINES |= {f"redux {name}": f"redux.sync.{name} %r9, %r1, %r4;" for name in REDUC
 WHOLE = {"all": "ge.u32 %p1, %r0, 0", "one warp": "ge.u32 %p1, %r0, 32"}
 
 
-def outcome(line: str, lanes: str, members: np.ndarray, values: np.ndarray | None = None) -> Outcome:
+def outcome(line: str, lanes: str, members: np.ndarray, values: np.ndarray | None = None, block: int = 64) -> Outcome:
     rng = np.random.default_rng(3)
     clamps = [31, 0, 0x101F, 0x181F, 0x1C1F, 0x100F, 0x1F00]
     arrays = {
@@ -39,7 +39,7 @@ def outcome(line: str, lanes: str, members: np.ndarray, values: np.ndarray | Non
         "members": members,
         "out": np.zeros(128, np.uint32),
     }
-    return both(Module(kernel(START.replace("LANES", lanes).replace("LINE", line), 5)), arrays)
+    return both(Module(kernel(START.replace("LANES", lanes).replace("LINE", line), 5)), arrays, block=block)
 
 
 @pytest.mark.parametrize("lanes", WHOLE)
@@ -68,6 +68,12 @@ def test_halves_of_a_warp_that_name_themselves_are_left_to_numpy(name: str) -> N
     assert got.fault is None and got.handed_back.total() == 1
     out = got.arrays["out"].reshape(64, 2)
     assert len(np.unique(out, axis=0)) == 2 and (out[:16] == out[0]).all() and (out[16:32] == out[16]).all()
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if not name.startswith("shfl")])
+def test_a_warp_that_the_block_does_not_fill_is_left_to_numpy(name: str) -> None:
+    got = outcome(LINES[name], WHOLE["all"], np.full(64, 0xFFFFFFFF, np.uint32), block=48)
+    assert got.fault is None and got.handed_back.total() == 1
 
 
 def test_a_lane_that_is_named_and_absent_is_a_fault() -> None:
