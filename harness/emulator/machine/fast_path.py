@@ -40,7 +40,7 @@ class FastPath:
     """The compiled program of one kernel on one batch."""
 
     def __init__(self, batch: Batch, code: Code):
-        self.batch, self.code = batch, code
+        self.batch, self.code, self._interpreter = batch, code, _interpreter()
         launch, registers, addressing = batch.launch, batch.registers, batch.addressing
         shadow = batch.shadow
         context = self.context = np.zeros(layout.CONTEXT_SIZE, np.int64)
@@ -93,10 +93,11 @@ class FastPath:
         """Run a segment for the lanes of a mask, all live ones for None. Raises what its NumPy steps raise."""
         lanes = self.batch.under(mask)
         context = self.context
-        context[layout.LANES], context[layout.WHOLE] = lanes.ctypes.data, mask is None
+        # Twice as quick as `lanes.ctypes.data`, which matters for small grids.
+        context[layout.LANES], context[layout.WHOLE] = lanes.__array_interface__["data"][0], mask is None
         if self.batch.shadow:
             context[layout.HAS_SHARED_UPDATES] = self.batch.shadow.has_updates
-        run = _interpreter()
+        run = self._interpreter
         start, stop = segment
         at = run(context, start, stop, 0, start)
         while at >= 0:
