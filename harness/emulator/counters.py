@@ -38,11 +38,6 @@ class Counters:
     barriers: int
     opcodes: Counter[str]
 
-    @property
-    def sectors_per_request(self) -> float:
-        """32-byte sectors of an average warp-wide global access; 0 without one."""
-        return self.global_sectors / self.global_requests if self.global_requests else 0.0
-
 
 @dataclass
 class Traffic:

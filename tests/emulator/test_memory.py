@@ -201,6 +201,21 @@ extern "C" __global__ void k(int* out, const __grid_constant__ Table table) {
         )
 
 
+@pytest.mark.covers("ld.param.", "ld.const.")
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+@pytest.mark.parametrize("letter", ["b", "u", "s"])
+def test_parameters_and_constants_by_every_type(letter: str, width: int) -> None:
+    """Versions of NVRTC name one load by different types."""
+    register = {8: "%rs1", 16: "%rs1", 32: "%r1", 64: "%rd1"}[width]
+    body = f""" ld.param.u64 %rd0, [p0]; ld.param.{letter}{width} {register}, [p1];
+ st.global.b{width} [%rd0], {register}; ld.const.{letter}{width} {register}, [c];
+ st.global.b{width} [%rd0+8], {register};"""
+    text = kernel(body, 2, declarations=".const .align 8 .b8 c[8] = {254, 220, 186, 152, 118, 84, 50, 16};")
+    out, value = np.zeros(2, np.uint64), 0x1032547698BADCFE
+    launch(Module(text), "k", (1, 1, 1), (32, 1, 1), [buffer("out", out), value])
+    assert out.tolist() == [value & (1 << width) - 1] * 2
+
+
 def test_launches_that_cuda_would_refuse() -> None:
     source = """
 extern "C" __global__ void __launch_bounds__(64) k(int* x, unsigned char c) {
