@@ -6,8 +6,6 @@ are decoded again when one is wanted.
 
 from __future__ import annotations
 
-import pickle
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,6 +39,7 @@ from harness.emulator.machine.basic_blocks import (
 )
 from harness.emulator.machine.launch_state import Hazard, Resources
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable
+from harness.emulator.stored import pack, unpack
 
 DECODERS: dict[str, Decoder] = {
     head: decoder
@@ -72,7 +71,7 @@ class Decoded(Code):
         self.origins, self.emitter = origins, emitter
         numbers = {origin.instruction for block in blocks for origin in block.steps if isinstance(origin, Origin)}
         self.wanted = {number: instructions[number] for number in numbers}
-        self.packed = zlib.compress(pickle.dumps(instructions), 1)
+        self.packed = pack(instructions)
         self.leading = {block.first for block in blocks if block.membermask is not None}
         self._steps: dict[Origin, Step] = {}
 
@@ -81,7 +80,7 @@ class Decoded(Code):
 
     def instruction(self, number: int) -> Instruction:
         if number not in self.wanted:
-            self.wanted = dict(enumerate(pickle.loads(zlib.decompress(self.packed))))
+            self.wanted = dict(enumerate(unpack(self.packed)))
         return self.wanted[number]
 
     def slow(self, number: int) -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import tempfile
 import zlib
@@ -13,6 +14,37 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 _DIGEST_SIZE = 32
+
+
+def pack(value: object) -> bytes:
+    """The value as compressed bytes."""
+    return zlib.compress(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), 1)
+
+
+def unpack(content: bytes):
+    """The value of `pack`. Raises pickle.UnpicklingError for bytes that name anything but data."""
+    return _DataAlone(io.BytesIO(zlib.decompress(content))).load()
+
+
+class _DataAlone(pickle.Unpickler):
+    """Makes the emulator's own classes and arrays, and calls nothing else, so that a file cannot run code."""
+
+    def find_class(self, module: str, name: str) -> type | Callable:
+        if (module, name) in _ALLOWED:
+            return super().find_class(module, name)
+        found = super().find_class(module, name) if module.startswith("harness.emulator.") else None
+        if not isinstance(found, type):
+            raise pickle.UnpicklingError(f"{module}.{name} is no data of the emulator")
+        return found
+
+
+_ALLOWED = {
+    *(("numpy", name) for name in ("ndarray", "dtype", "bool", "uint8", "uint16", "uint32", "uint64")),
+    *(("numpy._core.multiarray", name) for name in ("_reconstruct", "scalar")),
+    ("numpy._core.numeric", "_frombuffer"),
+    *(("builtins", name) for name in ("set", "frozenset")),
+    ("collections", "Counter"),
+}
 
 
 def stored(folder: Path | None, what: tuple[str, ...], make: Callable[[], Found]) -> Found:
@@ -27,7 +59,7 @@ def stored(folder: Path | None, what: tuple[str, ...], make: Callable[[], Found]
     found = _read(path)
     if found is None:
         found = make()
-        _write(path, zlib.compress(pickle.dumps(found, pickle.HIGHEST_PROTOCOL), 1))
+        _write(path, pack(found))
     return found
 
 
@@ -38,7 +70,11 @@ def _read(path: Path):
         return None
     if hashlib.sha256(content[_DIGEST_SIZE:]).digest() != content[:_DIGEST_SIZE]:
         return None
-    return pickle.loads(zlib.decompress(content[_DIGEST_SIZE:]))
+    try:
+        return unpack(content[_DIGEST_SIZE:])
+    except (pickle.UnpicklingError, zlib.error, ArithmeticError, AttributeError, EOFError, ImportError, LookupError,
+            TypeError, ValueError):  # fmt: skip
+        return None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,11 +1,14 @@
 """A kernel whose grid depends on the size of the device is run on both of its grids."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from harness.device.cuda_program import CudaProgram
 from harness.device.emulator import EmulatorDevice
+from harness.emulator.launch import Module
+from harness.jit.geometry import Grid
 from harness.suite.suite import find_case
 from harness.verify.expected import fields_of, make_inputs
 
@@ -15,9 +18,12 @@ TILES, PATCHES = (4, 3, 1), (2, 2, 1)
 
 def test_on_the_emulator_every_grid_gets_its_turn(monkeypatch: pytest.MonkeyPatch):
     launched = []
-    monkeypatch.setattr(
-        "harness.device.emulator.launch", lambda module, symbol, grid, **_: launched.append((symbol, grid))
-    )
+
+    def launch(module: Module, symbol: str, grid: Grid, **_: object) -> SimpleNamespace:
+        launched.append((symbol, grid))
+        return SimpleNamespace(lane_instructions=0)
+
+    monkeypatch.setattr("harness.device.emulator.launch", launch)
     program = EmulatorDevice().prepare(CASE, "sm_90a", make_inputs(CASE), fields_of(CASE))
     for repeat in range(3):
         program.run(0x5A, repeat)

@@ -240,3 +240,15 @@ def test_an_instruction_decoded_again_has_the_slots_it_had(
     assert len(first) > 20
     assert (len(code.resources.kinds), len(code.resources.accesses)) == (kinds, accesses)
     assert len(code.emitter.kinds) == kinds
+
+
+class Runs:
+    def __reduce__(self) -> tuple:
+        return print, ("this ran",)
+
+
+@pytest.mark.parametrize("value", [Runs(), [Runs()], stored.stored], ids=["call", "inside", "own function"])
+def test_a_file_that_would_run_code_is_refused(value: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(pickle.UnpicklingError, match="no data of the emulator"):
+        stored.unpack(zlib.compress(pickle.dumps(value)))
+    assert not capsys.readouterr().out

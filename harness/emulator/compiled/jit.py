@@ -25,7 +25,7 @@ class ByContent(UserProvidedCacheLocator):
         root = os.environ.get("HARNESS_CACHE") or Path(
             os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "nvfp4-harness"
         )
-        self._cache_path = str(Path(root) / "emulator")
+        self._cache_path = str(Path(root) / "emulator" / self.get_source_stamp()[:16])
 
     @classmethod
     def from_function(cls, function: Callable, file: str) -> ByContent:
