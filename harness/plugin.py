@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xdist.scheduler import WorkStealingScheduling
 
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
 from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.isolation import CASE_TIMEOUT
-from harness.runner.order import spread
+from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files, under_test
 
 
@@ -145,12 +144,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorkStealingScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Stealing | None:
     """Give each worker a part of its own and have it help others at the end, unless --dist asks for another way.
 
     Neighbours share their kernel, or as eager and graph their data, and a process keeps what it decoded or computed.
     """
-    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
+    return Stealing(config, log) if config.option.dist == "load" else None
 
 
 def _leave_out_hypothesis(config: pytest.Config) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from xdist.scheduler import WorkStealingScheduling
+
 from harness.verify.host_room import LARGE
 
 Item = TypeVar("Item")
@@ -27,3 +29,14 @@ def spread(items: Sequence[Item], elements: Callable[[Item], int], processes: in
         part = parts[number % processes]
         part.insert(int(len(part) * BEGUN * (number % TIMES) / (TIMES - 1)), item)
     return [item for part in parts for item in part]
+
+
+class Stealing(WorkStealingScheduling):
+    """Work stealing that a worker's end does not end."""
+
+    def check_schedule(self) -> None:
+        try:
+            super().check_schedule()
+        except OSError:
+            # A worker that a case took down cannot be asked for its cases. Its end is reported next, and they go back.
+            return

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from xdist.scheduler import WorkStealingScheduling
 
-from harness.runner.order import spread
+from harness.runner.order import Stealing, spread
 from harness.verify.host_room import LARGE
 
 
@@ -25,3 +26,11 @@ def test_large_ones_lie_in_parts_of_different_processes() -> None:
 
 def test_small_ones_alone_stay_as_they_are() -> None:
     assert spread([3, 1, 2], lambda item: item, 2) == [3, 1, 2]
+
+
+def test_a_worker_that_is_gone_when_its_cases_are_wanted_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(scheduling: WorkStealingScheduling) -> None:
+        raise OSError("cannot send (already closed?)")
+
+    monkeypatch.setattr(WorkStealingScheduling, "check_schedule", gone)
+    object.__new__(Stealing).check_schedule()

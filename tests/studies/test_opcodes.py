@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 
 import pandas as pd
@@ -126,9 +127,7 @@ def test_tests_that_fail_or_are_not_there_are_a_sentence(folder) -> None:
     (folder / "test_recorded.py").write_text("import pytest\n@pytest.mark.covers('x')\ndef test(): assert 0\n")
     with pytest.raises(UsageError, match="tests fail: 1 failed"):
         instructions.executed()
-    (folder / "test_recorded.py").unlink()
-    (folder / "ptx_snippets.py").unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     with pytest.raises(UsageError, match="come with the repository"):
         instructions.executed()
 
