@@ -18,7 +18,7 @@ from cuda_source import ptx
 from ptx_snippets import kernel
 from test_compiled_launches import EXCHANGE
 
-from harness.emulator import decode, stored
+from harness.emulator import decode, own_text, stored
 from harness.emulator.launch import Module
 from harness.emulator.machine.basic_blocks import Origin
 
@@ -124,19 +124,19 @@ def test_another_text_is_another_key(tmp_path: Path) -> None:
 def test_another_emulator_is_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = Maker()
     stored.stored(tmp_path, ("text",), make)
-    own = stored._emulator()
+    own = own_text.digest()
     folder = tmp_path / "emulator"
     (folder / "machine").mkdir(parents=True)
-    (folder / "stored.py").write_text("one = 1\n")
+    (folder / "own_text.py").write_text("one = 1\n")
     (folder / "machine" / "batch.py").write_text("two = 2\n")
-    monkeypatch.setattr(stored, "__file__", str(folder / "stored.py"))
+    monkeypatch.setattr(own_text, "__file__", str(folder / "own_text.py"))
     digests = {own}
     for text in ("two = 2\n", "two = 3\n"):
         (folder / "machine" / "batch.py").write_text(text)
-        stored._emulator.cache_clear()
-        digests.add(stored._emulator())
+        own_text.digest.cache_clear()
+        digests.add(own_text.digest())
         stored.stored(tmp_path, ("text",), make)
-    stored._emulator.cache_clear()
+    own_text.digest.cache_clear()
     assert make.calls == 3 == len(digests)
 
 
@@ -252,3 +252,10 @@ def test_a_file_that_would_run_code_is_refused(value: object, capsys: pytest.Cap
     with pytest.raises(pickle.UnpicklingError, match="no data of the emulator"):
         stored.unpack(zlib.compress(pickle.dumps(value)))
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["Path", "io.FileIO", "pickle.Unpickler", "tempfile.NamedTemporaryFile"])
+def test_what_a_module_of_the_emulator_imports_is_refused(name: str) -> None:
+    words = [b"\x8c%c%s" % (len(word), word.encode()) for word in ("harness.emulator.stored", name)]
+    with pytest.raises(pickle.UnpicklingError, match="no data of the emulator"):
+        stored.unpack(zlib.compress(b"\x80\x04" + b"".join(words) + b"\x93."))

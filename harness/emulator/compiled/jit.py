@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,13 @@ from numba.core import cgutils, config
 from numba.core.caching import UserProvidedCacheLocator
 from numba.extending import intrinsic
 
-FOLDER = Path(__file__).parent
+from harness.emulator import own_text
+
 OPTIONS = {"error_model": "numpy", "nogil": False}  # a float divided by zero is an infinity, not an exception
 
 
 class ByContent(UserProvidedCacheLocator):
-    """Machine code is keyed by the text of all files of this folder, wherever the project lies."""
+    """Machine code is keyed by the emulator's text, wherever the project lies."""
 
     def __init__(self, function: Callable, file: str):
         self._py_file, self._lineno = file, function.__code__.co_firstlineno
@@ -34,8 +34,7 @@ class ByContent(UserProvidedCacheLocator):
         return locator
 
     def get_source_stamp(self) -> str:
-        text = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.py")))
-        return hashlib.sha256(text).hexdigest()
+        return own_text.digest()
 
 
 def part(function: Callable) -> Callable:
@@ -67,41 +66,18 @@ def pointer(typing, address):
     return types.voidptr(types.int64), generate
 
 
-@intrinsic
-def as_float(typing, bits):
-    """The float32 with these 32 bits."""
+def _bitcast(source: types.Type, target: types.Type) -> Callable:
+    """What reads the bits of one type as another."""
 
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+    @intrinsic
+    def cast(typing, value):
+        def generate(context, builder, signature, arguments):
+            return builder.bitcast(arguments[0], context.get_value_type(target))
 
-    return types.float32(types.uint32), generate
+        return target(source), generate
 
-
-@intrinsic
-def as_bits(typing, value):
-    """The 32 bits of a float32."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(types.uint32))
-
-    return types.uint32(types.float32), generate
+    return cast
 
 
-@intrinsic
-def as_double(typing, bits):
-    """The float64 with these 64 bits."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
-
-    return types.float64(types.int64), generate
-
-
-@intrinsic
-def as_wide_bits(typing, value):
-    """The 64 bits of a float64, signed."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
-
-    return types.int64(types.float64), generate
+as_float, as_bits = _bitcast(types.uint32, types.float32), _bitcast(types.float32, types.uint32)
+as_double, as_wide_bits = _bitcast(types.int64, types.float64), _bitcast(types.float64, types.int64)

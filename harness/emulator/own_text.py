@@ -1,0 +1,14 @@
+"""The emulator's own text, by which what it made and kept is known to be of another version."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def digest() -> str:
+    """Of every file of the emulator: compiled code has constants of them, and another text may decode otherwise."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
