@@ -1,4 +1,4 @@
-"""Which row of a register file holds each register: a row is used again once its register is dead.
+"""The rows of a register file: a register gets one, and another may have it once the first is dead.
 
 Lanes on different paths may use one row for different registers, because a lane never reads another's row, except in
 exchanges, where both execute the same instruction.

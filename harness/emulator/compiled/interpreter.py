@@ -9,10 +9,11 @@ from harness.emulator.compiled import layout as at
 from harness.emulator.compiled import opcodes as op
 from harness.emulator.compiled.arithmetic import comparisons, integers, singles
 from harness.emulator.compiled.conversions import conversions, multiply_halves
+from harness.emulator.compiled.global_access import access_global
 from harness.emulator.compiled.jit import entry, part, pointer
-from harness.emulator.compiled.memory_access import access_global, access_shared
 from harness.emulator.compiled.product import multiply
 from harness.emulator.compiled.registers_in_flight import may_use
+from harness.emulator.compiled.shared_access import access_shared
 from harness.emulator.compiled.warps import order_warps, shuffle, votes, whole_warps
 from harness.emulator.compiled.wide import mixed, wide_arithmetic
 
@@ -34,26 +35,21 @@ def _all(lanes):
 
 
 @part
-def _narrow_row(narrow, operand, constants, scratch):
-    """The row of an operand; a constant is spread over a scratch row."""
+def _row(rows, operand, constants, scratch):
+    """The row of an operand; a constant is spread over a scratch row, whose width it takes."""
     if operand >= 0:
         return operand
-    value = np.uint32(constants[~operand])
-    row = narrow[scratch]
+    row = rows[scratch]
     for i in range(row.size):
-        row[i] = value
+        row[i] = constants[~operand]
     return np.int32(scratch)
 
 
 @part
-def _wide_row(wide, operand, constants, scratch):
-    if operand >= 0:
-        return operand
-    value = constants[~operand]
-    row = wide[scratch]
-    for i in range(row.size):
-        row[i] = value
-    return np.int32(scratch)
+def _merge(kept, result, lanes):
+    """Give the lanes their result; the others keep their value."""
+    for i in range(lanes.size):
+        kept[i] = result[i] if lanes[i] else kept[i]
 
 
 @part
@@ -65,9 +61,9 @@ def _compute(instruction, narrow, floats, wide, constants, partial, lanes):
     family = code // op.FAMILY
     immediate = np.int64(instruction[at.IMMEDIATE])
     if family != 4:
-        x = _narrow_row(narrow, instruction[at.X], constants, free)
-        y = _narrow_row(narrow, instruction[at.Y], constants, free + 1)
-        z = _narrow_row(narrow, instruction[at.Z], constants, free + 2)
+        x = _row(narrow, instruction[at.X], constants, free)
+        y = _row(narrow, instruction[at.Y], constants, free + 1)
+        z = _row(narrow, instruction[at.Z], constants, free + 2)
         out = narrow[free + 3] if partial else narrow[instruction[at.TARGET]]
         if family == 0:
             if code == op.MUL_F16X2:
@@ -84,17 +80,17 @@ def _compute(instruction, narrow, floats, wide, constants, partial, lanes):
         x, y, z = np.int32(free), np.int32(free), np.int32(free)
         wide_x, wide_y, wide_z = np.int32(wide_free), np.int32(wide_free), np.int32(wide_free)
         if bits & at.X_WIDE:
-            wide_x = _wide_row(wide, instruction[at.X], constants, wide_free)
+            wide_x = _row(wide, instruction[at.X], constants, wide_free)
         else:
-            x = _narrow_row(narrow, instruction[at.X], constants, free)
+            x = _row(narrow, instruction[at.X], constants, free)
         if bits & at.Y_WIDE:
-            wide_y = _wide_row(wide, instruction[at.Y], constants, wide_free + 1)
+            wide_y = _row(wide, instruction[at.Y], constants, wide_free + 1)
         else:
-            y = _narrow_row(narrow, instruction[at.Y], constants, free + 1)
+            y = _row(narrow, instruction[at.Y], constants, free + 1)
         if bits & at.Z_WIDE:
-            wide_z = _wide_row(wide, instruction[at.Z], constants, wide_free + 2)
+            wide_z = _row(wide, instruction[at.Z], constants, wide_free + 2)
         else:
-            z = _narrow_row(narrow, instruction[at.Z], constants, free + 2)
+            z = _row(narrow, instruction[at.Z], constants, free + 2)
         target = instruction[at.TARGET]
         to_wide = bits & at.TARGET_WIDE
         wide_out = wide[wide_free + 3] if partial or not to_wide else wide[target]
@@ -104,14 +100,10 @@ def _compute(instruction, narrow, floats, wide, constants, partial, lanes):
         else:
             mixed(code, out, narrow[x], narrow[y], narrow[z], wide_out, wide[wide_x], wide[wide_y], wide[wide_z])
         if partial and to_wide:
-            kept = wide[target]
-            for i in range(lanes.size):
-                kept[i] = wide_out[i] if lanes[i] else kept[i]
+            _merge(wide[target], wide_out, lanes)
             return
     if partial:
-        merged, kept = narrow[free + 3], narrow[instruction[at.TARGET]]
-        for i in range(lanes.size):
-            kept[i] = merged[i] if lanes[i] else kept[i]
+        _merge(narrow[instruction[at.TARGET]], out, lanes)
 
 
 @part
@@ -119,28 +111,21 @@ def _exchange(instruction, block, narrow, constants, lanes, context):
     """Shuffles, votes and reductions. False, with nothing changed, unless whole warps execute it."""
     code = np.int64(instruction[at.OPCODE])
     free = narrow.shape[0] - at.SCRATCH_ROWS
-    members = _narrow_row(narrow, instruction[at.DATA], constants, free + 3)
+    members = _row(narrow, instruction[at.DATA], constants, free + 3)
     if not whole_warps(lanes, narrow[members]):
         return False
     if code == op.WARP_SYNC:
         order_warps(block, lanes, context)
         return True
-    x = _narrow_row(narrow, instruction[at.X], constants, free)
+    x, result = _row(narrow, instruction[at.X], constants, free), narrow[free + 3]
     if code <= op.SHFL_IDX:
-        y = _narrow_row(narrow, instruction[at.Y], constants, free + 1)
-        z = _narrow_row(narrow, instruction[at.Z], constants, free + 2)
+        y = _row(narrow, instruction[at.Y], constants, free + 1)
+        z = _row(narrow, instruction[at.Z], constants, free + 2)
         in_range = instruction[at.DATA + 1]
-        target = narrow[free + 3]
-        shuffle(code, lanes, target, narrow[max(in_range, 0)], in_range >= 0, narrow[x], narrow[y], narrow[z])
-        out = narrow[instruction[at.TARGET]]
-        for i in range(lanes.size):
-            out[i] = target[i] if lanes[i] else out[i]
+        shuffle(code, lanes, result, narrow[max(in_range, 0)], in_range >= 0, narrow[x], narrow[y], narrow[z])
     else:
-        target = narrow[free + 3]
-        votes(code, lanes, target, narrow[x])
-        out = narrow[instruction[at.TARGET]]
-        for i in range(lanes.size):
-            out[i] = target[i] if lanes[i] else out[i]
+        votes(code, lanes, result, narrow[x])
+    _merge(narrow[instruction[at.TARGET]], result, lanes)
     order_warps(block, lanes, context)
     return True
 

@@ -46,5 +46,7 @@ OFFSETS, GUARDED, BANKS, OPERANDS, LIMITS, SCRATCH_SIZE = 0, 8 << 10, 9 << 10, 1
 # Tags of shared memory: epoch, access, agent. Of global memory: epoch, access, block + 1.
 AGENT_BITS, ACCESS_BITS = 12, 20
 GLOBAL_BLOCK_BITS = 24
+# Agents beside the threads of a block: several of one warp, plus its number, or of several.
+IN_ONE_WARP, IN_SEVERAL_WARPS = 1024, 1024 + 32
 
 SCRATCH_ROWS = 4  # beyond a block's registers: three constants as rows, and a result that is merged

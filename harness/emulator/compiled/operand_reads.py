@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.compiled.jit import entry, part
-from harness.emulator.compiled.memory_access import ACCESS_SHIFT, AGENT_MASK, EPOCH_SHIFT, IN_SEVERAL_WARPS, SHARED_BASE
+from harness.emulator.compiled.shared_access import ACCESS_SHIFT, AGENT_MASK, EPOCH_SHIFT, IN_SEVERAL_WARPS
+from harness.emulator.memory import SHARED_BASE
 from harness.emulator.registers import WARPGROUP
 
 CHUNK = 16  # bytes

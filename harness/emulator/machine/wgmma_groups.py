@@ -75,7 +75,7 @@ class WgmmaGroups:
         self._hold(self.in_flight[-1])
 
     def _numbers(self, slots: frozenset[int]) -> np.ndarray:
-        """Which of the registers in `writers` and `held` these are."""
+        """The columns of these registers in `writers` and `held`."""
         if slots not in self.numbers:
             self.numbers[slots] = np.array(sorted(self.number[slot] for slot in slots if slot in self.number), int)
         return self.numbers[slots]

@@ -8,7 +8,7 @@ Two accesses race if they touch one cell, come from different threads, are not o
 not. Storing the same value twice is a race. One tag is kept for the readers of a cell: a thread, or several of one
 warp, or several warps, which is enough to check a later write.
 
-The compiled interpreter applies the same rules to the same tags (`harness.emulator.compiled.memory_access`).
+The compiled interpreter applies the same rules to the same tags (`harness.emulator.compiled.shared_access`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator.compiled.layout import ACCESS_BITS, AGENT_BITS
+from harness.emulator.compiled.layout import ACCESS_BITS, AGENT_BITS, IN_ONE_WARP, IN_SEVERAL_WARPS
 from harness.emulator.memory import Access
 from harness.emulator.registers import U64, Bits
 
 AGENT_MASK = U64((1 << AGENT_BITS) - 1)
 ACCESS_MASK = (1 << ACCESS_BITS) - 1
 EPOCH_SHIFT = U64(AGENT_BITS + ACCESS_BITS)
-IN_ONE_WARP = 1024  # plus the warp: several threads of it
-IN_SEVERAL_WARPS = 1024 + 32
 WARP_OF = np.concatenate([np.arange(1024) // 32, np.arange(32), [99]]).astype(U64)
 
 # Raises the fault: the access, its active lane, the number of the earlier access, and its thread if known.
