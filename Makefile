@@ -66,7 +66,7 @@ compile: $(ENV) ## Compile every instantiation of the suites for sm_80, sm_90a a
 
 .PHONY: test
 test: $(ENV) ## Test the harness itself; no GPU.
-	$(PY) -m pytest tests -n $(JOBS) $(ARGS)
+	$(PY) -m pytest tests -n $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: check
 check: $(ENV) ## Check format, lint and that the files of each recipe agree, and show the sizes of files.

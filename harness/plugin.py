@@ -87,9 +87,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = spread(items, lambda item: item.case.elements if isinstance(item, CaseItem) else 0, workers)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Take what is loaded by now out of the garbage collector, which would look through all of it again and again."""
-    gc.freeze()
+    if PROCESS in session.config.stash:
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -149,7 +150,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Stealing | N
 
     Neighbours share their kernel, or as eager and graph their data, and a process keeps what it decoded or computed.
     """
-    return Stealing(config, log) if config.option.dist == "load" else None
+    return Stealing(config, log) if config.option.dist == "load" and PROCESS in config.stash else None
 
 
 def _leave_out_hypothesis(config: pytest.Config) -> None:

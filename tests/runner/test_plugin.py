@@ -223,7 +223,7 @@ def test_workers_send_their_records_to_one_journal(run: Runs):
     assert sorted(run.verified()) == sorted(record["case_id"] for record in run.journal())
     assert {record["verdict"] for record in run.journal()} == {"PASS", "MISMATCH", "EXCLUDED"}
     # Each has a part of its own, so that a kernel is decoded in one of them.
-    result.stdout.fnmatch_lines(["scheduling tests via WorkStealingScheduling", "THE STORY of toy/*/ties/eager"])
+    result.stdout.fnmatch_lines(["scheduling tests via Stealing", "THE STORY of toy/*/ties/eager"])
 
 
 def test_workers_resume_too(run: Runs):
