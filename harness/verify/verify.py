@@ -122,7 +122,7 @@ def judge(
     wrong = [
         name
         for name, value in expected.values.items()
-        # What is expected is copied to a GPU once: the other runs are compared with the first one.
+        # Expected bytes are copied to a GPU once; the other runs are compared with the first one.
         if not device.accepts(outcomes[0].outputs[name], value) or _differ(outcomes, name)
     ]
     if not wrong:

@@ -115,7 +115,7 @@ def operands_of(name: str, form: Form) -> list[np.ndarray]:
 
 
 def chosen_lanes() -> np.ndarray:
-    """Of four blocks: some lanes, all, none, and one whole warp."""
+    """Some lanes of the first block, all of the second, none of the third, one whole warp of the fourth."""
     chosen = np.zeros((BLOCKS, THREADS), np.uint8)
     chosen[0] = np.random.default_rng(0).integers(0, 2, THREADS)
     chosen[1] = 1
