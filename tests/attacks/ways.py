@@ -1,4 +1,4 @@
-"""What attacks share: an attack is a test that tries one way to a green run, and fails as StillGreenError if it works."""
+"""What attacks share. An attack is a test that tries one way to a green run; if it works, that is a StillGreenError."""
 
 from __future__ import annotations
 
