@@ -69,7 +69,7 @@ def supervised() -> bool:
     supervisor, pid = os.environ.get(SUPERVISOR), os.getppid()
     while pid > 1 and str(pid) != supervisor:
         pid = _parent(pid)
-    return pid > 1
+    return pid > 1 and _program(pid) == _program(os.getpid())  # no shell that only set the variable
 
 
 def leave(code: Exit) -> NoReturn:
@@ -173,6 +173,13 @@ def _known(code: int) -> Exit:
 def _size(run_dir: Path) -> int:
     path = run_dir / journal.FILE
     return path.stat().st_size if path.exists() else 0
+
+
+def _program(pid: int) -> Path | None:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink()
+    except OSError:
+        return None
 
 
 def _parent(pid: int) -> int:

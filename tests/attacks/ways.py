@@ -22,7 +22,7 @@ def must_be_red(done: CompletedProcess[str], *because: str, code: int | None = N
     printed = done.stdout + done.stderr
     if done.returncode == 0:
         raise StillGreenError(f"green:\n{printed}")
-    assert "Traceback" not in printed, printed
+    assert "Traceback (most recent call last)" not in printed, printed
     for part in because:
         assert part in printed, f"{part!r} is not in\n{printed}"
     assert code in (None, done.returncode), f"{done.returncode} in place of {code}:\n{printed}"
