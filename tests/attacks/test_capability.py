@@ -263,12 +263,6 @@ def check(capsys: pytest.CaptureFixture[str]) -> Callable[[], CompletedProcess[s
     return run
 
 
-def test_what_is_not_edited_is_green(suites: Path, check: Callable):
-    """None: the attacks below would be red for no reason, if this were."""
-    done = check()
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize(
     "old, new",
     [
