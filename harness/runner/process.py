@@ -138,7 +138,8 @@ def under_test(config: pytest.Config) -> UnderTest:
         name = config.option.subject
         if name:
             with_it = with_subject(device, load(name))
-            with_it.refusals.freeze(config.stash[PROCESS].selection)
+            selected = config.stash[PROCESS].selection.cases.values()
+            with_it.refusals.freeze(case for cases in selected for case in cases)
             config.stash[UNDER_TEST] = UnderTest(with_it, audit, SubjectBench)
         else:
             config.stash[UNDER_TEST] = UnderTest(device, verify, Bench)
