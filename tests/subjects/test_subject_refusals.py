@@ -61,7 +61,7 @@ def test_a_violation_at_the_start_is_that_of_its_case():
     refusals = Refusals(subject(refuses))
     refusals.freeze([TAKEN, REFUSED])
     assert refusals.of(TAKEN) == ""
-    with pytest.raises(ViolationError, match="raised ValueError at test_refusals.py"):
+    with pytest.raises(ViolationError, match="raised ValueError at test_subject_refusals.py"):
         refusals.of(REFUSED)
 
 
