@@ -138,11 +138,13 @@ def under_test(config: pytest.Config) -> UnderTest:
     if UNDER_TEST not in config.stash:
         device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
         name = config.option.subject
-        config.stash[UNDER_TEST] = (
-            UnderTest(with_subject(device, load(name)), audit, SubjectBench)
-            if name
-            else UnderTest(device, verify, Bench)
-        )
+        if name:
+            with_it = with_subject(device, load(name))
+            selected = config.stash[PROCESS].selection.cases.values()
+            with_it.refusals.freeze(case for cases in selected for case in cases)
+            config.stash[UNDER_TEST] = UnderTest(with_it, audit, SubjectBench)
+        else:
+            config.stash[UNDER_TEST] = UnderTest(device, verify, Bench)
     return config.stash[UNDER_TEST]
 
 
