@@ -75,7 +75,7 @@ class Process:
         device, _, bench_class = under_test(self.config)
         if option.bench:
             check_bench(self.config, device)
-        self.run = Run(self.config, self.selection, device.identity())
+        self.run = Run(self.config, self.selection, device)
         self.done = self.run.resumed
         self.config.pluginmanager.register(self.run, "harness-run")
         if option.bench:

@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from harness.check.compared import shortfalls
+from harness.device.device import Device
 from harness.errors import Exit, StorageError
 from harness.files import storage_error
 from harness.records import journal
@@ -32,19 +34,19 @@ from harness.verdict import Result
 class Run:
     """A plugin of the controller, whose hooks see the reports of all workers."""
 
-    def __init__(self, config: pytest.Config, selection: Selection, identity: Record):
+    def __init__(self, config: pytest.Config, selection: Selection, device: Device):
         """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
         option = config.option
         runs = config.rootpath / "results" / "runs"
         run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
         header = {
             "sources": journal.sources_digest(),
-            "device": identity,
+            "device": device.identity(),
             "cases": selection.digest,
             "selected": len(selection),
             "timed": option.bench,
         }
-        self.selection = selection
+        self.selection, self.device = selection, device
         self.cases = selection.by_id
         self.journal = Journal(run_dir, header, option.resume)
         isolation.forget(run_dir)
@@ -188,6 +190,11 @@ class Run:
         judged, sentence = outcome(self.cases, self.selection.total, self.results, worst(self.errors))
         if self.errors:
             return worst([judged, *self.errors]), ""
+        if not judged and self.selection.whole_set:
+            chosen = self.selection
+            for fewer in shortfalls(self.journal.records, chosen.paths, chosen.whole_set, self.device):
+                print(f"error: {fewer}", file=sys.stderr, flush=True)
+                judged = Exit.BYTES_DIFFER
         if not judged and status != pytest.ExitCode.OK:
             return Exit.BYTES_DIFFER, ""  # a test in Python failed, or pytest itself
         return judged, sentence

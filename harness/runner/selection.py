@@ -48,14 +48,18 @@ class Narrowing:
 
 @dataclass(frozen=True)
 class Selection:
-    """The cases of each suite file.
+    """The cases of each suite file that has the set.
 
+    paths: all suite files that were named
     excluded: combinations that the recipes refuse, reason → count; total: how many cases there were before narrowing
+    whole_set: the set's name if these are all its cases, or an empty string
     """
 
+    paths: tuple[Path, ...]
     cases: dict[Path, tuple[Case, ...]]
     excluded: Counter[str]
     total: int
+    whole_set: str = ""
 
     def __len__(self) -> int:
         return sum(map(len, self.cases.values()))
@@ -99,7 +103,9 @@ def select(
         mine = set(shards([case for cases in chosen.values() for case in cases], count)[index - 1])
         chosen = {path: tuple(case for case in cases if case in mine) for path, cases in chosen.items()}
     total = sum(map(len, chosen.values()))
-    return Selection(_narrowed(chosen, narrowing or Narrowing()), excluded, total)
+    left = _narrowed(chosen, narrowing or Narrowing())
+    whole = not ids and count == 1 and sum(map(len, left.values())) == total
+    return Selection(tuple(suite.path for suite in suites), left, excluded, total, set_name if whole else "")
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:

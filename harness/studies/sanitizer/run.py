@@ -19,7 +19,6 @@ from harness.files import WORKDIR
 from harness.records.journal import FILE as JOURNAL
 from harness.records.run_folder import Header, read_run
 from harness.report.tables import markdown
-from harness.runner.supervisor import SUPERVISOR
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, Log, kernel_names, read_log, wrapped
 from harness.studies.sanitizer.left_out import reason
 from harness.studies.sanitizer.plugin import FILE as NOTE
@@ -125,8 +124,6 @@ def _add(found: ToolResult, run: Path, log: Log) -> None:
 def _run_parallel(commands: dict[str, list[str]], folder: Path, seconds: float) -> None:
     """Run commands in parallel, with their output in `NAME.txt`; kill those that last longer."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    # The tool follows one process and no child of it, and what ran is counted here.
-    environment[SUPERVISOR] = str(os.getpid())
     running = []
     for name, command in commands.items():
         with (folder / f"{name}.txt").open("w") as out:
