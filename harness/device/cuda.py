@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.capability import CONTEXT, needed
 from harness.device.cuda_program import CudaProgram, native_target
+from harness.device.gpu_lock import gpu_lock
 from harness.device.memory import Memory, upload
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
@@ -93,7 +92,7 @@ class CudaDevice:
         if needed(case) * LARGE < self.memory:
             yield
             return
-        with FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-gpu{self.index}.lock")):
+        with gpu_lock(self.properties["uuid"]):
             self.release()
             free, _ = cupy.cuda.runtime.memGetInfo()
             if needed(case) > free:
