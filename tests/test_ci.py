@@ -173,10 +173,10 @@ def test_packages_and_kernels_are_kept_between_jobs():
 
 def test_no_protected_branch_reads_what_a_merge_request_kept():
     """GitLab adds its own suffix unless `unprotect` is set; GitHub shows a branch no cache of a pull request."""
-    for cache in parsed(FILES[0])["default"]["cache"]:
-        key = cache["key"] if isinstance(cache["key"], str) else cache["key"]["prefix"]
+    for kept in parsed(FILES[0])["default"]["cache"]:
+        key = kept["key"] if isinstance(kept["key"], str) else kept["key"]["prefix"]
         assert key.endswith("-$CI_COMMIT_REF_PROTECTED-$CI_COMMIT_REF_SLUG"), key
-        assert cache["unprotect"] is False and "fallback_keys" not in cache, key
+        assert kept["unprotect"] is False and "fallback_keys" not in kept, key
     assert "pull_request_target" not in parsed(FILES[1])["on"]
     for step in parsed(ACTION)["runs"]["steps"]:
         if step.get("uses", "").startswith("actions/cache@"):
