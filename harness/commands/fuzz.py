@@ -13,7 +13,7 @@ from harness.records.run_folder import new_folder, shown
 from harness.studies import fuzz
 from harness.studies.fuzz import driver
 
-KINDS = sorted({module.name for module in pkgutil.iter_modules(fuzz.__path__)} - {"driver"})
+KINDS = sorted({module.name for module in pkgutil.iter_modules(fuzz.__path__)} - {"driver", "ptx_corpus"})
 
 
 @click.command()

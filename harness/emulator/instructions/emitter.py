@@ -19,6 +19,7 @@ from harness.emulator.instructions.steps import arithmetic, guarded, hazard_chec
 from harness.emulator.machine.basic_blocks import DecodedStep, Fast, Step
 from harness.emulator.machine.launch_state import Hazard
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE, Access
+from harness.emulator.ptx import limits
 from harness.emulator.ptx import syntax as ptx
 from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable, Vector
 from harness.emulator.registers import SIGNED, UNSIGNED, Bits, Compute
@@ -82,6 +83,9 @@ class Emitter:
                 self.addresses[variable.name] = start
                 ends[variable.space] = start + variable.size
         self.shared_size, self.local_size = ends["shared"] - SHARED_BASE, ends["local"] - LOCAL_BASE
+        if self.local_size > limits.LOCAL:
+            sentence = f"{self.local_size} bytes of local memory, more than the {limits.LOCAL} of a thread"
+            raise NotEmulated(f"not emulated: {self.kernel.name}: {sentence}")
         self.parameter_offsets, end = {}, 0
         for parameter in self.kernel.parameters:
             end = -(-end // parameter.align) * parameter.align

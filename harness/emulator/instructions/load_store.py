@@ -117,6 +117,9 @@ def _fast(codes: dict[str, int], access: Access, address: Place, data: list[int]
 
 
 def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list[int]) -> None:
+    if not 0 <= offset <= emitter.parameter_size - access.bytes:
+        raise Unsupported
+
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         for i, target in enumerate(targets):
             batch.assign(target, batch.parameter(offset + i * access.size, access.size), mask)

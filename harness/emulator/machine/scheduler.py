@@ -16,7 +16,7 @@ from harness.emulator.errors import Fault, LaunchError
 from harness.emulator.machine.barriers import Barriers
 from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Segment, Trap
 from harness.emulator.machine.batch import Batch
-from harness.emulator.machine.fast_path import FastPath
+from harness.emulator.machine.fast_path import FastPath, NumpyPath
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
@@ -45,7 +45,7 @@ class Tally:
 class Scheduler:
     """Runs one batch to its end."""
 
-    def __init__(self, batch: Batch, tally: Tally, fast: FastPath):
+    def __init__(self, batch: Batch, tally: Tally, fast: FastPath | NumpyPath):
         self.batch, self.tally, self.blocks, self.fast = batch, tally, tally.blocks, fast
         self.code = fast.code
         self.ready: dict[int, np.ndarray | None] = {0: None}
