@@ -110,7 +110,7 @@ def launch(
     dynamic_shared: bytes; memory: buffers reached only through pointers in other memory
     sanitize: check for races and reads of unwritten shared memory; bounds and alignment are always checked
     count_traffic: count sectors and bank conflicts, which are 0 otherwise
-    budget: instructions of a batch before it counts as endless; lanes: of a batch
+    budget: instructions of a batch before it counts as endless, with what else takes time; lanes: of a batch
     compiled: False to run every instruction by its NumPy step
 
     Raises Fault, NotEmulated or LaunchError.

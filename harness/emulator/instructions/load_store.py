@@ -102,12 +102,17 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
         for target, value in zip(targets, batch.read(access, address.of(batch), mask), strict=True):
             batch.assign(target, value, mask)
 
-    emitter.emit(step, (address.slot,), targets, _fast(opcodes.LOADS, access, address, targets))
+    emitter.emit(step, (address.slot,), targets, _fast(emitter, opcodes.LOADS, access, address, targets))
 
 
-def _fast(codes: dict[str, int], access: Access, address: Place, data: list[int]) -> Fast | None:
-    """How the compiled interpreter does it; None if it does not."""
+def _fast(emitter: Emitter, codes: dict[str, int], access: Access, address: Place, data: list[int]) -> Fast | None:
+    """How the compiled interpreter does it; None if it does not.
+
+    It takes global addresses from 64-bit registers alone.
+    """
     code = codes.get(access.space)
+    if access.space == "global" and (address.slot < 0 or emitter.kind(address.slot).itemsize < 8):
+        return None
     if code is None or access.strong or not -(1 << 30) < address.offset < 1 << 30:
         return None
     return Fast(
@@ -143,7 +148,7 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
         registers = batch.registers
         batch.write(access, address.of(batch), [registers[source] for source in sources], mask)
 
-    emitter.emit(step, (address.slot, *sources), (), _fast(opcodes.STORES, access, address, sources))
+    emitter.emit(step, (address.slot, *sources), (), _fast(emitter, opcodes.STORES, access, address, sources))
 
 
 def atomic(emitter: Emitter, instruction: Instruction) -> None:
@@ -156,7 +161,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
         elif modifier not in _STRONG | HINTS:
             words.append(modifier)
     name = ".".join(words)
-    if name not in ATOMICS or space == "local":
+    if name not in ATOMICS or space in ("local", "constant"):
         raise Unsupported
     operation = ATOMICS[name]
     in_global = GLOBAL_ADD_F32 if name == "add.f32" else operation

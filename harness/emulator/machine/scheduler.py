@@ -20,12 +20,21 @@ from harness.emulator.machine.fast_path import FastPath, NumpyPath
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
+ENTRY, NUMPY_STEP = 16, 64  # what entering a basic block costs, and a NumPy step, in compiled instructions
+
 
 class Tally:
-    """Executions of each basic block by warps and lanes. budget: instructions that a batch may execute"""
+    """Executions of each basic block by warps and lanes.
+
+    budget: instructions that a batch may execute; costs: of each block, so that an endless one ends within seconds
+    """
 
     def __init__(self, blocks: Sequence[Block], budget: int):
         self.blocks, self.budget = blocks, budget
+        self.costs = [
+            ENTRY + block.count + NUMPY_STEP * sum(not isinstance(step, Segment) for step in block.steps)
+            for block in blocks
+        ]
         self.warps = [0] * len(blocks)
         self.lanes = [0] * len(blocks)
 
@@ -75,7 +84,7 @@ class Scheduler:
                 if mask is None:
                     continue
             self._count(number, mask)
-            self.budget -= block.count + 1
+            self.budget -= self.tally.costs[number]
             if self.budget < 0:
                 self._fault_budget(block, mask)
             for step in block.steps:

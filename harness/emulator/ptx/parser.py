@@ -98,6 +98,8 @@ def _parameters(text: str) -> tuple[Variable, ...]:
     total = sum(parameter.size + parameter.align for parameter in declared)
     if total > limits.PARAMETERS:
         raise NotEmulated(f"parameters of {total} bytes; {limits.PARAMETERS} are allowed")
+    if len({parameter.name for parameter in declared}) < len(declared):
+        raise NotEmulated("two parameters of one name")
     return declared
 
 

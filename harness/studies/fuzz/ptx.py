@@ -15,7 +15,7 @@ from harness.emulator.memory import Buffer
 from harness.studies.fuzz.ptx_corpus import ours, short
 
 OURS = 0.02  # of the trials: a kernel of ours takes as long as dozens of short ones
-BUDGET = 1500  # instructions of a batch
+BUDGET = 20_000  # instructions of a batch
 BYTES = 4096  # of a buffer
 
 _TOKEN = re.compile(r"[\w$%.]+|\s+|.", re.DOTALL)
