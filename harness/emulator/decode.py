@@ -279,6 +279,8 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[
     reduction = None
     if _is(instruction.mnemonic, _REDUCTIONS):
         name, kind = instruction.mnemonic.split(".")[-2:]
+        if (name, kind) not in (("popc", "u32"), ("and", "pred"), ("or", "pred")):
+            raise Unsupported
         reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
     if len(operands) == 1 and not isinstance(operands[0], Immediate):
         raise Unsupported

@@ -21,6 +21,8 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     if parts[2:3] in (["commit_group"], ["wait_all"], ["wait_group"]):
         keep = instruction.operands[0].bits if parts[2] == "wait_group" else 0
+        if not 0 <= keep < 1 << 31:
+            raise Unsupported
         emitter.emit(lambda batch, mask: _synchronise(batch, parts[2], keep, mask), (), ())
         return
     if parts[2:3] not in (["ca"], ["cg"]) or not {"shared", "shared::cta"} & set(parts) or parts[4:5] != ["global"]:

@@ -216,6 +216,8 @@ class Emitter:
         slot, own = found
         if dtype_of(own) is dtype_of(kind):
             return slot
+        if "pred" in (own, kind):
+            raise Unsupported
         narrow = self.slot(kind)
         self.widenings.append((slot, narrow, kind.startswith("s")))
         return narrow

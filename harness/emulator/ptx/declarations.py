@@ -11,7 +11,7 @@ from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx import limits
 from harness.emulator.ptx.syntax import SIZES, Immediate, Variable
 
-_DECLARATION = re.compile(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)$")
+_DECLARATION = re.compile(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)")
 
 
 def variable(statement: str, space: str = "") -> Variable:
@@ -23,7 +23,7 @@ def variable(statement: str, space: str = "") -> Variable:
     found = re.search(r"\.(const|global|shared|local|param)\b", head)
     bare = re.sub(r"\.(align|attribute)\s*(\d+|\([^)]*\))|\.ptr\b", "", head)
     kind = next((kind for kind in re.findall(r"\.(\w+)", bare) if kind in SIZES), None)
-    match = kind and _DECLARATION.search(bare.split(f".{kind}", 1)[1].replace(".global", "").strip())
+    match = kind and _DECLARATION.fullmatch(bare.split(f".{kind}", 1)[1].replace(".global", "").strip())
     if not match or (equals and not initial.strip()):
         raise NotEmulated(f"the declaration {statement.strip()[:60]!r}")
     name, extents = match.groups()

@@ -186,4 +186,7 @@ def _split(text: str) -> list[str]:
     """Operands at the top level of `a, {b, c}, [d]`."""
     if "{" not in text:
         return [item.strip() for item in text.split(",")] if text else []
-    return [item.strip() for item in _ITEM.findall(text)]
+    items = [item.strip() for item in _ITEM.findall(text)]
+    if _ITEM.sub("", text).replace(" ", "") != "," * (len(items) - 1):
+        raise NotEmulated(f"the operands {text[:60]!r}")
+    return items

@@ -70,7 +70,7 @@ def parse(text: str) -> Program:
                 raise NotEmulated(f"the directive {text[at : at + 60].partition(chr(10))[0]!r}")
             program, end = _construct(program, text, match, line)
         except (NotEmulated, *limits.UNREADABLE) as error:
-            raise malformed(text, at, line, error) from None
+            raise malformed(text, at, 1, error) from None
         at, line = end, line + text.count("\n", at, end)
     return program
 
