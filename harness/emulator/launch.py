@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 
 from harness.emulator.counters import Counters, Traffic
 from harness.emulator.decode import decode
-from harness.emulator.errors import LaunchError
+from harness.emulator.errors import LaunchError, NotEmulated
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, NumpyPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
 from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.memory import FIRST_WINDOW, Buffer
+from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
 from harness.emulator.races.global_memory import GlobalShadow
@@ -67,11 +69,12 @@ class Module:
             if kernel not in self.kernels:
                 raise LaunchError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
             addresses = {name: buffer.address for name, buffer in self.variables.items()}
-            self._code[kernel] = stored(
-                self._cache,
-                (self._text, kernel),
-                lambda: decode(self._program.kernel(kernel), self._declared, addresses),
-            )
+            with _one_sentence(kernel):
+                self._code[kernel] = stored(
+                    self._cache,
+                    (self._text, kernel),
+                    lambda: decode(self._program.kernel(kernel), self._declared, addresses),
+                )
         return self._code[kernel]
 
 
@@ -142,13 +145,23 @@ def launch(
     if local > LARGEST_LOCAL:
         raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
     tally, path = Tally(code.blocks, budget), FastPath if compiled else NumpyPath
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):
             blocks = min(batch_blocks, state.blocks - first)
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
             Scheduler(batch, tally, path(batch, code)).run()
     return _counters(state.traffic, tally)
+
+
+@contextmanager
+def _one_sentence(kernel: str) -> Iterator[None]:
+    """What decoding and running foresaw in no text is a refusal, too, which keeps where it came from as its cause."""
+    try:
+        yield
+    except (*UNREADABLE, MemoryError) as error:
+        sentence = f"{type(error).__name__}: {str(error)[:100]}"
+        raise NotEmulated(f"not emulated: something in {kernel}, which ended in {sentence}") from error
 
 
 def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:

@@ -19,6 +19,7 @@ from test_compiled_launches import EXCHANGE
 
 from harness import private_files
 from harness.emulator import decode, own_text, stored
+from harness.emulator.compiled.jit import entry
 from harness.emulator.launch import Module
 from harness.emulator.machine.basic_blocks import Origin
 
@@ -136,6 +137,19 @@ def test_another_emulator_is_another_key(tmp_path: Path, monkeypatch: pytest.Mon
         stored.stored(tmp_path, ("text",), make)
     own_text.digest.cache_clear()
     assert make.calls == 3 == len(digests)
+
+
+def test_machine_code_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    hits = [entry("int64(int64)")(double).stats.cache_hits.total() for _ in range(2)]
+    (kept,) = tmp_path.rglob("*.machine_code")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    hits += [entry("int64(int64)")(double).stats.cache_hits.total() for _ in range(2)]
+    assert hits == [0, 1, 0, 1]
+
+
+def double(x):
+    return 2 * x
 
 
 def test_no_folder_keeps_nothing(tmp_path: Path) -> None:

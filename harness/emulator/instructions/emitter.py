@@ -169,7 +169,7 @@ class Emitter:
         """The slot to read an operand of type `kind` from."""
         if isinstance(operand, Immediate):
             return self.constant(self._pattern(operand, kind), kind)
-        if not isinstance(operand, Name):
+        if not isinstance(operand, Name) or (operand.negated and kind != "pred"):
             raise Unsupported
         if operand.text in self.parameter_offsets:
             start = self.constant(self.parameter_offsets[operand.text], kind)
@@ -210,7 +210,7 @@ class Emitter:
         """The slot to write a result of type `kind` to; a wider register is extended afterwards."""
         if isinstance(operand, Name) and operand.text == "_":
             return self.slot(kind)
-        found = self.named(operand.text) if isinstance(operand, Name) else None
+        found = self.named(operand.text) if isinstance(operand, Name) and not operand.negated else None
         if not found:
             raise Unsupported
         slot, own = found

@@ -69,6 +69,8 @@ def place(emitter: Emitter, operand: Operand, access: Access) -> Place:
         raise Unsupported
     if operand.base is None:
         return Place(emitter.constant(operand.offset, "b64"), 0)
+    if operand.base.negated:
+        raise Unsupported
     found = emitter.named(operand.base.text)
     if not found:
         return Place(emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64"), 0)

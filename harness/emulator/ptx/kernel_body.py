@@ -104,7 +104,10 @@ class BodyParser:
         if text.startswith(".reg"):
             self._declare_registers(text)
         elif text.startswith(".branchtargets"):
-            self.kernel.targets[self.pending_label] = tuple(re.findall(r"[\w$]+", text.split(None, 1)[1]))
+            targets = tuple(re.findall(r"[\w$]+", text.split(None, 1)[1]))
+            if len(targets) > limits.TARGETS:
+                raise NotEmulated(f"{len(targets)} targets of a branch; {limits.TARGETS} are allowed")
+            self.kernel.targets[self.pending_label] = targets
         elif text.startswith((".shared", ".local")):
             declared = variable(text)
             self.kernel.variables[declared.name] = declared

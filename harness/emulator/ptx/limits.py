@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 TEXT = 8 << 20  # characters of a module
-INSTRUCTIONS = 1 << 16  # of a kernel
+INSTRUCTIONS = 1 << 15  # of a kernel
 REGISTERS = 1 << 18  # of a kernel
 HEADER = 1 << 12  # characters of a declaration before its initialiser, and of a name
 NESTING = 64  # scopes in one another, and calls inlined in one another
+TARGETS = 256  # of a `brx.idx`
 INSTRUCTION = 1 << 12  # characters
 ALIGNMENT = 1 << 12  # bytes
 COUNT = 1 << 12  # variables of a module, or of a kernel
