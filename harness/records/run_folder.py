@@ -14,6 +14,7 @@ from harness.files import INSTALLED, RESULTS, ROOT
 from harness.jit.compile import FLAGS
 from harness.records import journal
 from harness.records.records import Record, TimesHeader, journal_lines, one, times_lines
+from harness.records.seal import sources_digest
 
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
@@ -75,7 +76,7 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
         "command": command,
         "commit": commit(),
         "edited": bool(_git("status", "--porcelain", "--", "harness", "suites")),
-        "sources": journal.sources_digest()[:16],
+        "sources": sources_digest()[:16],
         "date": now(),
         "machine": machine,
         "compile_flags": " ".join(FLAGS),

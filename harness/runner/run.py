@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import shutil
@@ -18,7 +17,7 @@ import pytest
 
 from harness.errors import SEVERITY, Exit, StorageError
 from harness.files import storage_error
-from harness.records import journal
+from harness.records import journal, seal
 from harness.records.journal import Journal
 from harness.records.records import Record
 from harness.records.run_folder import new_folder, shown
@@ -38,10 +37,14 @@ class Run:
         run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
         cases = [case for cases in selection.cases.values() for case in cases]
         header = {
-            "sources": journal.sources_digest(),
+            "sources": seal.sources_digest(),
+            "sealed": seal.seal(cases, selection.cases, option.subject or ""),
             "device": identity,
-            "cases": hashlib.sha256("\n".join(sorted(case.id for case in cases)).encode()).hexdigest(),
+            "cases": seal.selection_digest(case.id for case in cases),
             "selected": len(selection),
+            "selection": selection.whole,
+            "set": selection.set_name,
+            "shard": option.shard,
             "timed": option.bench,
         }
         self.selection = selection

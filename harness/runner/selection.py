@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.contract.case import Case
 from harness.errors import UsageError
+from harness.records.seal import selection_digest
 from harness.suite.schema import nearest
 from harness.suite.suite import Suite, load_suites
 
@@ -18,10 +19,16 @@ FIXED_COST = 1 << 16  # elements that take as long as what every case does, howe
 
 @dataclass(frozen=True)
 class Selection:
-    """The cases of each suite file. excluded: combinations that the recipes refuse, reason → count"""
+    """The cases of each suite file.
+
+    excluded: combinations that the recipes refuse, reason → count
+    set_name: empty if single ids were chosen; whole: a digest of the cases of all shards
+    """
 
     cases: dict[Path, tuple[Case, ...]]
     excluded: Counter[str]
+    set_name: str = ""
+    whole: str = ""
 
     def __len__(self) -> int:
         return sum(map(len, self.cases.values()))
@@ -46,10 +53,11 @@ def select(paths: Iterable[Path], set_name: str, ids: Sequence[str] = (), shard:
         chosen = {suite.path: suite.cases(set_name) for suite in holders}
         excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
     index, count = _parse_shard(shard)
+    whole = selection_digest(case.id for cases in chosen.values() for case in cases)
     if count > 1:
         mine = set(shards([case for cases in chosen.values() for case in cases], count)[index - 1])
         chosen = {path: tuple(case for case in cases if case in mine) for path, cases in chosen.items()}
-    return Selection(chosen, excluded)
+    return Selection(chosen, excluded, "" if ids else set_name, whole)
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
