@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from timed_runs import evidence, times_of
 
 from harness.cli import main
 from harness.errors import Exit, UsageError
@@ -39,18 +40,15 @@ OTHER = "toy/default/16x16/normal/graph"
 def record(case_id: str = CASE, us: float = 100.0, *, noise: float = 0.002, count: int = 30, seed: int = 0, **changes):
     rng = np.random.default_rng([seed, *case_id.encode()])
     samples = (us * (1 + noise * rng.gamma(1.5, size=count))).tolist()
-    times = {
-        "median_us": float(np.median(samples)), "q1_us": us, "q3_us": us, "min_us": us, "rounds": count,
-        "relative_error": 0.001, "exposed": 0, "samples_us": samples, "bytes": 1000, "gbps": 1.0,
-        "roofline_gbps": 4200.0, "roofline_percent": 50.0, "baseline": "b", "baseline_us": 1.0, "baseline_ratio": 1.0,
-        "code": f"code {seed}", "measured": "so",
-    }  # fmt: skip
-    result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times | changes)
+    times = times_of(samples, **{"code": f"code {seed}"} | changes)
+    result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times, **evidence(case_id))
     return json.loads(json.dumps(result.to_record()))
 
 
 def without_time(case_id: str = CASE, verdict: str = "PASS", reason: str = "") -> dict:
-    return json.loads(json.dumps(Result(case_id, case_id.split("/")[0], Verdict(verdict), reason).to_record()))
+    shown = evidence(case_id) if verdict == "PASS" else {}
+    result = Result(case_id, case_id.split("/")[0], Verdict(verdict), reason, **shown)
+    return json.loads(json.dumps(result.to_record()))
 
 
 def run_of(*records: dict, header: dict = HEADER) -> RunFiles:
