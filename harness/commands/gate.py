@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
+from harness import text
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.gate import against_baseline, decision, revision_run
@@ -79,7 +79,7 @@ def _against_revision(
     base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
 ) -> int:
     made_by, chosen = _shared.made_by(), revision_run.cases(recipes, ids)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=text.console(stderr=True), transient=True) as progress:
         task = progress.add_task("cases", total=len(chosen))
         path, done = revision_run.run(
             base, chosen, made_by, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)

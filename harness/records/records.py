@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from harness.errors import UsageError
 from harness.records.claims import LARGEST_EFFECT, unmeasured_roofline, wrong_case, wrong_comparison, wrong_times
 from harness.records.seal import selection_digest
+from harness.text import acts
 from harness.verdict import Performance, Verdict
 
 Record = dict[str, Any]
@@ -268,9 +269,24 @@ def _parsed(path: Path, number: int, line: bytes) -> Record:
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can be read but not written
     except (ValueError, RecursionError) as error:
         raise _refusal(path, number, str(error)) from None
+    if any(map(acts, _texts(value))):
+        raise _refusal(path, number, "a text has a control character")
     if not isinstance(value, dict):
         raise _refusal(path, number, f"a {type(value).__name__} stands where a record belongs")
     return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text of a JSON value, keys too."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str(text):
+                yield text
+            case list(items):
+                waiting += items
+            case dict(items):
+                waiting += [*items, *items.values()]
 
 
 def _each_key_once(pairs: Iterable[tuple[str, Any]]) -> Record:

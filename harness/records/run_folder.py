@@ -15,6 +15,7 @@ from harness.jit.compile import FLAGS
 from harness.records import journal
 from harness.records.records import Record, TimesHeader, journal_lines, one, times_lines
 from harness.records.seal import sources_digest
+from harness.text import one_line, printable
 
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
@@ -73,12 +74,12 @@ def latest_bench(runs: Path) -> Path:
 def new_header(command: str, machine: dict[str, str], method: str, clock: str) -> Header:
     """How times are measured; `roofline` and `floors_us` are filled in as the run goes on."""
     return {
-        "command": command,
+        "command": one_line(command),
         "commit": commit(),
         "edited": bool(_git("status", "--porcelain", "--", "harness", "suites")),
         "sources": sources_digest()[:16],
         "date": now(),
-        "machine": machine,
+        "machine": {key: one_line(value) for key, value in machine.items()},
         "compile_flags": " ".join(FLAGS),
         "method": method,
         "clock": clock,
@@ -126,4 +127,4 @@ def _read(path: Path) -> bytes:
 def shown(path: Path) -> str:
     """A path as a person would type it in this folder."""
     here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))
