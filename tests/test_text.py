@@ -45,7 +45,7 @@ def test_markup_of_a_reason_is_text_in_the_summary(markup: str):
         Result("toy/default/16x16/normal/eager", "toy", Verdict.EXCLUDED, markup),
         Result("toy/default/16x32/normal/eager", "toy", Verdict.CONVENTION, f"{markup}: 3 bytes", subject="s"),
     ]
-    assert summary.render(results, Counter(), 1.0, 200).count(markup.partition(":")[0] or markup) >= 2
+    assert markup in summary.render(results, Counter(), 1.0, 200)
     console = text.console(file=io.StringIO(), width=120)
     table = Table(markup, title=markup)
     table.add_row(markup)
