@@ -50,7 +50,7 @@ def test_a_reason_that_is_markdown(tmp_path: Path, words: str):
     """Have a reason end its cell of the summary in a merge request, or draw a badge there."""
     result = Result(IDS[0], "swizzle", Verdict.EXCLUDED, words)
     (page,) = (path for path in write_verify(tmp_path, [result.to_record()]) if path.suffix == ".md")
-    row = next(line for line in page.read_text().splitlines() if line.endswith("| 1 |"))
+    row = page.read_text().partition("## Excluded")[2].splitlines()[-1]
     cells = row.replace("\\|", "").count("|")
     if cells != 3 or "![" in row or "`" in row or "\\\\|" in row or ":white_check_mark:" in row:
         raise StillGreenError(row)
