@@ -16,9 +16,9 @@ MOST_AT_THE_ROOT = 8
 
 # Each folder may import itself and what stands before it; the emulator stands alone.
 ORDER = (
-    "text", "errors", "files", "contract", "inputs", "oracles", "jit", "suite", "emulator", "device", "verdict", "verify",
-    "check", "records", "bench", "report", "gate", "subjects", "shrink", "studies", "runner", "plugin", "commands",
-    "cli", "__main__",
+    "text", "errors", "files", "contract", "inputs", "oracles", "jit", "suite", "emulator", "device", "verdict",
+    "verify", "check", "records", "bench", "report", "gate", "subjects", "shrink", "studies", "runner", "plugin",
+    "commands", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ def command(runs: Sequence[Path], into: Path) -> int:
     another selection, tree or kind of machine.
     """
     whole = shards.join([read_run(run) for run in runs], into)
+    shards.require_of_this_tree(whole)
     journal = Journal(into, whole.about, resume=False)
     for record in whole.records:
         journal.append(record)

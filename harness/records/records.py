@@ -99,18 +99,18 @@ class _CaseLine(_Line):
 
 
 class Finished(_CaseLine):
-    """A finished case, `harness.verdict.Result` as JSON."""
+    """A finished case, `harness.verdict.Result` as JSON. Earlier runs had fewer of what has a default here."""
 
     verdict: VerdictWord
-    reason: str = ""
-    story: str = ""
-    input: str = ""
-    device: str = ""
-    targets: Words = []
-    instantiations: Words = []
-    oracles: Words = []
-    bytes_compared: Count = 0
-    seconds: Seconds = 0.0
+    reason: str
+    story: str
+    input: str
+    device: str
+    targets: Words
+    instantiations: Words
+    oracles: Words
+    bytes_compared: Count
+    seconds: Seconds
     died: bool = False
     digests: dict[str, dict[Literal["exact", "bounded"], Annotated[str, Field(pattern="^[0-9a-f]{32}$")]]] = {}
     times: Times | dict[str, None] = {}

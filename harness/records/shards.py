@@ -38,11 +38,16 @@ def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
     }
     if seal.selection_digest(record["case_id"] for record in records) != about["selection"]:
         raise UsageError(f"{_names(runs)} together are not the cases that were selected")
-    if about["sources"] != seal.sources_digest():
-        raise UsageError(f"{first.path} is of other sources than this tree; merge it where it was run")
-    require_possible(first.path.parent, records, about["timed"])
-    require_whole_set(_names(runs), records, about["set"])
     return RunFiles(into, records, _times_header(runs) if about["timed"] else {}, about)
+
+
+def require_of_this_tree(whole: RunFiles) -> None:
+    """Raise UsageError for a run of other sources, and for records that these suites do not make."""
+    shards = ", ".join(whole.about["merged"])
+    if whole.about["sources"] != seal.sources_digest():
+        raise UsageError(f"{shards}: of other sources than this tree; merge them where they were run")
+    require_possible(shards, whole.records, whole.about["timed"])
+    require_whole_set(shards, whole.records, whole.about["set"])
 
 
 def _require_alike(first: RunFiles, run: RunFiles) -> None:

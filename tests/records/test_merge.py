@@ -137,7 +137,7 @@ def test_a_set_is_whole(tmp_path: Path, refused):
 
 
 def test_another_tree_merges_its_own_runs(tmp_path: Path, refused):
-    assert "is of other sources than this tree" in refused(shard(tmp_path, 1, IDS, count=1, sources="0" * 64))
+    assert "of other sources than this tree" in refused(shard(tmp_path, 1, IDS, count=1, sources="0" * 64))
 
 
 def test_a_run_that_says_nothing_of_its_shard_is_refused(tmp_path: Path, refused):
