@@ -20,7 +20,7 @@ _SHARED_BY_TIMES = ("commit", "edited", "sources", "machine", "compile_flags", "
 def join(runs: Sequence[RunFiles], into: Path) -> RunFiles:
     """The run that these shards are parts of. Raises UsageError if one is missing, unfinished or of another run."""
     for run in runs:
-        missing = [key for key in _NEEDED if key not in run.about]
+        missing = [key for key in _NEEDED if run.about.get(key) is None]
         if missing:
             raise UsageError(f"{run.path} says nothing of its {' and '.join(missing)}, so it is no shard of a run")
     first = runs[0]

@@ -150,9 +150,12 @@ def test_a_run_that_says_nothing_of_its_shard_is_refused(tmp_path: Path, refused
     [
         ({"bytes_compared": 6}, "bytes are compared in it, not 6"),
         ({"oracles": ["torch"]}, "its oracles are numpy and torch, not torch"),
-        ({"instantiations": ["sm_90a swizzle", "sm_100a swizzle"]}, "it runs swizzle"),
+        ({"instantiations": ["sm_90a swizzle", "sm_100a swizzle"]}, "it runs sm_90a swizzle"),
         ({"case_id": "swizzle/direction=sideways/16x16/normal/eager"}, "sideways"),
-        ({"case_id": "swizzle/direction=columnwise/16x16/normal/eager", "recipe": "swizzle"}, "it runs swizzle<"),
+        (
+            {"case_id": "swizzle/direction=columnwise/16x16/normal/eager", "recipe": "swizzle"},
+            "it runs sm_90a swizzle<",
+        ),
     ],
 )
 def test_what_no_run_of_this_tree_writes_is_not_merged(tmp_path: Path, refused, changes: dict, said: str):
