@@ -17,6 +17,7 @@ import click
 from harness import commands
 from harness.errors import Exit, HarnessError
 from harness.suite.schema import nearest
+from harness.text import printable
 
 
 class Commands(click.Group):
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
-        print(f"error: {error.format_message()}", file=sys.stderr)
+        print(f"error: {printable(error.format_message())}", file=sys.stderr)
         code = Exit.USAGE
     except click.Abort:
         code = Exit.INTERRUPTED
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if isinstance(error, OSError):
             text = f"{error.filename or 'the output'}: {error.strerror or error}"
             _close_output()
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {printable(str(text))}", file=sys.stderr)
     sys.exit(int(code) if isinstance(code, int) else 0)
 
 

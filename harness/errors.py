@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from harness.text import printable
+
 
 class Exit(IntEnum):
     """Exit codes of a process; the most serious state of a run wins, in the order of `SEVERITY`."""
@@ -34,6 +36,9 @@ class HarnessError(Exception):
     """Base of every error the harness raises on purpose; its text is one sentence for the user."""
 
     exit_code = Exit.USAGE
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(HarnessError):

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from harness.errors import Exit
+from harness.text import one_line, printable
 
 
 class Verdict(StrEnum):
@@ -139,6 +140,9 @@ class Result:
     offence: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("reason", "input", "device", "subject", "offence"):
+            object.__setattr__(self, name, one_line(getattr(self, name)))
+        object.__setattr__(self, "story", printable(self.story))
         if self.times and not self.verdict.right:
             raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
 

@@ -16,7 +16,7 @@ MOST_AT_THE_ROOT = 8
 
 # Each folder may import itself and what stands before it; the emulator stands alone.
 ORDER = (
-    "errors", "files", "private_files", "contract", "inputs", "oracles", "jit", "suite", "emulator", "device",
+    "text", "errors", "files", "private_files", "contract", "inputs", "oracles", "jit", "suite", "emulator", "device",
     "verdict", "verify", "check", "records", "bench", "report", "gate", "subjects", "shrink", "studies", "runner",
     "plugin", "commands", "cli", "__main__",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,23 +36,41 @@ SLOWER, FASTER, UNTIMED, NEW, WRONG = (
 )
 
 
+def evidence(case_id: str) -> dict[str, Any]:
+    """What a `Result` of a case that passed on a GPU has besides its times."""
+    recipe, _, shape_and_input = case_id.rpartition("/")[0].split("/", 2)
+    kernel = "per_tensor_amax<bf16>" if recipe == "per_tensor" else f"{recipe}<bf16>"
+    return {
+        "input": shape_and_input.partition("/")[2], "device": "cuda", "targets": ("sm_90a",),
+        "instantiations": (f"sm_90a {kernel}",), "oracles": ("numpy", "torch"), "bytes_compared": 1000,
+    }  # fmt: skip
+
+
+def times_of(
+    samples: Sequence[float], *, percent: float = 50.0, ratio: float | None = None, baseline_us: float | None = 150.0,
+    **changes: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Times that are their samples'. percent: of the copy roofline; ratio: to the baseline, in place of baseline_us"""
+    q1, middle, q3 = (float(x) for x in np.quantile(samples, (0.25, 0.5, 0.75)))
+    moved = round(percent * 42 * middle * 1e3)
+    baseline_us = round(ratio * middle, 3) if ratio else baseline_us
+    return {
+        "median_us": middle, "q1_us": q1, "q3_us": q3, "min_us": min(samples), "rounds": len(samples),
+        "relative_error": 0.001, "exposed": 0, "samples_us": list(samples), "bytes": moved,
+        "gbps": round(moved / middle / 1e3, 1), "roofline_gbps": 4200.0, "roofline_percent": percent, "baseline": "b",
+        "baseline_us": baseline_us, "baseline_percent": baseline_us and 30.0,
+        "baseline_ratio": baseline_us and round(baseline_us / middle, 4), "code": "c", "measured": "as it is",
+    } | changes  # fmt: skip
+
+
 def record(case_id: str, us: float = 100.0, *, noise: float = 0.002, seed: int = 0, **changes: Any) -> dict[str, Any]:
     """A record of a timed case. seed: of the noise; another seed is also other machine code."""
     rng = np.random.default_rng([seed, *case_id.encode()])
     samples = (us * (1 + noise * rng.gamma(1.5, size=30))).round(3).tolist()
-    middle = float(np.median(samples))
-    times = {
-        "median_us": middle, "q1_us": us, "q3_us": us, "min_us": us, "rounds": 30, "relative_error": 0.001,
-        "exposed": 0, "samples_us": samples, "bytes": 50_000_000, "gbps": round(5e4 / middle, 1),
-        "roofline_gbps": 4200.0, "roofline_percent": 50.0, "baseline": "b", "baseline_us": 150.0,
-        "baseline_percent": 30.0, "baseline_ratio": round(150.0 / middle, 4), "code": f"code {seed}",
-        "measured": "so, and in this way",
-    }  # fmt: skip
+    times = times_of(samples, **{"code": f"code {seed}", "measured": "so, and in this way"} | changes)
     ran = ("sm_90a per_tensor_amax<bf16>", "sm_90a per_tensor_encode_tile<bf16, Block::block_1x16>")
-    result = Result(
-        case_id, case_id.split("/")[0], Verdict.PASS, input="normal", instantiations=ran, bytes_compared=1000,
-        times=times | changes,
-    )  # fmt: skip
+    shown = evidence(case_id) | {"instantiations": ran}
+    result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times, **shown)
     return json.loads(json.dumps(result.to_record()))
 
 
@@ -67,19 +86,22 @@ DUEL_HEADER = {key: value for key, value in HEADER.items() if key != "roofline"}
 }  # fmt: skip
 
 
+_SIDES = ("head", "again", "base")
+
+
 def duel_line(case_id: str, verdict: str, factor: float = 1.0, us: float = 50.0, verified: str = "PASS") -> dict:
     """A line of what `harness gate --base` writes; without samples if nothing was timed."""
     rng = np.random.default_rng([*case_id.encode()])
     timed = verdict in ("SLOWER", "FASTER", "AMBIGUOUS")
-    sides = {"head": us * factor, "again": us * factor, "base": us} if timed else {}
-    samples = {
-        name: (middle * (1 + 0.002 * rng.gamma(1.5, size=30))).round(4).tolist() for name, middle in sides.items()
-    }
-    change = [factor, factor - 0.002, factor + 0.002] if timed else None
+    noise = (1 + 0.002 * rng.gamma(1.5, size=30)) * us
+    samples = {name: (noise * (1 if name == "base" else factor)).round(4).tolist() for name in _SIDES} if timed else {}
+    head_us, base_us = (float(np.median(samples[name])) if timed else None for name in ("head", "base"))
+    ratio = round(head_us / base_us, 5) if timed else 0
+    change = [ratio, ratio - 0.002, ratio + 0.002] if timed else None
     return {
         "case_id": case_id, "recipe": case_id.split("/")[0], "verified": verified, "verdict": verdict,
         "reason": f"because it is {verdict}",
-        "head_us": us * factor if timed else None, "base_us": us if timed else None,
+        "head_us": head_us, "base_us": base_us,
         "time": change, "cycles": change, "floor": timed and [1.0, 0.999, 1.001] or None, "dropped": 0, "copies": 4,
         "calls": 8, "bytes": 1000, "memory": "cold", "samples_us": samples, "mhz": [],
     }  # fmt: skip
@@ -87,7 +109,7 @@ def duel_line(case_id: str, verdict: str, factor: float = 1.0, us: float = 50.0,
 
 def duel_lines() -> list[dict[str, Any]]:
     """All that such a file holds behind its header: a case of each state, and the roofline at the end."""
-    states = [("SLOWER", 1.1), ("FASTER", 0.9), ("AMBIGUOUS", 1.01), ("SAME", 1.0), ("NO_BASELINE", 1.0)]
+    states = [("SLOWER", 1.1), ("FASTER", 0.9), ("AMBIGUOUS", 1.009), ("SAME", 1.0), ("NO_BASELINE", 1.0)]
     lines = [duel_line(f"per_tensor/default/{2**i * 1024}x2048/normal/graph", *one) for i, one in enumerate(states)]
     return [*lines, duel_line(WRONG, "NOT_MEASURED", verified="MISMATCH"), {"end": HEADER["roofline"][1]}]
 
@@ -103,7 +125,7 @@ def gate_run(folder: Path) -> tuple[RunFiles, list[dict[str, Any]]]:
     us = {name: 20.0 + 7.0 * (index * 5 % 24) for index, name in enumerate(ids)}
     held = [record(name, us[name], seed=1) for name in ids if name != NEW]
     factors = {SLOWER: 1.2, FASTER: 0.8}
-    far = {f"per_tensor/default/8192x2048/normal/{mode}": {"baseline_ratio": 0.2} for mode in ("eager", "graph")}
+    far = {f"per_tensor/default/8192x2048/normal/{mode}": {"ratio": 0.2} for mode in ("eager", "graph")}
     ours = [
         record(name, us[name] * factors.get(name, 1.0), seed=2, **far.get(name, {})) for name in ids if name != UNTIMED
     ]

@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 class FakeDevice:
     name, targets, modes, subject_label = "emulator", ("sm_90a",), frozenset({"eager"}), ""
     def identity(self):
-        return {"device": "fake"}
+        return {"device": "emulator"}
     broken = ""
     def lost(self):
         if self.broken == "GONE":
@@ -70,8 +70,9 @@ def verify(case, device, numpy_largest):
         word = "MISMATCH" if word == "PASS" else word
     story = "" if word in ("PASS", "EXCLUDED") else f"THE STORY of {case.id}"
     ran = ("sm_90a toy<bf16>",) if word == "PASS" else ()
-    return Result(case.id, case.recipe, Verdict(word), "a reason", story, case.input, "emulator", ("sm_90a",), ran,
-                  ("numpy",), 100, 0.5)
+    compared = ((), (), 0) if word == "EXCLUDED" else (ran, ("numpy",), 100)
+    return Result(case.id, case.recipe, Verdict(word), "a reason", story, case.input, "emulator", ("sm_90a",),
+                  *compared, 0.5)
 
 def write_verify(run_dir, records):
     if (HERE / "full").exists():

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
+from harness import text
 from harness.device.select import NAMES
 from harness.errors import UsageError
 
@@ -42,7 +43,7 @@ def extents(shape: str, form: str, example: str) -> list[int]:
 
 def log_console() -> Console:
     """As wide as the terminal; wide where there is none, because a case id that is cut off is no case id."""
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
+    return text.console(width=None if sys.stdout.isatty() else 200)
 
 
 def made_by(*left_out: str) -> str:

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
+from harness import text
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.gate import against_baseline, decision, revision_run
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
+from harness.records.claims import LARGEST_EFFECT
+from harness.records.possible import require_possible
 from harness.records.records import Record
 from harness.records.run_folder import RUNS, latest_bench, read_bench, read_run, shown
 from harness.verdict import Judgement, Performance, failures_of
@@ -21,9 +23,7 @@ from harness.verdict import Judgement, Performance, failures_of
 @click.command()
 @click.argument("run_dir", required=False, type=_shared.FOLDER)
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
-@click.option(
-    "--effect", type=click.FloatRange(0, min_open=True), help="smallest change that counts (0.03; 0.01 with --base)"
-)
+@click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
 @click.option("--save", is_flag=True, help="make this run the baseline instead of judging it")
 @click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
@@ -45,8 +45,10 @@ def command(
     then a new folder for the times.
 
     The report goes into that folder. Exits with 1 if a byte differs, 2 if a case is slower, 3 if times are
-    inconclusive, 5 without a baseline.
+    inconclusive, 5 without a baseline, 64 for a run of other sources or without all of its cases.
     """
+    if effect is not None and not 0 < effect <= LARGEST_EFFECT:
+        raise UsageError(f"--effect {effect} is no change that could count; give more than 0, at most {LARGEST_EFFECT}")
     if base is not None:
         if baseline or save:
             raise UsageError("--base measures both sides itself; it goes with neither --baseline nor --save")
@@ -54,6 +56,10 @@ def command(
     if ids or again:
         raise UsageError("--case and --all go with --base")
     newest = read_run(run_dir or latest_bench(RUNS))
+    why = against_baseline.stale(newest)
+    if why:
+        raise UsageError(f"{newest.path} {why}")
+    require_possible(newest.path, newest.records, bool(newest.header))
     path = baseline or against_baseline.baseline_path(newest.header)
     header, stored = read_bench(path) if path.exists() else ({}, [])
     if save:
@@ -73,7 +79,7 @@ def _against_revision(
     base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
 ) -> int:
     made_by, chosen = _shared.made_by(), revision_run.cases(recipes, ids)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=text.console(stderr=True), transient=True) as progress:
         task = progress.add_task("cases", total=len(chosen))
         path, done = revision_run.run(
             base, chosen, made_by, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Column, Table
 
+from harness import text
 from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.suite.schema import nearest
@@ -78,7 +78,7 @@ def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:
     table = Table("recipe", *(Column(name, overflow="fold") for name in ("flags", "shape", "input")), "mode")
     for case in cases:
         table.add_row(case.recipe, case.variant, case.shape, case.input, case.mode)
-    Console().print(table)
+    text.console().print(table)
     click.echo(f"{len(cases):,} cases of set {set_name}; {sum(refused.values()):,} combinations excluded")
     for reason, count in refused.most_common():
         click.echo(f"  {count:,}  {reason}")

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from harness.commands import _shared
-from harness.errors import Exit, UsageError
+from harness.errors import Exit
+from harness.files import write_text
+from harness.records import shards
 from harness.records.journal import Journal
-from harness.records.records import Record
-from harness.records.run_folder import RunFiles, read_run
+from harness.records.run_folder import BENCH_HEADER, read_run
 from harness.report import tables
 from harness.verdict import Result
 
@@ -18,49 +20,25 @@ from harness.verdict import Result
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=_shared.FOLDER)
 @click.option("--into", required=True, metavar="DIR", type=_shared.FOLDER, help="new run")
 def command(runs: Sequence[Path], into: Path) -> int:
-    """Make one run of several shards.
+    """Make one run of all shards of a run, with their times if they have any.
 
-    Exits with 1 if a byte differs or two runs disagree about a case, 4 if nothing was compared.
+    Exits with 1 if a byte differs, 4 if nothing was compared, 64 if a shard is missing, unfinished, there twice, or of
+    another selection, tree or kind of machine.
     """
-    found = [read_run(run) for run in runs]
-    for key, values in {
-        "sources": {run.about["sources"] for run in found},
-        "subjects": {run.about.get("device", {}).get("subject", "") for run in found},
-    }.items():
-        if len(values) > 1:
-            raise UsageError(f"{', '.join(map(str, runs))} are of different {key}, so they are not shards of one run")
-    unfinished = [sentence for run in found if (sentence := _unfinished(run))]
-    if unfinished:
-        raise UsageError("; ".join(unfinished))
-    records, conflicts = join((run.path, record) for run in found for record in run.records)
-    about = {"sources": found[0].about["sources"], "merged": [str(run) for run in runs]}
-    journal = Journal(into, about, resume=False)
-    for record in records:
+    whole = shards.join([read_run(run) for run in runs], into)
+    shards.require_of_this_tree(whole)
+    journal = Journal(into, whole.about, resume=False)
+    for record in whole.records:
         journal.append(record)
     journal.close()
-    for line in (*conflicts, *tables.write_verify(into, records)):
-        click.echo(line)
-    click.echo(f"{len(records)} cases of {len(runs)} runs, {len(conflicts)} conflicts")
-    verdicts = {Result.from_record(record).verdict for record in records}
-    if conflicts or any(verdict.exit_code for verdict in verdicts):
+    written = tables.write_verify(into, whole.records)
+    if whole.header:
+        write_text(into / BENCH_HEADER, json.dumps(whole.header, indent=2) + "\n")
+        written += tables.write_bench(into, whole.header, whole.records)
+    for path in written:
+        click.echo(path)
+    click.echo(f"{len(whole.records)} cases of {len(runs)} runs")
+    verdicts = {Result.from_record(record).verdict for record in whole.records}
+    if any(verdict.exit_code for verdict in verdicts):
         return Exit.BYTES_DIFFER
     return Exit.CLEAN if any(verdict.right for verdict in verdicts) else Exit.NO_DEVICE
-
-
-def join(pairs: Iterable[tuple[Path, Record]]) -> tuple[list[Record], list[str]]:
-    """Each case once, in the order found, and a sentence for each case that has two verdicts."""
-    first: dict[str, tuple[Path, Record]] = {}
-    conflicts = []
-    for run, record in pairs:
-        where, earlier = first.setdefault(record["case_id"], (run, record))
-        if earlier["verdict"] != record["verdict"]:
-            conflicts.append(f"{record['case_id']} is {earlier['verdict']} in {where} and {record['verdict']} in {run}")
-    return [record for _, record in first.values()], conflicts
-
-
-def _unfinished(run: RunFiles) -> str:
-    """Why the run is no whole shard, or an empty string: a missing case would look like a right one."""
-    selected = run.about.get("selected")
-    if selected is None or selected == len(run.records):
-        return ""
-    return f"{run.path} holds {len(run.records)} of its {selected} cases; finish it with --resume before it is merged"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from harness import text
 from harness.files import KERNELS
 from harness.suite.suite import Suite, load_suites
 
@@ -16,7 +16,7 @@ def command() -> None:
     table = Table("recipe", "what it is", "contract", "flags")
     for suite in sorted(load_suites(), key=lambda suite: (bool(suite.file.pipeline), suite.file.sections)):
         table.add_row(suite.recipe, _description(suite), suite.file.contract, ", ".join(suite.file.axes))
-    Console().print(table)
+    text.console().print(table)
 
 
 def _description(suite: Suite) -> str:

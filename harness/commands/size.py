@@ -4,9 +4,9 @@ import statistics
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from harness import text
 from harness.files import ROOT
 
 # Most lines of a file before its commit should say why; the first pattern that fits a file counts.
@@ -36,7 +36,7 @@ def command() -> None:
             counts = lines.values()
             numbers = len(lines), sum(counts), round(statistics.median(counts)), max(counts), budget
             table.add_row(pattern, *(f"{number:,}" for number in numbers))
-    console = Console(highlight=False)
+    console = text.console()
     console.print(table)
     for path, count, budget in over:
         console.print(f"over budget: {path.relative_to(ROOT)} has {count} lines, {count - budget} more than {budget}")

@@ -18,8 +18,10 @@ from statistics import median
 from harness.bench import statistics
 from harness.errors import SEVERITY, Exit, UsageError
 from harness.files import RESULTS, write_text
+from harness.records.claims import LARGEST_EFFECT
 from harness.records.records import Record
-from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder
+from harness.records.run_folder import BENCH, Header, RunFiles, commit, gpu_folder
+from harness.records.seal import sources_digest
 from harness.report.tables import write_bench, write_jsonl
 from harness.verdict import Change, Judgement, Performance, Verdict, failures_of
 
@@ -62,6 +64,22 @@ def incomparable(new: Header, stored: Header) -> str:
     now, then = roofline(new), roofline(stored)
     if abs(now / then - 1) > DRIFT:
         return f"the copy roofline is {now / then - 1:+.1%} off the baseline's ({then:,.0f} then, {now:,.0f} GB/s now)"
+    return ""
+
+
+def stale(run: RunFiles) -> str:
+    """The reason why a run says nothing of the tree as it is now, or an empty string."""
+    now = sources_digest()
+    if run.about["sources"] not in (now, now[:16]) or run.header.get("sources", now[:16]) != now[:16]:
+        return "is of other sources than this tree; time it again"
+    then, here = run.header.get("commit", "unknown"), commit()
+    if then != here and "unknown" not in (then, here):
+        return f"is of commit {then[:12]}, and this tree is at {here[:12]}; time it again"
+    selected = run.about.get("selected")
+    if selected is None:
+        return "does not say how many cases were selected"
+    if len(run.records) != selected:
+        return f"holds {len(run.records)} of its {selected} cases; finish it with --resume"
     return ""
 
 
@@ -150,7 +168,7 @@ def _judge(case_id: str, new: Record | None, stored: Record | None, refused: str
 
 def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tuple[Performance, str]:
     relative = change.scaled(now["roofline_gbps"] / then["roofline_gbps"])
-    least = max(effect, EFFECT_US / then["median_us"])
+    least = min(max(effect, EFFECT_US / then["median_us"]), LARGEST_EFFECT)
     in_time, in_copies = (view.verdict(least) for view in (change, relative))
     summary = f"time {change}; in units of the copy roofline {relative}"
     if now["code"] == then["code"]:

@@ -17,6 +17,7 @@ from harness.verdict import Change, Performance
 EFFECT = 0.01  # least change of a median that counts
 FLOORS = 3.0  # and the least in units of the noise between two timings of the head
 MOST_DROPPED = 0.5  # share of the samples
+_ROUNDED = 2e-5  # changes are written with five decimals
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,16 @@ class Decision:
     cycles: Change | None = None
     floor: Change | None = None
     dropped: int = 0
+
+
+def possible(changes: Sequence[Change], floor: Change, effect: float) -> set[Performance]:
+    """The verdicts that `decide` may have given to changes of time and cycles that were rounded since."""
+    noise = FLOORS * abs(floor.ratio - 1)
+    found = set()
+    for rounding in (1 - _ROUNDED, 1.0, 1 + _ROUNDED):
+        in_time, in_cycles = (change.scaled(rounding).verdict(effect, noise) for change in changes)
+        found.add(in_time if in_time is in_cycles else Performance.AMBIGUOUS)
+    return found
 
 
 def unthrottled(samples: Sequence[Samples]) -> tuple[list[Samples], int]:

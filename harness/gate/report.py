@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from harness.errors import Exit
+from harness.errors import Exit, UsageError
 from harness.files import write_text
+from harness.gate.decision import EFFECT, possible
 from harness.records.records import Record
 from harness.records.run_folder import Header, RunFiles
 from harness.report.code_quality import write_code_quality
@@ -81,9 +82,11 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
 def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequence[Record] = ()) -> GateResult:
     """The result that `harness gate --base` wrote. records: what was verified, made from the lines if there are none
 
-    The ratio of a SAME or AMBIGUOUS case is 1.
+    The ratio of a SAME or AMBIGUOUS case is 1. Raises UsageError for a verdict that its changes do not give.
     """
     found = [line for line in lines if "case_id" in line]
+    for line in found:
+        _require_its_verdict(line, header)
     judgements = [
         Judgement(
             line["case_id"], Performance(line["verdict"]), line["reason"], line["head_us"], line["base_us"],
@@ -111,6 +114,16 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
     return GateResult(
         records or [_verified(line) for line in found], judgements, samples, facts, ratios, rerun, "the base", pictures
     )
+
+
+def _require_its_verdict(line: Mapping[str, Any], header: Header) -> None:
+    """Raise UsageError for a verdict that `decide` does not give to the changes beside it."""
+    if not line["time"] or line["verdict"] == Performance.INVALID:
+        return
+    time, cycles, floor = (Change(*line[name]) for name in ("time", "cycles", "floor"))
+    right = possible((time, cycles), floor, header.get("effect", EFFECT))
+    if line["verdict"] not in right:
+        raise UsageError(f"{line['case_id']} is {line['verdict']}, and its changes are {' or '.join(sorted(right))}")
 
 
 def write_gate(folder: Path, gated: GateResult, code: Exit) -> list[Path]:

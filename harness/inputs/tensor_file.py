@@ -27,8 +27,7 @@ def load(name: str, rows: int, cols: int) -> np.ndarray:
     Raises InputError for a missing or unreadable file or tensor, for anything but a bf16, fp16 or fp32 matrix, and for
     one smaller than (rows, cols): a tensor is cropped, never tiled or padded, so that its statistics stay real.
     """
-    spelled, _, tensor = name.removeprefix(PREFIX).partition("#")
-    path = ROOT / spelled
+    path, tensor = path_of(name), name.partition("#")[2]
     if not is_file(path):
         raise InputError(f"{name}: there is no file {path}")
     if path.suffix == ".safetensors":
@@ -36,6 +35,11 @@ def load(name: str, rows: int, cols: int) -> np.ndarray:
     if path.suffix == ".npy":
         return _from_npy(name, path, tensor, rows, cols)
     raise InputError(f"{name}: a tensor file ends in .safetensors or .npy, not {path.suffix or 'nothing'!r}")
+
+
+def path_of(name: str) -> Path:
+    """The file that `file:<path>#<tensor>` names."""
+    return ROOT / name.removeprefix(PREFIX).partition("#")[0]
 
 
 def _from_safetensors(name: str, path: Path, tensor: str, rows: int, cols: int) -> np.ndarray:

@@ -102,7 +102,7 @@ def decode_steps(case: Case) -> dict[str, object]:
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     refuse(case)
     flags = case.flags
-    layout.require_amax(case, "amax", tensors["amax"].shape, ROWWISE, flags.granularity)
+    layout.require_amax(case, "amax", tensors["amax"], ROWWISE, flags.granularity)
     valid = (case.rows, case.cols // nvfp4.BLOCK)
     scale_inv = layout.gather(tensors["scale_inv"], valid, flags.scale_layout)
     output = np.empty((case.rows, case.cols), nvfp4.DTYPES[flags.dtype])

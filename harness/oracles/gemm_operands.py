@@ -205,6 +205,8 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
 def require(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that no kernel of this case may read."""
     require_shapes(case, tensors)
+    for name in ("a_amax", "b_amax"):
+        layout.require_magnitudes(case, name, tensors[name])
     require_finite_factors(case, tensors)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,12 +100,26 @@ def amax_field(rows: int, cols: int, direction: Direction, granularity: str) -> 
     return Field(shape, "float32", block=granule, transposed=direction.transposed)
 
 
-def require_amax(case: Case, name: str, shape: tuple[int, ...], direction: Direction, granularity: str) -> None:
-    """Raise ContractError unless an amax of this shape has one entry per granule; no amax is reinterpreted."""
+def require_amax(case: Case, name: str, amax: Any, direction: Direction, granularity: str) -> None:
+    """Raise ContractError unless an amax, of either library, has one entry per granule, none of them impossible.
+
+    No amax is reinterpreted.
+    """
     expected = amax_field(case.rows, case.cols, direction, granularity).shape
-    if tuple(shape) != expected:
+    if tuple(amax.shape) != expected:
         raise ContractError(
-            f"{case.recipe}: {name} must have the shape {expected}, one amax per {granularity}, not {tuple(shape)}"
+            f"{case.recipe}: {name} must have the shape {expected}, one amax per {granularity}, not {tuple(amax.shape)}"
+        )
+    require_magnitudes(case, name, amax)
+
+
+def require_magnitudes(case: Case, name: str, amax: Any) -> None:
+    """2.2  Raise ContractError for an amax that is negative or NaN; infinity is one that a tensor can have."""
+    wrong = ~(amax >= 0)
+    if wrong.any():
+        raise ContractError(
+            f"{case.recipe}: {name} has {float(amax[wrong][0]):g}; an amax is the largest of magnitudes, so none is "
+            "negative or NaN"
         )
 
 

@@ -68,13 +68,13 @@ def inputs(case: Case, x: np.ndarray, granularity: str, prepare: Prepare | None 
 
 
 def given_amaxes(case: Case, tensors: Mapping[str, Any], granularity: str) -> dict[str, Any]:
-    """The amax fields that stage=encode reads, from either library; ContractError for another granularity."""
+    """The amax fields that stage=encode reads, from either library; ContractError for one that is no amax."""
     given = {}
     if _stage(case) == "encode":
         for direction in directions(case):
             name = f"{direction.name}_amax"
             given[name] = tensors[name]
-            layout.require_amax(case, name, tensors[name].shape, direction, granularity)
+            layout.require_amax(case, name, tensors[name], direction, granularity)
     return given
 
 

@@ -176,9 +176,15 @@ def amax_shape(granularity: str, rows: int, cols: int) -> tuple[int, ...]:
 
 
 def require_amax(case: Case, name: str, amax: torch.Tensor, granularity: str, rows: int, cols: int) -> None:
-    """Raise ContractError unless an amax has the shape of the granularity it is read with."""
+    """Raise ContractError unless an amax has the shape of its granularity, and entries that are amaxes."""
     shape = amax_shape(granularity, rows, cols)
     if tuple(amax.shape) != shape:
         raise ContractError(
             f"{case.recipe}: {name} must have the shape {shape}, one amax per {granularity}, not {tuple(amax.shape)}"
+        )
+    impossible = torch.isnan(amax) | (amax < 0)
+    if bool(impossible.any()):
+        raise ContractError(
+            f"{case.recipe}: {name} has {float(amax[impossible][0]):g}; an amax is the largest of magnitudes, so none "
+            "is negative or NaN"
         )

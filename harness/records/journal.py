@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import PACKAGE, SUITES, storage
+from harness.files import storage
+from harness.records import seal
 from harness.records.records import Record, journal_lines
 
 FILE = "journal.jsonl"
-
-
-def sources_digest() -> str:
-    """A digest of all files that decide verdicts: the harness, its kernels and its suites."""
-    digest = hashlib.sha256()
-    for name, folder, suffixes in (("harness", PACKAGE, {".py", ".cu", ".cuh"}), ("suites", SUITES, {".yaml"})):
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in suffixes and path.is_file():
-                digest.update(f"{name}/{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 class Journal:
@@ -84,10 +74,14 @@ class Journal:
 
     def _resume(self, header: Record, lines: list[bytes]) -> None:
         then, records = journal_lines(self.path, lines)
-        changed = [key for key in header if key != "selected" and header[key] != then.get(key)]
-        if changed:
+        sealed = seal.changed(then.get("sealed", {}), header.get("sealed", {}))
+        # A digest of cases says what number, set and shard do; what is sealed says more than the digest of it.
+        told = {"selected", "selection", "set", "shard", "sealed", *(("sources",) if sealed else ())}
+        changed = [key for key in header if key not in told and header[key] != then.get(key)]
+        if changed or sealed:
             raise UsageError(
-                f"{self.path} cannot be resumed, because its {' and '.join(changed)} differ from this run's; start anew"
+                f"{self.path} cannot be resumed, because its {' and '.join(changed or ['sources'])} differ from this "
+                f"run's{': ' + seal.listed(sealed) if sealed else ''}; start anew"
             )
         # A process may have died of something else than its case, so the case is run again.
         self.records = [record for record in records if not record.get("died")]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import UsageError
+from harness.records.claims import LARGEST_EFFECT, unmeasured_roofline, wrong_case, wrong_comparison, wrong_times
+from harness.records.seal import selection_digest
+from harness.text import acts
 from harness.verdict import Performance, Verdict
 
 Record = dict[str, Any]
@@ -21,8 +24,15 @@ CaseId = Annotated[str, Field(pattern=_ID)]
 Count = Annotated[int, Field(ge=0, le=LONGEST)]
 Positive = Annotated[float, Field(gt=0, le=LONGEST)]
 NotNegative = Annotated[float, Field(ge=0, le=LONGEST)]
+Seconds = Annotated[float, Field(ge=0, le=1e7)]
 Words = list[str]
 Change = Annotated[list[Positive], Field(min_length=3, max_length=3)]
+
+
+def _right(line: Any, problem: str) -> Any:
+    if problem:
+        raise ValueError(problem)
+    return line
 
 
 def _from_word(kind: type[Verdict] | type[Performance]) -> BeforeValidator:
@@ -72,6 +82,10 @@ class Times(_Line):
     measured: str
     tflops: NotNegative | None = None
 
+    @model_validator(mode="after")
+    def _of_its_samples(self) -> Times:
+        return _right(self, wrong_times(self))
+
 
 class _CaseLine(_Line):
     case_id: CaseId
@@ -85,18 +99,18 @@ class _CaseLine(_Line):
 
 
 class Finished(_CaseLine):
-    """A finished case, `harness.verdict.Result` as JSON."""
+    """A finished case, `harness.verdict.Result` as JSON. Earlier runs had fewer of what has a default here."""
 
     verdict: VerdictWord
-    reason: str = ""
-    story: str = ""
-    input: str = ""
-    device: str = ""
-    targets: Words = []
-    instantiations: Words = []
-    oracles: Words = []
-    bytes_compared: Count = 0
-    seconds: NotNegative = 0.0
+    reason: str
+    story: str
+    input: str
+    device: str
+    targets: Words
+    instantiations: Words
+    oracles: Words
+    bytes_compared: Count
+    seconds: Seconds
     died: bool = False
     digests: dict[str, dict[Literal["exact", "bounded"], Annotated[str, Field(pattern="^[0-9a-f]{32}$")]]] = {}
     times: Times | dict[str, None] = {}
@@ -104,10 +118,8 @@ class Finished(_CaseLine):
     offence: str = ""
 
     @model_validator(mode="after")
-    def _only_what_is_right_has_times(self) -> Finished:
-        if self.times and not self.verdict.right:
-            raise ValueError(f"{self.case_id}: a {self.verdict} may carry no time")
-        return self
+    def _as_a_run_writes_it(self) -> Finished:
+        return _right(self, wrong_case(self))
 
 
 class GateCase(_CaseLine):
@@ -128,6 +140,10 @@ class GateCase(_CaseLine):
     memory: str
     samples_us: dict[Literal["head", "again", "base"], list[Positive]]
     mhz: list[NotNegative]
+
+    @model_validator(mode="after")
+    def _of_its_samples(self) -> GateCase:
+        return _right(self, wrong_comparison(self))
 
 
 class GateEnd(_Line):
@@ -158,15 +174,28 @@ class GateHeader(TimesHeader):
 
     base: str
     base_commit: str
-    effect: Positive
+    effect: Annotated[float, Field(gt=0, le=LARGEST_EFFECT)]
 
 
 class JournalHeader(BaseModel):
-    """The first line of a journal; `harness merge` writes fewer facts than a run."""
+    """The first line of a journal: what was run, where, and which part of it this is.
+
+    sealed: see `harness.records.seal`; selection: a digest of the cases of all shards, as `cases` is of this one's
+    merged: the runs that `harness merge` made one of
+    """
 
     model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
 
     sources: str
+    sealed: dict[str, str] = {}
+    device: dict[str, str] = {}
+    cases: str = ""
+    selected: Count | None = None
+    selection: str = ""
+    set: str = ""
+    shard: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}/[1-9][0-9]{0,8}$")] | None = None
+    timed: bool = False
+    merged: Words = []
 
 
 def journal_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record]]:
@@ -181,6 +210,7 @@ def journal_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Reco
         if not found.get(record["case_id"], {"died": True}).get("died"):
             raise _twice(path, number, record)
         found[record["case_id"]] = record
+    _check_against_header(path, header, list(found.values()))
     return header, list(found.values())
 
 
@@ -201,8 +231,29 @@ def times_lines(path: Path, lines: Sequence[bytes]) -> tuple[Record, list[Record
             raise _refusal(path, number, f"{record['case_id']} has no times")
         if record["case_id"] in seen:
             raise _twice(path, number, record)
+        if not gate and (problem := unmeasured_roofline(record["times"], header)):
+            raise _refusal(path, number, problem)
         seen.add(record["case_id"])
     return header, records
+
+
+def _check_against_header(path: Path, header: Record, records: Sequence[Record]) -> None:
+    """Raise UsageError for records that are not of the header's device or cases."""
+    device = header.get("device", {})
+    for record in records:
+        for key, said in (("device", record.get("device")), ("subject", record.get("subject"))):
+            if said and device and device.get(key, "") != said:
+                raise _refusal(path, 1, f"{key} is '{device.get(key, '')}', and {record['case_id']} ran on '{said}'")
+        if device.get("subject") and Verdict(record["verdict"]).right and not record.get("subject"):
+            raise _refusal(path, 1, f"{record['case_id']} is not of the subject {device['subject']}")
+        if record.get("times") and header.get("timed") is False:
+            raise _refusal(path, 1, f"the run timed nothing, and {record['case_id']} has times")
+    selected = header.get("selected")
+    if selected is not None and len(records) > selected:
+        raise _refusal(path, 1, f"{selected} cases were selected, and there are {len(records)}")
+    whole = selected is not None and len(records) == selected
+    if whole and header.get("cases") and selection_digest(r["case_id"] for r in records) != header["cases"]:
+        raise _refusal(path, 1, "the cases are not those that were selected")
 
 
 def one(path: Path, text: bytes, kind: type[BaseModel], number: int = 1) -> Record:
@@ -218,9 +269,24 @@ def _parsed(path: Path, number: int, line: bytes) -> Record:
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can be read but not written
     except (ValueError, RecursionError) as error:
         raise _refusal(path, number, str(error)) from None
+    if any(map(acts, _texts(value))):
+        raise _refusal(path, number, "a text has a control character")
     if not isinstance(value, dict):
         raise _refusal(path, number, f"a {type(value).__name__} stands where a record belongs")
     return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text of a JSON value, keys too."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str(text):
+                yield text
+            case list(items):
+                waiting += items
+            case dict(items):
+                waiting += [*items, *items.values()]
 
 
 def _each_key_once(pairs: Iterable[tuple[str, Any]]) -> Record:

@@ -13,7 +13,10 @@ from harness.errors import StorageError, UsageError
 from harness.files import INSTALLED, RESULTS, ROOT, storage
 from harness.jit.compile import FLAGS
 from harness.records import journal
+from harness.records.claims import unmeasured_roofline
 from harness.records.records import Record, TimesHeader, journal_lines, one, times_lines
+from harness.records.seal import sources_digest
+from harness.text import one_line, printable
 
 RUNS = RESULTS / "runs"
 BENCH_HEADER = "bench_header.json"
@@ -53,6 +56,9 @@ def read_run(run_dir: Path) -> RunFiles:
     header = one(path, _read(path), TimesHeader) if path.exists() else {}
     if not header and any(record.get("times") for record in records):
         raise UsageError(f"{path} is missing, which says what the times of this run were measured with")
+    for record in records:
+        if record.get("times") and (problem := unmeasured_roofline(record["times"], header)):
+            raise UsageError(f"{path} is not what a run writes: {record['case_id']}: {problem}")
     return RunFiles(run_dir, records, header, about)
 
 
@@ -72,12 +78,12 @@ def latest_bench(runs: Path) -> Path:
 def new_header(command: str, machine: dict[str, str], method: str, clock: str) -> Header:
     """How times are measured; `roofline` and `floors_us` are filled in as the run goes on."""
     return {
-        "command": command,
+        "command": one_line(command),
         "commit": commit(),
         "edited": bool(_git("status", "--porcelain", "--", "harness", "suites")),
-        "sources": journal.sources_digest()[:16],
+        "sources": sources_digest()[:16],
         "date": now(),
-        "machine": machine,
+        "machine": {key: one_line(value) for key, value in machine.items()},
         "compile_flags": " ".join(FLAGS),
         "method": method,
         "clock": clock,
@@ -134,4 +140,4 @@ def _read(path: Path) -> bytes:
 def shown(path: Path) -> str:
     """A path as a person would type it in this folder."""
     here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))

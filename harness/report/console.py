@@ -6,6 +6,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness import text
+
 
 def show(frame: pd.DataFrame, title: str, console: Console | None = None) -> None:
     """Print a frame; columns of numbers stand right."""
@@ -14,4 +16,4 @@ def show(frame: pd.DataFrame, title: str, console: Console | None = None) -> Non
         table.add_column(str(name), justify="right" if pd.api.types.is_numeric_dtype(frame[name]) else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*(str(value) for value in row))
-    (console or Console()).print(table)
+    (console or text.console()).print(table)

@@ -34,7 +34,7 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
         case = _case(suite, judgement.case_id, judgement.now_us)
         kind = _KINDS[judgement.verdict.exit_code]
         if kind:
-            text = f"{judgement.reason}\nreproduce {rerun.format(case=judgement.case_id)}"
+            text = f"{judgement.reason}\nreproduce {rerun.replace('{case}', judgement.case_id)}"
             _outcome(case, kind, judgement.verdict, judgement.reason, text)
         else:
             ElementTree.SubElement(case, "system-out").text = _clean(f"{judgement.verdict}: {judgement.reason}")

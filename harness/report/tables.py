@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from harness.files import write_text
@@ -19,6 +19,8 @@ from harness.report.pages import LAUNCHES, number, page, rows
 from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
+from harness.text import console as console_of
+from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,20 @@ _TIME_COLUMNS = (
 )  # fmt: skip
 _FORMULA = tuple("=+-@\t\r")
 _MODES = ("eager", "graph")
+_MARKDOWN = str.maketrans(
+    {
+        "&": "&amp;",
+        "<": "&lt;",
+        "|": "\\|",
+        "*": "\\*",
+        "\\": "&#92;",
+        "`": "&#96;",
+        "[": "&#91;",
+        "~": "&#126;",
+        "$": "&#36;",
+    }
+)
+_EMOJI = re.compile(r":(?=[\w+-]+:)")
 _AGAINST_BASELINE = (
     "per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of its size), input and mode in this "
     "run, in turns with it; of a GEMM it is cuBLAS, bf16 in and out, on the same shape and in the same mode; of a "
@@ -185,7 +201,7 @@ def bench_text(header: Header, timed: Sequence[Record], width: int) -> str:
         table.add_column(column, justify="right")
     for problem, row in zip(problems, shown.itertuples(index=False), strict=True):
         table.add_row(problem, *row)
-    console = Console(width=max(width, 140), highlight=False, color_system=None, markup=False)
+    console = console_of(width=max(width, 140), color_system=None)
     with console.capture() as capture:
         for name, value in facts_of(header).items():
             console.print(f"{name}: {value}")
@@ -238,9 +254,7 @@ def _counts(values: Iterable[str]) -> dict[str, int]:
 
 def plain(value: object) -> str:
     """Escape text for a line of Markdown, so that it cannot end a cell or become HTML."""
-    return (
-        " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
-    )
+    return _EMOJI.sub("&#58;", one_line(" ".join(str(value).split())).translate(_MARKDOWN))
 
 
 def csv(table: pd.DataFrame) -> str:

@@ -25,7 +25,7 @@ from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.request import named_suites
 from harness.runner.run import Run
 from harness.runner.selection import Narrowing, select
-from harness.runner.supervisor import supervised
+from harness.runner.supervisor import interrupt_by_signals, supervised
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
@@ -69,8 +69,7 @@ class Process:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a group may get it; the controller ends its workers
             return
         if supervised():
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.default_int_handler)
+            interrupt_by_signals()
         option = self.config.option
         device, _, bench_class = under_test(self.config)
         if option.bench:

@@ -23,6 +23,7 @@ class Request:
     narrowing: Narrowing
     run_dir: Path | None
     resume: bool
+    subject: str
     selection: Selection | None = None
 
     @classmethod
@@ -40,6 +41,7 @@ class Request:
         return cls(
             tuple(words), suites, found.set or ("bench" if found.bench else "smoke"), tuple(found.case), found.shard,
             Narrowing(found.keyword, nodes, tuple(found.deselect), rootdir), found.run_dir, found.resume,
+            found.subject,
         )  # fmt: skip
 
     def selected(self) -> Request:
@@ -74,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--run-dir", type=Path)
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--subject", default="")
     parser.add_argument("-k", dest="keyword", default="")
     parser.add_argument("--deselect", action="append", default=[])
     # Other letters of pytest's, which may stand before a k, as in -xk, or before a word that is no file.

@@ -19,7 +19,7 @@ from harness.check.compared import shortfalls
 from harness.device.device import Device
 from harness.errors import Exit, StorageError
 from harness.files import storage_error
-from harness.records import journal
+from harness.records import journal, seal
 from harness.records.journal import Journal
 from harness.records.records import Record
 from harness.records.run_folder import new_folder, shown
@@ -40,10 +40,14 @@ class Run:
         runs = config.rootpath / "results" / "runs"
         run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
         header = {
-            "sources": journal.sources_digest(),
+            "sources": seal.sources_digest(),
+            "sealed": seal.seal(selection.by_id.values(), selection.paths, option.subject or ""),
             "device": device.identity(),
             "cases": selection.digest,
             "selected": len(selection),
+            "selection": selection.whole,
+            "set": selection.set_name,
+            "shard": option.shard,
             "timed": option.bench,
         }
         self.selection, self.device = selection, device
@@ -190,9 +194,9 @@ class Run:
         judged, sentence = outcome(self.cases, self.selection.total, self.results, worst(self.errors))
         if self.errors:
             return worst([judged, *self.errors]), ""
-        if not judged and self.selection.whole_set:
+        if not judged and self.selection.is_whole_set:
             chosen = self.selection
-            for fewer in shortfalls(self.journal.records, chosen.paths, chosen.whole_set, self.device):
+            for fewer in shortfalls(self.journal.records, chosen.paths, chosen.set_name, self.device):
                 print(f"error: {fewer}", file=sys.stderr, flush=True)
                 judged = Exit.BYTES_DIFFER
         if not judged and status != pytest.ExitCode.OK:

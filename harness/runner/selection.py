@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from harness.contract.case import Case
 from harness.errors import UsageError
+from harness.records.seal import selection_digest
 from harness.suite.schema import nearest
 from harness.suite.suite import Suite, load_suites
 
@@ -52,14 +52,15 @@ class Selection:
 
     paths: all suite files that were named
     excluded: combinations that the recipes refuse, reason → count; total: how many cases there were before narrowing
-    whole_set: the set's name if these are all its cases, or an empty string
+    set_name: empty if single ids were chosen; whole: a digest of the cases of all shards before narrowing
     """
 
     paths: tuple[Path, ...]
     cases: dict[Path, tuple[Case, ...]]
     excluded: Counter[str]
     total: int
-    whole_set: str = ""
+    set_name: str = ""
+    whole: str = ""
 
     def __len__(self) -> int:
         return sum(map(len, self.cases.values()))
@@ -71,7 +72,12 @@ class Selection:
     @property
     def digest(self) -> str:
         """The same for the same cases."""
-        return hashlib.sha256("\n".join(sorted(self.by_id)).encode()).hexdigest()
+        return selection_digest(self.by_id)
+
+    @property
+    def is_whole_set(self) -> bool:
+        """Whether nothing of a set is left out."""
+        return bool(self.set_name) and self.digest == self.whole
 
 
 def select(
@@ -99,13 +105,14 @@ def select(
         chosen = {suite.path: suite.cases(set_name) for suite in holders}
         excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
     index, count = _parse_shard(shard)
+    whole = selection_digest(case.id for cases in chosen.values() for case in cases)
     if count > 1:
         mine = set(shards([case for cases in chosen.values() for case in cases], count)[index - 1])
         chosen = {path: tuple(case for case in cases if case in mine) for path, cases in chosen.items()}
     total = sum(map(len, chosen.values()))
+    paths = tuple(suite.path for suite in suites)
     left = _narrowed(chosen, narrowing or Narrowing())
-    whole = not ids and count == 1 and sum(map(len, left.values())) == total
-    return Selection(tuple(suite.path for suite in suites), left, excluded, total, set_name if whole else "")
+    return Selection(paths, left, excluded, total, "" if ids else set_name, whole)
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:

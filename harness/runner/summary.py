@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
+from harness import text
 from harness.verdict import Result, Verdict
 
 
@@ -43,7 +43,7 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
             excluded.add_row(f"{count:,}", by, reason)
     excluded.columns[0].justify = "right"
 
-    console = Console(width=width, highlight=False, color_system=None)
+    console = text.console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(compared)
         for table in (conventions, excluded):

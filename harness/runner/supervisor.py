@@ -12,23 +12,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 from harness.errors import Exit, HarnessError, UsageError
-from harness.records import journal
+from harness.records import journal, seal
 from harness.records.run_folder import new_folder, read_run
 from harness.runner.outcome import last_line, outcome, worst
 from harness.runner.request import Request
-from harness.runner.selection import Selection
 from harness.verdict import Result
 
 GO_ON = 71  # exit code of a process that can run no other case, and whose run goes on in a new one
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (*_ENDING, signal.SIGCHLD)
+_AT_ONCE = 1.0  # seconds in which a signal that comes again is the same one, sent to a group and handed down, too
 _PR_SET_PDEATHSIG = 1
 _EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process said why it ended early
 
@@ -44,12 +46,13 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit(error.exit_code)
-    sources = journal.sources_digest()
+    sealed = seal.seal()
     words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
     with _Child(words, folder) as child:
         # Meanwhile, because suites take a second to read. The child tells what is wrong with them.
         with suppress(HarnessError):
             request = request.selected()
+            sealed = _sealed(request) | sealed
         code = child.wait()
     while code == GO_ON:
         size = _size(run_dir)
@@ -61,7 +64,7 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
         run_dir.rmdir()  # if nothing is in it
     if request.selection is None:
         return _known(code) or Exit.USAGE
-    return _judged(request.selection, run_dir, sources, code)
+    return _judged(request, run_dir, sealed, code)
 
 
 def supervised() -> bool:
@@ -77,6 +80,20 @@ def leave(code: Exit) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def interrupt_by_signals() -> None:
+    """Have the signals that end a process raise KeyboardInterrupt here, so that the run says how to go on."""
+    last = -_AT_ONCE
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before >= _AT_ONCE:
+            raise KeyboardInterrupt
+
+    for number in _ENDING:
+        signal.signal(number, interrupt)
 
 
 class _Child:
@@ -132,10 +149,16 @@ def _run_dir(request: Request, folder: Path, runs: Path) -> Path:
     return run_dir
 
 
-def _judged(selection: Selection, run_dir: Path, sources: str, code: int) -> Exit:
+def _sealed(request: Request) -> seal.Seal:
+    """Digests of all that the verdicts of the request depend on."""
+    return seal.seal(request.selection.by_id.values(), request.selection.paths, request.subject)
+
+
+def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Exit:
     """Print why the run is not green, unless pytest's process did, and the last line."""
-    results, sentence = _results(selection, run_dir, sources)
-    ended_by = Exit(code) if code in _EXPLAINED else Exit.CLEAN
+    selection = request.selection
+    results, sentence = _results(request, run_dir, sealed)
+    ended_by = _known(code) if _known(code) in _EXPLAINED else Exit.CLEAN
     judged, why = outcome(selection.by_id, selection.total, results, ended_by)
     if sentence and not ended_by:
         judged, why = worst([Exit.BYTES_DIFFER, judged]), sentence
@@ -147,7 +170,7 @@ def _judged(selection: Selection, run_dir: Path, sources: str, code: int) -> Exi
     return worst([_known(code), judged])
 
 
-def _results(selection: Selection, run_dir: Path, sources: str) -> tuple[list[Result], str]:
+def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[Result], str]:
     """The results on disk, and why they do not count if they do not."""
     if not (run_dir / journal.FILE).exists():
         return [], f"nothing was compared: the run left no {journal.FILE} in {run_dir}; `harness list` lists cases"
@@ -155,18 +178,21 @@ def _results(selection: Selection, run_dir: Path, sources: str) -> tuple[list[Re
         run = read_run(run_dir)
     except UsageError as error:
         return [], str(error)
-    if run.about.get("cases") != selection.digest:
+    if run.about.get("cases") != request.selection.digest:
         return [], (
             "the run selected other cases than the command line; neither PYTEST_ADDOPTS nor a file of pytest's may "
             "choose cases, so name --set, --case, --shard or -k as a word of its own"
         )
-    if not sources == run.about["sources"] == journal.sources_digest():
-        return [], "the harness, its kernels or its suites changed while the run was under way; start anew"
+    changed = seal.changed(sealed, run.about["sealed"]) or seal.changed(sealed, _sealed(request))
+    if changed:
+        return [], f"what the verdicts depend on changed during the run: {seal.listed(changed)}; start anew"
     return [Result.from_record(record) for record in run.records], ""
 
 
 def _known(code: int) -> Exit:
     """An exit code of the table; for any other BYTES_DIFFER, because what was not compared may differ."""
+    if -code in _ENDING:
+        return Exit.INTERRUPTED
     return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER
 
 

@@ -36,13 +36,13 @@ def test_every_case_of_the_table_can_be_run():
 
 @pytest.mark.parametrize(("percent", "us", "holds"), [(95.0, 6.0, True), (94.9, 6.0, False), (96.0, 6.01, False)])
 def test_a_line_holds_from_its_figure_on(percent: float, us: float, holds: bool):
-    records = [record(AMAX, roofline_percent=percent), record(SMALL, us, noise=0.0)]
+    records = [record(AMAX, percent=percent), record(SMALL, us, noise=0.0)]
     found = list(reached(targets(), HEADER | FLOORS, records))
     assert all(one.holds for one in found) is holds
 
 
 def test_what_falls_short_says_by_how_much_and_of_what():
-    records = [record(AMAX, roofline_percent=90.5), record(SMALL, 8.0, noise=0.0)]
+    records = [record(AMAX, percent=90.5), record(SMALL, 8.0, noise=0.0)]
     amax, small = reached(targets(), HEADER | FLOORS, records)
     assert (amax.required, amax.reached, amax.verdict) == ("95 %", "90.5 %", "short by 4.5 points: bytes")
     assert (small.required, small.reached, small.verdict) == ("1.5 x two kernels", "2.00 x two kernels", "over by 0.50")
@@ -86,12 +86,12 @@ class TestCommand:
         return result.return_value, table.read_text()
 
     def test_the_table_is_written_and_the_exit_code_says_whether_all_holds(self, monkeypatch, tmp_path):
-        code, text = self.run(monkeypatch, tmp_path, record(AMAX, roofline_percent=96.0))
+        code, text = self.run(monkeypatch, tmp_path, record(AMAX, percent=96.0))
         assert code == Exit.CLEAN
         assert "2 of 2 cases reach theirs" in text
 
     def test_a_missed_figure_is_an_exit_code(self, monkeypatch, tmp_path):
-        code, text = self.run(monkeypatch, tmp_path, record(AMAX, roofline_percent=60.0))
+        code, text = self.run(monkeypatch, tmp_path, record(AMAX, percent=60.0))
         assert code == Exit.SLOWER
         assert "short by 35.0 points: bytes" in text
 

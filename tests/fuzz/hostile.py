@@ -13,19 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from harness.studies.mutants.hunt import at_most
+from harness.studies.mutated_text import TOKENS
 
 FACTOR = int(os.environ.get("HARNESS_FUZZ", "1"))
 PATIENCE = 20  # seconds, on a machine that does other things as well; what hangs, hangs for minutes
-
-TOKENS = (
-    b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"\xc2\x85", b"\xe2\x80\xa8", b"\r", b"\n", b"\t",
-    b"9" * 5000, b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"null", b"true", b"{}", b"[]", b'""', b".inf", b"2**99",
-    b"[" * 3000, b"{" * 3000, b'{"a":' * 2000, b"- " * 2000, b"? " * 500, b"(" * 300, b"9*" * 500 + b"9",
-    b"&a [*a]", b"*a", b"&a", b"&a [&b [*a, *a], *a]", b"<<: *a", b"!!python/object/apply:os.system [ls]", b"!!set {a}",
-    b"!!timestamp 2001-99-99", b"!!binary x", b"%YAML 1.1\n---\n", b"---\n", b"...\n", b": ", b"|", b">", b"'", b'"',
-    b"\\u0000", b"\\ud800", b"../../etc/passwd", b"<script>alert(1)</script>", b"=cmd|' /C calc'!A0",
-    b"file:/dev/zero", b"file:/proc/self/mem#x", b"99999999*64x64", b"64*64x64", b"PASS", b"MISMATCH", b"EXCLUDED",
-)  # fmt: skip
 
 
 def bounded(examples: int) -> settings:

@@ -11,6 +11,7 @@ import pytest
 from hostile import bounded, mutated, patience
 from hypothesis import given
 from hypothesis import strategies as st
+from runs_on_disk import IDS, about, passed
 from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, wrong
 
 from harness import cli
@@ -30,11 +31,13 @@ def lines(*records: dict) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-ABOUT = {"sources": "feed", "cases": "x", "timed": True}
-PLAIN = [{**record, "times": {}} for record in RUN.records[:4]]
+ABOUT = {"sources": "feed", "timed": True}
+PLAIN = [passed(case_id) for case_id in IDS]
+WHOLE = about(IDS, IDS)
+UNFINISHED = WHOLE | {"selected": 9}
 FILES = {
     "run/journal.jsonl": lines(ABOUT, *RUN.records[:3], wrong()),
-    "plain/journal.jsonl": lines(ABOUT, *PLAIN),
+    "plain/journal.jsonl": lines(WHOLE, *PLAIN),
     "run/bench_header.json": json.dumps(HEADER).encode(),
     "held.jsonl": lines(HEADER, *HELD[:3]),
     "gate.jsonl": lines(DUEL_HEADER, *duel_lines()[:3], duel_lines()[-1]),
@@ -117,12 +120,12 @@ def test_times_that_are_read_are_the_times_that_are_there(folder: Path, content:
 
 
 @bounded(60)
-@given(content=mutated(FILES["plain/journal.jsonl"]))
+@given(content=mutated(lines(UNFINISHED, *PLAIN)))
 def test_a_changed_journal_is_resumed_as_what_it_says_or_refused(folder: Path, content: bytes):
     inner = lay_out(folder, **{"plain/journal.jsonl": content})
     with patience():
         try:
-            journal = Journal(inner / "plain", ABOUT, resume=True)
+            journal = Journal(inner / "plain", UNFINISHED, resume=True)
         except UsageError as error:
             assert "\n" not in str(error)
             return
@@ -149,16 +152,16 @@ def test_a_changed_journal_is_resumed_as_what_it_says_or_refused(folder: Path, c
     ids=lambda line: line[:60].replace("/", " "),
 )  # fmt: skip
 def test_a_line_that_no_run_writes_is_refused_with_its_number(folder: Path, line: str):
-    inner = lay_out(folder, **{"plain/journal.jsonl": lines(ABOUT) + line.encode() + b"\n"})
+    inner = lay_out(folder, **{"plain/journal.jsonl": lines(WHOLE) + line.encode() + b"\n"})
     with pytest.raises(UsageError, match="journal.jsonl is not what a run writes: line 2: "):
         read_run(inner / "plain")
 
 
 def test_a_case_that_stands_twice_is_refused_unless_its_process_died(folder: Path):
     dead = {**PLAIN[0], "verdict": "LAUNCH_ERROR", "died": True}
-    inner = lay_out(folder, **{"plain/journal.jsonl": lines(ABOUT, dead, PLAIN[0])})
+    inner = lay_out(folder, **{"plain/journal.jsonl": lines(WHOLE, dead, PLAIN[0])})
     assert read_run(inner / "plain").records == [PLAIN[0]]
-    inner = lay_out(folder, **{"plain/journal.jsonl": lines(ABOUT, PLAIN[0], {**PLAIN[0], "verdict": "MISMATCH"})})
+    inner = lay_out(folder, **{"plain/journal.jsonl": lines(WHOLE, PLAIN[0], {**PLAIN[0], "verdict": "MISMATCH"})})
     with pytest.raises(UsageError, match="stands there a second time"):
         read_run(inner / "plain")
 
@@ -171,22 +174,15 @@ def test_times_without_what_they_were_measured_with_are_refused(folder: Path, ca
         assert code == Exit.USAGE and "bench_header.json is missing" in said
 
 
-def test_a_shard_that_was_killed_is_not_merged(folder: Path, capsys: pytest.CaptureFixture[str]):
-    inner = lay_out(folder, **{"plain/journal.jsonl": lines({**ABOUT, "selected": 9}, *PLAIN)})
-    code, said = run(inner, capsys, "merge", "plain", "--into", "merged")
-    assert code == Exit.USAGE and "holds 4 of its 9 cases" in said
-    assert not (inner / "merged").exists()
-
-
 HOSTILE = "<script>alert(1)</script>|../../../../tmp/x|=cmd|' /C calc'!A0"
 
 
 @pytest.mark.parametrize("begins", ["=", "+", "-", "@", "\t", "<script>"])
 def test_no_text_of_a_record_becomes_code_or_a_path(folder: Path, begins: str):
     text = begins + HOSTILE
-    bad = {**wrong(), "reason": text, "story": text, "instantiations": [text], "device": text, "input": text}
+    bad = {**wrong(), "reason": text, "story": text, "instantiations": [text], "input": text}
     bad["case_id"] = "swizzle/default/16x16/file:" + HOSTILE.replace("\t", "") + "/eager"
-    inner = lay_out(folder, **{"plain/journal.jsonl": lines(ABOUT, *PLAIN[:1], bad)})
+    inner = lay_out(folder, **{"plain/journal.jsonl": lines(WHOLE, *PLAIN[:1], bad)})
     before = set(inner.rglob("*"))
     tables.write_verify(inner / "plain", read_run(inner / "plain").records)
     assert {path.parent for path in set(inner.rglob("*")) - before} == {inner / "plain"}

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from runs_on_disk import passed
+from timed_runs import evidence, times_of
 
 from harness.cli import main
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
 from harness.gate import against_baseline
-from harness.records.run_folder import RunFiles, read_bench
+from harness.records.run_folder import RunFiles, commit, read_bench
+from harness.records.seal import sources_digest
 from harness.verdict import Performance, Result, Verdict
 
 HEADER = {
     "command": "pytest suites --bench",
-    "commit": "0123abc",
+    "commit": commit(),
     "edited": False,
-    "sources": "feed",
+    "sources": sources_digest()[:16],
     "date": "2026-01-01T00:00:00Z",
     "machine": {
         "gpu": "NVIDIA H200", "multiprocessors": "132", "l2_bytes": "1",
@@ -32,25 +35,25 @@ HEADER = {
     "roofline": [{"point": "start", "gbps": 4200.0, "date": ""}, {"point": "end", "gbps": 4200.0, "date": ""}],
     "floors_us": {"events": 1.5},
 }  # fmt: skip
-CASE = "toy/default/16x16/normal/eager"
-OTHER = "toy/default/16x16/normal/graph"
+CASE = "swizzle/default/16x16/normal/eager"
+OTHER = "swizzle/default/16x16/normal/graph"
 
 
 def record(case_id: str = CASE, us: float = 100.0, *, noise: float = 0.002, count: int = 30, seed: int = 0, **changes):
-    rng = np.random.default_rng([seed, *case_id.encode()])
+    rng = np.random.default_rng([seed, *case_id.replace("swizzle", "toy").encode()])
     samples = (us * (1 + noise * rng.gamma(1.5, size=count))).tolist()
-    times = {
-        "median_us": float(np.median(samples)), "q1_us": us, "q3_us": us, "min_us": us, "rounds": count,
-        "relative_error": 0.001, "exposed": 0, "samples_us": samples, "bytes": 1000, "gbps": 1.0,
-        "roofline_gbps": 4200.0, "roofline_percent": 50.0, "baseline": "b", "baseline_us": 1.0, "baseline_ratio": 1.0,
-        "code": f"code {seed}", "measured": "so",
-    }  # fmt: skip
-    result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times | changes)
+    times = times_of(samples, **{"code": f"code {seed}"} | changes)
+    if case_id in (CASE, OTHER):
+        return passed(case_id, samples) | {"times": times}
+    result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times, **evidence(case_id))
     return json.loads(json.dumps(result.to_record()))
 
 
 def without_time(case_id: str = CASE, verdict: str = "PASS", reason: str = "") -> dict:
-    return json.loads(json.dumps(Result(case_id, case_id.split("/")[0], Verdict(verdict), reason).to_record()))
+    if verdict == "PASS":
+        return passed(case_id, [1.0]) | {"times": {}}
+    result = Result(case_id, case_id.split("/")[0], Verdict(verdict), reason)
+    return json.loads(json.dumps(result.to_record()))
 
 
 def run_of(*records: dict, header: dict = HEADER) -> RunFiles:
@@ -247,7 +250,7 @@ def test_only_same_and_faster_are_green(verdict: Performance):
 def test_one_recipe_can_be_judged_alone():
     other = record("other/default/16x16/normal/eager")
     run = run_of(record(seed=1), record("new/default/16x16/normal/eager"))
-    assert only(run, record(), other, recipes=("toy",)).verdict is Performance.SAME
+    assert only(run, record(), other, recipes=("swizzle",)).verdict is Performance.SAME
 
 
 def test_the_baseline_lies_under_the_name_of_its_gpu():
@@ -263,8 +266,8 @@ class Folder:
         self.capsys = capsys
         self.run_dir.mkdir()
 
-    def holds(self, *records: dict, header: dict = HEADER) -> None:
-        lines = [{"sources": "feed"}, *records]
+    def holds(self, *records: dict, header: dict = HEADER, **about: object) -> None:
+        lines = [{"sources": sources_digest(), "selected": len(records)} | about, *records]
         (self.run_dir / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (self.run_dir / "bench_header.json").write_text(json.dumps(header))
 
@@ -322,6 +325,47 @@ def test_an_empty_run_fails_the_command(folder: Folder):
         f"there is no baseline at {folder.baseline}; `harness gate --save` makes this run one\n"
         "nothing was measured: exit 3 (noisy)\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sources": "0" * 64}, "is of other sources than this tree"),
+        ({"header": changed(sources="0" * 16)}, "is of other sources than this tree"),
+        ({"header": changed(commit="f" * 40)}, "is of commit ffffffffffff, and this tree is at"),
+        ({"selected": 2}, "holds 1 of its 2 cases"),
+        ({"selected": None}, "does not say how many cases were selected"),
+    ],
+)
+def test_a_stale_run_is_not_judged_and_not_saved(folder: Folder, changes: dict, sentence: str):
+    folder.holds(record())
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    folder.holds(record(), **changes)
+    for options in ((), ("--save",)):
+        code, text = folder.gate(*options)
+        assert code == Exit.USAGE and sentence in text
+
+
+def test_what_no_run_of_this_tree_writes_is_not_judged(folder: Folder):
+    folder.holds(record() | {"bytes_compared": 3})
+    code, text = folder.gate()
+    assert code == Exit.USAGE and "bytes are compared in it, not 3" in text
+
+
+@pytest.mark.parametrize("effect", ["inf", "nan", "1e9", "0.51", "0", "-1"])
+def test_an_effect_that_no_slowdown_reaches_is_refused(folder: Folder, effect: str):
+    folder.holds(record())
+    folder.gate("--save")
+    for options in ((), ("--base", "HEAD")):
+        with pytest.raises(SystemExit) as ended:
+            main(["gate", str(folder.run_dir), "--effect", effect, *options])
+        assert ended.value.code == Exit.USAGE
+        assert "is no change that could count" in folder.capsys.readouterr().err
+
+
+def test_what_is_added_for_short_times_has_a_bound():
+    short = record(us=0.1)
+    assert only(run_of(record(us=0.2, seed=1)), short).verdict is Performance.SLOWER
 
 
 @pytest.mark.parametrize(

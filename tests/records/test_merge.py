@@ -1,26 +1,17 @@
-"""Merging shards: every case once, and two runs that disagree about one are never green."""
+"""Merging shards: every shard once, of one run, and nothing that no run could have written."""
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
+from runs_on_disk import IDS, about, excluded, mismatch, passed, shard, timed_shard, write_run
+from timed_runs import HEADER
 
 from harness import cli
 from harness.errors import Exit
-from harness.records.journal import Journal
-from harness.records.run_folder import read_run
-from harness.verdict import Result, Verdict
-
-
-def run_dir(folder: Path, sources: str = "same", **verdicts: str) -> Path:
-    journal = Journal(folder, {"sources": sources}, resume=False)
-    for name, verdict in verdicts.items():
-        result = Result(f"swizzle/default/{name}/normal/eager", "swizzle", Verdict(verdict), input="normal")
-        journal.append(dataclasses.asdict(result))
-    journal.close()
-    return folder
+from harness.records.run_folder import read_bench, read_run
+from harness.suite.suite import suite_of
 
 
 def merge(*runs: Path, into: Path) -> int:
@@ -29,33 +20,159 @@ def merge(*runs: Path, into: Path) -> int:
     return int(caught.value.code)
 
 
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    def refused(*runs: Path) -> str:
+        assert merge(*runs, into=tmp_path / "all") == Exit.USAGE
+        assert not (tmp_path / "all").exists()
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1
+        return said
+
+    return refused
+
+
 def test_shards_become_one_run(tmp_path: Path):
-    one, other = run_dir(tmp_path / "a", x16x16="PASS"), run_dir(tmp_path / "b", x16x32="PASS", x16x16="PASS")
+    one, other = shard(tmp_path, 1, IDS[:3]), shard(tmp_path, 2, IDS[3:])
+    assert merge(other, one, into=tmp_path / "all") == Exit.CLEAN
+    found = read_run(tmp_path / "all")
+    assert sorted(record["case_id"] for record in found.records) == sorted(IDS)
+    assert (found.about["shard"], found.about["selected"]) == ("1/1", 4)
+    assert (tmp_path / "all" / "verify.html").exists() and not (tmp_path / "all" / "bench.jsonl").exists()
+    assert merge(tmp_path / "all", into=tmp_path / "again") == Exit.CLEAN
+
+
+def test_shards_of_a_set_become_the_set(tmp_path: Path):
+    ids = [case.id for case in suite_of("swizzle").cases("smoke")]
+    one, other = (shard(tmp_path, number, ids[number - 1 :: 2], ids, set="smoke") for number in (1, 2))
     assert merge(one, other, into=tmp_path / "all") == Exit.CLEAN
-    assert [record["case_id"].split("/")[2] for record in read_run(tmp_path / "all").records] == ["x16x16", "x16x32"]
-    assert (tmp_path / "all" / "verify.html").exists()
+
+
+def test_times_are_merged_with_what_they_were_measured_with(tmp_path: Path):
+    rates = [{"point": "start", "gbps": 4200.0, "date": ""}, {"point": "end", "gbps": 4150.0, "date": ""}]
+    floors = {"events": 1.2, "eager": 2.5, "other": 1.0}
+    one, other = timed_shard(tmp_path, 1, IDS[:2]), timed_shard(tmp_path, 2, IDS[2:], roofline=rates, floors_us=floors)
+    assert merge(one, other, into=tmp_path / "all") == Exit.CLEAN
+    header, records = read_bench(tmp_path / "all" / "bench.jsonl")
+    assert len(records) == 4 and read_run(tmp_path / "all").header == header
+    assert [rate["gbps"] for rate in header["roofline"]] == [4200.0, 4200.0, 4200.0, 4150.0]
+    assert header["floors_us"] == {"eager": 2.1, "events": 1.2}
 
 
 def test_a_failure_of_one_shard_is_a_failure_of_all(tmp_path: Path):
-    one, other = run_dir(tmp_path / "a", x16x16="PASS"), run_dir(tmp_path / "b", x16x32="MISMATCH")
+    one = shard(tmp_path, 1, IDS[:3])
+    other = write_run(tmp_path / "b", about(IDS[3:], IDS, "2/2"), mismatch(IDS[3]))
     assert merge(one, other, into=tmp_path / "all") == Exit.BYTES_DIFFER
-
-
-def test_runs_that_disagree_are_a_failure_that_names_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    one, other = run_dir(tmp_path / "a", x16x16="PASS"), run_dir(tmp_path / "b", x16x16="EXCLUDED")
-    assert merge(one, other, into=tmp_path / "all") == Exit.BYTES_DIFFER
-    assert f"x16x16/normal/eager is PASS in {one} and EXCLUDED in {other}" in capsys.readouterr().out
 
 
 def test_shards_that_compared_nothing_are_not_green(tmp_path: Path):
-    one, other = run_dir(tmp_path / "a", x16x16="EXCLUDED"), run_dir(tmp_path / "b")
+    one, other = (
+        write_run(tmp_path / str(i), about(ids, IDS[:2], f"{i}/2"), *map(excluded, ids))
+        for i, ids in ((1, IDS[:1]), (2, IDS[1:2]))
+    )
     assert merge(one, other, into=tmp_path / "all") == Exit.NO_DEVICE
 
 
-def test_runs_of_different_sources_do_not_mix(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    one, other = run_dir(tmp_path / "a", x16x16="PASS"), run_dir(tmp_path / "b", sources="edited", x16x32="PASS")
-    assert merge(one, other, into=tmp_path / "all") == Exit.USAGE
-    assert "are of different sources" in capsys.readouterr().err
+def test_a_shard_that_was_killed_is_not_merged(tmp_path: Path, refused):
+    run = write_run(tmp_path / "a", about(IDS, IDS), *map(passed, IDS[:3]))
+    assert "holds 3 of its 4 cases; finish it with --resume" in refused(run)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path, refused):
+    assert "1 of 2 shards are missing, 2/2 for one" in refused(shard(tmp_path, 1, IDS[:3]))
+    assert "99999 of 100000 shards are missing" in refused(shard(tmp_path, 3, IDS[:3], count=100000))
+
+
+def test_a_shard_is_merged_once(tmp_path: Path, refused):
+    one = shard(tmp_path, 1, IDS[:3])
+    again = write_run(tmp_path / "again", about(IDS[:3], IDS, "1/2"), *map(passed, IDS[:3]))
+    assert "shard 1/2 is there 2 times" in refused(one, again)
+    assert "shard 1/2 is there 2 times" in refused(one, one)
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"sources": "edited"}, "sources"),
+        ({"sealed": {"package numpy": "2.5"}}, r"package numpy (2.4 then, 2.5 now)"),
+        ({"device": {"device": "cuda", "gpu": "a"}}, "device"),
+        ({"set": "smoke"}, "set"),
+        ({"timed": True}, "timed"),
+        ({"whole": [*IDS, "swizzle/default/64x64/normal/eager"]}, "selection"),
+    ],
+)
+def test_shards_are_of_one_run(tmp_path: Path, refused, changes: dict, differs: str):
+    one = shard(tmp_path, 1, IDS[:3])
+    whole = changes.pop("whole", IDS)
+    first = about(IDS[3:], whole, "2/2", **changes)
+    records = [{**mismatch(IDS[3]), "device": ""}]
+    said = refused(one, write_run(tmp_path / "b", first, *records))
+    assert f"are no shards of one run, because these differ: {differs}" in said
+
+
+def test_tensors_of_one_shard_alone_are_no_difference(tmp_path: Path):
+    sealed = {"package numpy": "2.4", "tensor suites/data/x.npy": "1"}
+    one, other = shard(tmp_path, 1, IDS[:3], sealed=sealed), shard(tmp_path, 2, IDS[3:])
+    assert merge(one, other, into=tmp_path / "all") == Exit.CLEAN
+    assert read_run(tmp_path / "all").about["sealed"] == sealed
+
+
+def test_shards_of_two_numbers_are_refused(tmp_path: Path, refused):
+    assert "are of 2 and 3 shards" in refused(shard(tmp_path, 1, IDS[:3]), shard(tmp_path, 2, IDS[3:], count=3))
+
+
+def test_a_case_is_in_one_shard(tmp_path: Path, refused):
+    assert f"{IDS[2]} is in" in refused(shard(tmp_path, 1, IDS[:3]), shard(tmp_path, 2, IDS[2:]))
+
+
+def test_shards_that_lack_a_case_of_the_selection_are_refused(tmp_path: Path, refused):
+    said = refused(shard(tmp_path, 1, IDS[:2]), shard(tmp_path, 2, IDS[3:]))
+    assert "together are not the cases that were selected" in said
+
+
+def test_a_set_is_whole(tmp_path: Path, refused):
+    ids = [case.id for case in suite_of("swizzle").cases("smoke")][1:]
+    said = refused(write_run(tmp_path / "a", about(ids, ids, set="smoke"), *map(passed, ids)))
+    assert "is not set 'smoke' of swizzle: 1 of its" in said
+
+
+def test_another_tree_merges_its_own_runs(tmp_path: Path, refused):
+    assert "of other sources than this tree" in refused(shard(tmp_path, 1, IDS, count=1, sources="0" * 64))
+
+
+def test_a_run_that_says_nothing_of_its_shard_is_refused(tmp_path: Path, refused):
+    run = write_run(tmp_path / "a", {"sources": "x", "cases": "y"}, *map(passed, IDS))
+    assert "says nothing of its device and selection and set and timed" in refused(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"bytes_compared": 6}, "bytes are compared in it, not 6"),
+        ({"oracles": ["torch"]}, "its oracles are numpy and torch, not torch"),
+        ({"instantiations": ["sm_90a swizzle", "sm_100a swizzle"]}, "it runs sm_90a swizzle"),
+        ({"case_id": "swizzle/direction=sideways/16x16/normal/eager"}, "sideways"),
+        (
+            {"case_id": "swizzle/direction=columnwise/16x16/normal/eager", "recipe": "swizzle"},
+            "it runs sm_90a swizzle<",
+        ),
+    ],
+)
+def test_what_no_run_of_this_tree_writes_is_not_merged(tmp_path: Path, refused, changes: dict, said: str):
+    record = passed(IDS[0]) | changes
+    ids = [record["case_id"]]
+    assert said in refused(write_run(tmp_path / "a", about(ids, ids), record))
+
+
+@pytest.mark.parametrize("changes", [{"machine": {"gpu": "B200"}}, {"commit": "fffffff"}, {"method": "another"}])
+def test_times_of_other_machines_are_not_merged(tmp_path: Path, refused, changes: dict):
+    said = refused(timed_shard(tmp_path, 1, IDS[:2]), timed_shard(tmp_path, 2, IDS[2:], **changes))
+    assert f"are of different {next(iter(changes))}" in said
+
+
+def test_a_bench_that_did_not_end_is_not_merged(tmp_path: Path, refused):
+    other = timed_shard(tmp_path, 2, IDS[2:], roofline=HEADER["roofline"][:1])
+    assert "did not come to its end" in refused(timed_shard(tmp_path, 1, IDS[:2]), other)
 
 
 def test_a_folder_that_holds_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from timed_runs import evidence, times_of
 
 from harness.cli import main
 from harness.errors import Exit
@@ -21,17 +22,13 @@ HOSTILE = "a <script>alert(1)</script> | b"
 
 
 def record(case_id: str, verdict: str = "PASS", reason: str = "", story: str = "", **times: float) -> dict:
-    result = Result(case_id, case_id.split("/")[0], Verdict(verdict), reason, story, bytes_compared=1000, seconds=0.5)
+    shown = evidence(case_id) if verdict == "PASS" else {}
+    result = Result(case_id, case_id.split("/")[0], Verdict(verdict), reason, story, seconds=0.5, **shown)
     return json.loads(json.dumps(result.to_record())) | {"times": times and timed(**times)}
 
 
 def timed(median_us: float, percent: float = 80.0, ratio: float | None = 2.0) -> dict:
-    return {
-        "median_us": median_us, "q1_us": median_us - 1, "q3_us": median_us + 1, "min_us": median_us - 2, "rounds": 3,
-        "relative_error": 0.001, "exposed": 0, "samples_us": [median_us] * 3, "bytes": 5_000_000, "gbps": 3400.0,
-        "roofline_gbps": 4200.0, "roofline_percent": percent, "baseline": "b", "baseline_us": 1.0,
-        "baseline_percent": ratio and 20.0 * ratio, "baseline_ratio": ratio, "code": "c", "measured": "as it is",
-    }  # fmt: skip
+    return times_of([median_us] * 3, percent=percent, ratio=ratio, baseline_us=None)
 
 
 HEADER = {
@@ -82,7 +79,7 @@ def test_the_page_counts_verdicts_bytes_and_exclusions(verified: dict[str, str])
     page = verified["verify.html"]
     assert re.search(r'<b class="PASS">2</b>PASS', page)
     assert re.search(r'<b class="wrong">1</b>MISMATCH', page)
-    assert "<b>5,000</b>bytes compared" in page
+    assert "<b>2,000</b>bytes compared" in page
     assert '<td class="n">2</td><td>no graphs | here</td>' in page
 
 
@@ -132,8 +129,8 @@ def test_a_run_without_a_case_still_has_a_page(tmp_path: Path):
 def test_times_stand_eager_beside_graph(benched: dict[str, str]):
     rows = [line for line in benched["bench.md"].splitlines() if line.startswith("| toy |")]
     assert rows == [
-        "| toy | default | 16x16 | normal | 5.00 | 100.0 | 90.00 | 10.00 | 80.0 | 88.0 | 2.00 | 2.00 | 40.0 | 40.0 |",
-        "| toy | rht=true | 16x16 | normal | 5.00 | 5.25 | - | - | 80.0 | - | - | - | - | - |",
+        "| toy | default | 16x16 | normal | 336.0 | 100.0 | 90.00 | 10.00 | 80.0 | 88.0 | 2.00 | 2.00 | 30.0 | 30.0 |",
+        "| toy | rht=true | 16x16 | normal | 17.64 | 5.25 | - | - | 80.0 | - | - | - | - | - |",
     ]
 
 

@@ -24,6 +24,7 @@ from harness.device.cuda import CudaDevice
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit
+from harness.records import seal
 from harness.runner.run import Run
 from harness.subjects.cpu_device import HostDevice
 from harness.subjects.device import SubjectDevice
@@ -138,8 +139,9 @@ LIMITED = "import resource, sys, pytest; resource.setrlimit(resource.RLIMIT_FSIZ
 @pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_WORKERS], ids=["one process", "workers"])
 def test_a_disk_that_fills_up_ends_the_run_with_what_is_on_it(run: Runs, processes: tuple[str, ...]):
     words = ("suites", "-p", "harness.plugin", "-p", "no:cacheprovider", "--run-dir", "out", *processes)
+    room = len(json.dumps(seal.seal())) + 2000  # for the header and some records
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED.format(1500), *words], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", LIMITED.format(room), *words], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == Exit.USAGE, done.stdout + done.stderr
     assert "error: " in done.stderr and "cannot be written: File too large; make room" in done.stderr

@@ -203,7 +203,7 @@ def test_records_of_other_cases_or_sources_are_not_resumed(run: Runs, monkeypatc
     result = run("suites", "--set", "full", "--resume")
     assert result.ret == Exit.USAGE
     result.stderr.fnmatch_lines(["error: *journal.jsonl cannot be resumed, because its cases differ from this run's*"])
-    monkeypatch.setattr("harness.records.journal.sources_digest", lambda: "edited")
+    monkeypatch.setattr("harness.records.seal.sources_digest", lambda: "edited")
     result = run("suites", "--resume")
     assert result.ret == Exit.USAGE
     result.stderr.fnmatch_lines(["error: *because its sources differ*"])

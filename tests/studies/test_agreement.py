@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,7 +55,13 @@ def test_outputs_too_large_for_the_emulator_are_not_fetched(monkeypatch) -> None
 
 
 def record(case_id: str, verdict: Verdict = Verdict.PASS, **digests: dict[str, str]) -> dict:
-    return replace(Result(case_id, "toy", verdict), digests=digests).to_record()
+    if verdict is not Verdict.PASS:
+        return Result(case_id, "toy", verdict, "so").to_record()
+    targets = tuple(digests) or ("sm_90a",)
+    ran = tuple(f"{target} toy" for target in targets)
+    given = case_id.split("/")[3]
+    result = Result(case_id, "toy", verdict, "", "", given, "", targets, ran, ("torch",), 12, digests=digests)
+    return result.to_record()
 
 
 def both_targets(case_id: str, **digests: str) -> dict:
@@ -70,7 +75,8 @@ def agree(tmp_path):
     def run(emulated: list[dict], on_gpu: list[dict]) -> tuple[Exit, str]:
         for device, records in (("emulator", emulated), ("cuda", on_gpu)):
             header = {"sources": "feed" * 16, "device": DEVICES[device]}
-            lines = "".join(json.dumps(line) + "\n" for line in (header, *records))
+            of_device = [record | {"device": device} for record in records]
+            lines = "".join(json.dumps(line) + "\n" for line in (header, *of_device))
             (tmp_path / device).mkdir()
             (tmp_path / device / "journal.jsonl").write_text(lines)
         with pytest.raises(SystemExit) as done:

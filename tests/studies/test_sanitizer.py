@@ -42,7 +42,12 @@ else:
     journal = pathlib.Path(words[words.index("--run-dir") + 1], "journal.jsonl")
     first, rest = journal.read_text().split("\\n", 1)
     header = json.loads(first) | {{"device": {{"device": "cuda", "gpu": "NVIDIA H200", "driver": "1", "nvrtc": "2"}}}}
-    journal.write_text(json.dumps(header) + "\\n" + rest)
+    lines = [header]
+    for record in map(json.loads, rest.splitlines()):
+        ran = [name for name in record["instantiations"] if name.startswith("sm_90a ")]
+        kept = {{target: found for target, found in record["digests"].items() if target == "sm_90a"}}
+        lines.append(record | {{"device": "cuda", "targets": ["sm_90a"], "instantiations": ran, "digests": kept}})
+    journal.write_text("".join(json.dumps(line) + "\\n" for line in lines))
 found = "========= Invalid __global__ write\\n=========     at k+0x1 in a.cu:8\\n" * errors
 if tool == "racecheck":
     found += f"========= RACECHECK SUMMARY: {{errors}} hazards displayed ({{errors}} errors, 0 warnings)\\n"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from io import StringIO
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from harness import text
 
 _WIDTH = 120
 _ABSENT = "-"
@@ -42,7 +43,7 @@ class Section:
 
 def rendered(head: Iterable[str], witnesses: Collection[str], sections: Iterable[Section]) -> str:
     """The lines of `head`, a table for each section with a column for each witness, and the first difference."""
-    console = Console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
+    console = text.console(file=StringIO(), width=_WIDTH, force_terminal=False, color_system=None)
     for line in head:
         console.print(line, highlight=False, soft_wrap=True)
     first = ""

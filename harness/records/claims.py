@@ -1,0 +1,150 @@
+"""What a record must have so that a run could have written it: evidence for a verdict, times that are their samples'.
+
+Each function returns what is wrong, or an empty string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.verdict import Performance, Verdict
+
+LARGEST_EFFECT = 0.5  # a gate that calls less than half as fast the same would judge nothing
+_LAST_DIGIT = 0.0011  # us; times have three decimals, and a quantile lies between two of them
+_LAST_DIGIT_GATE = 0.00011
+_DEVICES = {"emulator": "sm_", "cuda": "sm_", "host": "host"}
+
+
+def wrong_case(record: Any) -> str:
+    """record: a `records.Finished`"""
+    return next(_problems_of_case(record), "")
+
+
+def _problems_of_case(record: Any) -> Iterator[str]:
+    verdict = record.verdict
+    if verdict.right:
+        yield from _without_evidence(record)
+    if verdict is Verdict.CONVENTION and not (record.subject and record.reason):
+        yield "a CONVENTION needs a subject and the conventions that explain its bytes"
+    if verdict is Verdict.EXCLUDED:
+        if not record.reason:
+            yield "an EXCLUDED needs its reason"
+        ran = {name: getattr(record, name) for name in ("bytes_compared", "instantiations", "oracles", "digests")}
+        yield from (f"an EXCLUDED case did not run, so it has no {name}" for name, value in ran.items() if value)
+    if record.times and not verdict.right:
+        yield f"a {verdict} may carry no time"
+    if record.died and verdict is not Verdict.LAUNCH_ERROR:
+        yield f"a case whose process died is a LAUNCH_ERROR, not a {verdict}"
+    if record.offence and (not record.subject or verdict.right or verdict is Verdict.EXCLUDED):
+        yield f"an offence is a subject's, and never a {verdict}"
+    if not set(record.digests) <= set(record.targets):
+        yield "there is a digest of a target that was not run"
+    if record.device and record.device not in _DEVICES:
+        yield f"there is no device '{record.device}'"
+
+
+def _without_evidence(record: Any) -> Iterator[str]:
+    """What a right case must have."""
+    if not record.bytes_compared:
+        yield f"a {record.verdict} that compared no byte"
+    for name in ("device", "targets", "oracles"):
+        if not getattr(record, name):
+            yield f"a {record.verdict} without {name}"
+    if record.input != record.case_id.rpartition("/")[0].split("/", 3)[-1]:
+        yield f"input is '{record.input}', and the case id names another"
+    for name in ("targets", "oracles"):
+        if len(set(getattr(record, name))) < len(getattr(record, name)):
+            yield f"{name} has one of them twice"
+    if not set(record.oracles) <= {"numpy", "torch"}:
+        yield "the oracles are numpy and torch"
+    fitting = _DEVICES.get(record.device, "")
+    if not all(target.startswith(fitting) for target in record.targets):
+        yield f"device '{record.device}' has no target {', '.join(record.targets)}"
+    if record.device == "cuda" and len(record.targets) > 1:
+        yield "a GPU has one target"
+    if record.subject:
+        if record.instantiations or record.digests:
+            yield "a subject runs none of our kernels"
+    elif not record.instantiations or {name.partition(" ")[0] for name in record.instantiations} != set(record.targets):
+        yield f"a {record.verdict} needs an instantiation of our kernels on each of its targets"
+
+
+def wrong_times(times: Any) -> str:
+    """times: a `records.Times`"""
+    return next(_problems_of_times(times), "")
+
+
+def _problems_of_times(times: Any) -> Iterator[str]:
+    q1, median, q3 = np.quantile(times.samples_us, (0.25, 0.5, 0.75))
+    followed = {"median_us": median, "q1_us": q1, "q3_us": q3, "min_us": min(times.samples_us)}
+    for name, value in followed.items():
+        if abs(getattr(times, name) - value) > _LAST_DIGIT:
+            yield f"{name} is {getattr(times, name)}, and that of the samples is {value:.3f}"
+    if times.rounds != len(times.samples_us):
+        yield f"{times.rounds} rounds, and {len(times.samples_us)} samples"
+    if times.exposed > times.rounds:
+        yield f"{times.exposed} of {times.rounds} rounds exposed"
+    coarse = _LAST_DIGIT / times.median_us + 0.06 / times.roofline_gbps
+    gbps = times.bytes / times.median_us / 1e3
+    quotients = [("gbps", gbps, 0.06), ("roofline_percent", 100 * gbps / times.roofline_gbps, 0.006)]
+    if (times.baseline_us is None) is not (times.baseline_ratio is None):
+        yield "baseline_us and baseline_ratio go together"
+    elif times.baseline_us is not None:
+        coarse += _LAST_DIGIT / times.baseline_us
+        quotients.append(("baseline_ratio", times.baseline_us / times.median_us, 0.00006))
+    for name, value, last_digit in quotients:
+        if abs(getattr(times, name) - value) > coarse * value + last_digit:
+            yield f"{name} is {getattr(times, name)}, and follows from the samples as {value:.4g}"
+
+
+def wrong_comparison(line: Any) -> str:
+    """line: a `records.GateCase`, written by a gate with the given effect"""
+    return next(_problems_of_comparison(line), "")
+
+
+def _problems_of_comparison(line: Any) -> Iterator[str]:
+    lengths = {len(series) for series in line.samples_us.values()}
+    if line.samples_us and (set(line.samples_us) != {"head", "again", "base"} or len(lengths) > 1):
+        yield "head, again and base have a sample in each round"
+    if line.verified is not Verdict.PASS and line.verdict is not Performance.NOT_MEASURED:
+        yield f"a case that is {line.verified} is NOT_MEASURED, not {line.verdict}"
+    compared = (line.head_us, line.base_us, line.time, line.cycles, line.floor)
+    if len({value is None for value in compared}) > 1:
+        yield "medians, time, cycles and floor go together"
+    elif line.time is None:
+        if line.verdict in (Performance.SLOWER, Performance.FASTER):
+            yield f"a {line.verdict} without times"
+    elif not line.samples_us:
+        yield "medians without samples"
+    else:
+        yield from _unlike_samples(line)
+
+
+def _unlike_samples(line: Any) -> Iterator[str]:
+    if line.time[1] > line.time[2]:
+        yield "the interval of the change is upside down"
+    for name, said in (("head", line.head_us), ("base", line.base_us)):
+        # Which rounds were dropped is not in the record.
+        series = np.sort(line.samples_us[name])
+        kept = len(series) - line.dropped
+        low = high = float(np.median(series))
+        if line.dropped:
+            low, high = (float(np.median(part)) for part in (series[: max(kept, 1)], series[-max(kept, 1) :]))
+        if not low - _LAST_DIGIT_GATE <= said <= high + _LAST_DIGIT_GATE:
+            yield f"{name}_us is {said}, and the median of the samples {low:.4f}"
+    ratio = line.head_us / line.base_us
+    if abs(line.time[0] - ratio) > 1e-5 + ratio * (_LAST_DIGIT_GATE / line.head_us + _LAST_DIGIT_GATE / line.base_us):
+        yield f"the change of the time is {line.time[0]}, and that of the medians {ratio:.5f}"
+
+
+def unmeasured_roofline(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
+    """Why the times are no times of this header's machine, or an empty string."""
+    rates = [rate["gbps"] for rate in header["roofline"]]
+    if times["roofline_gbps"] in rates:
+        return ""
+    return (
+        f"roofline_gbps is {times['roofline_gbps']}, and the header has measured {', '.join(map(str, rates)) or 'none'}"
+    )

@@ -1,0 +1,94 @@
+"""Whether the suites of this tree have the case of a record, and the case the bytes, kernels and oracles it claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from harness.contract.case import Case
+from harness.errors import HarnessError, UsageError
+from harness.jit.compile import instantiation
+from harness.records.records import Record
+from harness.suite.launch_plan import plan
+from harness.suite.suite import find_case, suite_of
+from harness.verdict import Verdict
+from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED, fields_of
+from harness.verify.verify import POISONS
+
+
+def require_possible(where: object, records: Iterable[Record], timed: bool) -> None:
+    """Raise UsageError for the first record that no run of this tree writes. where: for its text; timed: by a bench"""
+    for record in records:
+        problem = impossible(record, timed)
+        if problem:
+            raise UsageError(f"{where} is not what a run writes: {record['case_id']}: {problem}")
+
+
+def require_whole_set(where: object, records: Iterable[Record], set_name: str) -> None:
+    """Raise UsageError unless each recipe that is there has all cases of the set. set_name: empty for single cases"""
+    if not set_name:
+        return
+    found: dict[str, set[str]] = {}
+    for record in records:
+        found.setdefault(record["recipe"], set()).add(record["case_id"])
+    for recipe, ids in found.items():
+        wanted = {case.id for case in suite_of(recipe).cases(set_name)}
+        if ids != wanted:
+            raise UsageError(
+                f"{where} is not set '{set_name}' of {recipe}: {len(wanted - ids)} of its {len(wanted)} cases are "
+                f"missing, and {len(ids - wanted)} are of no such set"
+            )
+
+
+def impossible(record: Record, timed: bool) -> str:
+    """Why no run of this tree writes the record, or an empty string."""
+    try:
+        case = find_case(record["case_id"])
+        if case.id != record["case_id"]:
+            return f"that case is called {case.id}"
+        return next(_problems(record, case, timed), "") if Verdict(record["verdict"]).right else ""
+    except HarnessError as error:
+        return str(error)
+
+
+def evidence(case: Case, targets: Sequence[str], timed: bool, fits: bool = False) -> Record:
+    """What the record of the case has if our kernels pass on these targets.
+
+    fits: whether the device runs all CTAs of a launch at once
+    """
+    numpy_too = case.work <= (NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST)
+    kernels = [
+        instantiation(step.signature, step.case.flags)
+        for step in plan(case, fits=lambda step: fits)
+        if not step.library
+    ]
+    return {
+        "oracles": ["numpy", "torch"] if numpy_too else ["torch"],
+        "bytes_compared": len(POISONS) * len(targets) * _bytes(case),
+        "instantiations": [f"{target} {kernel}" for target in targets for kernel in kernels],
+    }
+
+
+def _problems(record: Record, case: Case, timed: bool) -> Iterator[str]:
+    targets = record["targets"]
+    right = evidence(case, targets, timed)
+    if record["oracles"] != right["oracles"]:
+        yield f"its oracles are {' and '.join(right['oracles'])}, not {' and '.join(record['oracles'])}"
+    compared = record["bytes_compared"]
+    if record.get("subject"):
+        if compared % _bytes(case) or compared < len(POISONS) * _bytes(case):
+            yield f"a call writes {_bytes(case)} bytes, and {compared} are no whole number of calls"
+        return
+    if compared != right["bytes_compared"]:
+        yield f"{right['bytes_compared']} bytes are compared in it, not {compared}"
+    # Each target has its own limit of CTAs.
+    choices = [evidence(case, targets, timed, fits)["instantiations"] for fits in (False, True)]
+    for target in targets:
+        ran, *known = (
+            [name for name in names if name.startswith(f"{target} ")] for names in (record["instantiations"], *choices)
+        )
+        if ran not in known:
+            yield f"it runs {', '.join(known[0])}, not {', '.join(ran)}"
+
+
+def _bytes(case: Case) -> int:
+    return sum(field.nbytes for field in fields_of(case).values())

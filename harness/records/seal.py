@@ -1,0 +1,119 @@
+"""The seal of a run: a digest of each thing that its verdicts depend on, made at the start and again at the end.
+
+The names say what a digest is of: `harness/verify/verify.py`, `suites/gemm.yaml`, `tensor /data/x.npy`,
+`subject mine.py`, `package numpy`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from harness.contract.case import Case
+from harness.files import PACKAGE, ROOT, SUITES
+from harness.inputs import tensor_file
+from harness.records.imported_files import imported_files
+
+Seal = dict[str, str]
+
+GONE, NOT_INSTALLED = "gone", "not installed"
+TENSOR, SUBJECT, PACKAGE_OF = "tensor ", "subject ", "package "
+_SOURCES = {".py", ".cu", ".cuh"}
+_PACKAGES = (
+    "cuda-bindings", "cupy-cuda13x", "llvmlite", "ml_dtypes", "numba", "numpy", "nvidia-cuda-nvrtc", "pydantic",
+    "pytest", "pytest-benchmark", "pytest-xdist", "ruamel.yaml", "safetensors", "torch",
+)  # fmt: skip
+_MOST_NAMED = 3
+
+
+def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str = "") -> Seal:
+    """Digests of the harness, all suites and packages, and of what this run has besides.
+
+    cases: whose `file:` tensors count; suites: their files, wherever they are; subject: as the command line names it
+    """
+    made = _digests(_sources())
+    made |= _digests((_named(path), path) for path in sorted(suites) if not path.is_relative_to(SUITES))
+    made |= _digests((f"{TENSOR}{_named(path)}", path) for path in _tensors(cases))
+    packages = set(_PACKAGES)
+    if subject:
+        files, roots = imported_files(subject.partition(":")[0] if ":" in subject else f"harness.subjects.{subject}")
+        made |= _digests(
+            (f"{SUBJECT}{_named(path)}", path) for path in sorted(files) if not path.is_relative_to(PACKAGE)
+        )
+        packages |= roots
+    return (
+        made
+        | {f"{PACKAGE_OF}{name}": _version(name) for name in sorted(packages)}
+        | {"Python": platform.python_version()}
+    )
+
+
+def sources_digest() -> str:
+    """A digest of all files that decide verdicts: the harness, its kernels and its suites."""
+    made = _digests(_sources())
+    return hashlib.sha256("\n".join(f"{name} {digest}" for name, digest in made.items()).encode()).hexdigest()
+
+
+def selection_digest(ids: Iterable[str]) -> str:
+    """A digest of a set of case ids."""
+    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between two seals, a phrase each: `suites/gemm.yaml`, `package numpy (2.1.0 then, 2.2.0 now)`."""
+    return [
+        _phrase(name, before.get(name, GONE), now.get(name, GONE))
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+
+
+def listed(phrases: Sequence[str]) -> str:
+    """The first few of many phrases, and how many more there are."""
+    more = len(phrases) - _MOST_NAMED
+    return ", ".join(phrases[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _sources() -> Iterator[tuple[str, Path]]:
+    for name, folder, suffixes in (("harness", PACKAGE, _SOURCES), ("suites", SUITES, {".yaml"})):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in suffixes and path.is_file():
+                yield f"{name}/{path.relative_to(folder)}", path
+
+
+def _tensors(cases: Iterable[Case]) -> Collection[Path]:
+    names = dict.fromkeys(case.input for case in cases if case.input.startswith(tensor_file.PREFIX))
+    return dict.fromkeys(map(tensor_file.path_of, names))
+
+
+def _named(path: Path) -> str:
+    """A path from the repository's root, so that two machines agree on it; absolute if it is elsewhere."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def _digests(files: Iterable[tuple[str, Path]]) -> Seal:
+    return {name: _digest(path) for name, path in files}
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+    except OSError:
+        return GONE
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return NOT_INSTALLED
+
+
+def _phrase(name: str, before: str, now: str) -> str:
+    if name.startswith(PACKAGE_OF) or name == "Python":
+        return f"{name} ({before} then, {now} now)"
+    return f"{name} (new)" if before == GONE else f"{name} (gone)" if now == GONE else name

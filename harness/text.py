@@ -1,0 +1,37 @@
+"""Text for a terminal: names that others chose are shown as they are written, and never act."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Control characters but tab and newline, marks that hide or turn round what stands beside them, and half characters.
+_ACTS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def acts(text: str) -> bool:
+    """Whether a terminal or an editor would do something else than show each character."""
+    return _ACTS.search(text) is not None
+
+
+def printable(text: str) -> str:
+    r"""The text with such characters spelled out: `\x1b`. Lines and tabs stay."""
+    return _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """The same in one line."""
+    return printable(" ".join(text.split()) if "\n" in text or "\t" in text else text)
+
+
+def console(**options: Any) -> Console:
+    """A console of rich that shows `[red]` and `:heart:` as they are written."""
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False, highlight=False, **options)

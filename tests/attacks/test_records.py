@@ -1,0 +1,160 @@
+"""Ways to green by a journal that no run could have written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from in_process import command
+from runs_on_disk import GPU, IDS, about, excluded, mismatch, passed, sources, write_run
+from timed_runs import HEADER, times_of
+from ways import must_be_red, must_be_refused
+
+from harness.records.run_folder import commit, read_run
+
+CASE = IDS[0]
+SAMPLES = [20.0 + i / 10 for i in range(12)]
+
+FORGED = {
+    "no byte was compared": {"bytes_compared": 0},
+    "no oracle was asked": {"oracles": []},
+    "an oracle that nobody knows was asked": {"oracles": ["mine"]},
+    "one oracle was asked twice": {"oracles": ["numpy", "numpy"]},
+    "no target was run": {"targets": [], "instantiations": [], "digests": {}},
+    "no device ran": {"device": ""},
+    "a device that nobody knows ran": {"device": "abacus"},
+    "the device has no such target": {"device": "host"},
+    "a GPU ran two targets": {"device": "cuda"},
+    "no kernel ran": {"instantiations": []},
+    "a target was claimed on which no kernel ran": {"instantiations": ["sm_90a swizzle<Outputs::rowwise>"]},
+    "a kernel ran on a target that was not asked for": {"targets": ["sm_90a"], "digests": {}},
+    "the bytes of a target that was not run have a digest": {"digests": {"sm_120a": {"exact": "0" * 32}}},
+    "the input is another one": {"input": "zeros"},
+    "our bytes differ by a convention": {"verdict": "CONVENTION", "reason": "scale order"},
+    "the process died": {"died": True},
+    "a rule was broken": {"subject": "mine (1)", "offence": "copied", "instantiations": [], "digests": {}},
+    "it took less than no time": {"seconds": -1.0},
+    "it took ten thousand years": {"seconds": 3e11},
+}
+
+
+def journal(folder: Path, record: dict[str, Any], **changes: Any) -> Path:
+    return write_run(folder / "run", about([record["case_id"]], [record["case_id"]], **changes), record)
+
+
+def test_the_record_that_is_forged_here_is_read_as_it_is(tmp_path: Path):
+    """No way to green: without a change, the record is right."""
+    assert read_run(journal(tmp_path, passed(CASE))).records == [passed(CASE)]
+
+
+@pytest.mark.parametrize("changes", FORGED.values(), ids=FORGED)
+def test_a_pass_without_evidence(tmp_path: Path, changes: dict[str, Any]):
+    """Write a PASS into the journal that lacks what a comparison leaves, and have it reported."""
+    run = journal(tmp_path, passed(CASE) | changes, device={})
+    must_be_refused(lambda: read_run(run).records, "journal.jsonl is not what a run writes: line 2")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"bytes_compared": 96}, {"oracles": ["torch"]}, {"digests": {"sm_90a": {"exact": "0" * 32}}}, {"reason": ""}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_an_exclusion_that_ran(tmp_path: Path, changes: dict[str, Any]):
+    """Call a case EXCLUDED after it ran, or without a reason, so that its bytes never count."""
+    run = journal(tmp_path, {**excluded(CASE), "targets": ["sm_90a"]} | changes)
+    must_be_refused(lambda: read_run(run).records, "EXCLUDED")
+
+
+@pytest.mark.parametrize(
+    "device",
+    [{"device": "cuda", "gpu": "NVIDIA H200"}, {"device": "emulator", "subject": "mine (source 1)"}],
+    ids=["a GPU", "a subject"],
+)
+def test_records_under_the_header_of_something_else(tmp_path: Path, device: dict[str, str]):
+    """Put a header of a GPU, or of a subject, before records of our kernels on the emulator."""
+    run = journal(tmp_path, passed(CASE), device=device)
+    must_be_refused(lambda: read_run(run).records, "not what a run writes")
+
+
+def test_other_cases_than_were_selected(tmp_path: Path):
+    """Replace a failing case in the journal by one that passes and was never selected."""
+    run = write_run(tmp_path / "run", about(IDS[:2], IDS[:2]), passed(IDS[0]), passed(IDS[2]))
+    must_be_refused(lambda: read_run(run).records, "the cases are not those that were selected")
+
+
+def test_more_cases_than_were_selected(tmp_path: Path):
+    """Add a passing case to a run in which all that was selected is excluded."""
+    run = write_run(tmp_path / "run", about(IDS[:1], IDS[:1]), excluded(IDS[0]), passed(IDS[1]))
+    must_be_refused(lambda: read_run(run).records, "1 cases were selected, and there are 2")
+
+
+FALSE_TIMES = {
+    "the median is lower": {"median_us": 10.0},
+    "the quartiles are closer": {"q1_us": 20.5, "q3_us": 20.6},
+    "the minimum is lower": {"min_us": 1.0},
+    "there are more rounds": {"rounds": 100},
+    "more rounds than there are waited": {"exposed": 13},
+    "more bytes a second": {"gbps": 4000.0},
+    "more of the roofline": {"roofline_percent": 99.9},
+    "another roofline": {"roofline_gbps": 2100.0, "roofline_percent": 100.0},
+    "a better ratio to the baseline": {"baseline_ratio": 100.0},
+    "a ratio to no baseline": {"baseline_us": None},
+}
+
+
+@pytest.mark.parametrize("changes", FALSE_TIMES.values(), ids=FALSE_TIMES)
+def test_times_that_are_not_their_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]):
+    """Write a faster median, or a better share of the roofline, beside samples that say otherwise, and save it."""
+    record = passed(CASE, SAMPLES) | {"times": times_of(SAMPLES) | changes}
+    header = HEADER | {"sources": sources()[:16], "commit": commit(), "machine": GPU}
+    run = write_run(tmp_path / "run", about([CASE], [CASE], timed=True, device=GPU), record, header=header)
+    made = command(capsys, "gate", run, "--baseline", tmp_path / "bench.jsonl", "--save")
+    if made.returncode == 0:
+        # Saved times are believed where they are read again.
+        made = command(capsys, "report", tmp_path / "bench.jsonl")
+    must_be_red(made, "is not what a run writes")
+
+
+@pytest.mark.parametrize("changes", [{"case_id": f"swizzle/default/{shape}/normal/eager"} for shape in ("0x16", "x")])
+def test_a_case_that_no_suite_has(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, str]):
+    """Claim a PASS of a case that does not exist, with all the evidence of one that does."""
+    run = journal(tmp_path, passed(CASE) | changes)
+    must_be_red(command(capsys, "merge", run, "--into", tmp_path / "all"), changes["case_id"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"bytes_compared": 6}, {"oracles": ["torch"]}, {"instantiations": ["sm_90a other", "sm_100a other"]}],
+    ids=["bytes", "oracles", "kernels"],
+)  # fmt: skip
+def test_less_than_the_case_asks_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any]):
+    """Claim a PASS of fewer bytes, one oracle or another kernel than the case has."""
+    run = journal(tmp_path, passed(CASE) | changes)
+    must_be_red(command(capsys, "merge", run, "--into", tmp_path / "all"), "is not what a run writes")
+
+
+def test_a_negative_amax_that_both_oracles_take():
+    """Give stage=encode a negative amax: both oracles agree on what it gives, and the kernel with them."""
+    from harness.suite.suite import find_case
+    from harness.verify.expected import make_inputs, oracle_of
+
+    for recipe in ("per_tensor", "per_token", "four_over_six"):
+        case = find_case(f"{recipe}/stage=encode/128x128/normal/eager")
+        for value in (-1.0, np.nan):
+            inputs = {
+                name: np.full_like(array, value) if name.endswith("_amax") else array
+                for name, array in make_inputs(case).items()
+            }
+            must_be_refused(lambda inputs=inputs, case=case: oracle_of(case.recipe).numpy_oracle(case, inputs), "amax")
+
+
+def test_a_mismatch_under_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Write the MISMATCH of a case a second time, as a PASS: the later line must not win."""
+    lines = [about([CASE], [CASE]), mismatch(CASE), passed(CASE)]
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    must_be_red(command(capsys, "merge", run, "--into", tmp_path / "all"), "stands there a second time")

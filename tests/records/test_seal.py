@@ -1,0 +1,108 @@
+"""What a verdict depends on has a digest, and what changed has a name."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.errors import UsageError
+from harness.files import ROOT
+from harness.records import seal
+from harness.records.imported_files import imported_files
+from harness.records.journal import Journal
+from harness.suite.suite import find_case
+
+CASE = find_case("per_tensor/default/16x16/normal/eager")
+
+
+@pytest.fixture
+def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A subject that imports a helper at the top, one of its package in a function, and one by a name it computes."""
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "mine.py": "import far\nimport numpy, os\ndef f():\n    from package import inner\n    __import__('beside')\n",
+        "beside.py": "import importlib\nimportlib.import_module('hid' + 'den')\n",
+        "hidden.py": "",
+        "package/__init__.py": "raise SystemExit('this is never run')\n",
+        "package/inner.py": "from . import deep\nfrom .deep import x\n",
+        "package/deep.py": "x = 1\n",
+        "package/unused.py": "",
+        "elsewhere/far.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    return tmp_path
+
+
+def test_a_subject_is_all_files_that_it_may_import(subject: Path):
+    files, packages = imported_files("mine")
+    found = {str(path.relative_to(subject)) for path in files}
+    assert found == {
+        "mine.py", "beside.py", "hidden.py", "package/__init__.py", "package/inner.py", "package/deep.py",
+        "elsewhere/far.py",
+    }  # fmt: skip
+    assert packages == {"numpy"} and "mine" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["mine.py", "hidden.py", "package/deep.py", "elsewhere/far.py"])
+def test_a_changed_file_of_a_subject_has_its_name(subject: Path, name: str):
+    before = seal.seal(subject="mine:f")
+    (subject / name).write_text("y = 2\n")
+    assert f"subject {subject / name}" in seal.changed(before, seal.seal(subject="mine:f"))
+
+
+def test_a_tensor_that_is_changed_or_gone_is_named(tmp_path: Path):
+    path = tmp_path / "x.npy"
+    cases = [replace(CASE, input=f"file:{path}")]
+    np.save(path, np.zeros((16, 16), np.float32))
+    before = seal.seal(cases)
+    assert seal.changed(before, seal.seal(cases)) == []
+    np.save(path, np.ones((16, 16), np.float32))
+    assert seal.changed(before, seal.seal(cases)) == [f"tensor {path}"]
+    path.unlink()
+    assert seal.changed(before, seal.seal(cases)) == [f"tensor {path} (gone)"]
+
+
+def test_suites_elsewhere_count_and_those_of_the_harness_once(tmp_path: Path):
+    path = tmp_path / "toy.yaml"
+    path.write_text("a")
+    made = seal.seal(suites=[path, ROOT / "suites" / "gemm.yaml"])
+    assert {str(path), "suites/gemm.yaml", "harness/kernels/gemm.cu", "harness/records/seal.py"} <= made.keys()
+    path.write_text("b")
+    assert seal.changed(made, seal.seal(suites=[path])) == [str(path)]
+
+
+def test_a_package_of_another_version_is_named_with_both(monkeypatch: pytest.MonkeyPatch):
+    before = seal.seal()
+    monkeypatch.setattr(seal.metadata, "version", lambda name: "0.1")
+    assert f"package numpy ({np.__version__} then, 0.1 now)" in seal.changed(before, seal.seal())
+
+
+def test_resume_names_what_changed(tmp_path: Path):
+    header = {"sources": "a", "sealed": {"suites/gemm.yaml": "1", "package numpy": "not installed"}}
+    Journal(tmp_path, header, resume=False).close()
+    Journal(tmp_path, header, resume=True).close()
+    with pytest.raises(UsageError, match=r"its sources differ from this run's: suites/gemm.yaml; start anew"):
+        Journal(tmp_path, {"sources": "b", "sealed": {**header["sealed"], "suites/gemm.yaml": "3"}}, resume=True)
+    with pytest.raises(
+        UsageError, match=r"its sources differ from this run's: package numpy \(not installed then, 3 now\); start"
+    ):
+        Journal(tmp_path, {**header, "sealed": {**header["sealed"], "package numpy": "3"}}, resume=True)
+
+
+def test_few_of_many_changes_are_listed():
+    assert seal.listed(["a", "b"]) == "a, b"
+    assert seal.listed(list("abcde")) == "a, b, c and 2 more"
+
+
+def test_a_seal_takes_little_time():
+    began = time.process_time()
+    seal.seal([CASE], subject="torchao")
+    assert time.process_time() - began < 0.3
