@@ -13,14 +13,14 @@ from filelock import FileLock
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
+from harness.device.capability import Gpu, needed
 from harness.device.cuda_program import CudaProgram, native_target
 from harness.device.memory import Memory, upload
 from harness.device.power import power_limit_w
-from harness.errors import DeviceUnavailable, NotCapable
+from harness.errors import DeviceUnavailable, LaunchError
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
 
-BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory has the GPU alone
 
 # The machine's and no kernel's: cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady.
@@ -36,7 +36,7 @@ class CudaDevice:
     """
 
     name = "cuda"
-    modes = frozenset({"eager", "graph"})
+    modes = Gpu.modes
     subject_label = ""
 
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):
@@ -78,10 +78,7 @@ class CudaDevice:
         }
 
     def admit(self, case: Case) -> None:
-        """A tensor must fit the memory several times over: pristine copies and the oracle's temporaries."""
-        total = self.properties["totalGlobalMem"]
-        if needed(case) > total:
-            raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {total >> 30}")
+        Gpu(self.properties["totalGlobalMem"], self.modes).admit(case)
 
     @contextmanager
     def reserve(self, case: Case) -> Iterator[None]:
@@ -95,8 +92,9 @@ class CudaDevice:
             self.release()
             free, _ = cupy.cuda.runtime.memGetInfo()
             if needed(case) > free:
-                raise NotCapable(
-                    f"capability: needs about {needed(case) >> 30} GiB of GPU memory, {free >> 30} GiB are free"
+                raise LaunchError(
+                    f"{case.id} needs about {needed(case) >> 30} GiB of GPU memory, and {free >> 30} GiB are free; end "
+                    "what else uses the GPU and run it again"
                 )
             try:
                 yield
@@ -137,7 +135,3 @@ class CudaDevice:
 
     def to_host(self, array, field: Field) -> np.ndarray:
         return array.get().view(field.dtype).reshape(field.shape)
-
-
-def needed(case: Case) -> int:
-    return BYTES_PER_ELEMENT * case.elements

@@ -136,11 +136,12 @@ def under_test(config: pytest.Config) -> UnderTest:
     if UNDER_TEST not in config.stash:
         device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
         name = config.option.subject
-        config.stash[UNDER_TEST] = (
-            UnderTest(with_subject(device, load(name)), audit, SubjectBench)
-            if name
-            else UnderTest(device, verify, Bench)
-        )
+        if name:
+            with_it = with_subject(device, load(name))
+            with_it.refusals.freeze(config.stash[PROCESS].selection)
+            config.stash[UNDER_TEST] = UnderTest(with_it, audit, SubjectBench)
+        else:
+            config.stash[UNDER_TEST] = UnderTest(device, verify, Bench)
     return config.stash[UNDER_TEST]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,9 @@ class Selection:
 
     def __len__(self) -> int:
         return sum(map(len, self.cases.values()))
+
+    def __iter__(self) -> Iterator[Case]:
+        return itertools.chain.from_iterable(self.cases.values())
 
 
 def select(paths: Iterable[Path], set_name: str, ids: Sequence[str] = (), shard: str = "1/1") -> Selection:
