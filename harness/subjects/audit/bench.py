@@ -36,6 +36,9 @@ class SubjectBench(Bench):
                 return super().time(case, verified, record)
         except ViolationError as error:
             finding = error.finding
+        finally:
+            self.device.child.release()
+        self.device.child.end()
         return replace(spoiled(verified, finding.violation.verdict, finding.reason), offence=str(finding.violation))
 
     def _baseline(self, case: Case) -> Baseline:
