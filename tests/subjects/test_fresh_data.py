@@ -20,12 +20,11 @@ def drawn(case_id: str) -> FreshData:
     "case_id, left",
     [
         ("per_tensor/default/128x80/normal/eager", set()),
-        ("per_tensor/outputs=both,block=block_16x16/128x64/outliers/eager", set()),
+        ("per_tensor/outputs=both,block=block_16x16/128x64/outliers_rows/eager", set()),
         ("per_tensor/outputs=columnwise,rht=true/128x64/normal/eager", set()),
         ("per_tensor/outputs=columnwise,scale_layout=swizzled/1024x64/normal/eager", set()),
         ("per_tensor/outputs=rowwise,rounding=sr/128x64/normal/eager", {"rowwise_data"}),
-        ("per_token/default/128x64/normal/eager", set()),
-        ("swizzle/direction=columnwise/1024x128/normal/eager", set()),
+        ("per_token/default/128x128/normal/eager", set()),
         ("dequantize/default/128x64/normal/eager", set()),
     ],
 )
@@ -50,6 +49,7 @@ def test_outputs_follow_rows_that_change_places(case_id: str, left: set[str]):
     "case_id",
     [
         "gemm/default/128x144x64/normal/eager",
+        "swizzle/direction=columnwise/1024x128/normal/eager",
         "per_tensor/stage=amax/128x64/normal/eager",
         "per_tensor/default/48x80/normal/eager",
         "grouped/outputs=rowwise/128+128x80/normal/eager",
