@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from harness.bench.gpu_timer import GpuClock
 from harness.contract.case import Case
 from harness.errors import CompileError, LaunchError
@@ -200,4 +202,4 @@ class NoClockOfTheMultiprocessors:
 
 
 def _bytes(array: Any) -> Any:
-    return array.reshape(-1).view("uint8")
+    return array.reshape(-1).view(np.uint8)
