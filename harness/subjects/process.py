@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.contract.case import Case
 from harness.errors import CompileError, LaunchError, UsageError
 from harness.subjects import messages
 from harness.subjects.audit.violations import Violation, ViolationError
@@ -40,13 +41,25 @@ class Child:
         self._socket: socket.socket | None = None
         self._finalizer: weakref.finalize | None = None
 
-    def load(self) -> Mapping[str, Any]:
-        """What the subject says of itself. Raises UsageError if it cannot be loaded."""
+    def load(self) -> tuple[dict[str, str], frozenset[str]]:
+        """What the subject needs, and the conventions it declares. Raises UsageError if it cannot be loaded."""
         self.end()
         try:
-            return self._start()
+            said = self._start()
         except ViolationError as error:
             raise UsageError(f"{self.name} cannot be imported: {error.finding.sentence}") from None
+        match said:
+            case {"needs": dict(needs), "conventions": list(conventions)}:
+                return {shown(name): shown(line) for name, line in needs.items()}, frozenset(map(shown, conventions))
+        self.end()
+        raise UsageError(f"{self.name} cannot be imported: its process does not say what it needs")
+
+    def refuses(self, case: Case) -> str:
+        """Why the subject does not take a case, empty if it does."""
+        reason = self.ask("refuses", case=case).get("reason")
+        if not isinstance(reason, str):
+            raise ViolationError(Violation.FORGES, f"the process of {self.name} does not say whether it takes a case")
+        return shown(reason)
 
     def use_gpu(self, **gpu: Any) -> None:
         self._gpu = gpu

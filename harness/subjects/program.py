@@ -59,8 +59,10 @@ class SubjectProgram:
         self._snapshot = {name: self._block.empty(field.nbytes) for name, field in fields.items()}
         self._number = next(_NUMBERS)
         child.kept.append(self._block)
-        self._ask("open", files=self._block.passed, **self._opening())
-        self._block.close_passed()
+        try:
+            self._ask("open", files=self._block.passed, **self._opening())
+        finally:
+            self._block.close_passed()
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:

@@ -81,8 +81,7 @@ def load(name: str) -> Subject:
 
 def start(name: str, child: Any) -> Subject:
     """As `load`, in the process `child`; this one runs no line of its module. Raises UsageError."""
-    said = child.load()
-    needs = {str(key): str(value) for key, value in dict(said["needs"]).items()}
+    needs, conventions = child.load()
 
     def quantize(*_: Any) -> None:
         raise TypeError(f"{name} is called in its own process")
@@ -92,8 +91,8 @@ def start(name: str, child: Any) -> Subject:
         _described(needs, source_of(name)),
         quantize,
         needs,
-        lambda case: child.ask("refuses", case=case)["reason"],
-        frozenset(map(str, said["conventions"])),
+        child.refuses,
+        conventions,
         child,
     )
 

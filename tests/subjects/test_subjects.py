@@ -335,6 +335,22 @@ def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
     assert len(set(seen)) >= result.times["rounds"]
 
 
+def test_answers_kept_by_content_earn_nothing(gpu):
+    """It answers from the hundredth call on only what it has been asked before."""
+    kept, calls = {}, []
+
+    def keeps(case, inputs, outputs):
+        calls.append(1)
+        content = inputs["scale_inv"].tobytes()
+        if len(calls) < 100 or content in kept:
+            honest(case, inputs, outputs)
+        kept[content] = True
+
+    device, case = with_subject(gpu, subject(keeps)), find_case("swizzle/default/1024x64/normal/eager")
+    result = SubjectBench(device, gpu.clock, 1.0).time(case, audit(case, device), in_turns(gpu.clock))
+    assert (result.offence, result.times) == ("not_in_timing", {})
+
+
 @pytest.mark.parametrize(
     "case_id",
     [
@@ -396,6 +412,17 @@ def test_a_subject_that_writes_nothing_is_red_and_its_story_runs_it_again(pytest
     result = run(pytester, "--subject", "mine:nothing")
     assert result.ret == Exit.BYTES_DIFFER
     result.stdout.fnmatch_lines(["UNWRITTEN*", f"*make verify CASE='{CASE}' ARGS='--subject mine:nothing'*"])
+
+
+def test_a_run_goes_on_after_a_subject_that_left(pytester: pytest.Pytester):
+    (pytester.path / "mine.py").write_text(f"import os{MINE}\n    if case.rows == 256:\n        os._exit(0)\n")
+    result = run(pytester, "--subject", "mine:nothing", "--case", CASE.replace("256x256", "16x16"))
+    assert result.ret == Exit.BYTES_DIFFER
+    _, *entries = map(json.loads, (pytester.path / "out" / "journal.jsonl").read_text().splitlines())
+    assert {entry["case_id"]: entry["offence"] for entry in entries} == {
+        CASE: "leaves",
+        CASE.replace("256x256", "16x16"): "skips_work",
+    }
 
 
 def test_a_run_of_what_is_not_installed_compares_nothing(pytester: pytest.Pytester):
