@@ -34,4 +34,5 @@ class ChildInProcess(Child):
 
 
 def in_process(subject: Subject) -> Subject:
-    return replace(subject, child=ChildInProcess(subject))
+    child = ChildInProcess(subject)
+    return replace(subject, refuses=child.refuses, child=child)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from harness.contract.case import Case
 from harness.errors import NotCapable
 
 BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
-CONTEXT = 1 << 30  # bytes that CUDA's context and its libraries keep
+CONTEXT = 1 << 30  # bytes of a GPU that CUDA and its libraries keep
 
 
 class Admitting(Protocol):
@@ -29,20 +27,5 @@ def incapable(case: Case, device: Admitting) -> str:
 
 
 def needed(case: Case) -> int:
-    """Bytes of GPU memory: the tensor several times over, for pristine copies and the oracle's temporaries."""
+    """Bytes of a GPU: the tensor several times over, for pristine copies and the oracle's temporaries."""
     return BYTES_PER_ELEMENT * case.elements
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A CUDA device as far as it decides what can run there: by its memory in bytes, and by the ways to launch."""
-
-    memory: int
-    modes: Iterable[str] = frozenset({"eager", "graph"})
-
-    def admit(self, case: Case) -> None:
-        if case.mode not in self.modes:
-            raise NotCapable(f"capability: this device has no mode {case.mode!r}")
-        if needed(case) + CONTEXT > self.memory:
-            have = self.memory >> 30
-            raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {have}")

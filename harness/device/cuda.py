@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
-from harness.device.capability import Gpu, needed
+from harness.device.capability import CONTEXT, needed
 from harness.device.cuda_program import CudaProgram, native_target
+from harness.device.gpu_lock import gpu_lock
 from harness.device.memory import Memory, upload
 from harness.device.power import power_limit_w
-from harness.errors import DeviceUnavailable, LaunchError
+from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
 
@@ -36,7 +35,7 @@ class CudaDevice:
     """
 
     name = "cuda"
-    modes = Gpu.modes
+    modes = frozenset({"eager", "graph"})
     subject_label = ""
 
     def __init__(self, index: int = 0, kernels: Path = KERNELS, suites: Path | None = None):
@@ -58,6 +57,7 @@ class CudaDevice:
         torch.cuda.set_device(index)
         self.index = index
         self.properties = cupy.cuda.runtime.getDeviceProperties(index)
+        self.memory = self.properties["totalGlobalMem"]
         self.multiprocessors = self.properties["multiProcessorCount"]
         self.targets = (native_target(self.properties["major"], self.properties["minor"]),)
 
@@ -78,17 +78,21 @@ class CudaDevice:
         }
 
     def admit(self, case: Case) -> None:
-        Gpu(self.properties["totalGlobalMem"], self.modes).admit(case)
+        if case.mode not in self.modes:
+            raise NotCapable(f"capability: this device has no mode {case.mode!r}")
+        if needed(case) + CONTEXT > self.memory:
+            have = self.memory >> 30
+            raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {have}")
 
     @contextmanager
     def reserve(self, case: Case) -> Iterator[None]:
         """Run one large case at a time on this GPU, over all processes."""
         import cupy
 
-        if needed(case) * LARGE < self.properties["totalGlobalMem"]:
+        if needed(case) * LARGE < self.memory:
             yield
             return
-        with FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-gpu{self.index}.lock")):
+        with gpu_lock(self.properties["uuid"]):
             self.release()
             free, _ = cupy.cuda.runtime.memGetInfo()
             if needed(case) > free:

@@ -1,12 +1,12 @@
-"""Choose the cases of a run: a set or single ids of some suites, or one shard of them."""
+"""Choose the cases of a run: a set or single ids of some suites, one shard of them, and what -k and node ids leave."""
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.contract.case import Case
@@ -18,20 +18,69 @@ FIXED_COST = 1 << 16  # elements that take as long as what every case does, howe
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The cases of each suite file. excluded: combinations that the recipes refuse, reason → count"""
+class Narrowing:
+    """How a command line leaves out cases of a set.
 
+    keyword: of -k, as pytest reads it, matched with case ids and file names
+    nodes: the cases that are named by `FILE::ID`, of each file that is not named as a whole
+    deselected: of --deselect, beginnings of node ids; rootdir: what these are relative to
+    """
+
+    keyword: str = ""
+    nodes: Mapping[Path, frozenset[str]] = field(default_factory=dict)
+    deselected: tuple[str, ...] = ()
+    rootdir: Path = Path()
+
+    def keeps(self) -> Callable[[Path, Case], bool]:
+        """Whether a case of a suite file stays. Raises UsageError for a keyword that cannot be read."""
+        matches = _matcher(self.keyword)
+
+        def keep(path: Path, case: Case) -> bool:
+            if case.id not in self.nodes.get(path, (case.id,)):
+                return False
+            near = path.relative_to(self.rootdir) if path.is_relative_to(self.rootdir) else path
+            if f"{near}::{case.id}".startswith(self.deselected):
+                return False
+            return matches((case.id.lower(), path.name.lower()))
+
+        return keep
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cases of each suite file that has the set.
+
+    paths: all suite files that were named
+    excluded: combinations that the recipes refuse, reason → count; total: how many cases there were before narrowing
+    whole_set: the set's name if these are all its cases, or an empty string
+    """
+
+    paths: tuple[Path, ...]
     cases: dict[Path, tuple[Case, ...]]
     excluded: Counter[str]
+    total: int
+    whole_set: str = ""
 
     def __len__(self) -> int:
         return sum(map(len, self.cases.values()))
 
-    def __iter__(self) -> Iterator[Case]:
-        return itertools.chain.from_iterable(self.cases.values())
+    @property
+    def by_id(self) -> dict[str, Case]:
+        return {case.id: case for cases in self.cases.values() for case in cases}
+
+    @property
+    def digest(self) -> str:
+        """The same for the same cases."""
+        return hashlib.sha256("\n".join(sorted(self.by_id)).encode()).hexdigest()
 
 
-def select(paths: Iterable[Path], set_name: str, ids: Sequence[str] = (), shard: str = "1/1") -> Selection:
+def select(
+    paths: Iterable[Path],
+    set_name: str,
+    ids: Sequence[str] = (),
+    shard: str = "1/1",
+    narrowing: Narrowing | None = None,
+) -> Selection:
     """Choose a set of the given suites, or exactly `ids`, which need not be in any set.
 
     Raises UsageError (SuiteError for a bad suite) if a suite, set, id or shard does not exist.
@@ -53,7 +102,10 @@ def select(paths: Iterable[Path], set_name: str, ids: Sequence[str] = (), shard:
     if count > 1:
         mine = set(shards([case for cases in chosen.values() for case in cases], count)[index - 1])
         chosen = {path: tuple(case for case in cases if case in mine) for path, cases in chosen.items()}
-    return Selection(chosen, excluded)
+    total = sum(map(len, chosen.values()))
+    left = _narrowed(chosen, narrowing or Narrowing())
+    whole = not ids and count == 1 and sum(map(len, left.values())) == total
+    return Selection(tuple(suite.path for suite in suites), left, excluded, total, set_name if whole else "")
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
@@ -70,6 +122,27 @@ def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
 def cost(case: Case) -> int:
     """The time a case takes, in elements."""
     return case.work + FIXED_COST
+
+
+def _narrowed(chosen: Mapping[Path, tuple[Case, ...]], narrowing: Narrowing) -> dict[Path, tuple[Case, ...]]:
+    keep = narrowing.keeps()
+    for path, nodes in narrowing.nodes.items():
+        absent = sorted(nodes - {case.id for case in chosen.get(path, ())})
+        if absent:
+            raise UsageError(f"{path.name}::{absent[0]} is not found among the selected cases; --case takes any id")
+    return {path: tuple(case for case in cases if keep(path, case)) for path, cases in chosen.items()}
+
+
+def _matcher(keyword: str) -> Callable[[Sequence[str]], bool]:
+    if not keyword.strip():
+        return lambda names: True
+    from _pytest.mark.expression import Expression
+
+    try:
+        expression = Expression.compile(keyword)
+    except Exception as error:  # a class that differs from one pytest to the next
+        raise UsageError(f"-k {keyword!r} cannot be read: {error}") from None
+    return lambda names: expression.evaluate(lambda word, **_: any(word.lower() in name for name in names))
 
 
 def _by_id(suite: Suite, ids: Sequence[str]) -> tuple[Case, ...]:

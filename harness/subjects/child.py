@@ -84,7 +84,9 @@ class Service:
                 found = getattr(self.caller, operation)(**given, **({"files": files} if files else {}))
         except SubjectRaised as raised:
             cause = raised.__cause__
-            answer = _error("declines_late" if declines(cause) else "raises", describe(cause))
+            answer = _error(
+                "declines_late" if declines(cause) and operation != "refuses" else "raises", describe(cause)
+            )
         except LaunchError as error:
             answer = _error("launch", str(error))
         except CompileError as error:

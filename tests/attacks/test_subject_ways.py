@@ -196,3 +196,16 @@ def test_a_subject_that_leaves_while_it_is_asked_what_it_refuses(judge: Judge):
     """A subject ends the process with exit code 0 when it is asked whether it takes a case."""
     module = "def quantize(case, inputs, outputs):\n    pass\n\ndef refuses(case):\n    os._exit(0)\n"
     must_be_red(judge(module), "leaves: ", code=Exit.BYTES_DIFFER)
+
+
+def test_a_subject_that_refuses_what_the_oracle_says_it_gets_wrong(judge: Judge):
+    """A subject asks the oracle, and refuses the cases in which its own bytes would be wrong."""
+    module = """
+def quantize(case, inputs, outputs):
+    pass
+
+def refuses(case):
+    from harness.verify.expected import expect
+    return "too hard" if any(value.any() for value in expect(case).values.values()) else ""
+"""
+    must_be_red(judge(module), "reads_oracle: ", code=Exit.BYTES_DIFFER)
