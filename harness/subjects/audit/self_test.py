@@ -56,10 +56,12 @@ def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Chea
     """All cheats on one device, an honest subject first. clock: of a GPU, without which nothing is timed"""
     gpu = device.name == "cuda"
     for cheat in (Cheat, *only):
+        where = device.identity().get("gpu", "CPU")
+        if not gpu and (cheat.gpu or cheat.timed):
+            yield Attack(cheat, where, None)
+            continue
         against = with_subject(device, subject_of(cheat))
-        where = against.identity().get("gpu", "CPU")
-        possible = gpu or not (cheat.gpu or cheat.timed)
-        yield Attack(cheat, where, run(against, cheat, clock) if possible else None)
+        yield Attack(cheat, where, run(against, cheat, clock))
         against.child.end()
 
 
