@@ -59,7 +59,9 @@ class FreshData:
     def __init__(self, case: Case, where: str, numpy_largest: int):
         self.case, self._asked = case, (where, numpy_largest)
         self.fields = fields_of(case)
-        self.sets = [moved_along(case, secrets.randbits(31)) for _ in range(FEW)]
+        # By less than all elements, so that no two are the same.
+        distances = secrets.SystemRandom().sample(range(1, max(case.elements, 2 * MANY)), MANY)
+        self.sets = [moved_along(case, distance) for distance in distances[:FEW]]
         self._random = np.random.default_rng(secrets.randbits(128))
         self.groups = 0
         self.follows: dict[str, int] = {}  # field → parts in which its groups change places, 0 if it stays as it is
@@ -67,7 +69,7 @@ class FreshData:
         if rows and not case.is_group and not case.is_gemm:
             self._try(case.rows // rows)
         if not self.groups and case.elements <= SMALL:
-            self.sets += [moved_along(case, secrets.randbits(31)) for _ in range(MANY - FEW)]
+            self.sets += [moved_along(case, distance) for distance in distances[FEW:]]
 
     def draw(self) -> Draw:
         number = int(self._random.integers(len(self.sets)))
