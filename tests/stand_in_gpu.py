@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import torch
 from fake_clock import FakeClock
+from in_process import in_process
 
-from harness.subjects import streams
-from harness.subjects.audit import tools
+from harness.subjects import caller, shared, streams
+from harness.subjects.audit import timed_calls, tools, wall_clock
 from harness.subjects.cpu_device import HostDevice
 from harness.subjects.device import SubjectDevice, with_subject
 from harness.subjects.subject import Subject
@@ -75,6 +76,11 @@ class Array(np.ndarray):
         StandInGpu.clock.now += 1e-6 * WORK_US
         super().__setitem__(where, value)
 
+    def __ixor__(self, bits: Any) -> Array:
+        plain = self.view(np.ndarray)
+        Stream.current.queue(lambda: np.bitwise_xor(plain, bits, out=plain))
+        return self
+
     def fill(self, value: int) -> None:
         Stream.current.queue(lambda: super(Array, self).fill(value))
 
@@ -120,6 +126,7 @@ class StandInGpu(HostDevice):
 
     name, targets, modes = "cuda", ("sm_90a",), frozenset({"eager", "graph"})
     properties = {"l2CacheSize": 1 << 18}
+    index = 0
     clock: FakeClock
 
     def identity(self) -> dict[str, str]:
@@ -129,7 +136,22 @@ class StandInGpu(HostDevice):
         return super().to_host(array.get(), field)
 
     def against(self, subject: Subject) -> SubjectDevice:
-        return with_subject(self, subject)
+        return with_subject(self, in_process(subject))
+
+
+class ChildsClock:
+    """The clock of the subject's process, which shows the same time."""
+
+    def __init__(self, *_: Any):
+        self.stream, self.exposed = StandInGpu.clock.stream, []
+
+    def flush(self) -> None:
+        pass
+
+    def __call__(self) -> float:
+        self.exposed.append(False)
+        StandInGpu.clock.now += 1e-9
+        return StandInGpu.clock.now
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
@@ -160,7 +182,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
             using_allocator=allocator,
             get_current_stream=lambda: Stream.current,
             get_elapsed_time=lambda start, stop: 1e3 * (stop.now - start.now),
-            runtime=SimpleNamespace(deviceSynchronize=drain, CUDARuntimeError=CudaError),
+            runtime=SimpleNamespace(
+                deviceSynchronize=drain, CUDARuntimeError=CudaError, memGetInfo=lambda: (1 << 30, 1 << 30)
+            ),
+            Device=lambda index=0: SimpleNamespace(use=lambda: None),
             driver=SimpleNamespace(CUDADriverError=CudaError),
         ),
     )
@@ -171,6 +196,21 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
     monkeypatch.setattr(torch.cuda, "synchronize", drain)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    blocks: dict[bytes, Any] = {}
+
+    def exported(nbytes: int) -> tuple[Any, bytes]:
+        handle = str(len(blocks)).encode()
+        blocks[handle] = cupy.empty(nbytes, np.uint8)
+        return blocks[handle], handle
+
+    monkeypatch.setattr(shared, "exported", exported)
+    monkeypatch.setattr(shared, "imported", lambda nbytes, handle: blocks[handle])
+    monkeypatch.setattr(shared, "returned", lambda block: None)
+    monkeypatch.setattr(caller, "GpuClock", ChildsClock)
+    monkeypatch.setattr(wall_clock, "wall", lambda: clock.now)
+    monkeypatch.setattr(timed_calls, "PASS", 1e-5)  # the fewest copies are enough where time is exact
+    monkeypatch.setattr(caller.CudaCaller, "time", caller.CudaCaller.time)  # which a cheat replaces
     monkeypatch.setattr(streams, "hold", lambda stream, target: stream.hold())
     monkeypatch.setattr(tools, "delay", lambda stream: stream.hold())
     monkeypatch.setattr(tools, "capturing", lambda: Stream.current.recorded is not None)

@@ -29,7 +29,8 @@ from harness.runner.supervisor import interrupt_by_signals, supervised
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
-from harness.subjects.subject import load
+from harness.subjects.process import Child
+from harness.subjects.subject import start
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.verify.verify import Verifier, verify
@@ -138,7 +139,7 @@ def under_test(config: pytest.Config) -> UnderTest:
         device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
         name = config.option.subject
         if name:
-            with_it = with_subject(device, load(name))
+            with_it = with_subject(device, start(name, Child(name, config.option.case_timeout / 2)))
             selected = config.stash[PROCESS].selection.cases.values()
             with_it.refusals.freeze(case for cases in selected for case in cases)
             config.stash[UNDER_TEST] = UnderTest(with_it, audit, SubjectBench)

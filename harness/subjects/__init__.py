@@ -11,4 +11,9 @@ torch. It returns nothing and writes its results into `outputs`. A module here, 
   CONVENTIONS  names of the differences from our bytes that are meant (`harness.subjects.audit.conventions`)
 
 and imports the packages it needs inside its functions, so that it can be loaded without them.
+
+It runs in a process of its own (`process`, `child`), on memory that is shared with it (`shared`): what it does to that
+process, by signals, patches, threads or an exit, cannot reach the data it is compared with, the verdict or the exit
+code. There it finds no variable of the run and no oracle, and what it prints is dropped. To be timed its calls must be
+capturable in a graph, because the wall clock bounds the time of a graph alone.
 """

@@ -1,93 +1,107 @@
-"""A subject on a GPU: called with a stream current, or captured once into a graph that is replayed."""
+"""A case in memory of a GPU that is shared with a subject's process, which calls the subject or replays its graph."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.contract.field import Field
 from harness.device.device import Outcome
-from harness.device.memory import Memory, upload
+from harness.device.memory import upload
 from harness.subjects import streams
-from harness.subjects.audit.oracle_guard import watch
+from harness.subjects.audit.violations import Violation, ViolationError
+from harness.subjects.process import shown
 from harness.subjects.program import GRACE, SubjectProgram
+from harness.subjects.shared import CudaBlock, HostBlock
+
+LONGEST = 3600.0  # seconds that a round may take to be believed
 
 
 class CudaSubjectProgram(SubjectProgram):
-    """A subject on one case's memory of the GPU."""
+    """A subject on one case's memory of the GPU.
+
+    An outcome is what the outputs held in the order of the subject's stream: its process copies them to the snapshot,
+    queued behind the call. This process fills and compares, and waits for itself before it asks and after.
+    """
 
     bf16 = "uint16"  # CuPy has no other name for 16 bits that it does no arithmetic with
     has_streams = True
-
-    def __init__(self, *given: Any):
-        super().__init__(*given)
-        self.graph: streams.Graph | None = None
-        self.synchronize()  # for which a non-blocking stream would not wait
-
-    @cached_property
-    def stream(self) -> Any:
-        import cupy
-
-        return cupy.cuda.Stream(non_blocking=True)
-
-    @staticmethod
-    def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
-        return Memory.upload(inputs, fields)
+    block_type: ClassVar[type[HostBlock]] = CudaBlock
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:
         return upload(array)
 
-    def put(self, inputs: Mapping[str, np.ndarray]) -> None:
-        super().put(inputs)
-        self.synchronize()
+    def poison(self, byte: int) -> None:
+        super().poison(byte)
+        for array in self._snapshot.values():
+            array.fill(byte)
 
     def synchronize(self) -> None:
         import cupy
 
-        cupy.cuda.get_current_stream().synchronize()
+        with streams.errors(self.case.id):
+            cupy.cuda.runtime.deviceSynchronize()
 
     def run(self, poison: int, repeat: int) -> Outcome:
         """Run on the default stream on even repeats, on a non-blocking one on odd repeats."""
-        import cupy
-
-        return self._queued(poison, self._watched, cupy.cuda.Stream.null if repeat % 2 == 0 else self.stream)
+        return self._snapped(poison, "call", own_stream=repeat % 2 == 1)
 
     def run_behind_work(self, poison: int) -> Outcome:
-        """Queue poison behind the work as well: it overwrites what did not wait for the stream."""
-        return self._queued(poison, self._watched, self.stream, held=True)
+        """Poison is queued behind the work as well: it overwrites what did not wait for the stream."""
+        return self._snapped(poison, "call", behind=poison)
 
     def capture(self) -> None:
-        with streams.errors(self.case.id):
-            self.graph = streams.Graph(self.stream, [self._watched])
+        self._ask("capture")
 
     def replay(self, poison: int) -> Outcome:
-        return self._queued(poison, lambda: self.graph.launch(self.stream), self.stream)
+        return self._snapped(poison, "replay")
 
     def later(self, seconds: float = GRACE) -> dict[str, Any]:
-        """Wait for all streams of the GPU first."""
+        found = super().later(seconds)
+        self.synchronize()
+        return found
+
+    # What a bench asks for; copy: None is the graph of all copies
+
+    def capture_timed(self) -> None:
+        self._ask("capture", copies=len(self.memories), timed=True)
+
+    def time(self, copy: int | None) -> tuple[float, bool]:
+        """The seconds that the subject's process reports, and whether the GPU waited for the host."""
+        found = self._ask("time", copy=copy)
+        seconds = found.get("seconds")
+        if not isinstance(seconds, float) or not 0 < seconds < LONGEST:
+            raise ViolationError(Violation.FORGES, f"the process of the subject reported {shown(seconds)} seconds")
+        return seconds, found.get("exposed") is True
+
+    def launch(self, copy: int | None) -> None:
+        self._ask("launch", copy=copy)
+
+    def ping(self) -> None:
+        self._ask("ping")
+
+    def free_bytes(self) -> int:
         import cupy
 
-        with streams.errors(self.case.id):
-            cupy.cuda.runtime.deviceSynchronize()
-            return super().later(seconds)
+        return cupy.cuda.runtime.memGetInfo()[0]
 
-    def _watched(self) -> None:
-        with watch(self.subject):
-            self.call()
+    @cached_property
+    def of(self) -> ModuleType:
+        """The module of its arrays."""
+        return import_module("cupy")
 
-    def _queued(self, poison: int, call: Callable[[], None], stream: Any, held: bool = False) -> Outcome:
-        with streams.errors(self.case.id), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with streams.current(stream):
-                if held:
-                    streams.hold(stream, self.target)
-                self.poison(poison)
-                call()
-                outputs = self._copies()  # queued, so that it holds what the stream's own work wrote and no more
-            stream.synchronize()
-            return Outcome(outputs, self.memory.trespass(poison))
+    def _snapped(self, poison: int, operation: str, **given: Any) -> Outcome:
+        self.poison(poison)
+        self._ask(operation, **given)
+        outputs = {name: array.copy() for name, array in self._snapshot.items()}
+        found = Outcome(outputs, self.memory.trespass(poison))
+        self.synchronize()
+        return found
+
+    def _ask(self, operation: str, files: tuple[int, ...] = (), **given: Any) -> dict[str, Any]:
+        self.synchronize()  # else what is queued here would run beside what is asked for
+        return super()._ask(operation, files, **given)

@@ -18,20 +18,22 @@ from harness.subjects.cuda_program import CudaSubjectProgram
 from harness.subjects.program import SubjectProgram
 from harness.subjects.refusals import Refusals
 from harness.subjects.subject import Subject
+from harness.verdict import Result, Verdict
 
 
 def with_subject(device: Device, subject: Subject) -> SubjectDevice:
-    """The GPU, or in place of the emulator the CPU, with a subject on it."""
-    if device.name == "cuda":
-        return SubjectDevice(device, subject, CudaSubjectProgram)
-    return SubjectDevice(HostDevice(), subject, SubjectProgram)
+    """The GPU, or in place of the emulator the CPU, with a subject that has a process of its own on it."""
+    if device.name != "cuda":
+        return SubjectDevice(HostDevice(), subject, SubjectProgram)
+    subject.child.use_gpu(index=device.index, target=device.targets[0], l2_bytes=int(device.properties["l2CacheSize"]))
+    return SubjectDevice(device, subject, CudaSubjectProgram)
 
 
 class SubjectDevice:
     """One device with one subject. inner: where it runs, with our own kernels if it is a GPU"""
 
     def __init__(self, inner: Any, subject: Subject, program: type[SubjectProgram]):
-        self.inner, self.subject, self._program = inner, subject, program
+        self.inner, self.subject, self._program, self.child = inner, subject, program, subject.child
         self.subject_label = subject.label
         self.refusals = Refusals(subject)
         self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
@@ -56,10 +58,24 @@ class SubjectDevice:
         return self.inner.lost()
 
     def prepare(
-        self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+        self,
+        case: Case,
+        target: str,
+        inputs: Mapping[str, np.ndarray],
+        fields: Mapping[str, Field],
+        copies: int = 1,
     ) -> SubjectProgram:
+        """Memory of a case, open in the subject's process, which closes that of the case before."""
         self.refusals.saw_data = True
-        return self._program.upload(self.subject, target, case, inputs, fields)
+        self.child.release()
+        return self._program(self.child, self.subject.label, case, inputs, fields, copies)
+
+    def done(self, result: Result) -> None:
+        """Free the memory of a case. A process that was not right in all is ended; the next case gets a new one."""
+        if result.verdict.right or result.verdict is Verdict.EXCLUDED:
+            self.child.release()
+        else:
+            self.child.end()
 
     def accepts(self, actual: Any, expected: Demand) -> bool:
         return self.inner.accepts(actual, expected)

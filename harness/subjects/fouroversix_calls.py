@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from harness.contract.case import Case
-from harness.subjects.audit.conventions import Convention
+from harness.subjects.convention import Convention
 
 NEEDS = {
     "torch": "pip install torch",

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from harness.contract.case import Case
-from harness.oracles import nvfp4, torch_gemm
 from harness.subjects import handover
 from harness.subjects.subject import Arrays
 
@@ -71,7 +70,7 @@ def prepare(case: Case, given: Mapping[str, Any], invariant: bool = False) -> di
     return {
         **weights,
         "config": config,
-        "inputs": torch_gemm.values(case, given, "a").bfloat16(),
+        "inputs": _decoded(given["a_data"], given["a_scale_inv"]).bfloat16(),
         "locks": torch.zeros(LOCKS, dtype=torch.int32, device=device),
         "compute_config": json.dumps({"use_batch_invariant": invariant}),
         "tuning_config": json.dumps(tile),
@@ -91,5 +90,16 @@ def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
 
 def _factor(case: Case, given: Mapping[str, Any]) -> Any:
     """What makes the sum the output, (1,) float32: both amaxes by 1 / (6 * 6 * e4m3_max * e4m3_max), in this order."""
-    codes = np.float32(nvfp4.E2M1_MAX**2 * case.flags.a_e4m3_max * case.flags.b_e4m3_max)
-    return given["a_amax"] * given["b_amax"] * float(nvfp4.ONE / codes)
+    codes = np.float32(6 * 6 * case.flags.a_e4m3_max * case.flags.b_e4m3_max)
+    return given["a_amax"] * given["b_amax"] * float(np.float32(1) / codes)
+
+
+def _decoded(data: Any, scale_inv: Any) -> Any:
+    """Codes times their scales, exact in float32: (lines, K) of packed (lines, K/2) and compact scales."""
+    import torch
+
+    values = torch.tensor((0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6), device=data.device)
+    codes = torch.stack((data & 15, data >> 4), dim=-1).flatten(1)
+    lines, blocks = data.shape[0], data.shape[1] // 8
+    scale = scale_inv[:lines, :blocks].contiguous().view(torch.float8_e4m3fn).float()
+    return values[codes.int()] * scale.repeat_interleave(16, 1)

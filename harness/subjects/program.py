@@ -1,27 +1,27 @@
-"""A subject on the memory of one case, here on the CPU, called once for each run."""
+"""A case in memory that is shared with a subject's process, here on the CPU, and one call of it for each run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, ClassVar
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
-from harness.device.memory import Memory, flat
-from harness.errors import CompileError, LaunchError
+from harness.device.memory import flat
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
-from harness.subjects.audit.oracle_guard import watch
-from harness.subjects.audit.violations import Violation, ViolationError
-from harness.subjects.refusals import declines, describe
-from harness.subjects.subject import Subject
+from harness.subjects.process import Child
+from harness.subjects.shared import HostBlock, Place, SharedMemory, needed
 
 GRACE = 0.02  # seconds after which nothing may arrive any more
+
+_NUMBERS = count()
 
 
 @dataclass(frozen=True)
@@ -35,86 +35,101 @@ class Layout:
 class SubjectProgram:
     """A subject on one case's memory, here on the CPU.
 
-    inputs, outputs: what it is given, views of `memory` in shape and dtype
+    child: the process that calls it; memories: copies of the case's memory, all in one block; memory: the first
     """
 
     kernels: tuple[Compiled, ...] = ()
     grids: tuple[Grid, ...] = ()
     bf16 = "bfloat16"  # the dtype of a bf16 array
     has_streams = False
+    block_type: ClassVar[type[HostBlock]] = HostBlock
 
-    def __init__(self, subject: Subject, target: str, case: Case, memory: Memory, layouts: Mapping[str, Layout]):
-        self.subject, self.target, self.case = subject, target, case
-        self.memory, self.layouts = memory, layouts
-        self.libraries = (self.subject.label,)
-        self.inputs = {name: self._view(array, layouts[name]) for name, array in memory.inputs.items()}
-        self.outputs = {
-            name: self._view(guarded.payload, Layout(guarded.field.dtype, guarded.field.shape))
-            for name, guarded in memory.outputs.items()
-        }
-
-    @classmethod
-    def upload(
-        cls, subject: Subject, target: str, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
-    ) -> SubjectProgram:
-        layouts = {name: Layout(array.dtype.name, array.shape) for name, array in inputs.items()}
-        return cls(subject, target, case, cls.memory_of(inputs, fields), layouts)
-
-    @staticmethod
-    def memory_of(inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Memory:
-        return Memory({name: flat(array).copy() for name, array in inputs.items()}, fields, np)
+    def __init__(
+        self, child: Child, label: str, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field],
+        copies: int = 1,
+    ):  # fmt: skip
+        self._child, self._given, self.case, self.libraries = child, (inputs, fields), case, (label,)
+        self._layouts = {name: Layout(array.dtype.name, array.shape) for name, array in inputs.items()}
+        sizes = [array.nbytes for array in inputs.values()]
+        room = copies * needed(sizes, fields) + needed([field.nbytes for field in fields.values()], {})
+        self._block = self.block_type(room)
+        uploaded = {name: self.uploaded(array) for name, array in inputs.items()}
+        self.memories = [SharedMemory(uploaded, fields, self._block) for _ in range(copies)]
+        self.memory = self.memories[0]
+        self._snapshot = {name: self._block.empty(field.nbytes) for name, field in fields.items()}
+        self._number = next(_NUMBERS)
+        child.kept.append(self._block)
+        try:
+            self._ask("open", files=self._block.passed, **self._opening())
+        finally:
+            self._block.close_passed()
 
     @staticmethod
     def uploaded(array: np.ndarray) -> Any:
         return flat(array)
 
     def poison(self, byte: int) -> None:
-        for guarded in self.memory.outputs.values():
-            guarded.poison(byte)
+        for memory in self.memories:
+            for guarded in memory.outputs.values():
+                guarded.poison(byte)
 
     def twin(self) -> SubjectProgram:
-        return type(self)(self.subject, self.target, self.case, self.memory.twin(), self.layouts)
+        """The same on other memory."""
+        return type(self)(self._child, self.libraries[0], self.case, *self._given)
 
     def put(self, inputs: Mapping[str, np.ndarray]) -> None:
         self.memory.put({name: self.uploaded(array) for name, array in inputs.items()})
 
-    def call(self) -> None:
-        """Call the subject once. Raises ViolationError with the line for whatever it raises."""
-        try:
-            self.subject.quantize(self.case, self.inputs, self.outputs)
-        except (KeyboardInterrupt, CompileError, LaunchError, ViolationError):
-            raise
-        except BaseException as error:  # of whatever kind its author chose; a skip of pytest is no Exception
-            violation = Violation.DECLINES_LATE if declines(error) else Violation.RAISES
-            raise ViolationError(violation, f"{self.subject.name} {describe(error)}") from None
-
     def run(self, poison: int, repeat: int) -> Outcome:
-        return self._run(poison, self.call)
+        self.poison(poison)
+        self._ask("call")
+        return self.outcome(poison)
 
     def run_behind_work(self, poison: int) -> Outcome | None:
         """Run behind work that keeps the stream busy; None where there are no streams."""
         return None
 
     def synchronize(self) -> None:
-        """Wait for the current stream."""
+        """Wait for what this process queued."""
 
-    def outcome(self, poison: int) -> Outcome:
-        return Outcome(self._copies(), self.memory.trespass(poison))
+    def outcome(self, poison: int, copy: int = 0) -> Outcome:
+        memory = self.memories[copy]
+        outputs = {name: guarded.payload.copy() for name, guarded in memory.outputs.items()}
+        return Outcome(outputs, memory.trespass(poison))
 
     def later(self, seconds: float = GRACE) -> dict[str, Any]:
         """Copies of the outputs some time after all work is done."""
+        self._ask("idle")
         time.sleep(seconds)
-        return self._copies()
+        return self.outcome(0).outputs
 
-    def _run(self, poison: int, call: Callable[[], None]) -> Outcome:
-        self.poison(poison)
-        with watch(self.subject):
-            call()
-        return self.outcome(poison)
+    def _ask(self, operation: str, files: tuple[int, ...] = (), **given: Any) -> dict[str, Any]:
+        if operation not in ("idle", "ping"):
+            given["number"] = self._number
+        return self._child.ask(operation, files=files, **given)
 
-    def _copies(self) -> dict[str, Any]:
-        return {name: guarded.payload.copy() for name, guarded in self.memory.outputs.items()}
+    def _opening(self) -> dict[str, Any]:
+        fields = self._given[1]
+        return {
+            "case": self.case,
+            "nbytes": self._block.nbytes,
+            "handle": self._block.handle,
+            "copies": [
+                (
+                    {name: self._place(array, self._layouts[name]) for name, array in memory.inputs.items()},
+                    {
+                        name: self._place(out.payload, Layout(out.field.dtype, out.field.shape))
+                        for name, out in memory.outputs.items()
+                    },
+                )
+                for memory in self.memories
+            ],
+            "snapshot": {
+                name: self._place(array, Layout("uint8", (fields[name].nbytes,)))
+                for name, array in self._snapshot.items()
+            },
+        }
 
-    def _view(self, array: Any, layout: Layout) -> Any:
+    def _place(self, array: Any, layout: Layout) -> Place:
         dtype = self.bf16 if layout.dtype == "bfloat16" else layout.dtype
-        return array.view(np.dtype(dtype)).reshape(layout.shape)
+        return self._block.place(array, dtype, layout.shape)

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import unittest
 from collections.abc import Iterable
-from pathlib import Path
-from traceback import extract_tb
-
-import pytest
 
 from harness.contract.case import Case
-from harness.errors import NotCapable
-from harness.subjects.audit.oracle_guard import watch
 from harness.subjects.audit.violations import Violation, ViolationError
 from harness.subjects.subject import Subject
-
-# What a function raises in order to say "not me".
-_DECLINING = (NotCapable, NotImplementedError, pytest.skip.Exception, pytest.xfail.Exception, unittest.SkipTest)
 
 
 class Refusals:
@@ -58,12 +48,10 @@ class Refusals:
 
     def _ask(self, case: Case) -> str:
         try:
-            with watch(self.subject):
-                answer = self.subject.refuses(case)
-        except (KeyboardInterrupt, ViolationError):
-            raise
-        except BaseException as error:
-            raise ViolationError(Violation.RAISES, f"refuses() of {self.subject.name} {describe(error)}") from None
+            answer = self.subject.refuses(case)
+        except ViolationError as error:
+            finding = error.finding
+            raise ViolationError(finding.violation, f"refuses() of {finding.sentence}") from None
         if type(answer) is not str:
             sentence = f"refuses() of {self.subject.name} returned {type(answer).__name__}; it must return a str"
             raise ViolationError(Violation.RAISES, sentence)
@@ -71,15 +59,3 @@ class Refusals:
 
     def _late(self, sentence: str) -> ViolationError:
         return ViolationError(Violation.DECLINES_LATE, f"{self.subject.name} {sentence}")
-
-
-def declines(error: BaseException) -> bool:
-    """Whether an error says that its function is not meant for what it was given."""
-    return isinstance(error, _DECLINING)
-
-
-def describe(error: BaseException) -> str:
-    """`raised ValueError at mine.py:12: the sentence`"""
-    frames = extract_tb(error.__traceback__)
-    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"raised {type(error).__name__}{where}: {' '.join(str(error).split())}"

@@ -1,9 +1,14 @@
-"""A subject: found by its name, with what it needs, refuses and does otherwise."""
+"""A subject: found by its name, with what it needs, refuses and does otherwise.
+
+`start` has a process of its own load it. `load` does so in this process, which only that process does, and what
+compares public implementations with ours.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.machinery
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -22,7 +27,11 @@ Arrays = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Subject:
-    """One implementation. name: as the command line spells it; version: of its packages, and a digest of its source"""
+    """One implementation.
+
+    name: as the command line spells it; version: of its packages, and a digest of its source
+    child: the process that it runs in; None if it was loaded into this one
+    """
 
     name: str
     version: str
@@ -30,6 +39,7 @@ class Subject:
     needs: Mapping[str, str] = field(default_factory=dict)
     refuses: Callable[[Case], str] = lambda case: ""
     conventions: frozenset[str] = frozenset()
+    child: Any = None
 
     @property
     def label(self) -> str:
@@ -61,12 +71,45 @@ def load(name: str) -> Subject:
     needs = dict(getattr(module, "NEEDS", {}))
     return Subject(
         name,
-        ", ".join([*(f"{each} {_version(each)}" for each in needs if _version(each)), _source(module)]),
+        _described(needs, getattr(module, "__file__", None)),
         quantize,
         needs,
         getattr(module, "refuses", lambda case: ""),
         frozenset(getattr(module, "CONVENTIONS", ())),
     )
+
+
+def start(name: str, child: Any) -> Subject:
+    """As `load`, in the process `child`; this one runs no line of its module. Raises UsageError."""
+    needs, conventions = child.load()
+
+    def quantize(*_: Any) -> None:
+        raise TypeError(f"{name} is called in its own process")
+
+    return Subject(
+        name,
+        _described(needs, source_of(name)),
+        quantize,
+        needs,
+        child.refuses,
+        conventions,
+        child,
+    )
+
+
+def source_of(name: str) -> str | None:
+    """The file of a subject's module, found without importing it or any package above it."""
+    stem, _, function = name.partition(":")
+    if not function:
+        return str(Path(__file__).with_name(f"{stem}.py"))
+    spec, folders = None, [str(Path.cwd()), *sys.path]
+    parts = stem.split(".")
+    for end in range(1, len(parts) + 1):
+        spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:end]), folders)
+        if spec is None:
+            return None
+        folders = spec.submodule_search_locations
+    return spec.origin
 
 
 def names() -> list[str]:
@@ -97,6 +140,6 @@ def _version(distribution: str) -> str:
         return ""
 
 
-def _source(module: ModuleType) -> str:
-    path = getattr(module, "__file__", None)
-    return f"source {hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]}" if path else "no source"
+def _described(needs: Mapping[str, str], path: str | None) -> str:
+    source = f"source {hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]}" if path else "no source"
+    return ", ".join([*(f"{each} {_version(each)}" for each in needs if _version(each)), source])

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.contract.case import Case
 from harness.subjects import handover
-from harness.subjects.audit.conventions import Convention
+from harness.subjects.convention import Convention
 from harness.subjects.subject import Arrays
 
 NEEDS = {"torch": "pip install torch", "torchao": "pip install --no-deps torchao==0.18.0"}

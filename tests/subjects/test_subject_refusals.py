@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from in_process import in_process
 
 from harness.device.emulator import EmulatorDevice
 from harness.subjects.audit.tools import work
@@ -29,7 +30,7 @@ def subject(refuses=only_square, **changes) -> Subject:
 
 
 def device() -> SubjectDevice:
-    return with_subject(EmulatorDevice(), subject())
+    return with_subject(EmulatorDevice(), in_process(subject()))
 
 
 def test_what_was_refused_at_the_start_is_excluded_after_others_ran():
@@ -52,13 +53,13 @@ def test_what_nobody_asked_about_at_the_start_is_an_offence():
 
 def test_a_violation_at_the_start_is_that_of_its_case():
     def refuses(case) -> str:
-        if case is REFUSED and not seen:
+        if case == REFUSED and not seen:
             seen.append(case)
             raise ValueError("once")
         return ""
 
     seen: list = []
-    refusals = Refusals(subject(refuses))
+    refusals = Refusals(in_process(subject(refuses)))
     refusals.freeze([TAKEN, REFUSED])
     assert refusals.of(TAKEN) == ""
     with pytest.raises(ViolationError, match="raised ValueError at test_subject_refusals.py"):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import stand_in_gpu
 from fake_clock import in_turns
+from in_process import in_process
 from timed_runs import HEADER, record
 
 import harness.report
@@ -60,7 +61,7 @@ def honest(case, inputs, outputs) -> None:
 
 
 def subject(quantize=honest, **changes) -> Subject:
-    return Subject("mine:honest", "source 0", quantize, **changes)
+    return in_process(Subject("mine:honest", "source 0", quantize, **changes))
 
 
 def judged(quantize=honest, case: str = CASE, **changes) -> Result:
@@ -275,7 +276,8 @@ def timed(gpu, quantize=honest, **changes) -> Result:
 
 def test_a_convention_is_timed(gpu, conventions):
     def flips(case, inputs, outputs):
-        work(inputs["scale_inv"] ^ 1, outputs["swizzled_scale_inv"])
+        work(inputs["scale_inv"], outputs["swizzled_scale_inv"])
+        outputs["swizzled_scale_inv"] ^= 1
 
     result = timed(gpu, flips, conventions=frozenset({"odd"}))
     assert result.verdict is Verdict.CONVENTION
@@ -289,7 +291,8 @@ def test_what_only_timing_shows_has_no_time(gpu, right_calls: int):
 
     def late(case, inputs, outputs):
         calls.append(1)
-        work(inputs["scale_inv"] ^ (len(calls) > right_calls), outputs["swizzled_scale_inv"])
+        work(inputs["scale_inv"], outputs["swizzled_scale_inv"])
+        outputs["swizzled_scale_inv"] ^= len(calls) > right_calls
 
     result = timed(gpu, late)
     assert (result.verdict, result.offence, result.times) == (Verdict.NONDETERMINISTIC, "not_in_timing", {})
@@ -303,7 +306,8 @@ def test_random_bits_of_its_own_are_timed_if_they_are_declared(gpu, conventions,
     def random_bits(case, inputs, outputs):
         calls.append(1)
         if not stops or len(calls) < stops:
-            work(inputs["scale_inv"] ^ (len(calls) % 7), outputs["swizzled_scale_inv"])
+            work(inputs["scale_inv"], outputs["swizzled_scale_inv"])
+            outputs["swizzled_scale_inv"] ^= len(calls) % 7
 
     result = timed(gpu, random_bits, conventions=frozenset({"random"}))
     assert result.verdict == verdict
@@ -321,13 +325,30 @@ def test_data_that_are_timed_are_not_those_that_were_verified(gpu):
         seen.append(inputs["scale_inv"].tobytes())
         honest(case, inputs, outputs)
 
-    device = with_subject(gpu, subject(keeps))
-    result = audit(find_case(CASE), device)
+    device, case = with_subject(gpu, subject(keeps)), find_case("swizzle/default/1024x64/normal/eager")
+    result = audit(case, device)
     verified = set(seen)
     seen.clear()
-    SubjectBench(device, gpu.clock, 1.0).time(find_case(CASE), result, in_turns(gpu.clock))
-    assert len(verified) == len(set(seen)) == 2
+    result = SubjectBench(device, gpu.clock, 1.0).time(case, result, in_turns(gpu.clock))
+    assert len(verified) == 2
     assert not verified & set(seen)
+    assert len(set(seen)) >= result.times["rounds"]
+
+
+def test_answers_kept_by_content_earn_nothing(gpu):
+    """It answers from the hundredth call on only what it has been asked before."""
+    kept, calls = {}, []
+
+    def keeps(case, inputs, outputs):
+        calls.append(1)
+        content = inputs["scale_inv"].tobytes()
+        if len(calls) < 100 or content in kept:
+            honest(case, inputs, outputs)
+        kept[content] = True
+
+    device, case = with_subject(gpu, subject(keeps)), find_case("swizzle/default/1024x64/normal/eager")
+    result = SubjectBench(device, gpu.clock, 1.0).time(case, audit(case, device), in_turns(gpu.clock))
+    assert (result.offence, result.times) == ("not_in_timing", {})
 
 
 @pytest.mark.parametrize(
@@ -391,6 +412,17 @@ def test_a_subject_that_writes_nothing_is_red_and_its_story_runs_it_again(pytest
     result = run(pytester, "--subject", "mine:nothing")
     assert result.ret == Exit.BYTES_DIFFER
     result.stdout.fnmatch_lines(["UNWRITTEN*", f"*make verify CASE='{CASE}' ARGS='--subject mine:nothing'*"])
+
+
+def test_a_run_goes_on_after_a_subject_that_left(pytester: pytest.Pytester):
+    (pytester.path / "mine.py").write_text(f"import os{MINE}\n    if case.rows == 256:\n        os._exit(0)\n")
+    result = run(pytester, "--subject", "mine:nothing", "--case", CASE.replace("256x256", "16x16"))
+    assert result.ret == Exit.BYTES_DIFFER
+    _, *entries = map(json.loads, (pytester.path / "out" / "journal.jsonl").read_text().splitlines())
+    assert {entry["case_id"]: entry["offence"] for entry in entries} == {
+        CASE: "leaves",
+        CASE.replace("256x256", "16x16"): "skips_work",
+    }
 
 
 def test_a_run_of_what_is_not_installed_compares_nothing(pytester: pytest.Pytester):

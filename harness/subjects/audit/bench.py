@@ -33,10 +33,13 @@ class SubjectBench(Bench):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return super().time(case, verified, record)
+                found = super().time(case, verified, record)
         except ViolationError as error:
             finding = error.finding
-        return replace(spoiled(verified, finding.violation.verdict, finding.reason), offence=str(finding.violation))
+            found = spoiled(verified, finding.violation.verdict, finding.reason)
+            found = replace(found, offence=str(finding.violation))
+        self.device.done(found)
+        return found
 
     def _baseline(self, case: Case) -> Baseline:
         if case.id not in self._baselines:

@@ -7,6 +7,8 @@ they do is written once for NumPy and CuPy. Those that need streams or graphs ru
 from __future__ import annotations
 
 import gc
+import os
+import socket
 import sys
 import threading
 import time
@@ -15,10 +17,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from harness.contract.case import Case
+from harness.device.memory import GUARD
+from harness.subjects import messages
 from harness.subjects.audit import tools
 from harness.subjects.audit.violations import Violation
+from harness.subjects.caller import CudaCaller
 from harness.subjects.subject import Arrays
-from harness.verify.expected import expect
 
 FIELD, SOURCE = "swizzled_scale_inv", "scale_inv"
 LATE = 0.005  # seconds
@@ -75,7 +79,7 @@ class WorksOnlyTimed(Cheat):
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         frame = sys._getframe()
-        while frame and not frame.f_code.co_filename.endswith("timed_calls.py"):
+        while frame and frame.f_code.co_name not in ("time", "launch"):
             frame = frame.f_back
         if frame:
             tools.work(source, target)
@@ -213,32 +217,33 @@ class AsksOracle(Cheat):
     violation = Violation.READS_ORACLE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
+        from harness.verify.expected import expect
+
         tools.assign(target, tools.like(target, expect(case).values[FIELD]))
 
 
 class SearchesMemory(Cheat):
-    """searches the process's memory for the answer, and works only if there is none"""
+    """searches its process's memory for the answer, and writes nothing if there is none"""
 
-    violation = Violation.READS_ORACLE
+    violation = Violation.SKIPS_WORK
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         answers = [each for each in gc.get_objects() if isinstance(each, dict) and FIELD in each]
-        found = [each[FIELD] for each in answers if isinstance(each[FIELD], np.ndarray) and each[FIELD] is not target]
-        if found:
+        found = [each[FIELD] for each in answers if isinstance(each[FIELD], np.ndarray)]
+        found = [each for each in found if each is not target and each.size == target.size]
+        if any(address != tools.address(target) for address in map(tools.address, found)):
             tools.assign(target, tools.like(target, found[0]))
-        else:
-            tools.work(source, target)
 
 
 class WritesOutside(Cheat):
-    """does its work, and changes the last byte before the guard of its output ends"""
+    """does its work, and changes the first byte of the guard before its output"""
 
     violation = Violation.WRITES_OUTSIDE
 
     def quantize(self, case: Case, source: Any, target: Any) -> None:
         tools.work(source, target)
-        end = target.base[-1:]
-        tools.assign(end, end ^ 0xFF)
+        first = tools.before(target, GUARD)
+        tools.assign(first, first ^ 0xFF)
 
 
 class ModifiesInputs(Cheat):
@@ -261,6 +266,44 @@ class DependsOnPoison(Cheat):
         before = (target == 0x5A).astype(np.uint8)
         tools.work(source, target)
         tools.assign(target, target ^ before)
+
+
+class Leaves(Cheat):
+    """ends its process as if all were well"""
+
+    violation = Violation.LEAVES
+
+    def quantize(self, case: Case, source: Any, target: Any) -> None:
+        os._exit(0)
+
+
+class ForgesAnswers(Cheat):
+    """does nothing, and tells the harness itself that its work is done"""
+
+    violation = Violation.FORGES
+
+    def quantize(self, case: Case, source: Any, target: Any) -> None:
+        for each in gc.get_objects():
+            if isinstance(each, socket.socket):
+                messages.send_answer(each, {"ok": {}})
+
+
+class ClaimsLessTime(Cheat):
+    """does its work, and has the process that times it report a tenth of the time"""
+
+    violation = Violation.BELOW_WALL_CLOCK
+    gpu, mode, timed = True, "graph", True
+
+    def quantize(self, case: Case, source: Any, target: Any) -> None:
+        tools.work(source, target)
+        if self.calls == 1:
+            found = CudaCaller.time
+
+            def faster(caller: CudaCaller, **given: Any) -> dict[str, Any]:
+                said = found(caller, **given)
+                return said | {"seconds": said["seconds"] / 10}
+
+            CudaCaller.time = faster
 
 
 CHEATS = tuple(Cheat.__subclasses__())

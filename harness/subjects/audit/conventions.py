@@ -9,7 +9,6 @@ is known, so two chains differ only where the exact value is that close to a rou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.oracles import layout, nvfp4
 from harness.subjects.audit.differing import LARGEST_E2M1, Arrays, Differing, differing
+from harness.subjects.convention import Convention
 from harness.verify.expected import fields_of
 
 # Five float32 operations of one rounding each are the longest chain in use, S_enc to product; each moves its result by
@@ -28,21 +28,6 @@ ROTATED_APART = 2.0**-10  # the largest share of codes for which that may be so
 # What a sum of 16 terms, each some roundings off, may be from another order of it, in units of its largest input.
 ERROR_TIE = 64 * 2.0**-24
 LEAST_AMAX = 2.0**-110  # below, S_enc or its reciprocal leaves the normal range, and every guard is another
-
-
-class Convention(StrEnum):
-    """Known differences between implementations, as a table names them."""
-
-    SCALE_ORDER = "order of the scale product"
-    DIVIDER_ORDER = "order of the division"
-    ERROR_ORDER = "order of the error sum"
-    SCALE_FLOOR = "scale floor"
-    ZERO_SCALE_CODES = "codes under a zero scale"
-    ZERO_SIGN = "sign of zero"
-    ROTATION_ORDER = "order of the rotation's sums"
-    RANDOM_BITS = "random bits"
-    SPECIALS = "NaN, Inf, or an amax without a finite scale"
-    PADDING = "padding"
 
 
 @np.errstate(all="ignore")

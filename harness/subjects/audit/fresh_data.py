@@ -1,15 +1,25 @@
-"""Data of the same kind as a case's own that no oracle has seen."""
+"""Data of the same kind as a case's own that nobody has seen: other data to verify on, and new data for every round."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from harness.contract.case import Case
-from harness.verify.expected import high_precision, make_inputs, oracle_of
+from harness.contract.field import Field
+from harness.contract.interval import Interval
+from harness.verify.expected import Expected, expect_on, fields_of, high_precision, make_inputs, oracle_of
 
 DISTANCE = 0x9E3779B9  # elements; far, and a multiple of no block size
+GROUPS_OF = (128, 16)  # rows that are moved together: whole tiles of swizzled scales, or whole blocks
+FEWEST_GROUPS = 8  # which have 40,320 orders
+TILE_ROWS = 128  # of swizzled scales
+SMALL = 1 << 20  # elements; up to here many sets are drawn where rows may not change places
+FEW, MANY = 2, 8
 
 
 def moved_along(case: Case, distance: int = DISTANCE) -> dict[str, np.ndarray]:
@@ -25,3 +35,105 @@ def moved_along(case: Case, distance: int = DISTANCE) -> dict[str, np.ndarray]:
         return moved
     other = replace(case, seed_of=f"{case.data_id}/{distance}")
     return oracle_of(case.recipe).inputs(other, **high_precision(other))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The data of one copy in one round. number: of the set; order: of its groups of rows, None as they were drawn"""
+
+    number: int
+    order: np.ndarray | None = None
+
+
+class FreshData:
+    """Sets of inputs that the operating system chose, and permutations of their rows in groups, new for every draw.
+
+    What the outputs are then is not assumed, but found out once: the oracles are asked for one permutation, and a field
+    follows if its bytes for permuted rows are its bytes permuted, or the same. Where a field follows and changes, every
+    round has data of its own, and is compared in the fields that follow; in the others, such as codes whose random bits
+    go by position, it must have been written and not be what the unpermuted set gave, and the oracles judge a sample.
+    Where none does (a product, a group, an amax alone, fewer than eight groups of rows), a round has one of a few sets,
+    which a subject could come to know by their contents.
+    """
+
+    def __init__(self, case: Case, where: str, numpy_largest: int):
+        self.case, self._asked = case, (where, numpy_largest)
+        self.fields = fields_of(case)
+        # By less than all elements, so that no two are the same.
+        distances = secrets.SystemRandom().sample(range(1, max(case.elements, 2 * MANY)), MANY)
+        self.sets = [moved_along(case, distance) for distance in distances[:FEW]]
+        self._random = np.random.default_rng(secrets.randbits(128))
+        self.groups = 0
+        self.follows: dict[str, int] = {}  # field → parts in which its groups change places, 0 if it stays as it is
+        rows = next((rows for rows in GROUPS_OF if case.rows % rows == 0 and case.rows >= FEWEST_GROUPS * rows), 0)
+        if rows and not case.is_group and not case.is_gemm:
+            self._try(case.rows // rows)
+        if not self.groups and case.elements <= SMALL:
+            self.sets += [moved_along(case, distance) for distance in distances[FEW:]]
+
+    def draw(self) -> Draw:
+        number = int(self._random.integers(len(self.sets)))
+        return Draw(number, self._random.permutation(self.groups) if self.groups else None)
+
+    def inputs(self, drawn: Draw, uploaded: Mapping[str, Any], of: Any = np) -> dict[str, Any]:
+        """The flat bytes of the inputs of a draw, from those of its set."""
+        if drawn.order is None:
+            return dict(uploaded)
+        order = of.asarray(drawn.order)
+        shapes = self.sets[drawn.number]
+        return {
+            name: permuted(array, 1, order) if self._by_rows(shapes[name]) else array
+            for name, array in uploaded.items()
+        }
+
+    def on_host(self, drawn: Draw) -> dict[str, np.ndarray]:
+        """As `inputs`, in the dtypes and shapes that the oracles take."""
+        own = self.sets[drawn.number]
+        flat = {name: np.ascontiguousarray(array).reshape(-1).view(np.uint8) for name, array in own.items()}
+        found = self.inputs(drawn, flat)
+        return {name: found[name].view(array.dtype).reshape(array.shape) for name, array in own.items()}
+
+    def expected(self, drawn: Draw) -> Expected:
+        return expect_on(self.case, self.on_host(drawn), *self._asked)
+
+    def output(self, name: str, payload: Any, drawn: Draw, of: Any = np) -> Any | None:
+        """What a field holds for a draw, given its bytes for the set; None if it does not follow."""
+        if drawn.order is None:
+            return payload
+        parts = self.follows.get(name)
+        return payload if parts == 0 else parts and permuted(payload, parts, of.asarray(drawn.order))
+
+    def _by_rows(self, array: np.ndarray) -> bool:
+        return array.ndim > 0 and array.shape[0] == self.case.rows
+
+    def _try(self, groups: int) -> None:
+        """Ask the oracles what becomes of the fields if this many groups of rows change places."""
+        self.groups = groups
+        drawn = Draw(0, np.roll(np.arange(groups), 1))
+        before, after = self.expected(Draw(0)), self.expected(drawn)
+        changes = False
+        for name, field in self.fields.items():
+            one, other = before.values[name], after.values[name]
+            if isinstance(one, Interval) or before.disagreement or after.disagreement:
+                continue
+            one, other = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))
+            if np.array_equal(one, other):
+                self.follows[name] = 0
+                continue
+            parts = _parts(field)
+            if one.size % (parts * groups) == 0 and np.array_equal(permuted(one, parts, drawn.order), other):
+                self.follows[name], changes = parts, True
+        if not changes:
+            self.groups, self.follows = 0, {}
+
+
+def _parts(field: Field) -> int:
+    """Into how many parts a field falls, each of which holds all groups of rows in their order."""
+    if not field.transposed:
+        return 1
+    return field.shape[0] // TILE_ROWS if field.swizzled else field.shape[0]
+
+
+def permuted(array: Any, parts: int, order: Any) -> Any:
+    """Flat bytes whose groups change places, the same in each part."""
+    return array.reshape(parts, len(order), -1).take(order, axis=1).reshape(-1)

@@ -18,7 +18,8 @@ from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.cheats import CHEATS, Cheat
 from harness.subjects.audit.verify import audit
 from harness.subjects.device import SubjectDevice, with_subject
-from harness.subjects.subject import load
+from harness.subjects.process import Child
+from harness.subjects.subject import Subject, start
 from harness.suite.suite import find_case
 from harness.verdict import Result, Verdict
 
@@ -55,11 +56,18 @@ def attacks(device: Device, clock: Clock | None = None, only: Sequence[type[Chea
     """All cheats on one device, an honest subject first. clock: of a GPU, without which nothing is timed"""
     gpu = device.name == "cuda"
     for cheat in (Cheat, *only):
-        subject = load(f"{cheats.__name__}:{cheat.__name__}")
-        against = with_subject(device, subject)
-        where = against.identity().get("gpu", "CPU")
-        possible = gpu or not (cheat.gpu or cheat.timed)
-        yield Attack(cheat, where, run(against, cheat, clock) if possible else None)
+        where = device.identity().get("gpu", "CPU")
+        if not gpu and (cheat.gpu or cheat.timed):
+            yield Attack(cheat, where, None)
+            continue
+        against = with_subject(device, subject_of(cheat))
+        yield Attack(cheat, where, run(against, cheat, clock))
+        against.child.end()
+
+
+def subject_of(cheat: type[Cheat]) -> Subject:
+    name = f"{cheats.__name__}:{cheat.__name__}"
+    return start(name, Child(name))
 
 
 def run(device: SubjectDevice, cheat: type[Cheat], clock: Clock | None) -> Result:
@@ -110,9 +118,11 @@ def write(command: str, found: Sequence[Attack], into: Path) -> Path:
 LIMITS = """\
 ## What this does not promise
 
-A subject runs in this process, so one that rewrites the harness itself is beyond any check from within: read its code.
-No answer of an oracle exists while it is timed, but it may keep answers of its own by the contents of its inputs, or
-write further off than the 4096 guard bytes around each output, into memory that is no output of its case."""
+A subject runs in a process of its own, with the rights of the user who runs the harness. It may do to that process what
+it likes, but nothing holds it from doing to other processes and files of the user what the system lets it: have a user
+or a container of its own run what nobody has read. It may contain a copy of an oracle, which is compared with itself
+then. Where rows may not change places, timed rounds go round a few sets of data, which it could know by their contents,
+and each field that depends on places, such as one of random bits, is compared in a sample of the rounds only."""
 
 
 def _record(clock: Clock, target, setup, rounds: int) -> list[float]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.device.cuda_program import native_target
 from harness.subjects import streams
+from harness.subjects.shared import address
 
 
 def work(source: Any, target: Any) -> None:
@@ -31,8 +32,11 @@ def like(target: Any, array: np.ndarray) -> Any:
     return cupy.asarray(array)
 
 
-def address(array: Any) -> int:
-    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+def before(target: Any, distance: int) -> Any:
+    """The byte that lies so far before an array."""
+    whole = target.base
+    start = address(target) - address(whole) - distance
+    return whole[start : start + 1]
 
 
 def capturing() -> bool:

@@ -75,9 +75,11 @@ def explain(device: SubjectDevice, case: Case, expected: Expected, outputs: Mapp
 def audit(case: Case, device: SubjectDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
     """The verdict on one case. An offence is in the result's `offence` and at the head of its reason."""
     try:
-        return attempt(case, device, lambda empty: _audit(case, device, empty, numpy_largest))
+        found = attempt(case, device, lambda empty: _audit(case, device, empty, numpy_largest))
     except ViolationError as error:
-        return accused(blank(case, device), error.finding)
+        found = accused(blank(case, device), error.finding)
+    device.done(found)
+    return found
 
 
 def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int) -> Result:

@@ -26,6 +26,10 @@ class Violation(StrEnum):
     NOT_IN_TIMING = "not_in_timing"
     RAISES = "raises"
     DECLINES_LATE = "declines_late"
+    LEAVES = "leaves"
+    HANGS = "hangs"
+    FORGES = "forges_answers"
+    BELOW_WALL_CLOCK = "below_wall_clock"
 
     @property
     def verdict(self) -> Verdict:
@@ -40,6 +44,10 @@ _VERDICTS = {
     Violation.READS_ORACLE: Verdict.LAUNCH_ERROR,
     Violation.RAISES: Verdict.LAUNCH_ERROR,
     Violation.DECLINES_LATE: Verdict.LAUNCH_ERROR,
+    Violation.LEAVES: Verdict.LAUNCH_ERROR,
+    Violation.HANGS: Verdict.LAUNCH_ERROR,
+    Violation.FORGES: Verdict.LAUNCH_ERROR,
+    Violation.BELOW_WALL_CLOCK: Verdict.LAUNCH_ERROR,
     Violation.WRITES_OUTSIDE: Verdict.OUT_OF_BOUNDS,
     Violation.MODIFIES_INPUTS: Verdict.OUT_OF_BOUNDS,
 }

@@ -1,0 +1,169 @@
+"""The process that a subject runs in, as seen from ours."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.contract.case import Case
+from harness.errors import CompileError, LaunchError, UsageError
+from harness.subjects import messages
+from harness.subjects.audit.violations import Violation, ViolationError
+
+PATIENCE = 240.0  # seconds for one request; the first call of a subject may compile
+LONGEST_TEXT = 600  # characters of a sentence from a subject
+_ENDING = 10.0  # seconds that a killed process may take to be gone
+_OURS = ("PYTEST_", "HARNESS_", "COV_")  # beginnings of the environment variables that a subject does not get
+_OFFENCES = {str(each): each for each in (Violation.RAISES, Violation.DECLINES_LATE, Violation.READS_ORACLE)}
+_ERRORS = {"launch": LaunchError, "compile": CompileError}
+
+
+class Child:
+    """Starts the process of a subject when it is first asked, and a new one after `end`.
+
+    A process lives from case to case. Whatever breaks off a request is a ViolationError, and ends the process.
+    """
+
+    def __init__(self, name: str, patience: float = PATIENCE):
+        self.name, self.patience = name, patience
+        self.kept: list[Any] = []  # memory that the process has open
+        self._gpu: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._finalizer: weakref.finalize | None = None
+
+    def load(self) -> tuple[dict[str, str], frozenset[str]]:
+        """What the subject needs, and the conventions it declares. Raises UsageError if it cannot be loaded."""
+        self.end()
+        try:
+            said = self._start()
+        except ViolationError as error:
+            raise UsageError(f"{self.name} cannot be imported: {error.finding.sentence}") from None
+        match said:
+            case {"needs": dict(needs), "conventions": list(conventions)}:
+                return {shown(name): shown(line) for name, line in needs.items()}, frozenset(map(shown, conventions))
+        self.end()
+        raise UsageError(f"{self.name} cannot be imported: its process does not say what it needs")
+
+    def refuses(self, case: Case) -> str:
+        """Why the subject does not take a case, empty if it does."""
+        reason = self.ask("refuses", case=case).get("reason")
+        if not isinstance(reason, str):
+            raise ViolationError(Violation.FORGES, f"the process of {self.name} does not say whether it takes a case")
+        return shown(reason)
+
+    def use_gpu(self, **gpu: Any) -> None:
+        self._gpu = gpu
+        if self._process is not None:
+            self.ask("use_gpu", **gpu)
+
+    def ask(self, operation: str, /, files: Sequence[int] = (), **given: Any) -> dict[str, Any]:
+        """Have the process do something. Raises ViolationError, LaunchError, CompileError or UsageError."""
+        if self._process is None:
+            self._start()
+        return self._asked(operation, files, given)
+
+    def release(self) -> None:
+        """Have the process close the memory that it has open."""
+        if self.kept and self._process is not None:
+            with suppress(ViolationError, LaunchError):  # it is gone, and its memory with it
+                self.ask("close")
+        self.kept.clear()
+
+    def end(self) -> None:
+        """End the process, with all that it started."""
+        if self._process is not None:
+            self._finalizer()
+            self._process = self._socket = None
+        self.kept.clear()
+
+    def _start(self) -> Mapping[str, Any]:
+        here, there = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "harness.subjects.child", str(there.fileno())],
+            pass_fds=[there.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment(os.environ),
+            start_new_session=True,
+        )
+        there.close()
+        self._socket = here
+        self._finalizer = weakref.finalize(self, _end, self._process, here)
+        said = self._asked("load", (), {"name": self.name})
+        if self._gpu:
+            self._asked("use_gpu", (), self._gpu)
+        return said
+
+    def _asked(self, operation: str, files: Sequence[int], given: dict[str, Any]) -> dict[str, Any]:
+        token = secrets.token_hex(8)
+        try:
+            self._socket.settimeout(self.patience or None)
+            messages.send_request(self._socket, (token, operation, given), files)
+            answer = messages.read_answer(self._socket, self.patience or None)
+            return checked(self.name, answer, token, operation == "load")
+        except TimeoutError:
+            found = ViolationError(Violation.HANGS, f"{self.name} did not answer within {self.patience:g} s")
+        except (EOFError, OSError):
+            found = ViolationError(Violation.LEAVES, f"the process of {self.name} {self._how_it_ended()}")
+        except ValueError as error:
+            found = ViolationError(Violation.FORGES, f"the process of {self.name} sent {shown(error)}")
+        self.end()
+        raise found from None
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(_ENDING)
+        except subprocess.TimeoutExpired:
+            return "closed its connection"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(-code).name}"
+        return f"ended by signal {-code}"
+
+
+def checked(name: str, answer: Mapping[str, Any], token: str, loading: bool = False) -> dict[str, Any]:
+    """What an answer says. Raises the error that it tells of, and ValueError for an answer to another request."""
+    if answer.get("token") != token:
+        raise ValueError("an answer to nothing that it was asked")
+    match answer:
+        case {"ok": dict(found)}:
+            return found
+        case {"error": ["usage", str(text)]} if loading:
+            raise UsageError(shown(text))
+        case {"error": [str(kind), str(text)]} if kind in _ERRORS:
+            raise _ERRORS[kind](shown(text))
+        case {"error": [str(kind), str(text)]} if kind in _OFFENCES:
+            raise ViolationError(_OFFENCES[kind], f"{name} {shown(text)}")
+    raise ValueError("an answer that says neither what was found nor what went wrong")
+
+
+def shown(text: object) -> str:
+    """A subject's text in one printable line of bounded length."""
+    line = " ".join(str(text).split())[:LONGEST_TEXT]
+    return "".join(each if each.isprintable() else "?" for each in line)
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a subject's process: ours without those of the run, and the path that modules come from."""
+    found = {name: value for name, value in own.items() if not name.startswith(_OURS)}
+    return found | {"PYTHONPATH": os.pathsep.join(each or str(Path.cwd()) for each in sys.path)}
+
+
+def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+    connection.close()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_ENDING)
