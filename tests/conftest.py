@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import harness.plugin
+
 pytest_plugins = ("pytester",)
 
 SUITE = """\
@@ -68,9 +70,13 @@ def suite_path(tmp_path: Path, suite_text: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that a test starts is no worker of this run, and whoever supervises this one does not supervise it."""
+    """A run that a test starts is no worker of this run, and whoever supervises this one does not supervise it.
+
+    One in this process has no supervisor, and prints and exits as that would.
+    """
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv("HARNESS_SUPERVISOR", "")
+    monkeypatch.setattr(harness.plugin, "named_suites", lambda words, folder: ((), {}), raising=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
