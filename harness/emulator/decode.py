@@ -52,6 +52,13 @@ _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arri
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
 _TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_REDUCTIONS)
 
+# How many operands those have whose decoders look at the first ones alone.
+_OPERANDS = {
+    **dict.fromkeys(("ret", "exit", "trap", "membar", "fence"), 0), **dict.fromkeys(("bra", "activemask"), 1),
+    **dict.fromkeys(("ld", "ldu", "st", "brx", "elect", "ldmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
+    "bar.warp.sync": 1,
+}  # fmt: skip
+
 
 @cache
 def _is(mnemonic: str, names: tuple[str, ...]) -> bool:
@@ -229,7 +236,11 @@ def _leaders(kernel: Kernel) -> list[int]:
 def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads: bool) -> _Instruction:
     """Decode one instruction. leads: a basic block, and is warp-wide"""
     emitter.begin(number)
+    name = instruction.mnemonic
+    wanted = _OPERANDS.get(name, _OPERANDS.get(name.split(".")[0]))
     try:
+        if wanted not in (None, len(instruction.operands)):
+            raise Unsupported
         membermask = warp_sync.membermask(emitter, instruction) if leads else None
         if _is(instruction.mnemonic, _TERMINATORS):
             jump = _terminator(emitter, instruction)

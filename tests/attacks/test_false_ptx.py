@@ -50,11 +50,13 @@ def test_a_variable_of_the_module_is_read_at_its_own_address():
         " ld.param.u32 %r2, [p0+4096];",
         " mov.u32 %r2, 1; mov.b64 %rd1, {{{%r1, %r2}; cvt.u32.u64 %r2, %rd1;",
         " sub.u32 %p1, %r1, 40; selp.u32 %r2, 1, 2, %p1;",
+        " ld.global.u32 %r2, [%rd0], %r1;",
         " not.b32 %r3, !%r1; add.u32 %r2, %r3, !%r1;",
         " setp.eq.and.u32 %p1, %r1, 40; selp.u32 %r2, 1, 2, %p1;",
     ],
     ids=["half an address", "a number as an address", "behind the parameters", "before the parameters",
-         "far behind the parameters", "braces", "a number as a predicate", "not of a number", "a predicate too few"],
+         "far behind the parameters", "braces", "a number as a predicate",
+         "an operand too many", "not of a number", "a predicate too few"],
 )  # fmt: skip
 def test_what_a_gpu_would_refuse_is_not_run(body: str):
     """PTX that no driver takes, or an access to memory that is not there, and the emulator runs it."""

@@ -173,6 +173,8 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
     where, *sources = instruction.operands[head == "atom" :]
     target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
     address = place(emitter, where, access)
+    if len(sources) != 1 + operation.swaps:
+        raise Unsupported
     operands = [emitter.source(source, kind) for source in sources]
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:

@@ -76,7 +76,7 @@ def _tried(text: str, rng: random.Random, block: int) -> str:
         fast, plain = (_launched(module, name, grid, block, seed, compiled) for compiled in (True, False))
         for error in (fast[0], plain[0]):
             if isinstance(error, Exception) and _accident(error):
-                return _accident(error)
+                return f"{_accident(error)}\n\n{text}"
         difference = _difference(fast, plain, several=grid > 1)
         if difference:
             return f"{difference}; kernel {name}, grid {grid}, block {block}, seed {seed}\n\n{text}"
