@@ -86,6 +86,10 @@ format: $(ENV) ## Rewrite all sources in the house format.
 schema: $(ENV) ## Write suites/schema.json, by which editors complete and check suites.
 	$(PY) -m harness schema
 
+.PHONY: compared
+compared: $(ENV) ## Write suites/compared.csv, how many cases of each recipe and set each device compares.
+	$(PY) -m harness compared
+
 .PHONY: size
 size: $(ENV) ## Show the sizes of files beside their budgets.
 	$(PY) -m harness size

@@ -100,7 +100,10 @@ class AccessError(LaunchError):
         self.kind = kind
 
 
-class NotCapable(CaseError):
-    """This device cannot run this case. The verdict is EXCLUDED, neither a pass nor a failure."""
+class NotCapable(HarnessError):
+    """A device cannot run a case. Raised by `admit` alone, which sees the case and no data; the verdict is EXCLUDED.
 
-    exit_code = Exit.CLEAN
+    Raised later it is an error, because a kernel or a subject that has run may not excuse itself.
+    """
+
+    exit_code = Exit.NO_DEVICE

@@ -1,7 +1,7 @@
 """pytest's hooks for suites: `suites/*.yaml` are collected, and every case is one test with a record in a journal.
 
-A suite run exits with the codes of `harness.errors.Exit`; any other run is left as pytest made it. What happens in a
-run is in `harness.runner`.
+A process whose command line names suites only supervises: pytest runs in one below it. A suite run exits with the codes
+of `harness.errors.Exit`; any other run is left as pytest made it. What happens in a run is in `harness.runner`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.isolation import CASE_TIMEOUT
 from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files, under_test
+from harness.runner.request import named_suites
+from harness.runner.supervisor import leave, supervise, supervised
 
 
 class Refusal(pytest.UsageError):
@@ -47,6 +49,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
+    """Run suites in a process below this one, before a conftest is loaded that could end this one.
+
+    A wrapper, because pytest begins to capture output in one.
+    """
+    folder, words = early_config.invocation_params.dir, [str(word) for word in early_config.invocation_params.args]
+    if supervised() or not named_suites(words, folder)[0]:
+        return (yield)
+    code = supervise(words, folder, early_config.rootpath, early_config.rootpath / "results" / "runs")
+    if Path(sys.argv[0]).parent.name == "pytest" or Path(sys.argv[0]).name == "pytest":
+        leave(code)
+    raise SystemExit(code)  # pytest.main was called by a program that may go on
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     """Give a suite run its exit code, however pytest ended."""
@@ -59,9 +76,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         return getattr(error, "exit_code", Exit.USAGE)
     process = config.stash.get(PROCESS, None)
     if process is None or process.run is None:
-        return status
+        return status or Exit.USAGE  # --help or --collect-only, which compare nothing
     code, sentence = process.run.outcome(status)
-    if sentence:
+    if sentence and not supervised():
         print(f"error: {sentence}", file=sys.stderr)
     return code
 

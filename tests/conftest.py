@@ -68,5 +68,10 @@ def suite_path(tmp_path: Path, suite_text: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def not_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that a test starts is no worker of this run, though pytest-benchmark would believe it of the variable."""
+    """A run that a test starts is no worker of this run, and whoever supervises this one does not supervise it."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setenv("HARNESS_SUPERVISOR", "")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=3, metavar="N", help="moments at which test_kills.py kills a run (3)")

@@ -171,6 +171,20 @@ def test_packages_and_kernels_are_kept_between_jobs():
         assert ("./" + str(Path(ACTION).parent) in used) == (name != "resolve"), name
 
 
+def test_no_protected_branch_reads_what_a_merge_request_kept():
+    """GitLab adds its own suffix unless `unprotect` is set; GitHub shows a branch no cache of a pull request."""
+    for kept in parsed(FILES[0])["default"]["cache"]:
+        key = kept["key"] if isinstance(kept["key"], str) else kept["key"]["prefix"]
+        assert key.endswith("-$CI_COMMIT_REF_PROTECTED-$CI_COMMIT_REF_SLUG"), key
+        assert kept["unprotect"] is False and "fallback_keys" not in kept, key
+    assert "pull_request_target" not in parsed(FILES[1])["on"]
+    for step in parsed(ACTION)["runs"]["steps"]:
+        if step.get("uses", "").startswith("actions/cache@"):
+            for key in (step["with"]["key"], *step["with"]["restore-keys"].splitlines()):
+                assert key.partition("-")[2].startswith(("${{ github.ref }}-", "refs/heads/main-")), key
+            assert "main" not in step["with"]["key"]
+
+
 def test_the_versions_of_python_are_those_that_the_package_claims():
     claimed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     assert [line.rpartition(" ")[2] for line in claimed if "Python :: 3" in line] == SUPPORTED

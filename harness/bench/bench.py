@@ -17,7 +17,7 @@ from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
 from harness.bench.times import Timing, times
 from harness.contract.case import Case
 from harness.device.device import Device
-from harness.errors import CompileError, LaunchError, NotCapable
+from harness.errors import CompileError, LaunchError
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, expect
 from harness.verify.verify import reproduce, verify
@@ -102,7 +102,7 @@ class Bench:
                 pilot(self.clock, timed.enqueue, WARM_UP, PILOT, timed.calls)
                 timed.end()
             timed.check()
-        except (WrongBytesError, LaunchError, CompileError, NotCapable) as error:
+        except (WrongBytesError, LaunchError, CompileError) as error:
             return Baseline(why_not=str(error))
         return Baseline(timed.enqueue, timed.calls, timed.moved)
 

@@ -1,4 +1,4 @@
-"""Whether the three files of a recipe agree, before anything is compiled.
+"""Whether the three files of a recipe agree, and how many cases each device compares, before anything is compiled.
 
-May import `suite/`, `jit/`, `oracles/` and `verify/`; only `harness check` imports it.
+May import `suite/`, `jit/`, `oracles/` and `verify/`; only `harness check`, `harness compared` and a run import it.
 """

@@ -4,16 +4,26 @@ from collections.abc import Sequence
 
 import click
 
-from harness.check import recipe_files
+from harness.check import compared, recipe_files
 from harness.commands import _shared
 from harness.errors import Exit
+from harness.suite.suite import load_suites
+from harness.suite.suite_file import suite_path
 
 
 @click.command()
 @_shared.recipes
 def command(recipes: Sequence[str]) -> int:
-    """Check that the kernel, the oracle and the suite of each recipe agree; compiles nothing."""
+    """Check that the kernel, the oracle and the suite of each recipe agree; compiles nothing.
+
+    Also that every device compares as many cases of each set as suites/compared.csv says.
+    """
     errors = recipe_files.errors(recipes)
+    if not errors:
+        now, committed = compared.counts(load_suites(map(suite_path, recipes) if recipes else None)), compared.read()
+        errors = compared.errors(now, committed, recipes)
+        for name in compared.unlisted(now, committed):
+            click.echo(f"{name} has no line in {compared.FILE} yet; `{compared.COMMAND}` writes it")
     for error in errors:
         click.echo(error, err=True)
     return Exit.USAGE if errors else Exit.CLEAN

@@ -13,7 +13,7 @@ from harness.records.run_folder import new_folder, shown
 from harness.studies import fuzz
 from harness.studies.fuzz import driver
 
-KINDS = sorted({module.name for module in pkgutil.iter_modules(fuzz.__path__)} - {"driver"})
+KINDS = sorted({module.name for module in pkgutil.iter_modules(fuzz.__path__)} - {"driver", "ptx_corpus"})
 
 
 @click.command()
@@ -28,8 +28,9 @@ def command(kind: str, seed: int, start: int, count: int, out: Path | None) -> i
     A trial may not end in a traceback, take longer than 5 s or gigabytes, or be believed where it must not be. What a
     trial does depends on kind, seed and number alone. Exits with 1 at an offence.
     """
-    trial = importlib.import_module(f"harness.studies.fuzz.{kind}").trial
-    offence = driver.run(kind, seed, start, count, trial, click.echo)
+    chosen = importlib.import_module(f"harness.studies.fuzz.{kind}")
+    getattr(chosen, "prepare", lambda: None)()
+    offence = driver.run(kind, seed, start, count, chosen.trial, click.echo)
     if not offence:
         click.echo(f"{count:,} trials, {kind} of seed {seed} from {start}: no offence")
         return Exit.CLEAN

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -13,6 +11,7 @@ from harness.files import SUITES, WORKDIR, write_text
 from harness.records.run_folder import Header, new_folder, read_bench, read_run, shown
 from harness.report.console import show
 from harness.report.tables import facts_of, markdown
+from harness.runner.supervisor import supervise
 from harness.verdict import failures_of
 
 FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "date", "commit")
@@ -53,12 +52,11 @@ def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
 
 
 def _time(targets: Targets, folder: Path) -> int:
-    """Bench every case of the table. Returns pytest's exit code."""
+    """Bench every case of the table; the exit code of the run."""
     case_ids = dict.fromkeys(case_id for line in targets.lines for case_id in targets.case_ids(line))
     words = [word for case_id in case_ids for word in ("--case", case_id)]
     suites = [str(SUITES / f"{name}.yaml") for name in sorted({case_id.partition("/")[0] for case_id in case_ids})]
-    command = [sys.executable, "-m", "pytest", *suites, "--bench", "--run-dir", str(folder.absolute()), *words]
-    return subprocess.run(command, cwd=WORKDIR).returncode
+    return supervise([*suites, "--bench", "--run-dir", str(folder.absolute()), *words], WORKDIR, WORKDIR, folder)
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from harness.errors import Exit
 from harness.files import RESULTS, SUITES, write_text
 from harness.records.run_folder import gpu_folder, new_header, shown
 from harness.report.console import show
+from harness.runner.supervisor import SUPERVISOR
 from harness.studies.sanitizer.compute_sanitizer import TOOLS, executable
 from harness.studies.sanitizer.run import check, exit_code, header_of, page, run_planted, table
 from harness.suite.suite import load_suites
@@ -42,6 +43,8 @@ def command(
     words = ["--set", set_name, *(("-k", expression) if expression else ())]
     folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
     click.echo(f"logs are in {folder}")
+    # The tools follow one process and no child of it, and what ran is counted here.
+    os.environ[SUPERVISOR] = str(os.getpid())
     seen = run_planted(program, tools, folder / "planted")
     found = []
     for tool in tools:

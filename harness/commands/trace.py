@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.commands import _shared
 from harness.contract.case import Case
+from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.device.select import select
 from harness.errors import CaseError, UsageError
@@ -45,8 +46,11 @@ def command(case_id: str, field: str | None, element: str, tensor: int, device_n
 def _run(case: Case, chosen: Device, target: str, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray] | None:
     """The kernel's outputs, or None, with the reason on stderr, if it cannot run here."""
     fields = oracle_of(case.recipe).outputs(case)
+    reason = incapable(case, chosen)
+    if reason:
+        click.echo(f"without the kernel: {reason}", err=True)
+        return None
     try:
-        chosen.admit(case)
         program = chosen.prepare(case, target, inputs, fields)
         outputs = program.run(POISON, 0).outputs
     except CaseError as error:

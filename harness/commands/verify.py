@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from harness.commands import _shared
-from harness.files import INSTALLED, SUITES, WORKDIR
+from harness.files import INSTALLED, RESULTS, SUITES, WORKDIR
 from harness.records.run_folder import shown
+from harness.runner.supervisor import leave, supervise
 from harness.suite.suite_file import suite_path
 
 # What pyproject.toml sets in a checkout.
@@ -36,5 +37,4 @@ def command(
     settings = _SETTINGS if INSTALLED else ()
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
-    # In place of this process, so that Ctrl-C and the exit code are pytest's.
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *suites, *settings, *ours, *words[len(recipes) :]])
+    leave(supervise([*suites, *settings, *ours, *words[len(recipes) :]], Path.cwd(), WORKDIR, RESULTS / "runs"))

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
+from harness.device.capability import CONTEXT, needed
 from harness.device.cuda_program import CudaProgram, native_target
+from harness.device.gpu_lock import gpu_lock
 from harness.device.memory import Memory, upload
 from harness.device.power import power_limit_w
-from harness.errors import DeviceUnavailable, NotCapable
+from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
 
-BYTES_PER_ELEMENT = 16  # of a case, with the oracle's temporaries
 LARGE = 8  # a case that needs more than one part in LARGE of the GPU's memory has the GPU alone
 
 # The machine's and no kernel's: cudaErrorDevicesUnavailable, NoDevice, InvalidDevice, ECCUncorrectable, SystemNotReady.
@@ -58,6 +57,7 @@ class CudaDevice:
         torch.cuda.set_device(index)
         self.index = index
         self.properties = cupy.cuda.runtime.getDeviceProperties(index)
+        self.memory = self.properties["totalGlobalMem"]
         self.multiprocessors = self.properties["multiProcessorCount"]
         self.targets = (native_target(self.properties["major"], self.properties["minor"]),)
 
@@ -78,25 +78,27 @@ class CudaDevice:
         }
 
     def admit(self, case: Case) -> None:
-        """A tensor must fit the memory several times over: pristine copies and the oracle's temporaries."""
-        total = self.properties["totalGlobalMem"]
-        if needed(case) > total:
-            raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {total >> 30}")
+        if case.mode not in self.modes:
+            raise NotCapable(f"capability: this device has no mode {case.mode!r}")
+        if needed(case) + CONTEXT > self.memory:
+            have = self.memory >> 30
+            raise NotCapable(f"capability: needs about {needed(case) >> 30} GiB of GPU memory, there are {have}")
 
     @contextmanager
     def reserve(self, case: Case) -> Iterator[None]:
         """Run one large case at a time on this GPU, over all processes."""
         import cupy
 
-        if needed(case) * LARGE < self.properties["totalGlobalMem"]:
+        if needed(case) * LARGE < self.memory:
             yield
             return
-        with FileLock(Path(tempfile.gettempdir(), f"nvfp4-harness-gpu{self.index}.lock")):
+        with gpu_lock(self.properties["uuid"]):
             self.release()
             free, _ = cupy.cuda.runtime.memGetInfo()
             if needed(case) > free:
-                raise NotCapable(
-                    f"capability: needs about {needed(case) >> 30} GiB of GPU memory, {free >> 30} GiB are free"
+                raise LaunchError(
+                    f"{case.id} needs about {needed(case) >> 30} GiB of GPU memory, and {free >> 30} GiB are free; end "
+                    "what else uses the GPU and run it again"
                 )
             try:
                 yield
@@ -137,7 +139,3 @@ class CudaDevice:
 
     def to_host(self, array, field: Field) -> np.ndarray:
         return array.get().view(field.dtype).reshape(field.shape)
-
-
-def needed(case: Case) -> int:
-    return BYTES_PER_ELEMENT * case.elements

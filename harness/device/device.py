@@ -53,10 +53,13 @@ class Device(Protocol):
         """What two records must share to be comparable."""
 
     def admit(self, case: Case) -> None:
-        """Raise NotCapable, with the reason, if this device cannot run the case."""
+        """Raise NotCapable, with the reason, if this device cannot run the case.
+
+        Decided by the device and the case alone, before there are data. Nothing else may raise it.
+        """
 
     def reserve(self, case: Case) -> AbstractContextManager[None]:
-        """Wait for room for the case and its oracle, and hold it. Raises NotCapable."""
+        """Wait for room for the case and its oracle, and hold it. Raises LaunchError if others do not leave it."""
 
     def lost(self) -> str:
         """Why this process can run nothing more on the device, or an empty string.

@@ -6,7 +6,7 @@ defines it and names its faults: a register is an array with one value for each 
 share, and `arithmetic` computes on them, rounding once as hardware does. Many instructions also have a compiled form
 (`compiled`), run by an interpreter that Numba compiles. It stops before whatever is not plainly fine, and the NumPy
 step does that. `races` has the shadow memory, which both share, and `catalogue` lists every mnemonic. The folder
-imports NumPy, Numba when a kernel first runs, and nothing of the rest of the harness.
+imports NumPy, Numba when a kernel first runs, and of the rest of the harness `private_files` alone.
 
 It checks (kinds of Fault): `out_of_bounds` and `misaligned` for every access; `unwritten_read` for shared memory and
 for buffers that are not `initialised`; `race` between threads of a block without a barrier, lanes of a warp without

@@ -7,7 +7,8 @@ exchanges, where both execute the same instruction.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -20,20 +21,14 @@ def rows(blocks: list[Block], steps: Decoded, kinds: list[np.dtype]) -> tuple[li
     """The row of every slot, the rows of 32-bit and of 64-bit files, and the slots live at the entry."""
     live_in = _live_at_entry(blocks, steps)
     first, last = [-1] * len(kinds), [-1] * len(kinds)
-    at = 0
-    for block, decoded, live in zip(blocks, steps, live_in, strict=True):
-        uses = [live]
-        for step in decoded:
-            uses += [step.reads, step.writes]
-        uses.append(_live_at_exit(block, live_in))
-        for k, slots in enumerate(uses):
-            when = at + (k + 1 >> 1)
-            for slot in slots:
-                if slot >= 0:
-                    if first[slot] < 0:
-                        first[slot] = when
-                    last[slot] = when
-        at += len(decoded) + 1
+    for when, slots in _uses(blocks, steps, live_in):
+        for slot in slots:
+            if slot >= 0 and first[slot] < 0:
+                first[slot] = when
+    for when, slots in _uses(blocks, steps, live_in, backwards=True):
+        for slot in slots:
+            if slot >= 0 and last[slot] < 0:
+                last[slot] = when
     found, counts = [0] * len(kinds), [0, 0]
     free: tuple[list[int], list[int]] = ([], [])
     busy: list[tuple[int, int, int]] = []
@@ -48,10 +43,47 @@ def rows(blocks: list[Block], steps: Decoded, kinds: list[np.dtype]) -> tuple[li
             found[slot] = counts[file]
             counts[file] += 1
         heapq.heappush(busy, (last[slot], file, found[slot]))
-    return found, (counts[0], counts[1]), {slot for slot in live_in[0] if slot >= 0}
+    return found, (counts[0], counts[1]), set(_slots(live_in[0]))
 
 
-def _live_at_entry(blocks: list[Block], steps: Decoded) -> list[set[int]]:
+def _uses(
+    blocks: list[Block], steps: Decoded, live_in: list[int], backwards: bool = False
+) -> Iterator[tuple[int, Iterable[int]]]:
+    """When slots are used, in order: by steps, and by being live at the ends of a block, but for those seen so."""
+    starts = [0, *itertools.accumulate(len(decoded) + 1 for decoded in steps)]
+    seen = 0
+    order = range(len(blocks))
+    for i in reversed(order) if backwards else order:
+        at, live_out = starts[i], _live_at_exit(blocks[i], live_in)
+        uses = [(at + k, slots) for k, step in enumerate(steps[i], 1) for slots in (step.reads, step.writes)]
+        ends = [(at, live_in[i]), (at + len(steps[i]) + 1, live_out)]
+        if backwards:
+            ends.reverse()
+            uses.reverse()
+        yield ends[0][0], _slots(ends[0][1] & ~seen)
+        yield from uses
+        seen |= ends[0][1]
+        yield ends[1][0], _slots(ends[1][1] & ~seen)
+        seen |= ends[1][1]
+
+
+def _bits(slots: Iterable[int]) -> int:
+    """A set of registers as an integer, because sets of all blocks would take gigabytes; constants are left out."""
+    found = 0
+    for slot in slots:
+        if slot >= 0:
+            found |= 1 << slot
+    return found
+
+
+def _slots(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def _live_at_entry(blocks: list[Block], steps: Decoded) -> list[int]:
     """For each block, the slots that are read later than its entry."""
     needs, gives = [], []
     for block, decoded in zip(blocks, steps, strict=True):
@@ -59,21 +91,28 @@ def _live_at_entry(blocks: list[Block], steps: Decoded) -> list[set[int]]:
         for step in decoded:
             need.update(slot for slot in step.reads if slot not in give)
             give.update(step.writes)
-        needs.append(need | ({block.membermask} - {None}))
-        gives.append(give)
-    live_in = [set(need) for need in needs]
-    changed = True
-    while changed:
-        changed = False
-        for i in reversed(range(len(blocks))):
-            live = (_live_at_exit(blocks[i], live_in) - gives[i]) | needs[i]
-            if live != live_in[i]:
-                live_in[i], changed = live, True
+        needs.append(_bits(need | ({block.membermask} - {None})))
+        gives.append(~_bits(give))
+    before: list[list[int]] = [[] for _ in blocks]
+    for i, block in enumerate(blocks):
+        for successor in _successors(block.terminator):
+            before[successor].append(i)
+    live_in, waiting = list(needs), list(range(len(blocks)))
+    queued = set(waiting)
+    while waiting:
+        i = waiting.pop()
+        queued.remove(i)
+        live = (_live_at_exit(blocks[i], live_in) & gives[i]) | needs[i]
+        if live != live_in[i]:
+            live_in[i] = live
+            new = [each for each in before[i] if each not in queued]
+            waiting += new
+            queued.update(new)
     return live_in
 
 
-def _live_at_exit(block: Block, live_in: list[set[int]]) -> set[int]:
-    live = _needs(block.terminator)
+def _live_at_exit(block: Block, live_in: list[int]) -> int:
+    live = _bits(_needs(block.terminator))
     for successor in _successors(block.terminator):
         live |= live_in[successor]
     return live

@@ -38,6 +38,7 @@ from harness.emulator.machine.basic_blocks import (
     Trap,
 )
 from harness.emulator.machine.launch_state import Hazard, Resources
+from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Variable
 from harness.emulator.stored import pack, unpack
 
@@ -234,7 +235,7 @@ def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads:
             jump = _terminator(emitter, instruction)
             return _Instruction(emitter.finish(), jump, membermask)
         return _Instruction(_steps(emitter, instruction), None, membermask)
-    except (Unsupported, ValueError, IndexError, AttributeError):
+    except (Unsupported, *UNREADABLE):
         # A decoder may fail on the operands of a form that it lacks.
         emitter.discard()
         return _Instruction([DecodedStep(unsupported(instruction), frozenset(), frozenset())])
@@ -254,6 +255,8 @@ def _terminator(emitter: Emitter, instruction: Instruction) -> Callable[[int, di
     name, operands = instruction.mnemonic, instruction.operands
     if _is(name, ("bra", "ret", "exit")):
         label = operands[0].text if name.startswith("bra") else None
+        if label is not None and label not in emitter.kernel.labels:
+            raise Unsupported
         if not instruction.guard:
             return lambda following, labels: Exit() if label is None else Jump(labels[label])
         predicate, negated = emitter.source(Name(instruction.guard.text), "pred"), instruction.guard.negated
@@ -262,6 +265,8 @@ def _terminator(emitter: Emitter, instruction: Instruction) -> Callable[[int, di
         raise Unsupported
     if _is(name, ("brx",)):
         targets = emitter.kernel.targets[operands[1].text]
+        if not targets or not set(targets) <= set(emitter.kernel.labels):
+            raise Unsupported
         register = emitter.source(operands[0], "u32")
         return lambda following, labels: IndexedBranch(register, tuple(labels[label] for label in targets))
     if name == "trap":
@@ -274,6 +279,8 @@ def _barrier(emitter: Emitter, instruction: Instruction) -> Callable[[int, dict[
     reduction = None
     if _is(instruction.mnemonic, _REDUCTIONS):
         name, kind = instruction.mnemonic.split(".")[-2:]
+        if (name, kind) not in (("popc", "u32"), ("and", "pred"), ("or", "pred")):
+            raise Unsupported
         reduction = name, emitter.target(operands.pop(0), kind), emitter.source(operands.pop(), "pred")
     if len(operands) == 1 and not isinstance(operands[0], Immediate):
         raise Unsupported

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -11,13 +12,14 @@ import numpy as np
 
 from harness.emulator.counters import Counters, Traffic
 from harness.emulator.decode import decode
-from harness.emulator.errors import LaunchError
+from harness.emulator.errors import LaunchError, NotEmulated
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
-from harness.emulator.machine.fast_path import FastPath, buffer_table
+from harness.emulator.machine.fast_path import FastPath, NumpyPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
 from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.memory import FIRST_WINDOW, Buffer
+from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
 from harness.emulator.races.global_memory import GlobalShadow
@@ -27,6 +29,7 @@ from harness.emulator.stored import stored
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough to keep registers in cache
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
 LARGEST_SHARED = 227 << 10
+LARGEST_LOCAL = 1 << 30
 
 
 class Module:
@@ -66,11 +69,12 @@ class Module:
             if kernel not in self.kernels:
                 raise LaunchError(f"the module has no kernel {kernel!r}; it has {', '.join(self.kernels) or 'none'}")
             addresses = {name: buffer.address for name, buffer in self.variables.items()}
-            self._code[kernel] = stored(
-                self._cache,
-                (self._text, kernel),
-                lambda: decode(self._program.kernel(kernel), self._declared, addresses),
-            )
+            with _one_sentence(kernel):
+                self._code[kernel] = stored(
+                    self._cache,
+                    (self._text, kernel),
+                    lambda: decode(self._program.kernel(kernel), self._declared, addresses),
+                )
         return self._code[kernel]
 
 
@@ -101,6 +105,7 @@ def launch(
     count_traffic: bool = True,
     budget: int = BUDGET,
     lanes: int = LANES,
+    compiled: bool = True,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -108,7 +113,8 @@ def launch(
     dynamic_shared: bytes; memory: buffers reached only through pointers in other memory
     sanitize: check for races and reads of unwritten shared memory; bounds and alignment are always checked
     count_traffic: count sectors and bank conflicts, which are 0 otherwise
-    budget: instructions of a batch before it counts as endless; lanes: of a batch
+    budget: instructions of a batch before it counts as endless, with what else takes time; lanes: of a batch
+    compiled: False to run every instruction by its NumPy step
 
     Raises Fault, NotEmulated or LaunchError.
     """
@@ -134,20 +140,33 @@ def launch(
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
-    tally = Tally(code.blocks, budget)
     batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
-    with np.errstate(all="ignore"):
+    local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
+    if local > LARGEST_LOCAL:
+        raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
+    tally, path = Tally(code.blocks, budget), FastPath if compiled else NumpyPath
+    with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):
             blocks = min(batch_blocks, state.blocks - first)
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
-            Scheduler(batch, tally, FastPath(batch, code)).run()
+            Scheduler(batch, tally, path(batch, code)).run()
     return _counters(state.traffic, tally)
+
+
+@contextmanager
+def _one_sentence(kernel: str) -> Iterator[None]:
+    """What decoding and running foresaw in no text is a refusal, too, which keeps where it came from as its cause."""
+    try:
+        yield
+    except (*UNREADABLE, MemoryError) as error:
+        sentence = f"{type(error).__name__}: {str(error)[:100]}"
+        raise NotEmulated(f"not emulated: something in {kernel}, which ended in {sentence}") from error
 
 
 def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:
     threads = block[0] * block[1] * block[2]
-    if not 0 < threads <= kernel.max_threads:
+    if min(block) < 1 or threads > kernel.max_threads:
         raise LaunchError(f"{kernel.name}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
     if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
         raise LaunchError(f"{kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import pickle
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from harness import private_files
 from harness.emulator import own_text
 
 Found = TypeVar("Found")
-_DIGEST_SIZE = 32
 
 
 def pack(value: object) -> bytes:
@@ -52,38 +52,24 @@ _ALLOWED = {
 def stored(folder: Path | None, what: tuple[str, ...], make: Callable[[], Found]) -> Found:
     """The value that was made of these texts before, or make() now. folder: None to keep nothing
 
-    A file that is not whole, or cannot be written, is as good as none.
+    A file that the folder's key did not make, or that cannot be written, is as good as none.
     """
     if folder is None:
         return make()
     key = hashlib.sha256("\0".join((own_text.digest(), *what)).encode()).hexdigest()
-    path = folder / f"{key[:32]}.decoded"
-    found = _read(path)
+    name = f"{key[:32]}.decoded"
+    found = _read(folder, name)
     if found is None:
         found = make()
-        _write(path, pack(found))
+        with contextlib.suppress(OSError):
+            private_files.write(folder, name, pack(found))
     return found
 
 
-def _read(path: Path):
+def _read(folder: Path, name: str):
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = private_files.read(folder, name)
+        return None if content is None else unpack(content)
+    except (OSError, pickle.UnpicklingError, zlib.error, ArithmeticError, AttributeError, EOFError, ImportError,
+            LookupError, TypeError, ValueError):  # fmt: skip
         return None
-    if hashlib.sha256(content[_DIGEST_SIZE:]).digest() != content[:_DIGEST_SIZE]:
-        return None
-    try:
-        return unpack(content[_DIGEST_SIZE:])
-    except (pickle.UnpicklingError, zlib.error, ArithmeticError, AttributeError, EOFError, ImportError, LookupError,
-            TypeError, ValueError):  # fmt: skip
-        return None
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(content).digest() + content)
-        Path(file.name).replace(path)
-    except OSError:
-        return

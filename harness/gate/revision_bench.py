@@ -11,7 +11,7 @@ from harness.bench.timed import POISON, digest
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.memory import Memory
-from harness.errors import CaseError, LaunchError, NotCapable, UsageError
+from harness.errors import CaseError, LaunchError, UsageError
 from harness.gate import interleave
 from harness.gate.decision import EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
@@ -74,7 +74,7 @@ class RevisionBench:
             memory = Memory.upload(expected.inputs, expected.fields)
             shared = memories(memory, int(self.head.identity()["l2_bytes"]))
             head = Rotation(self.head, case, shared)
-        except (CaseError, NotCapable) as error:
+        except CaseError as error:
             return without_times(Performance.NOT_MEASURED, str(error))
         try:
             base = Rotation(self.base, case, shared)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,11 +58,16 @@ class Examined:
 
 @dataclass(frozen=True)
 class Compiled(Examined):
-    """One instantiation that can run, with its PTX and, for `sm_*`, its cubin."""
+    """One instantiation that can run, with its PTX and, for `sm_*`, its cubin.
+
+    packed_ptx: as it was when the cache checked it, or when it was made
+    """
+
+    packed_ptx: bytes = field(repr=False)
 
     @property
     def ptx(self) -> str:
-        return gzip.decompress(cache.entry_path(self.key, _PTX).read_bytes()).decode()
+        return gzip.decompress(self.packed_ptx).decode()
 
     @property
     def cubin_path(self) -> str:
@@ -94,11 +99,12 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
     sources = include_closure(signature.path)
     key = _key(sources, expression, arch)
     kinds = {_PTX} if _is_virtual(arch) else {_PTX, _CUBIN}
-    record = _stored(key, kinds)
-    if record is None:
+    found = _stored(key, kinds)
+    if found is None:
         with cache.lock(key):
-            record = _stored(key, kinds) or _compile(signature, expression, sources, arch, key)
-    return _read(Compiled, record, key)
+            found = _stored(key, kinds) or _compile(signature, expression, sources, arch, key)
+    record, contents = found
+    return _read(Compiled, record, key, packed_ptx=contents[_PTX])
 
 
 def examine(variants: Sequence[tuple[Signature, Mapping[str, object]]], arch: str) -> list[Examined]:
@@ -110,14 +116,15 @@ def examine(variants: Sequence[tuple[Signature, Mapping[str, object]]], arch: st
     path = variants[0][0].path
     sources = include_closure(path)
     keys = {expression: _key(sources, expression, arch) for expression in signatures}
-    records = {expression: _stored(key, set()) for expression, key in keys.items()}
-    missing = {expression: signatures[expression] for expression, record in records.items() if record is None}
+    stored = {expression: _stored(key, set()) for expression, key in keys.items()}
+    records = {expression: found[0] for expression, found in stored.items() if found}
+    missing = {expression: signature for expression, signature in signatures.items() if expression not in records}
     if missing:
         built = _build(path.name, sources, missing, arch)
         for expression, signature in missing.items():
             records[expression] = _record(built, signature, expression, arch)
             cache.store(keys[expression], records[expression], {})
-    return [_read(Examined, record, keys[expression]) for expression, record in records.items()]
+    return [_read(Examined, records[expression], key) for expression, key in keys.items()]
 
 
 def ptx_of(arch: str) -> str:
@@ -174,22 +181,27 @@ def _key(sources: Mapping[str, str], expression: str, arch: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _stored(key: str, kinds: set[str]) -> dict[str, Any] | None:
-    """The record of an entry that has these files; None if there is none."""
-    record, there = cache.load(key) or ({}, set())
-    return record if record and kinds <= there else None
+Entry = tuple[dict[str, Any], dict[str, bytes]]  # the record of an instantiation, and its files by kind
 
 
-def _read(kind: type[Found], record: Mapping[str, Any], key: str) -> Found:
-    return kind(**{**record, "launch": Launch(**record["launch"]), "key": key})
+def _stored(key: str, kinds: set[str]) -> Entry | None:
+    """An entry that has these files; None if there is none."""
+    found = cache.load(key)
+    return found if found and kinds <= set(found[1]) else None
 
 
-def _compile(signature: Signature, expression: str, sources: Mapping[str, str], arch: str, key: str) -> dict[str, Any]:
+def _read(kind: type[Found], record: Mapping[str, Any], key: str, **more: bytes) -> Found:
+    return kind(**{**record, "launch": Launch(**record["launch"]), "key": key}, **more)
+
+
+def _compile(signature: Signature, expression: str, sources: Mapping[str, str], arch: str, key: str) -> Entry:
     built = _build(signature.path.name, sources, {expression: signature}, arch)
     record = _record(built, signature, expression, arch)
     files = {_PTX: gzip.compress(built.ptx.encode(), mtime=0)}
-    cache.store(key, record, files if _is_virtual(arch) else {**files, _CUBIN: built.cubin})
-    return record
+    if not _is_virtual(arch):
+        files[_CUBIN] = built.cubin
+    cache.store(key, record, files)
+    return record, files
 
 
 def _build(main: str, sources: Mapping[str, str], signatures: Mapping[str, Signature], arch: str) -> Built:

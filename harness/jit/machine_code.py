@@ -9,9 +9,10 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.relocation import RelocationSection
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 _VARIABLE = re.compile(
     r"^\s*(?:\.(?:visible|extern|weak|common)\s+)*\.(?P<space>const|global)\s+(?P<type>(?:\.\w+\s+(?:\d+\s+)?)+)"
@@ -27,6 +28,8 @@ def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[s
     cubin, ptx: of the same compilation, which may have other kernels, too; the PTX tells which variables it names
     resources: registers, spills and shared memory by name
     """
+    from elftools.elf.elffile import ELFFile
+
     found = hashlib.sha256()
     constants = _constants(_without_other_kernels(ptx, symbol))
     for part in (*_sections(ELFFile(io.BytesIO(cubin)), symbol), *constants, repr(sorted(resources)).encode()):
@@ -36,6 +39,8 @@ def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[s
 
 def _sections(elf: ELFFile, symbol: str) -> Iterable[bytes]:
     """Instructions, constant banks, and where the loader patches the instructions."""
+    from elftools.elf.relocation import RelocationSection
+
     for section in sorted(elf.iter_sections(), key=lambda section: section.name):
         kind = section.name.removesuffix(f".{symbol}")
         if kind != section.name and re.fullmatch(r"\.text|\.nv\.constant\d", kind):

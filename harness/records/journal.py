@@ -60,9 +60,7 @@ class Journal:
         elif resume:
             self._resume(header, kept)
         else:
-            raise UsageError(
-                f"{self.path.parent} already holds a run; add --resume to go on with it, or name another --run-dir"
-            )
+            raise _begun(self.path.parent)
 
     def _finished_lines(self) -> list[bytes]:
         """Every line with an end. A last one without it, which a process died in the middle of, is cut off."""
@@ -100,6 +98,20 @@ class Journal:
             except OSError:
                 os.truncate(self._file.fileno(), whole)  # or the next record would continue this line
                 raise
+
+
+def refuse_begun(run_dir: Path) -> None:
+    """Raise UsageError if a folder holds a journal with a finished line."""
+    try:
+        begun = b"\n" in (run_dir / FILE).read_bytes()
+    except OSError:
+        return
+    if begun:
+        raise _begun(run_dir)
+
+
+def _begun(run_dir: Path) -> UsageError:
+    return UsageError(f"{run_dir} already holds a run; add --resume to go on with it, or name another --run-dir")
 
 
 def latest_run(runs: Path) -> Path:

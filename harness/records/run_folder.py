@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageError
-from harness.files import INSTALLED, RESULTS, ROOT
+from harness.errors import StorageError, UsageError
+from harness.files import INSTALLED, RESULTS, ROOT, storage
 from harness.jit.compile import FLAGS
 from harness.records import journal
 from harness.records.claims import unmeasured_roofline
@@ -98,8 +98,17 @@ def gpu_folder(machine: dict[str, str]) -> str:
 
 
 def new_folder(prefix: str = "", runs: Path = RUNS) -> Path:
-    """A folder of runs named by the time, in UTC; it is not made."""
-    return runs / f"{prefix}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    """Make a folder of runs named by the time, in UTC, and a number if another run began in the same second."""
+    name = f"{prefix}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    for ending in ("", *(f".{number:03}" for number in range(2, 1000))):
+        path = runs / f"{name}{ending}"
+        with storage(path):
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return path
+    raise StorageError(f"{runs} has a thousand runs of this second; name one with --run-dir")
 
 
 def commit() -> str:

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from harness.contract.case import Case
-from harness.errors import HarnessError
+from harness.errors import CaseError, HarnessError
 from harness.records.records import Record
 from harness.runner.process import PROCESS
 from harness.verdict import Result, Verdict
+
+# What code may raise to have pytest skip, expect or end something; here it could only hide that nothing was compared.
+_OUTCOMES = (pytest.skip.Exception, pytest.xfail.Exception, pytest.fail.Exception, pytest.exit.Exception, SystemExit)
 
 
 class CaseFailedError(Exception):
@@ -42,8 +45,11 @@ class CaseItem(pytest.Item):
         done = process.done.get(self.case.id)
         self.resumed = done is not None
         if done is None:
-            with process.watchdog.over(self.case):
-                result = process.result_of(self)
+            try:
+                with process.watchdog.over(self.case):
+                    result = process.result_of(self)
+            except _OUTCOMES as outcome:
+                raise CaseError(f"{self.case.id} may not end by {type(outcome).__name__}: {outcome}") from None
             self.record = result.to_record()
         else:
             result = Result.from_record(done)

@@ -2,7 +2,7 @@
 
 A kernel that never returns cannot be stopped, and one that breaks the CUDA context breaks it for every later case of
 the process; either way the process ends. A worker of pytest-xdist leaves the record in a file for the controller, which
-replaces the worker. Without workers the process replaces itself by one that resumes the run.
+replaces the worker. Without workers the supervisor starts another process, which resumes the run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -106,18 +106,6 @@ def forget(run_dir: Path) -> None:
     """Remove last words that a killed run left unread."""
     for path in run_dir.glob(f"{_LAST_WORDS}.*.json"):
         path.unlink(missing_ok=True)
-
-
-def become(words: Sequence[str], folder: Path) -> NoReturn:
-    """Replace this process at once by `python -m pytest` with these words, in this folder."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.chdir(folder)
-    # CUDA's files must be closed, or the context of this process would live on in the next.
-    for number in range(3, 4096):
-        with suppress(OSError):
-            os.set_inheritable(number, False)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
 
 
 def _doing(thread: int, seconds: float) -> tuple[str, str]:

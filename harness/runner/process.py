@@ -7,6 +7,7 @@ The controller checks suites, keeps the journal and sums up. A worker of pytest-
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -21,8 +22,10 @@ from harness.files import refused_storage, storage_error
 from harness.records.records import Record
 from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
+from harness.runner.request import named_suites
 from harness.runner.run import Run
-from harness.runner.selection import select
+from harness.runner.selection import Narrowing, select
+from harness.runner.supervisor import supervised
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
@@ -50,7 +53,10 @@ class Process:
         """Check the suites and choose the cases. Raises UsageError."""
         option = config.option
         self.config = config
-        self.selection = select(paths, option.set or ("bench" if option.bench else "smoke"), option.case, option.shard)
+        _, nodes = named_suites(config.args, config.invocation_params.dir)
+        narrowing = Narrowing(option.keyword, nodes, tuple(option.deselect or ()), config.rootpath)
+        set_name = option.set or ("bench" if option.bench else "smoke")
+        self.selection = select(paths, set_name, option.case, option.shard, narrowing)
         self.run: Run | None = None
         self.bench: BenchRun | None = None
         self.done: dict[str, Record] = {}
@@ -60,12 +66,16 @@ class Process:
         """Open the run, or as a worker learn what is done."""
         if is_worker(self.config):
             self.done = json.loads(self.config.workerinput["harness_done"])
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a group may get it; the controller ends its workers
             return
+        if supervised():
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.default_int_handler)
         option = self.config.option
         device, _, bench_class = under_test(self.config)
         if option.bench:
             check_bench(self.config, device)
-        self.run = Run(self.config, self.selection, device.identity())
+        self.run = Run(self.config, self.selection, device)
         self.done = self.run.resumed
         self.config.pluginmanager.register(self.run, "harness-run")
         if option.bench:
@@ -115,15 +125,7 @@ class Process:
 
 def suite_files(config: pytest.Config) -> list[Path]:
     """The suites that the command line names, directly or by their folder."""
-    found: dict[Path, None] = {}
-    for argument in config.args:
-        path = Path(config.invocation_params.dir, argument.partition("::")[0]).resolve()
-        if path.is_dir():
-            folder = path if path.name == "suites" else path / "suites"
-            found |= dict.fromkeys(sorted(folder.glob("*.yaml")))
-        elif path.suffix == ".yaml" and path.parent.name == "suites":
-            found[path] = None
-    return list(found)
+    return list(named_suites(config.args, config.invocation_params.dir)[0])
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -136,11 +138,13 @@ def under_test(config: pytest.Config) -> UnderTest:
     if UNDER_TEST not in config.stash:
         device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
         name = config.option.subject
-        config.stash[UNDER_TEST] = (
-            UnderTest(with_subject(device, load(name)), audit, SubjectBench)
-            if name
-            else UnderTest(device, verify, Bench)
-        )
+        if name:
+            with_it = with_subject(device, load(name))
+            selected = config.stash[PROCESS].selection.cases.values()
+            with_it.refusals.freeze(case for cases in selected for case in cases)
+            config.stash[UNDER_TEST] = UnderTest(with_it, audit, SubjectBench)
+        else:
+            config.stash[UNDER_TEST] = UnderTest(device, verify, Bench)
     return config.stash[UNDER_TEST]
 
 

@@ -15,7 +15,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from harness.errors import SEVERITY, Exit, StorageError
+from harness.check.compared import shortfalls
+from harness.device.device import Device
+from harness.errors import Exit, StorageError
 from harness.files import storage_error
 from harness.records import journal, seal
 from harness.records.journal import Journal
@@ -23,32 +25,33 @@ from harness.records.records import Record
 from harness.records.run_folder import new_folder, shown
 from harness.report import tables
 from harness.runner import isolation, summary
+from harness.runner.outcome import outcome, worst
 from harness.runner.selection import Selection
-from harness.verdict import Result, Verdict
+from harness.runner.supervisor import GO_ON, leave
+from harness.verdict import Result
 
 
 class Run:
     """A plugin of the controller, whose hooks see the reports of all workers."""
 
-    def __init__(self, config: pytest.Config, selection: Selection, identity: Record):
+    def __init__(self, config: pytest.Config, selection: Selection, device: Device):
         """Open the run's journal. Raises UsageError if --run-dir and --resume do not fit together."""
         option = config.option
         runs = config.rootpath / "results" / "runs"
         run_dir: Path = option.run_dir or (journal.latest_run(runs) if option.resume else new_folder(runs=runs))
-        cases = [case for cases in selection.cases.values() for case in cases]
         header = {
             "sources": seal.sources_digest(),
-            "sealed": seal.seal(cases, selection.cases, option.subject or ""),
-            "device": identity,
-            "cases": seal.selection_digest(case.id for case in cases),
+            "sealed": seal.seal(selection.by_id.values(), selection.cases, option.subject or ""),
+            "device": device.identity(),
+            "cases": selection.digest,
             "selected": len(selection),
-            "selection": selection.whole,
+            "selection": selection.unsharded,
             "set": selection.set_name,
             "shard": option.shard,
             "timed": option.bench,
         }
-        self.selection = selection
-        self.cases = {case.id: case for case in cases}
+        self.selection, self.device = selection, device
+        self.cases = selection.by_id
         self.journal = Journal(run_dir, header, option.resume)
         isolation.forget(run_dir)
         words = [str(word) for word in config.invocation_params.args if word != "--resume"]
@@ -73,7 +76,7 @@ class Run:
         return self.gpus[worker]
 
     def go_on(self, config: pytest.Config, record: Record) -> NoReturn:
-        """Keep the record of a case that this process does not survive, and replace the process by one that resumes."""
+        """Keep the record of a case that this process does not survive, and end it; the supervisor starts another."""
         capture = config.pluginmanager.getplugin("capturemanager")
         if capture:
             capture.stop_global_capturing()
@@ -84,7 +87,7 @@ class Run:
             os._exit(error.exit_code)
         print(f"\n{record['case_id']}: {record['reason']}\ngoing on in a new process", flush=True)
         self.journal.close()
-        isolation.become(self.words, config.invocation_params.dir)
+        leave(GO_ON)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self.session = session
@@ -171,6 +174,7 @@ class Run:
 
     def _stop(self, code: int, sentence: str) -> None:
         """End the run; `sentence` says why."""
+        print(f"error: {sentence}", file=sys.stderr, flush=True)
         self.errors.append(Exit(code))
         self.stopped = self.stopped or sentence
         if self.session is not None:
@@ -187,15 +191,14 @@ class Run:
         """The exit code of the run, and a sentence if what was printed does not explain it. status: pytest's own"""
         if self.interrupted:
             return Exit.INTERRUPTED, ""
-        results = self.results
-        codes = {*self.errors, *(result.verdict.exit_code for result in results)} - {Exit.CLEAN}
-        if not codes and status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            # A worker or pytest itself crashed: bytes that were not compared count as different.
-            codes = {Exit.BYTES_DIFFER}
-        if codes:
-            return next(code for code in SEVERITY if code in codes), self.stopped
-        if not results:
-            return Exit.USAGE, f"no case was selected out of {len(self.selection)}; loosen -k, --case, --set or --shard"
-        if all(result.verdict is Verdict.EXCLUDED for result in results):
-            return Exit.NO_DEVICE, f"nothing was compared: all {len(results)} cases are excluded on this device"
-        return Exit.CLEAN, ""
+        judged, sentence = outcome(self.cases, self.selection.total, self.results, worst(self.errors))
+        if self.errors:
+            return worst([judged, *self.errors]), ""
+        if not judged and self.selection.whole_set:
+            chosen = self.selection
+            for fewer in shortfalls(self.journal.records, chosen.paths, chosen.whole_set, self.device):
+                print(f"error: {fewer}", file=sys.stderr, flush=True)
+                judged = Exit.BYTES_DIFFER
+        if not judged and status != pytest.ExitCode.OK:
+            return Exit.BYTES_DIFFER, ""  # a test in Python failed, or pytest itself
+        return judged, sentence

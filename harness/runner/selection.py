@@ -1,11 +1,11 @@
-"""Choose the cases of a run: a set or single ids of some suites, or one shard of them."""
+"""Choose the cases of a run: a set or single ids of some suites, one shard of them, and what -k and node ids leave."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.contract.case import Case
@@ -18,23 +18,73 @@ FIXED_COST = 1 << 16  # elements that take as long as what every case does, howe
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The cases of each suite file.
+class Narrowing:
+    """How a command line leaves out cases of a set.
 
-    excluded: combinations that the recipes refuse, reason → count
-    set_name: empty if single ids were chosen; whole: a digest of the cases of all shards
+    keyword: of -k, as pytest reads it, matched with case ids and file names
+    nodes: the cases that are named by `FILE::ID`, of each file that is not named as a whole
+    deselected: of --deselect, beginnings of node ids; rootdir: what these are relative to
     """
 
+    keyword: str = ""
+    nodes: Mapping[Path, frozenset[str]] = field(default_factory=dict)
+    deselected: tuple[str, ...] = ()
+    rootdir: Path = Path()
+
+    def keeps(self) -> Callable[[Path, Case], bool]:
+        """Whether a case of a suite file stays. Raises UsageError for a keyword that cannot be read."""
+        matches = _matcher(self.keyword)
+
+        def keep(path: Path, case: Case) -> bool:
+            if case.id not in self.nodes.get(path, (case.id,)):
+                return False
+            near = path.relative_to(self.rootdir) if path.is_relative_to(self.rootdir) else path
+            if f"{near}::{case.id}".startswith(self.deselected):
+                return False
+            return matches((case.id.lower(), path.name.lower()))
+
+        return keep
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cases of each suite file that has the set.
+
+    paths: all suite files that were named
+    excluded: combinations that the recipes refuse, reason → count; total: how many cases there were before narrowing
+    whole_set: the set's name if these are all its cases, or an empty string
+    set_name: of the set they were taken from, empty for single cases; unsharded: a digest of them before any were left
+        out
+    """
+
+    paths: tuple[Path, ...]
     cases: dict[Path, tuple[Case, ...]]
     excluded: Counter[str]
+    total: int
+    whole_set: str = ""
     set_name: str = ""
-    whole: str = ""
+    unsharded: str = ""
 
     def __len__(self) -> int:
         return sum(map(len, self.cases.values()))
 
+    @property
+    def by_id(self) -> dict[str, Case]:
+        return {case.id: case for cases in self.cases.values() for case in cases}
 
-def select(paths: Iterable[Path], set_name: str, ids: Sequence[str] = (), shard: str = "1/1") -> Selection:
+    @property
+    def digest(self) -> str:
+        """The same for the same cases."""
+        return selection_digest(self.by_id)
+
+
+def select(
+    paths: Iterable[Path],
+    set_name: str,
+    ids: Sequence[str] = (),
+    shard: str = "1/1",
+    narrowing: Narrowing | None = None,
+) -> Selection:
     """Choose a set of the given suites, or exactly `ids`, which need not be in any set.
 
     Raises UsageError (SuiteError for a bad suite) if a suite, set, id or shard does not exist.
@@ -53,11 +103,22 @@ def select(paths: Iterable[Path], set_name: str, ids: Sequence[str] = (), shard:
         chosen = {suite.path: suite.cases(set_name) for suite in holders}
         excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
     index, count = _parse_shard(shard)
-    whole = selection_digest(case.id for cases in chosen.values() for case in cases)
+    unsharded = selection_digest(case.id for cases in chosen.values() for case in cases)
     if count > 1:
         mine = set(shards([case for cases in chosen.values() for case in cases], count)[index - 1])
         chosen = {path: tuple(case for case in cases if case in mine) for path, cases in chosen.items()}
-    return Selection(chosen, excluded, "" if ids else set_name, whole)
+    total = sum(map(len, chosen.values()))
+    left = _narrowed(chosen, narrowing or Narrowing())
+    whole = not ids and count == 1 and sum(map(len, left.values())) == total
+    return Selection(
+        tuple(suite.path for suite in suites),
+        left,
+        excluded,
+        total,
+        set_name if whole else "",
+        "" if ids else set_name,
+        unsharded,
+    )
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
@@ -74,6 +135,27 @@ def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:
 def cost(case: Case) -> int:
     """The time a case takes, in elements."""
     return case.work + FIXED_COST
+
+
+def _narrowed(chosen: Mapping[Path, tuple[Case, ...]], narrowing: Narrowing) -> dict[Path, tuple[Case, ...]]:
+    keep = narrowing.keeps()
+    for path, nodes in narrowing.nodes.items():
+        absent = sorted(nodes - {case.id for case in chosen.get(path, ())})
+        if absent:
+            raise UsageError(f"{path.name}::{absent[0]} is not found among the selected cases; --case takes any id")
+    return {path: tuple(case for case in cases if keep(path, case)) for path, cases in chosen.items()}
+
+
+def _matcher(keyword: str) -> Callable[[Sequence[str]], bool]:
+    if not keyword.strip():
+        return lambda names: True
+    from _pytest.mark.expression import Expression
+
+    try:
+        expression = Expression.compile(keyword)
+    except Exception as error:  # a class that differs from one pytest to the next
+        raise UsageError(f"-k {keyword!r} cannot be read: {error}") from None
+    return lambda names: expression.evaluate(lambda word, **_: any(word.lower() in name for name in names))
 
 
 def _by_id(suite: Suite, ids: Sequence[str]) -> tuple[Case, ...]:

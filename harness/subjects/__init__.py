@@ -6,7 +6,8 @@ on the CPU. bf16 is ml_dtypes' in NumPy and uint16 in CuPy, which has none; `han
 torch. It returns nothing and writes its results into `outputs`. A module here, or the user's, may also have
 
   NEEDS        {distribution: the line that installs it}; where one is absent, every case is EXCLUDED with that line
-  refuses      refuses(case) -> why the subject cannot run this case, or ""
+  refuses      refuses(case) -> why the subject cannot run this case, or ""; asked of every case before there are data,
+               and again later: an answer that changes, and an error that says "not me" from `quantize`, is an offence
   CONVENTIONS  names of the differences from our bytes that are meant (`harness.subjects.audit.conventions`)
 
 and imports the packages it needs inside its functions, so that it can be loaded without them.

@@ -16,6 +16,7 @@ from harness.errors import NotCapable
 from harness.subjects.cpu_device import HostDevice
 from harness.subjects.cuda_program import CudaSubjectProgram
 from harness.subjects.program import SubjectProgram
+from harness.subjects.refusals import Refusals
 from harness.subjects.subject import Subject
 
 
@@ -32,14 +33,18 @@ class SubjectDevice:
     def __init__(self, inner: Any, subject: Subject, program: type[SubjectProgram]):
         self.inner, self.subject, self._program = inner, subject, program
         self.subject_label = subject.label
+        self.refusals = Refusals(subject)
         self.name, self.targets, self.modes = inner.name, inner.targets, inner.modes
 
     def identity(self) -> dict[str, str]:
         return self.inner.identity() | {"subject": self.subject.label}
 
     def admit(self, case: Case) -> None:
-        """Raise NotCapable for a subject that is not installed, for what it refuses, and for what the device does."""
-        reason = self.subject.absent() or self.subject.refuses(case)
+        """Raise NotCapable for a subject that is not installed, for what it refuses, and for what the device does.
+
+        Raises ViolationError for a refusal that comes late or changes.
+        """
+        reason = self.refusals.of(case)
         if reason:
             raise NotCapable(reason)
         self.inner.admit(case)
@@ -53,6 +58,7 @@ class SubjectDevice:
     def prepare(
         self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ) -> SubjectProgram:
+        self.refusals.saw_data = True
         return self._program.upload(self.subject, target, case, inputs, fields)
 
     def accepts(self, actual: Any, expected: Demand) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,12 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.device import Outcome
 from harness.device.memory import Memory, flat
-from harness.errors import HarnessError
+from harness.errors import CompileError, LaunchError
 from harness.jit.compile import Compiled
 from harness.jit.geometry import Grid
 from harness.subjects.audit.oracle_guard import watch
 from harness.subjects.audit.violations import Violation, ViolationError
+from harness.subjects.refusals import declines, describe
 from harness.subjects.subject import Subject
 
 GRACE = 0.02  # seconds after which nothing may arrive any more
@@ -83,10 +82,11 @@ class SubjectProgram:
         """Call the subject once. Raises ViolationError with the line for whatever it raises."""
         try:
             self.subject.quantize(self.case, self.inputs, self.outputs)
-        except (HarnessError, ViolationError):
+        except (KeyboardInterrupt, CompileError, LaunchError, ViolationError):
             raise
-        except (Exception, SystemExit) as error:  # of whatever kind its author chose
-            raise ViolationError(Violation.RAISES, f"{self.subject.name} {describe(error)}") from None
+        except BaseException as error:  # of whatever kind its author chose; a skip of pytest is no Exception
+            violation = Violation.DECLINES_LATE if declines(error) else Violation.RAISES
+            raise ViolationError(violation, f"{self.subject.name} {describe(error)}") from None
 
     def run(self, poison: int, repeat: int) -> Outcome:
         return self._run(poison, self.call)
@@ -118,10 +118,3 @@ class SubjectProgram:
     def _view(self, array: Any, layout: Layout) -> Any:
         dtype = self.bf16 if layout.dtype == "bfloat16" else layout.dtype
         return array.view(np.dtype(dtype)).reshape(layout.shape)
-
-
-def describe(error: BaseException) -> str:
-    """`raised ValueError at mine.py:12: the sentence`"""
-    frames = extract_tb(error.__traceback__)
-    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"raised {type(error).__name__}{where}: {' '.join(str(error).split())}"

@@ -84,7 +84,9 @@ def _import(stem: str) -> ModuleType:
         if missing.name and stem.split(".")[0] == missing.name.split(".")[0]:
             raise UsageError(f"there is no module {stem!r} to import from {here}") from None
         raise UsageError(f"{stem} cannot be imported: {missing}; put its own imports into its functions") from None
-    except Exception as error:  # whatever its author let it raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever its author let it raise; a skip of pytest is no Exception
         raise UsageError(f"{stem} cannot be imported: {type(error).__name__}: {error}") from None
 
 

@@ -10,21 +10,21 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
-from harness.errors import NotCapable
+from harness.errors import DeviceUnavailable
 
 
 def ask_torch(
     oracle: Any, case: Case, inputs: Mapping[str, np.ndarray], device: str = "cpu", alone: bool = False
 ) -> dict[str, Demand]:
-    """The answer of the torch oracle of the module `oracle`, in NumPy's arrays. Raises NotCapable without torch.
+    """The answer of the torch oracle of the module `oracle`, in NumPy's arrays. Raises DeviceUnavailable without torch.
 
     alone: no other oracle is asked, so intervals come without the sums, which are several times as large
     """
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise NotCapable(
-            "capability: torch is not installed, so there is no second oracle; `pip install torch`"
+        raise DeviceUnavailable(
+            "torch is not installed, so there is no second oracle and nothing can be compared; `pip install torch`"
         ) from None
     tensors = {name: to_torch(value).to(device) for name, value in inputs.items()}
     answers = oracle.torch_oracle(case, tensors)

@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
+from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.verdict import Result, Verdict
@@ -48,19 +49,23 @@ def verify(
 def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: bool = True) -> Result:
     """Call `run` with a blank result while the device has room for the case; an error becomes a verdict.
 
+    The case is EXCLUDED if the device does not admit it, which is asked before there are data, and for no other reason.
     draw: draw the inputs before waiting for the device, because the largest take a minute
     """
     started = time.perf_counter()
     empty = blank(case, device)
     try:
-        device.admit(case)
-        with host_room(case):
-            if draw:
-                make_inputs(case)
-            with device.reserve(case):
-                result = run(empty)
-    except NotCapable as reason:
-        result = replace(empty, verdict=Verdict.EXCLUDED, reason=str(reason))
+        reason = incapable(case, device)
+        if reason:
+            result = replace(empty, verdict=Verdict.EXCLUDED, reason=reason)
+        else:
+            with host_room(case):
+                if draw:
+                    make_inputs(case)
+                with device.reserve(case):
+                    result = run(empty)
+    except NotCapable as late:
+        result = failed(empty, Verdict.LAUNCH_ERROR, f"admitted, and then called incapable, which is no excuse: {late}")
     except CompileError as error:
         result = failed(empty, Verdict.COMPILE_ERROR, str(error))
     except AccessError as error:

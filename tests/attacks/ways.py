@@ -1,4 +1,4 @@
-"""What attacks share: an attack is a test that tries one way to a green run, and fails as StillGreenError if it works."""
+"""What attacks share. An attack is a test that tries one way to a green run; if it works, that is a StillGreenError."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def must_be_red(done: CompletedProcess[str], *because: str, code: int | None = N
     printed = done.stdout + done.stderr
     if done.returncode == 0:
         raise StillGreenError(f"green:\n{printed}")
-    assert "Traceback" not in printed, printed
+    assert "Traceback (most recent call last)" not in printed, printed
     for part in because:
         assert part in printed, f"{part!r} is not in\n{printed}"
     assert code in (None, done.returncode), f"{done.returncode} in place of {code}:\n{printed}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.cli import main
-from harness.errors import Exit
+from harness.errors import Exit, HarnessError
 from harness.studies import speed
 from harness.studies.speed import RATE, Measured, Row
 

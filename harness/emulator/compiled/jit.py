@@ -2,39 +2,70 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import hashlib
+import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numba
 from numba import types
-from numba.core import cgutils, config
-from numba.core.caching import UserProvidedCacheLocator
+from numba.core import cgutils
+from numba.core.base import BaseContext
+from numba.core.caching import _Cache
+from numba.core.codegen import CPUCodegen
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
 from numba.extending import intrinsic
 
+from harness import private_files
 from harness.emulator import own_text
 
 OPTIONS = {"error_model": "numpy", "nogil": False}  # a float divided by zero is an infinity, not an exception
 
 
-class ByContent(UserProvidedCacheLocator):
-    """Machine code is keyed by the emulator's text, wherever the project lies."""
+class MachineCode(_Cache):
+    """The machine code of one function in the cache.
 
-    def __init__(self, function: Callable, file: str):
-        self._py_file, self._lineno = file, function.__code__.co_firstlineno
-        root = os.environ.get("HARNESS_CACHE") or Path(
-            os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "nvfp4-harness"
-        )
-        self._cache_path = str(Path(root) / "emulator" / self.get_source_stamp()[:16])
+    Numba's own cache unpickles whatever its folder holds; ours hands it only what this user kept there for this
+    emulator, Python, Numba and processor.
+    """
 
-    @classmethod
-    def from_function(cls, function: Callable, file: str) -> ByContent:
-        locator = cls(function, file)
-        locator.ensure_cache_path()
-        return locator
+    def __init__(self, function: Callable):
+        self._function, self._on = function.__qualname__, True
 
-    def get_source_stamp(self) -> str:
-        return own_text.digest()
+    @property
+    def cache_path(self) -> str:
+        return str(private_files.cache_root() / "emulator")
+
+    def load_overload(self, sig: object, target_context: BaseContext) -> CompileResult | None:
+        target_context.refresh()
+        try:
+            content = private_files.read(Path(self.cache_path), self._name(sig, target_context.codegen()))
+        except OSError:
+            return None
+        if content is None or not self._on:
+            return None
+        return CompileResult._rebuild(target_context, *pickle.loads(content))
+
+    def save_overload(self, sig: object, data: CompileResult) -> None:
+        with contextlib.suppress(OSError):
+            private_files.write(Path(self.cache_path), self._name(sig, data.codegen), dumps(data._reduce()))
+
+    def _name(self, sig: object, codegen: CPUCodegen) -> str:
+        made_by = sys.version, numba.__version__, codegen.magic_tuple()
+        text = repr((own_text.digest(), made_by, self._function, str(sig)))
+        return f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.machine_code"
+
+    def enable(self) -> None:
+        self._on = True
+
+    def disable(self) -> None:
+        self._on = False
+
+    def flush(self) -> None:
+        """Another text has another name, so none is ever stale."""
 
 
 def part(function: Callable) -> Callable:
@@ -46,12 +77,11 @@ def entry(signature: str) -> Callable[[Callable], Callable]:
     """A function that Python calls; its machine code, with all parts, is kept in the cache."""
 
     def compiled(function: Callable) -> Callable:
-        before = config.CACHE_LOCATOR_CLASSES
-        config.CACHE_LOCATOR_CLASSES = f"{__name__}.{ByContent.__name__}"
-        try:
-            return numba.njit(signature, cache=True, **OPTIONS)(function)
-        finally:
-            config.CACHE_LOCATOR_CLASSES = before
+        dispatcher = numba.njit(**OPTIONS)(function)
+        dispatcher._cache = MachineCode(function)
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return dispatcher
 
     return compiled
 

@@ -21,6 +21,8 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     if parts[2:3] in (["commit_group"], ["wait_all"], ["wait_group"]):
         keep = instruction.operands[0].bits if parts[2] == "wait_group" else 0
+        if not 0 <= keep < 1 << 31:
+            raise Unsupported
         emitter.emit(lambda batch, mask: _synchronise(batch, parts[2], keep, mask), (), ())
         return
     if parts[2:3] not in (["ca"], ["cg"]) or not {"shared", "shared::cta"} & set(parts) or parts[4:5] != ["global"]:
@@ -28,6 +30,8 @@ def cp_async(emitter: Emitter, instruction: Instruction) -> None:
     if not set(parts[5:]) <= HINTS:
         raise Unsupported
     size = instruction.operands[2].bits
+    if size not in (4, 8, 16):
+        raise Unsupported
     count, width = (size // 8, 8) if size > 8 else (1, size)
     reads = emitter.access(instruction, "global", "reads", width, count)
     writes = emitter.access(instruction, "shared", "writes", width, count)

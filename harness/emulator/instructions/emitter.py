@@ -19,6 +19,7 @@ from harness.emulator.instructions.steps import arithmetic, guarded, hazard_chec
 from harness.emulator.machine.basic_blocks import DecodedStep, Fast, Step
 from harness.emulator.machine.launch_state import Hazard
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE, Access
+from harness.emulator.ptx import limits
 from harness.emulator.ptx import syntax as ptx
 from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction, Kernel, Name, Operand, Variable, Vector
 from harness.emulator.registers import SIGNED, UNSIGNED, Bits, Compute
@@ -82,6 +83,9 @@ class Emitter:
                 self.addresses[variable.name] = start
                 ends[variable.space] = start + variable.size
         self.shared_size, self.local_size = ends["shared"] - SHARED_BASE, ends["local"] - LOCAL_BASE
+        if self.local_size > limits.LOCAL:
+            sentence = f"{self.local_size} bytes of local memory, more than the {limits.LOCAL} of a thread"
+            raise NotEmulated(f"not emulated: {self.kernel.name}: {sentence}")
         self.parameter_offsets, end = {}, 0
         for parameter in self.kernel.parameters:
             end = -(-end // parameter.align) * parameter.align
@@ -165,7 +169,7 @@ class Emitter:
         """The slot to read an operand of type `kind` from."""
         if isinstance(operand, Immediate):
             return self.constant(self._pattern(operand, kind), kind)
-        if not isinstance(operand, Name):
+        if not isinstance(operand, Name) or (operand.negated and kind != "pred"):
             raise Unsupported
         if operand.text in self.parameter_offsets:
             start = self.constant(self.parameter_offsets[operand.text], kind)
@@ -206,12 +210,14 @@ class Emitter:
         """The slot to write a result of type `kind` to; a wider register is extended afterwards."""
         if isinstance(operand, Name) and operand.text == "_":
             return self.slot(kind)
-        found = self.named(operand.text) if isinstance(operand, Name) else None
+        found = self.named(operand.text) if isinstance(operand, Name) and not operand.negated else None
         if not found:
             raise Unsupported
         slot, own = found
         if dtype_of(own) is dtype_of(kind):
             return slot
+        if "pred" in (own, kind):
+            raise Unsupported
         narrow = self.slot(kind)
         self.widenings.append((slot, narrow, kind.startswith("s")))
         return narrow

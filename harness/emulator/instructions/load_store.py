@@ -69,6 +69,8 @@ def place(emitter: Emitter, operand: Operand, access: Access) -> Place:
         raise Unsupported
     if operand.base is None:
         return Place(emitter.constant(operand.offset, "b64"), 0)
+    if operand.base.negated:
+        raise Unsupported
     found = emitter.named(operand.base.text)
     if not found:
         return Place(emitter.constant(emitter.address_of(operand.base.text) + operand.offset, "b64"), 0)
@@ -102,12 +104,17 @@ def load(emitter: Emitter, instruction: Instruction) -> None:
         for target, value in zip(targets, batch.read(access, address.of(batch), mask), strict=True):
             batch.assign(target, value, mask)
 
-    emitter.emit(step, (address.slot,), targets, _fast(opcodes.LOADS, access, address, targets))
+    emitter.emit(step, (address.slot,), targets, _fast(emitter, opcodes.LOADS, access, address, targets))
 
 
-def _fast(codes: dict[str, int], access: Access, address: Place, data: list[int]) -> Fast | None:
-    """How the compiled interpreter does it; None if it does not."""
+def _fast(emitter: Emitter, codes: dict[str, int], access: Access, address: Place, data: list[int]) -> Fast | None:
+    """How the compiled interpreter does it; None if it does not.
+
+    It takes global addresses from 64-bit registers alone.
+    """
     code = codes.get(access.space)
+    if access.space == "global" and (address.slot < 0 or emitter.kind(address.slot).itemsize < 8):
+        return None
     if code is None or access.strong or not -(1 << 30) < address.offset < 1 << 30:
         return None
     return Fast(
@@ -117,6 +124,9 @@ def _fast(codes: dict[str, int], access: Access, address: Place, data: list[int]
 
 
 def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list[int]) -> None:
+    if not 0 <= offset <= emitter.parameter_size - access.bytes:
+        raise Unsupported
+
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         for i, target in enumerate(targets):
             batch.assign(target, batch.parameter(offset + i * access.size, access.size), mask)
@@ -140,7 +150,7 @@ def store(emitter: Emitter, instruction: Instruction) -> None:
         registers = batch.registers
         batch.write(access, address.of(batch), [registers[source] for source in sources], mask)
 
-    emitter.emit(step, (address.slot, *sources), (), _fast(opcodes.STORES, access, address, sources))
+    emitter.emit(step, (address.slot, *sources), (), _fast(emitter, opcodes.STORES, access, address, sources))
 
 
 def atomic(emitter: Emitter, instruction: Instruction) -> None:
@@ -153,7 +163,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
         elif modifier not in _STRONG | HINTS:
             words.append(modifier)
     name = ".".join(words)
-    if name not in ATOMICS or space == "local":
+    if name not in ATOMICS or space in ("local", "constant"):
         raise Unsupported
     operation = ATOMICS[name]
     in_global = GLOBAL_ADD_F32 if name == "add.f32" else operation

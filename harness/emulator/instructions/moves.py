@@ -103,6 +103,8 @@ def compare(emitter: Emitter, instruction: Instruction) -> None:
     target, *sources = instruction.operands
     slots = [emitter.source(source, kind) for source in sources[:2]]
     slots += [emitter.source(source, "pred") for source in sources[2:]]
+    if len(slots) != 2 + bool(combine):
+        raise Unsupported
     results = (target.first, target.second) if isinstance(target, Pair) else (target,)
     targets = [emitter.target(result, "pred") for result in results]
     for i, slot in enumerate(targets):
@@ -134,10 +136,10 @@ def permute_bytes(emitter: Emitter, instruction: Instruction) -> None:
 
 def lookup(emitter: Emitter, instruction: Instruction) -> None:
     """`lop3.b32`, split into functions of two inputs."""
-    target, *sources, table = instruction.operands
+    target, first, second, third, table = instruction.operands
     if instruction.mnemonic != "lop3.b32" or not isinstance(table, Immediate):
         raise Unsupported
-    slots = [emitter.source(source, "b32") for source in sources]
+    slots = [emitter.source(source, "b32") for source in (first, second, third)]
     emitter.compute(
         lookup3(table.bits & 255), "b32", slots, emitter.target(target, "b32"), (opcodes.LOP3, table.bits & 255)
     )

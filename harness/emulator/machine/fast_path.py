@@ -106,3 +106,15 @@ class FastPath:
             only[block] = lanes[block]
             self.code.slow(number)(self.batch, only)
             at = run(context, start, stop, block, number + 1)
+
+
+class NumpyPath:
+    """The same program by the NumPy steps alone, which define it."""
+
+    def __init__(self, batch: Batch, code: Code):
+        self.batch, self.code = batch, code
+
+    def run(self, segment: Segment, mask: np.ndarray | None) -> None:
+        """As FastPath's."""
+        for number in range(*segment):
+            self.code.slow(number)(self.batch, mask)

@@ -16,16 +16,25 @@ from harness.emulator.errors import Fault, LaunchError
 from harness.emulator.machine.barriers import Barriers
 from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Segment, Trap
 from harness.emulator.machine.batch import Batch
-from harness.emulator.machine.fast_path import FastPath
+from harness.emulator.machine.fast_path import FastPath, NumpyPath
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
+ENTRY, NUMPY_STEP = 16, 64  # what entering a basic block costs, and a NumPy step, in compiled instructions
+
 
 class Tally:
-    """Executions of each basic block by warps and lanes. budget: instructions that a batch may execute"""
+    """Executions of each basic block by warps and lanes.
+
+    budget: instructions that a batch may execute; costs: of each block, so that an endless one ends within seconds
+    """
 
     def __init__(self, blocks: Sequence[Block], budget: int):
         self.blocks, self.budget = blocks, budget
+        self.costs = [
+            ENTRY + block.count + NUMPY_STEP * sum(not isinstance(step, Segment) for step in block.steps)
+            for block in blocks
+        ]
         self.warps = [0] * len(blocks)
         self.lanes = [0] * len(blocks)
 
@@ -45,7 +54,7 @@ class Tally:
 class Scheduler:
     """Runs one batch to its end."""
 
-    def __init__(self, batch: Batch, tally: Tally, fast: FastPath):
+    def __init__(self, batch: Batch, tally: Tally, fast: FastPath | NumpyPath):
         self.batch, self.tally, self.blocks, self.fast = batch, tally, tally.blocks, fast
         self.code = fast.code
         self.ready: dict[int, np.ndarray | None] = {0: None}
@@ -75,7 +84,7 @@ class Scheduler:
                 if mask is None:
                     continue
             self._count(number, mask)
-            self.budget -= block.count + 1
+            self.budget -= self.tally.costs[number]
             if self.budget < 0:
                 self._fault_budget(block, mask)
             for step in block.steps:

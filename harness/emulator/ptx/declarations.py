@@ -2,46 +2,80 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
+from collections.abc import Mapping
 
 from harness.emulator.errors import NotEmulated
+from harness.emulator.ptx import limits
 from harness.emulator.ptx.syntax import SIZES, Immediate, Variable
 
-_DECLARATION = re.compile(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)\s*(?:=\s*(.*))?$", re.DOTALL)
+_DECLARATION = re.compile(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)")
 
 
 def variable(statement: str, space: str = "") -> Variable:
-    """Parse `.const .align 8 .b8 name[24] = {1, 2}`, or one parameter."""
-    found = re.search(r"\.(const|global|shared|local|param)\b", statement)
-    space = found[1] if found else space
-    alignment = re.search(r"\.align\s+(\d+)(?!.*\.align)", statement)
-    # `.ptr .align` is the alignment of what a pointer points to, not its own.
-    alignment = None if ".ptr" in statement else alignment
-    bare = re.sub(r"\.(align|attribute)\s*(\d+|\([^)]*\))|\.ptr\b", "", statement)
-    kind = next(kind for kind in re.findall(r"\.(\w+)", bare.split("=")[0]) if kind in SIZES)
-    match = _DECLARATION.search(bare.split(f".{kind}", 1)[1].replace(".global", "").strip())
-    if not match:
-        raise NotEmulated(f"not emulated: the PTX declaration {statement.strip()[:60]!r}")
-    name, extents, initial = match.groups()
-    size = SIZES[kind]
-    for extent in re.findall(r"\[\s*(\d*)\s*\]", extents):
-        size *= int(extent or 0)
-    return Variable(
-        name, space, int(alignment[1]) if alignment else SIZES[kind], size, _initial(initial, SIZES[kind], name)
-    )
+    """Parse `.const .align 8 .b8 name[24] = {1, 2}`, or one parameter. Raises NotEmulated."""
+    head, equals, initial = statement.partition("=")
+    if len(head) > limits.HEADER:
+        raise NotEmulated(f"a declaration of {len(head)} characters, {statement.strip()[:60]!r}")
+    head = " ".join(head.split())
+    found = re.search(r"\.(const|global|shared|local|param)\b", head)
+    bare = re.sub(r"\.(align|attribute)\s*(\d+|\([^)]*\))|\.ptr\b", "", head)
+    kind = next((kind for kind in re.findall(r"\.(\w+)", bare) if kind in SIZES), None)
+    match = kind and _DECLARATION.fullmatch(bare.split(f".{kind}", 1)[1].replace(".global", "").strip())
+    if not match or (equals and not initial.strip()):
+        raise NotEmulated(f"the declaration {statement.strip()[:60]!r}")
+    name, extents = match.groups()
+    size = math.prod([SIZES[kind], *(int(extent or 0) for extent in re.findall(r"\[\s*(\d*)\s*\]", extents))])
+    if size > limits.VARIABLE:
+        raise NotEmulated(f"the variable {name!r} of {size} bytes; {limits.VARIABLE} are allowed")
+    return Variable(name, found[1] if found else space, _alignment(head) or SIZES[kind], size,
+                    _initial(initial, SIZES[kind], size, name))  # fmt: skip
 
 
-def _initial(text: str | None, size: int, name: str) -> bytes:
+def check_total(variables: Mapping[str, Variable]) -> None:
+    """Raises NotEmulated for variables that take gigabytes together."""
+    total = sum(variable.size for variable in variables.values())
+    if total > limits.VARIABLES or len(variables) > limits.COUNT:
+        allowed = f"{limits.COUNT} of {limits.VARIABLES} bytes are allowed"
+        raise NotEmulated(f"{len(variables)} variables of {total} bytes; {allowed}")
+
+
+def malformed(text: str, at: int, line: int, error: Exception) -> NotEmulated:
+    """What to raise for an error at a position of a text that starts on a line of the PTX."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    line += text.count("\n", 0, at)
+    start = text[at : at + 60].partition("\n")[0].strip()
+    sentence = str(error) if isinstance(error, NotEmulated) else f"the text {start!r}"
+    return NotEmulated(f"not emulated: PTX line {line}: {sentence}")
+
+
+def _alignment(head: str) -> int:
+    """Bytes; 0 if none is said. `.ptr .align` is the alignment of what a pointer points to, not its own."""
+    said = [] if ".ptr" in head else re.findall(r"\.align\s+(\d+)", head)
+    if not said:
+        return 0
+    alignment = int(said[-1])
+    if not 0 < alignment <= limits.ALIGNMENT or alignment & alignment - 1:
+        raise NotEmulated(f"an alignment of {alignment}, where a power of two up to {limits.ALIGNMENT} is allowed")
+    return alignment
+
+
+def _initial(text: str, size: int, most: int, name: str) -> bytes:
+    """The first bytes of a variable. size: of an element; most: of the variable"""
     if not text:
         return b""
-    out = b""
+    out = bytearray()
     for item in re.sub(r"[{}\s]", "", text).split(","):
         value = immediate(item) if item else None
         if value is None or text.count("{") > 1:
-            raise NotEmulated(f"not emulated: the initialiser of {name!r} is not a flat list of numbers")
+            raise NotEmulated(f"the initialiser of {name!r}, which is not a flat list of numbers")
         out += (value.bits & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-    return out
+    if len(out) > most:
+        raise NotEmulated(f"the initialiser of {name!r}, which has {len(out)} bytes for {most}")
+    return bytes(out)
 
 
 _FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})$|0[dD]([0-9a-fA-F]{16})$")

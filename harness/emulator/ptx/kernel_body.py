@@ -9,12 +9,24 @@ import re
 from collections.abc import Iterator
 
 from harness.emulator.errors import NotEmulated
-from harness.emulator.ptx.declarations import immediate, variable
-from harness.emulator.ptx.syntax import UNKNOWN, Address, Instruction, Kernel, Location, Name, Operand, Pair, Vector
+from harness.emulator.ptx import limits
+from harness.emulator.ptx.declarations import check_total, immediate, malformed, variable
+from harness.emulator.ptx.syntax import (
+    SIZES,
+    UNKNOWN,
+    Address,
+    Instruction,
+    Kernel,
+    Location,
+    Name,
+    Operand,
+    Pair,
+    Vector,
+)
 
 _TOKEN = re.compile(
     r"""\s+ | \.loc\s+(?P<loc>[^\n]*) | (?P<brace>[{}])
-    | (?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:) | (?P<statement>[^;]+?)\s*;""",
+    | (?P<label>[A-Za-z_$%][\w$]*)\s*:(?!:) | (?P<statement>[^;]+);""",
     re.VERBOSE,
 )
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
@@ -34,30 +46,43 @@ class BodyParser:
         self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
 
-    def parse(self, text: str) -> None:
-        """Parse the text between the outer braces. Raises NotEmulated for what is unknown."""
+    def parse(self, text: str, line: int) -> None:
+        """Parse the text between the outer braces. line: of its start. Raises NotEmulated for what is unknown."""
         at = 0
         while at < len(text):
             match = _TOKEN.match(text, at)
-            if not match:
-                raise NotEmulated(f"not emulated: the PTX text {text[at : at + 60].strip()!r} in {self.kernel.name}")
+            try:
+                if not match:
+                    raise NotEmulated(f"the text {text[at : at + 60].strip()!r}")
+                self._token(match)
+            except (NotEmulated, *limits.UNREADABLE) as error:
+                raise malformed(text, at, line, error) from None
             at = match.end()
-            if match["loc"]:
-                self._location(match["loc"])
-            elif match["brace"]:
-                self.known = {}
-                if match["brace"] == "{":
-                    self.scopes.append({})
-                else:
-                    self.scopes.pop()
-            elif match["label"]:
-                self._label(match["label"])
-            elif match["statement"]:
-                self._statement(match["statement"])
+
+    def _token(self, match: re.Match) -> None:
+        if match["loc"]:
+            self._location(match["loc"])
+        elif match["brace"]:
+            self._scope(match["brace"])
+        elif match["label"]:
+            self._label(match["label"])
+        elif match["statement"]:
+            self._statement(match["statement"].strip())
+
+    def _scope(self, brace: str) -> None:
+        self.known = {}
+        if brace == "{":
+            self.scopes.append({})
+            if len(self.scopes) > limits.NESTING:
+                raise NotEmulated(f"more than {limits.NESTING} scopes in one another")
+        elif len(self.scopes) == 1:
+            raise NotEmulated("a closing brace without its opening one")
+        else:
+            self.scopes.pop()
 
     def _label(self, name: str) -> None:
         if name in self.kernel.labels:
-            raise NotEmulated(f"not emulated: the label {name!r}, which is there twice, at {self.location}")
+            raise NotEmulated(f"the label {name!r}, which is there twice")
         self.pending_label = name
         self.kernel.labels[name] = len(self.kernel.instructions)
 
@@ -67,6 +92,8 @@ class BodyParser:
         parent = None
         if caller[0]:
             parent = self.calls.get(caller) or Location(self._file(caller[0]), int(caller[1]))
+            if parent.depth() > limits.NESTING:
+                raise NotEmulated(f"calls inlined in one another, more than {limits.NESTING}")
         self.location = Location(self._file(here[0]), int(here[1]), parent)
         self.calls[here] = self.location
 
@@ -77,21 +104,29 @@ class BodyParser:
         if text.startswith(".reg"):
             self._declare_registers(text)
         elif text.startswith(".branchtargets"):
-            self.kernel.targets[self.pending_label] = tuple(re.findall(r"[\w$]+", text.split(None, 1)[1]))
+            targets = tuple(re.findall(r"[\w$]+", text.split(None, 1)[1]))
+            if len(targets) > limits.TARGETS:
+                raise NotEmulated(f"{len(targets)} targets of a branch; {limits.TARGETS} are allowed")
+            self.kernel.targets[self.pending_label] = targets
         elif text.startswith((".shared", ".local")):
             declared = variable(text)
             self.kernel.variables[declared.name] = declared
+            check_total(self.kernel.variables)
         elif not text.startswith((".pragma", ".param")):
             self._instruction(text)
 
     def _declare_registers(self, text: str) -> None:
         self.known = {}
         kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL).groups()
+        if kind not in SIZES:
+            raise NotEmulated(f"registers of type {kind!r}")
         suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
         for name in re.split(r"\s*,\s*", names.strip()):
             for register in _expand(name):
                 self.scopes[-1][register] = register + suffix
                 self.kernel.registers[register + suffix] = kind
+                if len(self.kernel.registers) > limits.REGISTERS:
+                    raise NotEmulated(f"a kernel of more than {limits.REGISTERS} registers")
 
     def _resolve(self, text: str) -> str:
         for scope in reversed(self.scopes):
@@ -103,9 +138,14 @@ class BodyParser:
         return Name(self._resolve(text.lstrip("! ")), text.startswith("!"))
 
     def _instruction(self, text: str) -> None:
+        if len(text) > limits.INSTRUCTION or len(self.kernel.instructions) == limits.INSTRUCTIONS:
+            raise NotEmulated(
+                f"an instruction of {len(text)} characters, or more than {limits.INSTRUCTIONS} instructions"
+            )
+        text = " ".join(text.split())
         match = _STATEMENT.match(text)
         if not match:
-            raise NotEmulated(f"not emulated: the PTX text {text[:60]!r} at {self.location}")
+            raise NotEmulated(f"the text {text[:60]!r}")
         negated, guard, mnemonic, rest = match.groups()
         operands = () if mnemonic.startswith("call") else tuple(self._operand(item) for item in _split(rest))
         named = Name(self._resolve(guard), bool(negated)) if guard else None
@@ -130,7 +170,7 @@ class BodyParser:
     def _address(self, text: str) -> Address:
         match = _ADDRESS.match(text)
         if not match:
-            raise NotEmulated(f"not emulated: the PTX address {text!r} at {self.location}")
+            raise NotEmulated(f"the address {text[:60]!r}")
         offset = int((match[2] or "0").replace(" ", ""), 0)
         base = immediate(match[1])
         return Address(None, base.bits + offset) if base else Address(self._name(match[1]), offset)
@@ -149,4 +189,7 @@ def _split(text: str) -> list[str]:
     """Operands at the top level of `a, {b, c}, [d]`."""
     if "{" not in text:
         return [item.strip() for item in text.split(",")] if text else []
-    return [item.strip() for item in _ITEM.findall(text)]
+    items = [item.strip() for item in _ITEM.findall(text)]
+    if _ITEM.sub("", text).replace(" ", "") != "," * (len(items) - 1):
+        raise NotEmulated(f"the operands {text[:60]!r}")
+    return items

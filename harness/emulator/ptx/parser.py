@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
+from typing import NamedTuple
 
 from harness.emulator.errors import NotEmulated
-from harness.emulator.ptx.declarations import variable
+from harness.emulator.ptx import limits
+from harness.emulator.ptx.declarations import check_total, malformed, variable
 from harness.emulator.ptx.kernel_body import BodyParser
 from harness.emulator.ptx.syntax import Kernel, Variable
+
+_MOST_THREADS = 1024  # of a block
+
+
+class Entry(NamedTuple):
+    """The text of one kernel. line: where its body starts"""
+
+    parameters: str
+    directives: str
+    body: str
+    line: int
 
 
 @dataclass(frozen=True)
@@ -19,68 +33,96 @@ class Program:
     target: str
     variables: dict[str, Variable]
     files: dict[int, str]
-    entries: dict[str, tuple[str, str, str]]
+    entries: dict[str, Entry]
 
     def kernel(self, name: str) -> Kernel:
-        """Parse one entry. Raises KeyError for an unknown name."""
-        parameters, directives, body = self.entries[name]
-        declared = [variable(item, "param") for item in parameters.split(",") if item.strip()]
-        kernel = Kernel(name, tuple(declared))
-        limit = re.search(r"\.maxntid\s+([\d,\s]+)", directives)
-        if limit:
-            kernel.max_threads = 1
-            for extent in limit[1].split(","):
-                kernel.max_threads *= int(extent)
-        BodyParser(kernel, self.files).parse(body)
+        """Parse one entry. Raises KeyError for an unknown name, NotEmulated for text it cannot read."""
+        entry = self.entries[name]
+        try:
+            kernel = Kernel(name, _parameters(entry.parameters), max_threads=_most_threads(entry.directives))
+        except (NotEmulated, *limits.UNREADABLE) as error:
+            raise malformed("", 0, entry.line, error) from None
+        BodyParser(kernel, self.files).parse(entry.body, entry.line)
         return kernel
 
 
 _TOP = re.compile(
     r"""\s+ | \.version[^\n]* | \.address_size[^\n]* | \.target\s+(?P<target>\w+)[^\n]*
-    | \.file\s+(?P<index>\d+)\s+"(?P<file>[^"]*)"[^\n]* | \.section[^{]*\{[^}]*\}
+    | \.file\s+(?P<index>\d+)\s+"(?P<file>[^"\n]*)"[^\n]* | \.section[^{;]*\{[^}]*\}
     | (?P<head>[^;{}=()]*\.(?:entry|func)\b) | (?P<statement>\.[^;]*;)""",
     re.VERBOSE,
 )
 _ENTRY = re.compile(r"\s*([\w$]+)\s*(?:\(([^)]*)\))?\s*([^{;]*)")
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
 
 
 def parse(text: str) -> Program:
     """Split a module into variables and entries. Raises NotEmulated for an unknown construct."""
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    text = re.sub(r"//[^\n]*", "", text)
-    target, variables, files, entries = "", {}, {}, {}
-    at = 0
+    if len(text) > limits.TEXT:
+        raise NotEmulated(f"not emulated: PTX of {len(text)} characters; {limits.TEXT} are allowed")
+    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    program = Program("", {}, {}, {})
+    at, line = 0, 1
     while at < len(text):
         match = _TOP.match(text, at)
-        if not match:
-            raise NotEmulated(f"not emulated: the PTX directive {text[at : at + 60].split(chr(10))[0]!r}")
-        at = match.end()
-        if match["target"]:
-            target = match["target"]
-        elif match["index"]:
-            files[int(match["index"])] = PurePath(match["file"]).name
-        elif match["statement"]:
-            statement = match["statement"][:-1]
-            if re.search(r"\.(const|global|shared)\b", statement):
-                declared = variable(statement)
-                variables[declared.name] = declared
-        elif match["head"]:
-            at = _function(text, at, match["head"].rstrip().endswith(".entry"), entries)
-    return Program(target, variables, files, entries)
+        try:
+            if not match:
+                raise NotEmulated(f"the directive {text[at : at + 60].partition(chr(10))[0]!r}")
+            program, end = _construct(program, text, match, line)
+        except (NotEmulated, *limits.UNREADABLE) as error:
+            raise malformed(text, at, 1, error) from None
+        at, line = end, line + text.count("\n", at, end)
+    return program
 
 
-def _function(text: str, at: int, is_entry: bool, entries: dict[str, tuple[str, str, str]]) -> int:
-    """Skip one device function, or store one entry; returns where it ends."""
-    if not is_entry:
+def _construct(program: Program, text: str, match: re.Match, line: int) -> tuple[Program, int]:
+    """The program with what was matched on a line, and where that ends."""
+    if match["target"]:
+        return replace(program, target=match["target"]), match.end()
+    if match["index"]:
+        program.files[int(match["index"])] = PurePath(match["file"]).name
+    elif match["head"]:
+        end, entry = _function(text, match, line)
+        if match["head"].endswith(".entry"):
+            program.entries.update(entry)
+        return program, end
+    elif match["statement"] and re.search(r"\.(const|global|shared)\b", match["statement"][: limits.HEADER]):
+        declared = variable(match["statement"][:-1])
+        program.variables[declared.name] = declared
+        check_total(program.variables)
+    return program, match.end()
+
+
+def _parameters(text: str) -> tuple[Variable, ...]:
+    declared = tuple(variable(item, "param") for item in text.split(",") if item.strip())
+    total = sum(parameter.size + parameter.align for parameter in declared)
+    if total > limits.PARAMETERS:
+        raise NotEmulated(f"parameters of {total} bytes; {limits.PARAMETERS} are allowed")
+    if len({parameter.name for parameter in declared}) < len(declared):
+        raise NotEmulated("two parameters of one name")
+    return declared
+
+
+def _most_threads(directives: str) -> int:
+    """Threads of a block, as `.maxntid` says."""
+    said = re.search(r"\.maxntid\s+([\d,\s]+)", directives)
+    return min(_MOST_THREADS, math.prod(int(extent) for extent in said[1].split(","))) if said else _MOST_THREADS
+
+
+def _function(text: str, head: re.Match, line: int) -> tuple[int, dict[str, Entry]]:
+    """Where one function ends, and its text by its name, if it has a body. head: its first words, on a line"""
+    at = head.end()
+    if head["head"].endswith(".func"):
         returned = re.compile(r"\s*\([^)]*\)").match(text, at)
         at = returned.end() if returned else at
     match = _ENTRY.match(text, at)
+    if not match or match.end() == len(text):
+        raise NotEmulated("a function without a body")
     if text[match.end()] == ";":
-        return match.end() + 1
-    end = _closing_brace(text, match.end())
-    if is_entry:
-        entries[match[1]] = (match[2] or "", match[3], text[match.end() + 1 : end])
-    return end + 1
+        return match.end() + 1, {}
+    start, end = match.end() + 1, _closing_brace(text, match.end())
+    entry = Entry(match[2] or "", match[3], text[start:end], line + text.count("\n", head.start(), start))
+    return end + 1, {match[1]: entry}
 
 
 def _closing_brace(text: str, at: int) -> int:
@@ -89,4 +131,4 @@ def _closing_brace(text: str, at: int) -> int:
         depth += 1 if match[0] == "{" else -1
         if not depth:
             return match.start()
-    raise NotEmulated("not emulated: a PTX function without an end")
+    raise NotEmulated("a function without an end")

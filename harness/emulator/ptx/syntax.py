@@ -25,6 +25,10 @@ class Location:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+    def depth(self) -> int:
+        """How many calls it was inlined through."""
+        return 1 + self.inlined_at.depth() if self.inlined_at else 0
+
     def chain(self) -> str:
         """`, inlined at a.cu:7, inlined at a.cu:30`; empty where nothing was inlined."""
         return f", inlined at {self.inlined_at}{self.inlined_at.chain()}" if self.inlined_at else ""

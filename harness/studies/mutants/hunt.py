@@ -21,8 +21,8 @@ import numpy as np
 import harness.oracles
 import harness.verify.diagnosis.mismatch  # keeps the right oracles, with which it diagnoses a wrong one
 from harness.contract.case import Case
+from harness.device.capability import incapable
 from harness.device.emulator import EmulatorDevice
-from harness.errors import NotCapable
 from harness.studies.mutants import reach
 from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.verdict import Result, Verdict
@@ -133,7 +133,7 @@ def _first_failure(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Resul
     try:
         with at_most(LONGEST):
             for case in cases:
-                if not _admitted(case, device):
+                if incapable(case, device):
                     continue
                 ran += 1
                 result = verify(case, device)
@@ -145,11 +145,3 @@ def _first_failure(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Resul
         reason = f"{type(error).__name__} at {case.id}: {error}"
         return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran
     return None, ran
-
-
-def _admitted(case: Case, device: EmulatorDevice) -> bool:
-    try:
-        device.admit(case)
-    except NotCapable:
-        return False
-    return True

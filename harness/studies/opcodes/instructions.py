@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx.parser import parse
-from harness.errors import NotCapable, UsageError
+from harness.errors import LaunchError, UsageError
 from harness.files import ROOT
 from harness.jit.compile import Compiled
 from harness.report.tables import markdown
@@ -51,7 +51,7 @@ def of_ptx(compiled: Compiled) -> set[str]:
     try:
         kernel = parse(compiled.ptx).kernel(compiled.symbol)
     except NotEmulated as error:
-        raise NotCapable(str(error)) from None
+        raise LaunchError(str(error)) from None
     return {plain(instruction.mnemonic) for instruction in kernel.instructions}
 
 

@@ -17,7 +17,7 @@ from harness.subjects.device import SubjectDevice
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, fields_of, forget, make_inputs
-from harness.verify.verify import POISONS, attempt, explained, failed, on_host
+from harness.verify.verify import POISONS, attempt, blank, explained, failed, on_host
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,13 @@ def explain(device: SubjectDevice, case: Case, expected: Expected, outputs: Mapp
 
 def audit(case: Case, device: SubjectDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
     """The verdict on one case. An offence is in the result's `offence` and at the head of its reason."""
-    return attempt(case, device, lambda blank: _audit(case, device, blank, numpy_largest))
+    try:
+        return attempt(case, device, lambda empty: _audit(case, device, empty, numpy_largest))
+    except ViolationError as error:
+        return accused(blank(case, device), error.finding)
 
 
-def _audit(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int) -> Result:
+def _audit(case: Case, device: SubjectDevice, empty: Result, numpy_largest: int) -> Result:
     forget()
     inputs, other, fields = make_inputs(case), moved_along(case), fields_of(case)
     try:
@@ -85,24 +88,25 @@ def _audit(case: Case, device: SubjectDevice, blank: Result, numpy_largest: int)
             warnings.simplefilter("ignore")  # those of others are not ours to fail for
             program = device.prepare(case, device.targets[0], inputs, fields)
             observations = list(observe(program, inputs, other, POISONS, case.mode == "graph"))
+            device.refusals.of(case)  # may not change now that it has seen the data
             where = "cuda" if device.name == "cuda" else "cpu"
             others = expect_on(case, other, where, numpy_largest)
             expected = expect(case, where, numpy_largest)
             judge = Judge(device, case, (expected, others))
             disagreement = expected.disagreement or others.disagreement
             if disagreement:
-                return failed(blank, Verdict.MISMATCH, disagreement)
+                return failed(empty, Verdict.MISMATCH, disagreement)
             finding = find(program, observations, judge.right)
     except ViolationError as error:
-        return accused(blank, error.finding)
+        return accused(empty, error.finding)
     if finding:
-        return replace(accused(blank, finding), oracles=expected.oracles)
+        return replace(accused(empty, finding), oracles=expected.oracles)
     found = _wrong(case, device, observations, judge)
     if found:
-        return replace(failed(blank, *found), oracles=expected.oracles)
+        return replace(failed(empty, *found), oracles=expected.oracles)
     lines = next((judge(seen).lines for seen in observations if judge(seen).lines), ())
     return replace(
-        blank,
+        empty,
         verdict=Verdict.CONVENTION if lines else Verdict.PASS,
         reason="; ".join(lines),
         bytes_compared=len(observations) * sum(field.nbytes for field in fields.values()),

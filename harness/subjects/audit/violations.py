@@ -25,6 +25,7 @@ class Violation(StrEnum):
     DEPENDS_ON_POISON = "depends_on_poison"
     NOT_IN_TIMING = "not_in_timing"
     RAISES = "raises"
+    DECLINES_LATE = "declines_late"
 
     @property
     def verdict(self) -> Verdict:
@@ -38,6 +39,7 @@ _VERDICTS = {
     Violation.NOT_CAPTURED: Verdict.UNWRITTEN,
     Violation.READS_ORACLE: Verdict.LAUNCH_ERROR,
     Violation.RAISES: Verdict.LAUNCH_ERROR,
+    Violation.DECLINES_LATE: Verdict.LAUNCH_ERROR,
     Violation.WRITES_OUTSIDE: Verdict.OUT_OF_BOUNDS,
     Violation.MODIFIES_INPUTS: Verdict.OUT_OF_BOUNDS,
 }

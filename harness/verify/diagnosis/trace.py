@@ -11,7 +11,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, order
-from harness.errors import NotCapable, UsageError
+from harness.errors import DeviceUnavailable, UsageError
 from harness.verify.diagnosis import one_stage, one_tensor
 from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
@@ -59,7 +59,7 @@ def trace(
         raise UsageError(f"element {at[0]},{at[1]} is outside the {rows}x{cols} {what} of {of}")
     inputs = make_inputs(case) if inputs is None else inputs
     outputs = {"numpy": oracle.numpy_oracle(case, dict(inputs))} if case.work <= NUMPY_LARGEST else {}
-    with suppress(NotCapable):
+    with suppress(DeviceUnavailable):
         outputs["torch"] = ask_torch(oracle, case, inputs)
     if kernel is not None:
         outputs["kernel"] = kernel

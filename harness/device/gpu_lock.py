@@ -1,0 +1,14 @@
+"""One lock for each GPU of a machine, for all processes and users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from filelock import FileLock
+
+_FOLDER = Path("/tmp")  # noqa: S108 - not $TMPDIR, which users may have each their own of
+
+
+def gpu_lock(uuid: bytes, folder: Path = _FOLDER) -> FileLock:
+    """Held while a GPU is needed alone. uuid: of the GPU, the same whatever number CUDA_VISIBLE_DEVICES gives it"""
+    return FileLock(folder / f"nvfp4-harness-gpu-{uuid.hex()}.lock", mode=0o666)

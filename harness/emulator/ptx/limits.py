@@ -1,0 +1,20 @@
+"""How large PTX may be: several times our largest kernel, so that no text takes the machine's time or memory."""
+
+from __future__ import annotations
+
+TEXT = 8 << 20  # characters of a module
+INSTRUCTIONS = 1 << 15  # of a kernel
+REGISTERS = 1 << 18  # of a kernel
+HEADER = 1 << 12  # characters of a declaration before its initialiser, and of a name
+NESTING = 64  # scopes in one another, and calls inlined in one another
+TARGETS = 256  # of a `brx.idx`
+INSTRUCTION = 1 << 12  # characters
+ALIGNMENT = 1 << 12  # bytes
+COUNT = 1 << 12  # variables of a module, or of a kernel
+VARIABLE = 1 << 24  # bytes of one variable
+VARIABLES = 1 << 26  # bytes of all variables of a module, or of a kernel
+PARAMETERS = 32764  # bytes, as in CUDA
+LOCAL = 512 << 10  # bytes of a thread, as in CUDA
+
+# What reading a text of another form than expected ends in. Each becomes one sentence with the line of the PTX.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

@@ -1,0 +1,189 @@
+"""Runs suites in a process of its own, and decides by its journal alone how it ended.
+
+pytest's process loads plugins and runs conftests and kernels, any of which may end it, replace it or change what it
+says. So the exit code is not its word: this process knows from the command line which cases were asked for, and reads
+from disk which of them have a record.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from harness.errors import Exit, HarnessError, UsageError
+from harness.records import journal, seal
+from harness.records.run_folder import new_folder, read_run
+from harness.runner.outcome import last_line, outcome, worst
+from harness.runner.request import Request
+from harness.runner.selection import Selection
+from harness.verdict import Result
+
+GO_ON = 71  # exit code of a process that can run no other case, and whose run goes on in a new one
+SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_PR_SET_PDEATHSIG = 1
+_EXPLAINED = (Exit.USAGE, Exit.INTERRUPTED, Exit.NO_DEVICE)  # pytest's process said why it ended early
+
+
+def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> Exit:
+    """Run `python -m pytest` with these words; the exit code of the table.
+
+    folder: where the words were typed; rootdir: pytest's; runs: where a run without --run-dir gets its folder
+    """
+    try:
+        request = Request.of(words, folder, rootdir)
+        run_dir = _run_dir(request, folder, runs)
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return Exit(error.exit_code)
+    sources = seal.sources_digest()
+    words = [*words, *([] if request.run_dir else ["--run-dir", str(run_dir)])]
+    with _Child(words, folder) as child:
+        # Meanwhile, because suites take a second to read. The child tells what is wrong with them.
+        with suppress(HarnessError):
+            request = request.selected()
+        code = child.wait()
+    while code == GO_ON:
+        size = _size(run_dir)
+        with _Child([*words, *([] if request.resume else ["--resume"])], folder) as child:
+            code = child.wait()
+        if code == GO_ON and _size(run_dir) == size:
+            code = Exit.BYTES_DIFFER  # or it would go on for ever
+    with suppress(OSError):
+        run_dir.rmdir()  # if nothing is in it
+    if request.selection is None:
+        return _known(code) or Exit.USAGE
+    return _judged(request.selection, run_dir, sources, code)
+
+
+def supervised() -> bool:
+    """Whether a supervisor is above this process and decides the exit code."""
+    supervisor, pid = os.environ.get(SUPERVISOR), os.getppid()
+    while pid > 1 and str(pid) != supervisor:
+        pid = _parent(pid)
+    return pid > 1 and _program(pid) == _program(os.getpid())  # no shell that only set the variable
+
+
+def leave(code: Exit) -> NoReturn:
+    """End this process with this code, whatever else wants to be done at its end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+class _Child:
+    """pytest in a process that dies with this one and gets the signals that this one gets."""
+
+    def __init__(self, words: Sequence[str], folder: Path):
+        self.words, self.folder = words, folder
+
+    def __enter__(self) -> _Child:
+        # From before the start, so that none is lost.
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        libc = ctypes.CDLL(None)
+
+        def prepare() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+        sys.stdout.flush()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *self.words],
+            cwd=self.folder,
+            env={**os.environ, SUPERVISOR: str(os.getpid())},
+            preexec_fn=prepare,
+        )
+        return self
+
+    def wait(self) -> int:
+        """Its exit code; minus the number of the signal that ended it."""
+        told = False
+        while (code := self.process.poll()) is None:
+            received = signal.sigwaitinfo(_SIGNALS)
+            # What the terminal sends goes to both processes, and such a signal has no sender.
+            if received.si_signo == signal.SIGCHLD or (received.si_signo == signal.SIGINT and not received.si_pid):
+                continue
+            self.process.send_signal(signal.SIGKILL if told else received.si_signo)
+            told = received.si_signo != signal.SIGINT
+        return code
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+
+
+def _run_dir(request: Request, folder: Path, runs: Path) -> Path:
+    """The folder of the run. Raises UsageError if it holds one that is not to be resumed, or none to resume."""
+    if request.run_dir is None:
+        return journal.latest_run(runs) if request.resume else new_folder(runs=runs)
+    run_dir = folder / request.run_dir
+    if not request.resume:
+        journal.refuse_begun(run_dir)
+    return run_dir
+
+
+def _judged(selection: Selection, run_dir: Path, sources: str, code: int) -> Exit:
+    """Print why the run is not green, unless pytest's process did, and the last line."""
+    results, sentence = _results(selection, run_dir, sources)
+    ended_by = Exit(code) if code in _EXPLAINED else Exit.CLEAN
+    judged, why = outcome(selection.by_id, selection.total, results, ended_by)
+    if sentence and not ended_by:
+        judged, why = worst([Exit.BYTES_DIFFER, judged]), sentence
+    if code < 0:
+        why = f"{signal.Signals(-code).name} ended the run{'; ' + why if why else ''}"
+    if why:
+        print(f"error: {why}", file=sys.stderr, flush=True)
+    print(last_line(selection.by_id, results), flush=True)
+    return worst([_known(code), judged])
+
+
+def _results(selection: Selection, run_dir: Path, sources: str) -> tuple[list[Result], str]:
+    """The results on disk, and why they do not count if they do not."""
+    if not (run_dir / journal.FILE).exists():
+        return [], f"nothing was compared: the run left no {journal.FILE} in {run_dir}; `harness list` lists cases"
+    try:
+        run = read_run(run_dir)
+    except UsageError as error:
+        return [], str(error)
+    if run.about.get("cases") != selection.digest:
+        return [], (
+            "the run selected other cases than the command line; neither PYTEST_ADDOPTS nor a file of pytest's may "
+            "choose cases, so name --set, --case, --shard or -k as a word of its own"
+        )
+    if not sources == run.about["sources"] == seal.sources_digest():
+        return [], "the harness, its kernels or its suites changed while the run was under way; start anew"
+    return [Result.from_record(record) for record in run.records], ""
+
+
+def _known(code: int) -> Exit:
+    """An exit code of the table; for any other BYTES_DIFFER, because what was not compared may differ."""
+    return Exit(code) if code in set(Exit) else Exit.BYTES_DIFFER
+
+
+def _size(run_dir: Path) -> int:
+    path = run_dir / journal.FILE
+    return path.stat().st_size if path.exists() else 0
+
+
+def _program(pid: int) -> Path | None:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink()
+    except OSError:
+        return None
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,107 @@
+"""A run that is interrupted or killed at any moment is never green early, loses nothing, and resumes to the same end.
+
+`--kills 100` tries a hundred moments; without it a few are tried, others each time the number is raised.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from test_isolation import by_id, children
+from toy_runs import SMOKE, Runs, toy_runs
+
+from harness.errors import Exit
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+LATEST = 3.0  # seconds after the start, by when a quiet machine is done
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
+    return toy_runs(pytester, monkeypatch, suite_text)
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    command = (sys.executable, "-m", "pytest", "-p", "harness.plugin", "suites", "--run-dir", "out", *words)
+    # A group of its own, as a shell starts it.
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "process_group": 0}
+    return subprocess.Popen(command, **pipes)
+
+
+def below(pid: int) -> list[list[int]]:
+    """The supervisor, its child, and the workers of that: the process ids of each level that there are now."""
+    found, level = [], [pid]
+    while level:
+        found.append(level)
+        level = [child for parent in level for child in children(parent)]
+    return found
+
+
+def gone(levels: list[list[int]]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() and not zombie(pid) for level in levels for pid in level)
+
+
+def zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--kills")))
+
+
+def test_a_kill_at_any_moment(run: Runs, seed: int):
+    chance = random.Random(seed)
+    run.verdicts(**{"48x80/ties": "MISMATCH", "toy": "SLOW"})
+    processes = chance.choice([(), ("-n", "1"), ("-n", "2")])
+    process = start(*processes)
+    time.sleep(chance.uniform(0, LATEST))
+    levels = below(process.pid)
+    victim, how = chance.choice(chance.choice(levels)), chance.choice(SIGNALS)
+    with suppress(ProcessLookupError):
+        os.kill(victim, how)
+    printed, _ = process.communicate(timeout=60)
+    whole = len(by_id("out")) == SMOKE if Path("out/journal.jsonl").exists() else False
+    what = f"seed {seed}, {how.name} to process {victim} of {levels}:\n{printed}"
+    assert process.returncode != Exit.CLEAN, what
+    assert whole or process.returncode != Exit.BYTES_DIFFER or "MISMATCH" in printed or "ended the run" in printed, what
+    for _ in range(100):
+        if gone(levels):
+            break
+        time.sleep(0.05)
+    assert gone(levels), f"{below(process.pid)} are left, {what}"
+    begun = Path("out/journal.jsonl").exists()
+    held = by_id("out") if begun else {}
+    last = start(*processes, *(["--resume"] if begun else []))
+    printed, _ = last.communicate(timeout=60)
+    assert last.returncode == Exit.BYTES_DIFFER, what + printed
+    now = by_id("out")
+    assert {name: record["verdict"] for name, record in now.items()} == {
+        name: "MISMATCH" if "48x80/ties" in name else "PASS" for name in now
+    }, what + printed
+    assert len(now) == SMOKE
+    assert all(now[name] == record for name, record in held.items() if not record["died"]), what
+
+
+@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "workers"])
+def test_sigterm_tells_how_to_go_on(run: Runs, processes: tuple[str, ...]):
+    run.verdicts(toy="SLOW")
+    process = start(*processes)
+    while not run.verified():
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGTERM)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == Exit.INTERRUPTED, printed
+    assert "cases are done; go on with" in printed and "--resume" in printed
+    assert "without a result" in printed.splitlines()[-1]
