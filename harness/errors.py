@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from harness.text import printable
+from harness.text import one_line, printable
 
 
 class Exit(IntEnum):
@@ -42,7 +42,10 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """The command line or a file of the user's is wrong."""
+    """The command line or a file of the user's is wrong. Its text quotes them, and stays one line nevertheless."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class SuiteError(UsageError):

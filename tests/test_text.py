@@ -100,3 +100,7 @@ def test_a_revision_of_any_name_is_text_in_junit(base: str):
     judgement = Judgement("toy/default/16x16/normal/graph", Performance.SLOWER, "so")
     made = ElementTree.fromstring(junit([], [judgement], f"harness gate --base {base} --case '{{case}}'"))
     assert "harness gate --base " in made.find(".//failure").text
+
+
+def test_an_error_about_a_file_is_one_line_whatever_it_quotes():
+    assert str(UsageError("there is no 'a\n\tb'")) == "there is no 'a b'"

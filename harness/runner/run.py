@@ -45,7 +45,7 @@ class Run:
             "device": device.identity(),
             "cases": selection.digest,
             "selected": len(selection),
-            "selection": selection.whole,
+            "selection": selection.unsharded,
             "set": selection.set_name,
             "shard": option.shard,
             "timed": option.bench,

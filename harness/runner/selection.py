@@ -52,7 +52,7 @@ class Selection:
 
     paths: all suite files that were named
     excluded: combinations that the recipes refuse, reason → count; total: how many cases there were before narrowing
-    set_name: empty if single ids were chosen; whole: a digest of the cases of all shards before narrowing
+    set_name: empty if single ids were chosen; unsharded: a digest of the cases of all shards before narrowing
     """
 
     paths: tuple[Path, ...]
@@ -60,7 +60,7 @@ class Selection:
     excluded: Counter[str]
     total: int
     set_name: str = ""
-    whole: str = ""
+    unsharded: str = ""
 
     def __len__(self) -> int:
         return sum(map(len, self.cases.values()))
@@ -77,7 +77,7 @@ class Selection:
     @property
     def is_whole_set(self) -> bool:
         """Whether nothing of a set is left out."""
-        return bool(self.set_name) and self.digest == self.whole
+        return bool(self.set_name) and self.digest == self.unsharded
 
 
 def select(
@@ -105,14 +105,14 @@ def select(
         chosen = {suite.path: suite.cases(set_name) for suite in holders}
         excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
     index, count = _parse_shard(shard)
-    whole = selection_digest(case.id for cases in chosen.values() for case in cases)
+    unsharded = selection_digest(case.id for cases in chosen.values() for case in cases)
     if count > 1:
         mine = set(shards([case for cases in chosen.values() for case in cases], count)[index - 1])
         chosen = {path: tuple(case for case in cases if case in mine) for path, cases in chosen.items()}
     total = sum(map(len, chosen.values()))
     paths = tuple(suite.path for suite in suites)
     left = _narrowed(chosen, narrowing or Narrowing())
-    return Selection(paths, left, excluded, total, "" if ids else set_name, whole)
+    return Selection(paths, left, excluded, total, "" if ids else set_name, unsharded)
 
 
 def shards(cases: Sequence[Case], count: int) -> list[list[Case]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -50,10 +51,10 @@ def _places(value: Any) -> Any:
 
 
 def _change(holder: Any, key: Any, rng: random.Random, places: Sequence[tuple[Any, Any]]) -> None:
-    old = holder[key]
+    old = copy.deepcopy(holder[key])
     match rng.choice(("value", "value", "remove", "double", "other", "scale", "scale")):
         case "value":
-            holder[key] = rng.choice(_VALUES)
+            holder[key] = copy.deepcopy(rng.choice(_VALUES))
         case "remove":
             del holder[key]
         case "double" if isinstance(holder, list):
@@ -63,7 +64,7 @@ def _change(holder: Any, key: Any, rng: random.Random, places: Sequence[tuple[An
         case "other":
             where, name = rng.choice(places)
             try:
-                holder[key] = json.loads(json.dumps(where[name]))
+                holder[key] = copy.deepcopy(where[name])
             except (KeyError, IndexError, TypeError):
                 holder[key] = None  # an earlier change removed it
         case "scale" if isinstance(old, int | float) and not isinstance(old, bool):

@@ -19,7 +19,7 @@ import pandas as pd
 
 from harness.device.emulator import EmulatedProgram, EmulatorDevice
 from harness.device.select import select
-from harness.errors import DeviceUnavailable, UsageError
+from harness.errors import DeviceUnavailable, HarnessError, UsageError
 from harness.files import ROOT
 from harness.report.tables import markdown
 from harness.suite.suite import find_case, load_suites
@@ -105,7 +105,7 @@ def possible(row: Row) -> bool:
 
 
 def measure(row: Row) -> Measured:
-    """Run a row. Raises UsageError with the end of its output if its command fails."""
+    """Run a row. Raises HarnessError with the end of its output if its command fails."""
     if row.case:
         return _measured(row, *emulate(row.case))
     with tempfile.TemporaryDirectory() as folder:
@@ -121,14 +121,14 @@ def measure(row: Row) -> Measured:
 
 
 def run(command: str, cwd: Path, extra: Mapping[str, str] | None = None) -> tuple[float, float]:
-    """Wall seconds and CPU seconds of a command. Raises UsageError if it fails."""
+    """Wall seconds and CPU seconds of a command. Raises HarnessError if it fails."""
     before, began = _cpu(), time.perf_counter()
     done = subprocess.run(
         ["bash", "-c", command], cwd=cwd, env={**os.environ, **ENVIRONMENT, **(extra or {})},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     )  # fmt: skip
     if done.returncode:
-        raise UsageError(f"`{command}` failed with {done.returncode}, so it has no time:\n{done.stdout[-2000:]}")
+        raise HarnessError(f"`{command}` failed with {done.returncode}, so it has no time:\n{done.stdout[-2000:]}")
     return time.perf_counter() - began, _cpu() - before
 
 

@@ -97,18 +97,18 @@ def test_a_program_that_calls_itself_incapable(monkeypatch: pytest.MonkeyPatch):
     must_be_wrong(lambda: verify(SMALL, EmulatorDevice()), "no excuse")
 
 
-def test_a_gpu_whose_memory_others_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_gpu_whose_memory_others_hold(monkeypatch: pytest.MonkeyPatch):
     """Another process holds the GPU's memory, so that large cases are left out though the GPU is large enough."""
 
     class Gpu(CudaDevice):
         def __init__(self) -> None:
             self.index, self.memory, self.targets = 0, 40 << 30, ("sm_90a",)
-            self.properties = {"totalGlobalMem": self.memory}
+            self.properties = {"totalGlobalMem": self.memory, "uuid": bytes(16)}
             self.release = lambda: None
 
     runtime = SimpleNamespace(memGetInfo=lambda: (1 << 20, 40 << 30))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    monkeypatch.setattr(cuda.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("harness.device.cuda.gpu_lock", lambda uuid: nullcontext(), raising=False)
     monkeypatch.setattr("harness.verify.verify.make_inputs", lambda case: None)
     monkeypatch.setattr("harness.verify.verify.host_room", lambda case: nullcontext())
     large = find_case("swizzle/default/65552x32784/normal/eager")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import command
+from run_here import command
 from runs_on_disk import GPU, IDS, about, passed, sources, write_run
 from timed_runs import DUEL_HEADER, HEADER, duel_line
 from ways import must_be_red

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from in_process import command
+from run_here import command
 from runs_on_disk import GPU, IDS, about, mismatch, passed, shard, sources, timed_shard, write_run
 from ways import must_be_red
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_process import command
+from run_here import command
 from runs_on_disk import GPU, IDS, about, excluded, mismatch, passed, sources, write_run
 from timed_runs import HEADER, times_of
 from ways import must_be_red, must_be_refused

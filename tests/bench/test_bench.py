@@ -297,7 +297,10 @@ def test_noise_asks_for_more_rounds(bench: Benches, gpu: FakeGpu, noise: float, 
 
 
 def test_a_resumed_bench_goes_on_in_the_same_files(bench: Benches):
-    bench("--set", "full", "-k", "eager")
+    drop = "def pytest_collection_modifyitems(items): items[:] = [item for item in items if 'eager' in item.name]"
+    conftest = bench.pytester.makeconftest(drop)
+    assert bench("--set", "full").ret == Exit.BYTES_DIFFER
+    conftest.unlink()
     bench("--set", "full", "--resume")
     assert len(bench.records()) == 16
     assert [entry["point"] for entry in bench.header()["roofline"]] == ["start", "end", "start", "end"]

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from harness.errors import UsageError
 from harness.studies.fuzz import driver, journals, suites
 from harness.studies.mutated_text import mutated, mutated_json
 
@@ -35,5 +34,5 @@ def test_a_reader_that_believes_too_much_is_an_offence(monkeypatch: pytest.Monke
 def test_a_suite_that_raises_is_an_offence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(suites, "load_suite", lambda path: {}["x"])
     assert "KeyError" in driver.run("suites", 1, 0, 1, suites.trial).text
-    monkeypatch.setattr(suites, "load_suite", lambda path: (_ for _ in ()).throw(UsageError("two\nlines")))
+    monkeypatch.setattr(suites, "refusal", lambda path: "two\nlines")
     assert "is not one sentence" in driver.run("suites", 1, 0, 1, suites.trial).text

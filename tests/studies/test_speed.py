@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.cli import main
-from harness.errors import Exit, UsageError
+from harness.errors import Exit, HarnessError
 from harness.studies import speed
 from harness.studies.speed import RATE, Measured, Row
 
@@ -51,7 +51,7 @@ def test_wall_and_cpu_seconds_are_those_of_the_command(tmp_path) -> None:
 
 
 def test_a_command_that_fails_has_no_time_and_says_why(tmp_path) -> None:
-    with pytest.raises(UsageError, match="failed with 3, so it has no time:\nthe reason"):
+    with pytest.raises(HarnessError, match="failed with 3, so it has no time:\nthe reason"):
         speed.run("echo the reason; exit 3", tmp_path)
 
 
