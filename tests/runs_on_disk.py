@@ -53,7 +53,8 @@ def passed(case_id: str, times: Sequence[float] = (), **changes: Any) -> dict[st
 
 def excluded(case_id: str) -> dict[str, Any]:
     case = find_case(case_id)
-    result = Result(case.id, case.recipe, Verdict.EXCLUDED, "no room", input=case.input, device="emulator")
+    reason = "capability: the emulator has no CUDA graphs; mode 'graph' needs a GPU"
+    result = Result(case.id, case.recipe, Verdict.EXCLUDED, reason, input=case.input, device="emulator")
     return json.loads(json.dumps(asdict(result)))
 
 

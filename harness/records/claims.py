@@ -32,6 +32,8 @@ def _problems_of_case(record: Any) -> Iterator[str]:
     if verdict is Verdict.EXCLUDED:
         if not record.reason:
             yield "an EXCLUDED needs its reason"
+        if record.story:
+            yield "an EXCLUDED case has no story, because nothing was wrong"
         ran = {name: getattr(record, name) for name in ("bytes_compared", "instantiations", "oracles", "digests")}
         yield from (f"an EXCLUDED case did not run, so it has no {name}" for name, value in ran.items() if value)
     if record.times and not verdict.right:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.contract.case import Case
-from harness.errors import HarnessError, UsageError
+from harness.device.cuda import CONTEXT, needed
+from harness.device.emulator import EmulatorDevice
+from harness.errors import HarnessError, NotCapable, UsageError
 from harness.jit.compile import instantiation
 from harness.records.records import Record
 from harness.suite.launch_plan import plan
@@ -13,6 +16,8 @@ from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED, fields_of
 from harness.verify.verify import POISONS
+
+_NO_ROOM = re.compile(r"capability: needs about ([0-9]{1,6}) GiB of GPU memory, there are ([0-9]{1,6})")
 
 
 def require_possible(where: object, records: Iterable[Record], timed: bool) -> None:
@@ -45,9 +50,27 @@ def impossible(record: Record, timed: bool) -> str:
         case = find_case(record["case_id"])
         if case.id != record["case_id"]:
             return f"that case is called {case.id}"
-        return next(_problems(record, case, timed), "") if Verdict(record["verdict"]).right else ""
+        verdict = Verdict(record["verdict"])
+        if verdict is Verdict.EXCLUDED and not record.get("subject"):
+            return _capable(record, case)
+        return next(_problems(record, case, timed), "") if verdict.right else ""
     except HarnessError as error:
         return str(error)
+
+
+def _capable(record: Record, case: Case) -> str:
+    """Why the device of an EXCLUDED case could have run it, or an empty string."""
+    reason = record["reason"]
+    if record["device"] == "cuda":
+        found = _NO_ROOM.fullmatch(reason)
+        fits = found is None or needed(case) + CONTEXT <= int(found[2]) << 30 or int(found[1]) != needed(case) >> 30
+    else:
+        try:
+            EmulatorDevice().admit(case)
+            fits = True
+        except NotCapable as right:
+            fits = reason != str(right)
+    return f"it is not EXCLUDED because of '{reason}'" if fits else ""
 
 
 def evidence(case: Case, targets: Sequence[str], timed: bool, fits: bool = False) -> Record:

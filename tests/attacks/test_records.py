@@ -79,6 +79,14 @@ def test_records_under_the_header_of_something_else(tmp_path: Path, device: dict
     must_be_refused(lambda: read_run(run).records, "not what a run writes")
 
 
+def test_a_mismatch_is_called_excluded(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Call a MISMATCH an EXCLUDED, which is one word of the journal: then nothing is wrong, and the rest is green."""
+    for number, changes in enumerate(({}, {"story": ""}, {"story": "", "reason": excluded(IDS[1])["reason"]})):
+        record = mismatch(IDS[1]) | {"verdict": "EXCLUDED"} | changes
+        run = write_run(tmp_path / str(number), about(IDS[:2], IDS[:2]), passed(IDS[0]), record)
+        must_be_red(command(capsys, "merge", run, "--into", tmp_path / f"all{number}"), "EXCLUDED")
+
+
 def test_other_cases_than_were_selected(tmp_path: Path):
     """Replace a failing case in the journal by one that passes and was never selected."""
     run = write_run(tmp_path / "run", about(IDS[:2], IDS[:2]), passed(IDS[0]), passed(IDS[2]))

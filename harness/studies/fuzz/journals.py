@@ -187,7 +187,8 @@ def _verified() -> Original:
         case = find_case(case_id)
         record = blank(case, device).to_record() | {"seconds": 0.5}
         if case.mode not in device.modes:
-            record |= {"verdict": "EXCLUDED", "reason": "capability: no graphs"}
+            reason = "capability: the emulator has no CUDA graphs; mode 'graph' needs a GPU"
+            record |= {"verdict": "EXCLUDED", "reason": reason}
         elif case.recipe == "casts":
             record |= {"verdict": "MISMATCH", "reason": "bytes differ", "story": f"MISMATCH {case_id}\n  bytes differ"}
         else:
