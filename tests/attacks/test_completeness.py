@@ -169,6 +169,13 @@ def test_resumed_and_left_at_once(run: Runs):
     must_be_red(pytest_run("suites", "--run-dir", "out", "--resume"), "without a result")
 
 
+def test_a_suite_that_changes_during_the_run(run: Runs):
+    """A case rewrites its suite while the run is under way, so that what was verified is not what lies there."""
+    hook = "\nwith (HERE / 'suites' / 'toy.yaml').open('a') as file: file.write('# changed')\n"
+    run.pytester.makeconftest(CONFTEST + f"def pytest_sessionfinish():{hook}".replace("\n", "\n    "))
+    must_be_red(pytest_run("suites", "--run-dir", "out"), "suites/toy.yaml")
+
+
 def test_the_environment_says_that_somebody_supervises(run: Runs):
     """The variable by which a supervised process knows itself names the shell that started it."""
     run.pytester.makeconftest(CONFTEST + "\nos._exit(0)\n")
