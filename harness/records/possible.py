@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.contract.case import Case
-from harness.device.cuda import CONTEXT, needed
+from harness.device.capability import CONTEXT, incapable, needed
 from harness.device.emulator import EmulatorDevice
-from harness.errors import HarnessError, NotCapable, UsageError
+from harness.errors import HarnessError, UsageError
 from harness.jit.compile import instantiation
 from harness.records.records import Record
 from harness.suite.launch_plan import plan
@@ -65,11 +65,7 @@ def _capable(record: Record, case: Case) -> str:
         found = _NO_ROOM.fullmatch(reason)
         fits = found is None or needed(case) + CONTEXT <= int(found[2]) << 30 or int(found[1]) != needed(case) >> 30
     else:
-        try:
-            EmulatorDevice().admit(case)
-            fits = True
-        except NotCapable as right:
-            fits = reason != str(right)
+        fits = reason != incapable(case, EmulatorDevice())
     return f"it is not EXCLUDED because of '{reason}'" if fits else ""
 
 
