@@ -20,7 +20,7 @@ ROOT = HERE.parents[1]
 
 
 def outcomes(tree: Path) -> dict[str, str]:
-    """`green`, `red` or the error of each attack on the harness of a tree, by `file::test`."""
+    """`green`, `red` or `broken` for each attack on the harness of a tree, by `file::test`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "attacks.xml")
         command = [sys.executable, "-m", "pytest", str(HERE), "-n", "auto", "-q", "-p", "no:cacheprovider"]
@@ -35,12 +35,11 @@ def _name(case: ElementTree.Element) -> str:
 
 
 def _outcome(case: ElementTree.Element) -> str:
-    for kind in ("failure", "error"):
-        found = case.find(kind)
-        if found is not None:
-            message = found.get("message", "")
-            return "green" if "StillGreenError" in message else f"{kind}: {message.splitlines()[0]}"
-    return "red"
+    found = [case.find(kind) for kind in ("failure", "error")]
+    messages = [each.get("message", "") for each in found if each is not None]
+    if any("StillGreenError" in message for message in messages):
+        return "green"
+    return "broken" if messages else "red"
 
 
 def main() -> None:
@@ -57,8 +56,10 @@ def main() -> None:
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
     now = outcomes(ROOT)
+    # What was an error then, or not there to be attacked, was not green.
+    green = {name: "green" if outcome == "green" else "never" for name, outcome in then.items()}
     lines = [f"| attack | at {commit} | now |", "|---|---|---|"]
-    lines += [f"| {name} | {then.get(name, 'no such test')} | {found} |" for name, found in sorted(now.items())]
+    lines += [f"| {name} | {green.get(name, 'never')} | {found} |" for name, found in sorted(now.items())]
     text = "\n".join(lines) + "\n"
     print(text)
     if options.into:
