@@ -59,7 +59,11 @@ def main() -> None:
     # What was an error then, or not there to be attacked, was not green.
     green = {name: "green" if outcome == "green" else "never" for name, outcome in then.items()}
     lines = [f"| attack | at {commit} | now |", "|---|---|---|"]
-    lines += [f"| {name} | {green.get(name, 'never')} | {found} |" for name, found in sorted(now.items())]
+    # A bar in a name would end its cell.
+    lines += [
+        f"| {name.replace('|', '&#124;')} | {green.get(name, 'never')} | {found} |"
+        for name, found in sorted(now.items())
+    ]
     text = "\n".join(lines) + "\n"
     print(text)
     if options.into:
