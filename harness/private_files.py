@@ -91,11 +91,12 @@ def _code(folder: Path, name: str, content: bytes) -> bytes:
 
 def _key(folder: Path) -> bytes:
     path = folder / _KEY
+    there = os.path.lexists(path)  # asked first: what appears from now on is the key of a process that was faster
     key = plain_file(path)
     if key is None or len(key) != _SIZE:
         temporary = _temporary(path, secrets.token_bytes(_SIZE))
         with _removed_on_error(temporary):
-            if os.path.lexists(path):
+            if there:
                 _rename(temporary, path)
             else:
                 _rename_unless_there(temporary, path)
