@@ -6,8 +6,8 @@ import numpy as np
 
 from harness.emulator.arithmetic.small_floats import E2M1, E4M3
 from harness.emulator.compiled import opcodes as op
-from harness.emulator.compiled.arithmetic import MAGNITUDE, NAN
 from harness.emulator.compiled.jit import as_bits, as_float, part
+from harness.emulator.compiled.singles import MAGNITUDE, NAN
 
 NAN_16 = np.uint32(0x7FFF)
 INFINITY = np.uint32(0x7F800000)

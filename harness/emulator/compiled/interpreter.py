@@ -7,13 +7,15 @@ from numba import carray
 
 from harness.emulator.compiled import layout as at
 from harness.emulator.compiled import opcodes as op
-from harness.emulator.compiled.arithmetic import comparisons, integers, singles
+from harness.emulator.compiled.comparisons import comparisons
 from harness.emulator.compiled.conversions import conversions, multiply_halves
 from harness.emulator.compiled.global_access import access_global
+from harness.emulator.compiled.integers import integers
 from harness.emulator.compiled.jit import entry, part, pointer
 from harness.emulator.compiled.product import multiply
 from harness.emulator.compiled.registers_in_flight import may_use
 from harness.emulator.compiled.shared_access import access_shared
+from harness.emulator.compiled.singles import singles
 from harness.emulator.compiled.warps import order_warps, shuffle, votes, whole_warps
 from harness.emulator.compiled.wide import mixed, wide_arithmetic
 

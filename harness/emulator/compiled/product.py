@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.arithmetic.matrix_product import EXACT_BITS
-from harness.emulator.compiled.arithmetic import NAN, odd_sum
 from harness.emulator.compiled.conversions import of_half
 from harness.emulator.compiled.jit import as_bits, as_float, as_wide_bits, part
+from harness.emulator.compiled.singles import NAN, odd_sum
 
 DEPTH, ROWS, COLUMNS = 16, 16, 8
 GROWTH = 2 + 4  # bits that a sum of sixteen products has more than their exponents

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.compiled.arithmetic import NAN, odd_sum
 from harness.emulator.compiled.jit import as_bits, as_float, entry, part
 from harness.emulator.compiled.product import DEPTH, fits, span, value_of
+from harness.emulator.compiled.singles import NAN, odd_sum
 
 ROWS, MOST_COLUMNS, CHUNK = 64, 256, 8  # of the matrices; elements of 16 bytes
 ROOM = ROWS * DEPTH + DEPTH * MOST_COLUMNS + 2 * MOST_COLUMNS  # float64: A, B, a row of the result and of C

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.compiled import opcodes as op
-from harness.emulator.compiled.arithmetic import NAN
 from harness.emulator.compiled.jit import as_bits, as_double, as_float, as_wide_bits, part
+from harness.emulator.compiled.singles import NAN
 
 NAN_64 = np.uint64(0xFFF8000000000000)
 
