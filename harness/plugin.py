@@ -85,11 +85,10 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check the suites before pytest collects anything, so that an error in them is one sentence."""
-    paths = suite_files(config)
-    if not paths or config.option.help or config.option.version:
+    if not suite_files(config) or config.option.help or config.option.version:
         return
     try:
-        process = config.stash[PROCESS] = Process(config, paths)
+        process = config.stash[PROCESS] = Process(config)
         _leave_out_hypothesis(config)
         if not config.option.collectonly:
             process.start()

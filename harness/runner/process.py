@@ -22,9 +22,8 @@ from harness.files import refused_storage, storage_error
 from harness.records.records import Record
 from harness.runner import isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
-from harness.runner.request import named_suites
+from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
-from harness.runner.selection import Narrowing, select
 from harness.runner.supervisor import interrupt_by_signals, supervised
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
@@ -50,14 +49,12 @@ class UnderTest(NamedTuple):
 class Process:
     """selection: the cases of the run; run, bench: the controller's; done: records that a resumed run has already."""
 
-    def __init__(self, config: pytest.Config, paths: list[Path]):
+    def __init__(self, config: pytest.Config):
         """Check the suites and choose the cases. Raises UsageError."""
         option = config.option
         self.config = config
-        _, nodes = named_suites(config.args, config.invocation_params.dir)
-        narrowing = Narrowing(option.keyword, nodes, tuple(option.deselect or ()), config.rootpath)
-        set_name = option.set or ("bench" if option.bench else "smoke")
-        self.selection = select(paths, set_name, option.case, option.shard, narrowing)
+        request = Request.of_options(option, config.args, config.invocation_params.dir, config.rootpath)
+        self.selection = request.selected().selection
         self.run: Run | None = None
         self.bench: BenchRun | None = None
         self.done: dict[str, Record] = {}

@@ -15,7 +15,6 @@ from harness.runner.selection import Narrowing, Selection, select
 class Request:
     """The words of a command line that choose cases or the folder of a run. suites: in the order named"""
 
-    words: tuple[str, ...]
     suites: tuple[Path, ...]
     set_name: str
     ids: tuple[str, ...]
@@ -37,11 +36,16 @@ class Request:
         except (argparse.ArgumentError, SystemExit) as error:
             raise UsageError(f"the command line cannot be read: {error}") from None
         named = [word for word in (*found.words, *others) if not word.startswith("-")]
+        return cls.of_options(found, named, folder, rootdir)
+
+    @classmethod
+    def of_options(cls, option: argparse.Namespace, named: Sequence[str], folder: Path, rootdir: Path) -> Request:
+        """The same from options that were read, ours or pytest's. named: the words that are no options"""
         suites, nodes = named_suites(named, folder)
         return cls(
-            tuple(words), suites, found.set or ("bench" if found.bench else "smoke"), tuple(found.case), found.shard,
-            Narrowing(found.keyword, nodes, tuple(found.deselect), rootdir), found.run_dir, found.resume,
-            found.subject,
+            suites, option.set or ("bench" if option.bench else "smoke"), tuple(option.case), option.shard,
+            Narrowing(option.keyword, nodes, tuple(option.deselect or ()), rootdir), option.run_dir, option.resume,
+            option.subject or "",
         )  # fmt: skip
 
     def selected(self) -> Request:
