@@ -58,7 +58,7 @@ class DescribedGpu(CudaDevice):
 
 
 def devices() -> dict[str, Admitting]:
-    """What is counted for, by its name in the file."""
+    """The devices that cases are counted for, by their names in the file."""
     return {"emulator": EmulatorDevice(), **{_gpu(gib): DescribedGpu(gib << 30) for gib in GIB}}
 
 
@@ -81,7 +81,7 @@ def _count(recipe: str, set_name: str, name: str, device: Admitting, cases: Iter
 
 
 def read(folder: Path | None = None) -> dict[tuple[str, str, str], Count]:
-    """What is committed; nothing if there is no file. Raises UsageError for a line that the command does not write."""
+    """The committed counts; none if there is no file. Raises UsageError for a line that the command does not write."""
     path = _path(folder)
     if not is_file(path):
         return {}

@@ -9,6 +9,6 @@ from pathlib import Path
 
 @cache
 def digest() -> str:
-    """Of every file of the emulator: compiled code has constants of them, and another text may decode otherwise."""
+    """A digest of all files of the emulator, because any of them may change what is compiled or decoded."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()

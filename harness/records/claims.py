@@ -140,7 +140,7 @@ def _unlike_samples(line: Any) -> Iterator[str]:
     if line.time[1] > line.time[2]:
         yield "the interval of the change is upside down"
     for name, said in (("head", line.head_us), ("base", line.base_us)):
-        # Which rounds were dropped is not in the record.
+        # The record does not say which rounds were dropped.
         series = np.sort(line.samples_us[name])
         kept = len(series) - line.dropped
         low = high = float(np.median(series))

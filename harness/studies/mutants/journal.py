@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.files import PACKAGE
+from harness.records.seal import selection_digest
 from harness.studies.mutants.catalogue import Mutant
 from harness.studies.mutants.hunt import SMOKE, Catch
 from harness.studies.mutants.reach import recipes_of
@@ -67,7 +68,7 @@ def _in_smoke(catch: Catch) -> bool:
 
 def _smoke_ids(mutant: Mutant) -> str:
     ids = [case.id for recipe in recipes_of(mutant.file) for case in suite_of(recipe).cases(SMOKE)]
-    return hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()
+    return selection_digest(ids)
 
 
 def _key(mutant: Mutant) -> str:
