@@ -69,9 +69,10 @@ def _nvrtc():
 
 
 def _text(size_call, text_call, program) -> bytes:
-    buffer = b" " * _checked(size_call(program))
+    # Not bytes: NVRTC writes into it, and Python shares one object for every bytes of one character, as an empty log is.
+    buffer = bytearray(_checked(size_call(program)))
     _checked(text_call(program, buffer))
-    return buffer
+    return bytes(buffer)
 
 
 def _checked(result: tuple):

@@ -117,7 +117,10 @@ def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagV
     """Quantize `x`, as bf16, for a case that reads quantized tensors: by `oracle.PLAIN`, but for `flags`."""
     recipe = oracle.__name__.rpartition(".")[2]
     quantized_case = replace(case, recipe=recipe, flags=Flags({**oracle.PLAIN, **flags, "dtype": "bf16"}))
-    return oracle.numpy_oracle(quantized_case, {"input": nvfp4.convert(x.astype(np.float32), "bf16")})
+    plain = np.empty(x.shape, nvfp4.DTYPES["bf16"])
+    for part in layout.slabs(*x.shape):
+        plain[part] = nvfp4.convert(x[part].astype(np.float32), "bf16")
+    return oracle.numpy_oracle(quantized_case, {"input": plain})
 
 
 def _stage(case: Case) -> FlagValue:

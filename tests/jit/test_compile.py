@@ -35,6 +35,13 @@ def test_flags_that_change_bytes_are_ours():
     assert {"-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true"} <= set(FLAGS)
 
 
+def test_a_build_without_a_log_leaves_pythons_own_bytes_alone():
+    """An empty log is one character long, and Python has one object for every such bytes."""
+    built = build("a.cu", {"a.cu": "__global__ void k() {}"}, ["k"], ["--gpu-architecture=sm_90a"])
+    assert built.log.strip("\0") == ""
+    assert [byte for byte in range(256) if bytes([byte])[0] != byte] == []
+
+
 @pytest.mark.parametrize("arch", ARCHES)
 def test_ptx_neither_flushes_nor_contracts(arch):
     flags = {"dtype": "bf16", "block": "block_1x16", "rounding": "rne", "scale_layout": "compact", "fast_math": False}
