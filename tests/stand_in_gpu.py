@@ -92,6 +92,9 @@ class Array(np.ndarray):
     def get(self) -> np.ndarray:
         return np.array(self)
 
+    def set(self, content: np.ndarray) -> None:
+        np.copyto(self, content)
+
 
 class Graph:
     """In place of torch.cuda.CUDAGraph."""
@@ -210,6 +213,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     monkeypatch.setattr(caller, "GpuClock", ChildsClock)
     monkeypatch.setattr(wall_clock, "wall", lambda: clock.now)
     monkeypatch.setattr(timed_calls, "PASS", 1e-5)  # the fewest copies are enough where time is exact
+    monkeypatch.setattr(wall_clock, "AROUND", 0.0)
     monkeypatch.setattr(caller.CudaCaller, "time", caller.CudaCaller.time)  # which a cheat replaces
     monkeypatch.setattr(streams, "hold", lambda stream, target: stream.hold())
     monkeypatch.setattr(tools, "delay", lambda stream: stream.hold())

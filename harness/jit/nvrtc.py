@@ -69,7 +69,7 @@ def _nvrtc():
 
 
 def _text(size_call, text_call, program) -> bytes:
-    # Not bytes: NVRTC writes into it, and Python shares one object for every bytes of one character, as an empty log is.
+    # Not bytes: NVRTC writes into it, and Python has one object for all bytes of one character, which an empty log is.
     buffer = bytearray(_checked(size_call(program)))
     _checked(text_call(program, buffer))
     return bytes(buffer)

@@ -69,9 +69,9 @@ def compiled(arch: str, machine_code: bool = True) -> bytes:
 
 def _text(size_call: Any, text_call: Any, program: Any) -> bytes:
     _, size = size_call(program)
-    buffer = b" " * size
+    buffer = bytearray(size)  # not bytes, which are Python's to share
     text_call(program, buffer)
-    return buffer
+    return bytes(buffer)
 
 
 @cache

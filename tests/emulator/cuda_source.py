@@ -30,11 +30,11 @@ def ptx(source: str, arch: str = "sm_90a") -> str:
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     if int(status) != 0:
         _, size = nvrtc.nvrtcGetProgramLogSize(program)
-        log = b" " * size
+        log = bytearray(size)
         nvrtc.nvrtcGetProgramLog(program, log)
         raise ValueError(log.decode())
     _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
+    text = bytearray(size)
     nvrtc.nvrtcGetPTX(program, text)
     nvrtc.nvrtcDestroyProgram(program)
     return text.decode().rstrip("\0")

@@ -72,7 +72,7 @@ def module() -> Module:
     _, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"kernel.cu", len(headers), texts, names)
     options = [option.encode() for option in (*FLAGS, "-arch=sm_90a")]
     assert int(nvrtc.nvrtcCompileProgram(program, len(options), options)[0]) == 0
-    text = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    text = bytearray(nvrtc.nvrtcGetPTXSize(program)[1])
     nvrtc.nvrtcGetPTX(program, text)
     return Module(text.decode().rstrip("\0"))
 

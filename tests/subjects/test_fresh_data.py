@@ -75,7 +75,7 @@ def bounded(passes: list[float], empty: list[float], calls: int = 100) -> WallCl
 
 
 def test_a_time_below_the_least_pass_is_refused():
-    clock = bounded([1.23e-3, 1.13e-3], [1e-4, 0.7e-4])
+    clock = bounded([1.4e-3, 1.3e-3], [1e-4, 0.7e-4])
     assert clock.least == pytest.approx(1.03e-5)
     assert clock.finding([1.0e-5] * 5) is None
     assert clock.finding([1.03e-5, 0.5e-5, 0.5e-5]).violation is Violation.BELOW_WALL_CLOCK
@@ -83,5 +83,5 @@ def test_a_time_below_the_least_pass_is_refused():
 
 
 def test_a_process_that_is_slow_to_answer_is_not_excused():
-    assert bounded([1.1e-3], [1.0]).least == pytest.approx(1e-5)
+    assert bounded([1.7e-3], [1.0]).least == pytest.approx(1e-5)
     assert bounded([1e-5], [1e-4]).least == 0

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 
 from harness.subjects.audit.violations import Finding, Violation
 
-PASS = 1e-3  # seconds that a bounding pass takes at least, where memory allows, so that what surrounds it is little
-ROUNDS = 12
-AROUND = 3e-5  # seconds for the start of a graph and for its end to be seen
-MOST_AROUND = 1e-4  # seconds; beyond, a process that is slow to answer would excuse itself
+PASS = 1e-2  # seconds that a bounding pass takes, where memory allows, so that what surrounds it is little
+MOST_CALLS = 4096  # of a pass
+ROUNDS = 5
+AROUND = 2e-4  # seconds for the start of a graph and for its end to be seen; a Python process takes as long to wake
+MOST_AROUND = 7e-4  # seconds; beyond, a process that is slow to answer would excuse itself
 TOLERANCE = 0.10  # of the bound: clocks of a busier GPU, and what it still writes back
 
 wall = time.perf_counter
