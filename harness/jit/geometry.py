@@ -41,9 +41,14 @@ class Launch:
     schedule: int
 
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
-        """`grid` first, then the grids of other devices, on which a kernel writes the same bytes."""
+        """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.
+
+        Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them.
+        """
         if self.schedule != Schedule.PATCHES:
-            return (self.grid(problem, multiprocessors),)
+            across, down, layers = own = self.grid(problem, multiprocessors)
+            layered = self.schedule == Schedule.TILES and layers == 1 < down
+            return (own, (across, -(-down // 2), 2)) if layered else (own,)
         by_patch = replace(self, schedule=Schedule.TILES)
         by_tile = replace(by_patch, tile_rows=_PADDED_TO, tile_cols=_PADDED_TO)
         patches, tiles = (launch.grid(problem, multiprocessors) for launch in (by_patch, by_tile))

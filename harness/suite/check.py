@@ -45,6 +45,10 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
     yield ("axes",), shapes.axes_error(file)
     for index, exclusion in enumerate(file.exclude):
         yield from flag_values.errors(file, ("exclude", index, "when"), exclusion.when)
+    for index, entry in enumerate(file.degenerate):
+        yield from flag_values.errors(file, ("degenerate", index, "when"), entry.when)
+        for number, name in enumerate(entry.inputs):
+            yield ("degenerate", index, "inputs", number), input_error(name, root)
     for index, launch in enumerate(file.launches):
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when)
         yield from _memory_errors(file, ("launches", index), launch)

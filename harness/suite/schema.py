@@ -59,6 +59,27 @@ class Exclusion(_Part):
     """The reason, counted and shown wherever the combination was asked for."""
 
 
+class Degenerate(_Part):
+    """Cases whose expected fields have few different values, and why. What is absent does not matter."""
+
+    inputs: list[str] = []
+    """The inputs for which it is so."""
+    when: dict[Name, Values] = {}
+    """The flags for which it is so."""
+    shapes: list[str] = []
+    """The shapes for which it is so, as case ids spell them."""
+    fields: list[str] = []
+    """The fields that have few values."""
+    because: str = Field(min_length=1)
+    """The reason."""
+
+    @model_validator(mode="after")
+    def _narrow(self) -> Degenerate:
+        if not (self.inputs or self.shapes or self.fields):
+            raise ValueError("an entry names inputs, shapes or fields; one that names none would excuse every case")
+        return self
+
+
 class Launch(_Part):
     """One kernel of the recipe, or one call of a library; launches run in the order written."""
 
@@ -172,6 +193,8 @@ class SuiteFile(_Part):
     """Flag → its values. The first is the default; the order of the flags is their order in a case id."""
     exclude: list[Exclusion] = []
     """Illegal combinations, as data."""
+    degenerate: list[Degenerate] = []
+    """Cases that are expected to have few different values; any other such case is an error."""
     launches: list[Launch] = []
     """The kernels, in order."""
     pipeline: list[Stage] = []
@@ -194,7 +217,13 @@ class SuiteFile(_Part):
         return self
 
 
-_PARTS: dict[str, type[BaseModel]] = {"exclude": Exclusion, "launches": Launch, "pipeline": Stage, "sets": Block}
+_PARTS: dict[str, type[BaseModel]] = {
+    "exclude": Exclusion,
+    "degenerate": Degenerate,
+    "launches": Launch,
+    "pipeline": Stage,
+    "sets": Block,
+}
 
 
 def nearest(word: object, choices: Iterable[object]) -> str:

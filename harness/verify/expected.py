@@ -21,8 +21,11 @@ from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
+from harness.verify.witness import objection, variety
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
+_SMALL = 1 << 20  # elements; tensors of so many are drawn twice, to see that the seed matters
+_drawn_again: set[tuple[object, ...]] = set()
 NUMPY_LARGEST_TIMED = 1 << 20  # in a timed run, where a GPU waits for the oracle
 
 
@@ -34,7 +37,8 @@ class Expected:
     fields: what is written
     values: the bytes of each field, or the interval of its values
     oracles: `numpy`, `torch` or both
-    disagreement: a sentence if the oracles differ, in which case no verdict on a kernel is possible
+    disagreement: a sentence if the oracles differ, or if the inputs are not what they should be or the values all
+        alike, in which case no verdict on a kernel is possible
     """
 
     inputs: dict[str, np.ndarray]
@@ -125,7 +129,21 @@ def forget() -> None:
 
 @lru_cache(maxsize=1)
 def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
-    return expect_on(case, _inputs(case), torch_device, numpy_largest)
+    inputs = _inputs(case)
+    wrong = objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)
+    if wrong:
+        return Expected(inputs, fields_of(case), {}, (), wrong)
+    found = expect_on(case, inputs, torch_device, numpy_largest)
+    return replace(found, disagreement=found.disagreement or variety.objection(case, found.fields, found.values))
+
+
+def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
+    """The tensors of the case drawn once more, for the first small case of a process with this recipe and input."""
+    kind = case.recipe, case.input, case.flags.get("dtype")
+    if case.elements > _SMALL or kind in _drawn_again:
+        return None
+    _drawn_again.add(kind)
+    return _high_precision.__wrapped__(replace(case, seed_of=f"{case.seed_of or case.data_id}/again"))
 
 
 def expect_on(

@@ -41,7 +41,15 @@ def test_patches_are_taken_where_there_are_enough_of_them_and_tiles_of_128_elsew
     assert PATCHES.grids(case.problem, 6) == (patches, tiles)
     assert PATCHES.grids(case.problem, 7) == (tiles, patches)
     assert [PATCHES.grid(case.problem, count) for count in (6, 7)] == [patches, tiles]
-    assert TILED.grids(case.problem, 132) == (TILED.grid(case.problem, 132),)
+
+
+def test_tiles_lie_in_two_layers_as_well():
+    assert TILED.grids(Dense(128, 520), 132) == ((10, 1, 1),)
+    assert TILED.grids(Dense(1000, 520), 132) == ((10, 8, 1), (10, 4, 2))
+    assert TILED.grids(Dense(300, 520), 132) == ((10, 3, 1), (10, 2, 2))  # one beyond the last row
+    assert PERSISTENT.grids(Dense(1000, 520), 132) == (PERSISTENT.grid(Dense(1000, 520), 132),)
+    tall = Dense(128 * 65536, 16)
+    assert TILED.grids(tall, 132) == (TILED.grid(tall, 132),)  # is in layers as it is
 
 
 def test_trailing_zeros_that_ptx_leaves_out_are_read():

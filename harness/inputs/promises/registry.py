@@ -1,0 +1,51 @@
+"""Whether a drawn tensor is what its name promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import isfunction
+
+import numpy as np
+
+from harness.inputs import tensor_file
+from harness.inputs.promises import edges, files, ordinary, specials, structure
+from harness.inputs.promises.claims import Claims
+
+Promise = Callable[[np.ndarray, str], Claims]
+
+PROMISES: dict[str, Promise] = {
+    name: promise
+    for module in (ordinary, edges, specials, structure)
+    for name, promise in vars(module).items()
+    if isfunction(promise) and promise.__module__ == module.__name__ and not name.startswith("_")
+}
+
+SAME_FOR_EVERY_SEED = ("zeros", "exhaustive", "midpoints")
+WHOLE = 1 << 22  # elements; of a larger normal tensor, some rows are looked at
+_SLICES = 16
+
+
+@np.errstate(all="ignore")
+def broken(name: str, x: np.ndarray, dtype: str) -> str:
+    """What the (rows, cols) tensor lacks of what the input `name` promises, or an empty text."""
+    if name.startswith(tensor_file.PREFIX):
+        claims = files.corner(tensor_file.path_of(name), name.partition("#")[2], _wide(x), dtype)
+    elif name in PROMISES:
+        claims = PROMISES[name](_wide(_some(x) if name == "normal" else x), dtype)
+    else:
+        return f"the input {name} promises nothing; write what it is like, as harness/inputs/promises does for others"
+    missed = next((sentence for holds, sentence in claims if not holds), "")
+    return missed and f"the input {name} as {dtype}, {x.shape[0]}x{x.shape[1]}, is not what it promises: {missed}"
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x, np.float32) if x.dtype == np.float32 else x.astype(np.float32)
+
+
+def _some(x: np.ndarray) -> np.ndarray:
+    """Rows from all over a large tensor, whole slabs that are drawn at once among them."""
+    if x.size <= WHOLE:
+        return x
+    count = max(1, WHOLE // _SLICES // x.shape[1])
+    starts = np.linspace(0, len(x) - count, _SLICES).astype(int)
+    return np.concatenate([x[start : start + count] for start in starts])

@@ -1,0 +1,89 @@
+"""What was seen at each comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+BELOW, EQUAL, ABOVE, UNORDERED = 1, 2, 4, 8
+EDGE = 16  # equal values, or integers next to each other of which the relation holds for one pair
+ALL = BELOW | EQUAL | ABOVE | EDGE
+
+# What must be seen for a relation to have held, and not to have held. One in `u` holds for a NaN, too, as PTX has it.
+_SIDES = {
+    "lt": (BELOW, EQUAL | ABOVE | UNORDERED),
+    "le": (BELOW | EQUAL, ABOVE | UNORDERED),
+    "gt": (ABOVE, BELOW | EQUAL | UNORDERED),
+    "ge": (ABOVE | EQUAL, BELOW | UNORDERED),
+    "eq": (EQUAL, BELOW | ABOVE | UNORDERED),
+    "ne": (BELOW | ABOVE | UNORDERED, EQUAL),
+    "clamp": (BELOW, ABOVE),
+}
+_SIDES |= {
+    f"{name}u": (holds | UNORDERED, fails & ~UNORDERED) for name, (holds, fails) in _SIDES.items() if name != "clamp"
+}
+
+
+NEXT = {"lt": -1, "ge": -1, "le": 1, "gt": 1}  # a - b of the integers beside equal ones
+
+
+class Site(NamedTuple):
+    """A comparison. text: the source line; relation: of `_SIDES`; constant: as it is written, or `the same for all`"""
+
+    file: str
+    line: int
+    text: str
+    relation: str
+    constant: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What stays when lines move."""
+        return self.file, self.text, self.relation, self.constant
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A site of which the cases do not see everything. what: `reached`, `true`, `false` or `edge`"""
+
+    site: Site
+    what: str
+
+
+def missing(site: Site, seen: int) -> list[Missing]:
+    """What was not seen at a site, of what a case can be made for."""
+    if not seen:
+        return [Missing(site, "reached")]
+    holds, fails = _SIDES[site.relation]
+    found = [Missing(site, what) for what, side in (("true", holds), ("false", fails)) if not seen & side]
+    if not found and site.relation in ("lt", "le", "gt", "ge") and not seen & EDGE:
+        found.append(Missing(site, "edge"))
+    return found
+
+
+class Outcomes:
+    """Sides seen, by site."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Site, int] = {}
+
+    def expect(self, site: Site) -> None:
+        """There is such a site, whether or not it is reached."""
+        self.seen.setdefault(site, 0)
+
+    def note(self, site: Site, sides: int) -> None:
+        self.seen[site] = self.seen.get(site, 0) | sides
+
+    def complete(self, site: Site) -> bool:
+        return self.seen.get(site, 0) & ALL == ALL
+
+    def merge(self, seen: dict[Site, int]) -> None:
+        for site, sides in seen.items():
+            self.note(site, sides)
+
+    def missing(self) -> list[Missing]:
+        """In the order of files and lines."""
+        return [each for site in sorted(self.seen) for each in missing(site, self.seen[site])]
+
+
+OUTCOMES = Outcomes()  # of this process

@@ -1,0 +1,27 @@
+"""Which cases a suite says have few different values among what is expected of them."""
+
+from __future__ import annotations
+
+from harness.contract.case import Case
+from harness.errors import UsageError
+from harness.suite.flag_values import holds
+from harness.suite.schema import Degenerate
+from harness.suite.suite_file import file_of
+
+
+def declared(case: Case, field: str) -> bool:
+    """Whether the suite of the case says so of this field."""
+    try:
+        entries = file_of(case.recipe).degenerate
+    except UsageError:  # a case of no suite
+        return False
+    return any(covers(entry, case, field) for entry in entries)
+
+
+def covers(entry: Degenerate, case: Case, field: str) -> bool:
+    return (
+        (not entry.inputs or case.input in entry.inputs)
+        and (not entry.shapes or case.shape in entry.shapes)
+        and (not entry.fields or field in entry.fields)
+        and holds(entry.when, case.flags)
+    )

@@ -1,0 +1,119 @@
+"""The amaxes that an encode stage is given, found once more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.verify.witness import magnitudes
+
+SIDES = ("rowwise", "columnwise")
+_AT_ONCE = 1 << 22  # elements that are rotated
+_OFF = 2.0**-7  # relative error of a product of a gradient and a derivative that is found another way
+
+
+def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
+    """Which given amax is not that of the input, or an empty text. The case is dense or a group."""
+    given = {side: inputs[f"{side}_amax"] for side in SIDES if f"{side}_amax" in inputs}
+    if not given or "input" not in inputs or _overflows(case, inputs):
+        return ""
+    for number, x in enumerate(_tensors(case, inputs)):
+        for side in list(given):
+            expected = amaxes(case, x, side, given[side].size)
+            own, given[side] = given[side].reshape(-1)[: expected.size], given[side].reshape(-1)[expected.size :]
+            wrong = np.flatnonzero(~_close(own, expected, case.flags.get("activation", "none") != "none"))
+            if wrong.size:
+                of = f" of tensor {number}" if case.is_group else ""
+                return (
+                    f"the given {side}_amax{of} is {own[wrong[0]]:g} at [{wrong[0]}]; the largest magnitude there is "
+                    f"{expected[wrong[0]]:g}"
+                )
+    left = [side for side, amax in given.items() if amax.size]
+    return f"{left[0]}_amax has {given[left[0]].size} entries more than there are amaxes" if left else ""
+
+
+def amaxes(case: Case, x: np.ndarray, side: str, most: int) -> np.ndarray:
+    """The amaxes of a (rows, cols) tensor: one, or one for each line. most: as many as can be meant"""
+    flags = case.flags
+    recipe = flags.get("recipe", case.recipe)
+    count = x.shape[0] if side == "rowwise" else x.shape[1]
+    by_line = recipe in ("row_scaled", "per_token") or bool(flags.get("row_scaled", False))
+    if not x.size:
+        return np.zeros(count if by_line else 1, np.float32)
+    if side == "columnwise" and flags.get("rht", False):
+        found = lines_amax(x, int(flags.get("sign_mask", _mask(recipe))), recipe == "per_tensor")
+    elif by_line and not flags.get("weight_2d", False):
+        found = magnitudes.amax(x, 1 if side == "rowwise" else 0)
+    else:
+        found = magnitudes.amax(x)
+    if not by_line:
+        return np.max(found).reshape(1)
+    return np.broadcast_to(found, (count,))
+
+
+def lines_amax(x: np.ndarray, sign_mask: int, rounded: bool) -> np.ndarray:
+    """The amax of every column of the rotated tensor."""
+    step = max(1, _AT_ONCE // len(x))
+    slabs = (magnitudes.rotated(x[:, first : first + step], sign_mask) for first in range(0, x.shape[1], step))
+    return np.concatenate([magnitudes.amax(magnitudes.to_bf16(r) if rounded else r, 1) for r in slabs])
+
+
+def _mask(recipe: str) -> int:
+    """The signs of a group's rotation, which has no flag for them."""
+    return 0xACE1 if recipe == "per_token" else 0xD7E8
+
+
+def _close(given: np.ndarray, expected: np.ndarray, derived: bool) -> np.ndarray:
+    if given.size != expected.size:
+        return np.zeros(max(given.size, expected.size), bool)
+    off = _OFF if derived else 0
+    with np.errstate(invalid="ignore"):
+        return (given == expected) | (np.abs(given - expected) <= off * expected)
+
+
+def _tensors(case: Case, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """What is quantized: the input, or the tensors of a group, times the derivative of an activation."""
+    x = inputs["input"]
+    if not case.is_group:
+        return [x]
+    activation = str(case.flags.get("activation", "none"))
+    if activation != "none":
+        with np.errstate(all="ignore"):
+            slope = _SLOPES[activation](inputs["act_input"].astype(np.float64))
+            x = (x.astype(np.float64) * slope).astype(np.float32).astype(x.dtype)
+    ends = np.cumsum([rows * cols for rows, cols in case.problem.tensors])
+    return [part.reshape(shape) for part, shape in zip(np.split(x, ends[:-1]), case.problem.tensors, strict=True)]
+
+
+def _overflows(case: Case, inputs: Mapping[str, np.ndarray]) -> bool:
+    """Whether a square in a derivative passes the largest float32, so that the contract's steps decide what is left."""
+    if case.flags.get("activation", "none") not in _SMOOTH:
+        return False
+    size = np.abs(inputs["act_input"].astype(np.float64))
+    return bool((np.isfinite(size) & (size > 1e18)).any())
+
+
+def _sigmoid(z: np.ndarray) -> np.ndarray:
+    return (1 + np.tanh(z / 2)) / 2
+
+
+def _silu_slope(z: np.ndarray) -> np.ndarray:
+    return _sigmoid(z) * (1 + z * _sigmoid(-z))
+
+
+def _gelu_slope(z: np.ndarray) -> np.ndarray:
+    inner = (2 / np.pi) ** 0.5 * (z + 0.044715 * z**3)
+    tail = (2 / np.pi) ** 0.5 * (1 + 3 * 0.044715 * z**2)
+    return (1 + np.tanh(inner)) / 2 + z / 2 * tail / np.cosh(inner) ** 2
+
+
+_SMOOTH = ("dgelu", "dsilu", "dqgelu")
+_SLOPES = {
+    "drelu": lambda z: np.where(z > 0, 1.0, 0.0),
+    "dsrelu": lambda z: np.where(z > 0, 2 * z, 0.0),
+    "dsilu": _silu_slope,
+    "dqgelu": lambda z: _silu_slope(1.702 * z),
+    "dgelu": _gelu_slope,
+}

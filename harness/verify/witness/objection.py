@@ -1,0 +1,64 @@
+"""What is wrong with the inputs of a case, or with what the oracles expect, as one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.suite.stages import stages
+from harness.verify.witness import amaxes, drawn, operands, packed
+
+_AS_DRAWN = ("act_input", "c", "bias")  # and `input`, which is drawn as x, or by the name of its stage
+
+
+def to_inputs(
+    case: Case,
+    high_precision: Mapping[str, np.ndarray],
+    again: Mapping[str, np.ndarray] | None,
+    inputs: Mapping[str, np.ndarray],
+) -> str:
+    """What is wrong with what the kernels read, or an empty text.
+
+    high_precision: the tensors that were drawn; again: the same with another seed, or None
+    inputs: the arrays that the kernels read, by parameter
+    """
+    with np.errstate(all="ignore"):
+        return (
+            drawn.objection(case, high_precision, again)
+            or _changed(case, high_precision, inputs)
+            or _misplaced(case, inputs)
+            or amaxes.objection(case, inputs)
+            or packed.objection(case, inputs)
+            or operands.objection(case, high_precision, inputs)
+        )
+
+
+def _changed(case: Case, high_precision: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
+    """A tensor that is read as it was drawn has the bytes that were drawn."""
+    names = {"input": "x"} | {name: name for name in _AS_DRAWN} | {stage.name: stage.name for stage in stages(case)}
+    for name, source in names.items():
+        if name in inputs and source in high_precision:
+            read, own = inputs[name], high_precision[source]
+            if read is not own and (read.dtype != own.dtype or not _same_bytes(read, own)):
+                return f"{name} is not the tensor that was drawn"
+    return ""
+
+
+def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
+    one, other = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other))
+    return one.size == other.size and bool((one == other).all())
+
+
+def _misplaced(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
+    """The tensors of a group lie back to back, in the extents of the case."""
+    if "tensor_offsets" not in inputs:
+        return ""
+    start = 0
+    for number, (rows, cols) in enumerate(case.problem.tensors):
+        place = tuple(int(inputs[name][number]) for name in ("tensor_offsets", "first_dims", "last_dims"))
+        if place != (start, rows, cols):
+            return f"tensor {number} is said to start and to extend {place}; it must be {(start, rows, cols)}"
+        start += rows * cols
+    return "" if int(inputs["tensor_offsets"][-1]) == start else f"the last offset must be {start}"

@@ -1,0 +1,178 @@
+"""Quantized tensors that a case reads: decoded, and compared with what was drawn, within what the format can lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.suite.stages import is_pipeline, stages
+from harness.verify.witness import magnitudes
+from harness.verify.witness.amaxes import SIDES
+
+_ROWS = 2048  # of the largest tensors, so many lines are decoded
+_LARGE = 1 << 24  # elements
+_SLACK = 1 + 2.0**-6
+_LEAST = 1e-12  # an amax below is replaced by a floor in some recipes
+_STEP = 2.0**-10  # half of the smallest e4m3 value
+_COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}
+
+
+class Operand(NamedTuple):
+    """One quantized tensor. x: what was quantized, (lines, length); data, amax: None if the case does not read them"""
+
+    name: str
+    x: np.ndarray
+    data: np.ndarray | None
+    scale_inv: np.ndarray
+    amax: np.ndarray | None
+    swizzled: bool = False
+    e4m3_max: int = 448
+    square: bool = False
+    stochastic: bool = False
+    one_amax: bool = False
+
+
+def objection(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
+    """Which operand is not what was drawn, or an empty text. Those that are drawn as bytes are left to `packed`."""
+    for operand in _operands(case, drawn, inputs):
+        found = wrong(operand)
+        if found:
+            return f"{operand.name} is not the tensor that was drawn: {found}"
+    return ""
+
+
+def wrong(operand: Operand) -> str:
+    """What differs between a quantized tensor and what was drawn, by more than quantizing can explain."""
+    x = operand.x
+    valid = (x.shape[0], x.shape[1] // 16)
+    place = magnitudes.places(operand.scale_inv.shape, valid, operand.swizzled)
+    stored = operand.scale_inv.reshape(-1)
+    if np.count_nonzero(stored) != np.count_nonzero(stored[place]):
+        return "a scale byte of the padding is not 0"
+    amax = _amax(operand)
+    if operand.amax is not None and not np.array_equal(operand.amax.reshape(-1), amax.reshape(-1)):
+        return f"the amaxes are {operand.amax.reshape(-1)[:3]}..., the largest magnitudes {amax.reshape(-1)[:3]}..."
+    lines = slice(0, _ROWS if x.size > _LARGE else x.shape[0])
+    of_blocks = np.repeat(amax, 4, axis=1) if amax.shape[1] > 1 else amax
+    unit = np.broadcast_to(of_blocks.astype(np.float64), (len(x), valid[1]))[lines] / (6 * operand.e4m3_max)
+    return _by_block(operand, x[lines], magnitudes.e4m3(stored[place[lines]]), unit)
+
+
+def _by_block(operand: Operand, x: np.ndarray, scale: np.ndarray, unit: np.ndarray) -> str:
+    """x: (lines, length); scale, unit: (lines, blocks), of a scale of 1 the value of the code 1"""
+    blocks = x.astype(np.float64).reshape(*scale.shape, 16)
+    usable = np.isfinite(unit) & (unit * 6 * operand.e4m3_max >= _LEAST) & ~np.isinf(blocks).any(axis=2)
+    largest = np.fmax.reduce(np.abs(blocks), axis=2, initial=0)
+    if operand.square:
+        largest = np.repeat(largest.reshape(-1, 16, largest.shape[1]).max(axis=1), 16, axis=0)
+    reach, step = 6 * scale * unit, 6 * _STEP * unit
+    low, high = (
+        largest * (1 - 1 / 16) - step,
+        largest * (17 / 16) * (1.5 if operand.e4m3_max == 256 else 1) + 1.5 * step,
+    )
+    with np.errstate(invalid="ignore"):
+        if (usable & ((reach * _SLACK < low) | (reach > high * _SLACK))).any():
+            return "the scale of a block does not fit its largest magnitude"
+    if operand.data is None:
+        return ""
+    values = magnitudes.e2m1(operand.data[: len(x)]).reshape(blocks.shape)
+    present = usable[..., None] & ~np.isnan(blocks)
+    if (present & (np.signbit(values) != np.signbit(blocks))).any():
+        return "a code has another sign"
+    off = np.abs(values * (scale * unit)[..., None] - blocks)
+    most = np.maximum(scale, 6 * _STEP) * unit * _SLACK * (2 if operand.stochastic else 1)
+    if (present & (off > most[..., None])).any():
+        return "a value is farther off than rounding it can be"
+    if (np.isnan(blocks) & (values != 6)).any():
+        return "the code of a NaN is not 7"
+    return ""
+
+
+def _amax(operand: Operand) -> np.ndarray:
+    """(1, 1), (lines, 1) or (lines, windows), by the shape of the operand's own amaxes."""
+    x = operand.x
+    if operand.amax is None or operand.amax.size == 1:
+        return magnitudes.amax(x).reshape(1, 1)
+    if operand.amax.ndim == 2:
+        return magnitudes.amax(x.reshape(-1, 64), 1).reshape(len(x), -1)
+    lines = magnitudes.amax(x) if operand.one_amax else magnitudes.amax(x, 1)
+    return np.broadcast_to(lines.reshape(-1, 1), (len(x), 1))
+
+
+def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
+    if is_pipeline(case):
+        yield from _of_stages(case, drawn, inputs)
+    elif case.is_gemm and "a_data" in inputs and case.input not in ("exact_sum", "wide_sum"):
+        for name in "ab":
+            yield from _of_product(case, name, drawn[name], inputs)
+    elif "scale_inv" in inputs and "input" not in inputs and "x" in drawn and case.input != "exhaustive":
+        columnwise = case.flags.get("direction") == "columnwise"
+        yield Operand(
+            "the operand",
+            _as_bf16(drawn["x"].T if columnwise else drawn["x"]),
+            inputs.get("data"),
+            inputs["scale_inv"],
+            inputs.get("amax"),
+            case.flags.get("scale_layout") == "swizzled",
+            int(case.flags.get("e4m3_max", 448)),
+            case.flags.get("block") == "block_16x16",
+        )
+
+
+def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
+    """An operand of a product, or of every product of a group that has rows."""
+    flags = case.flags
+    columnwise = name in _COLUMNWISE[str(flags.layout)]
+    counts = [case.rows if name == "a" else case.problem.n]
+    if case.is_group:
+        counts = [m if name == "a" else case.problem.n for m, _ in case.problem.tensors]
+    data, scales, amaxes = (inputs[f"{name}_{part}"] for part in ("data", "scale_inv", "amax"))
+    one_amax = amaxes.size == len(counts) and (flags.epilogue == "per_tensor" or flags.b_granularity == "tensor")
+    start = scale_start = row = 0
+    for group, count in enumerate(counts):
+        length = case.cols if columnwise else count
+        own, row = x[row : row + length], row + length
+        padded = -(-count // 128) * 128
+        amax = amaxes[group : group + 1] if one_amax else amaxes[start : start + count]
+        if count:
+            yield Operand(
+                f"operand {name.upper()}" + (f" of group {group}" if case.is_group else ""),
+                np.ascontiguousarray(own.T) if columnwise else own,
+                data[start : start + count],
+                scales[scale_start : scale_start + padded],
+                amax,
+                flags[f"{name}_scale_layout"] == "swizzled",
+                int(flags[f"{name}_e4m3_max"]),
+            )
+        start, scale_start = start + count, scale_start + padded
+
+
+def _of_stages(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
+    """The tensors that the oracle of a pipeline quantizes beforehand."""
+    for stage in stages(case):
+        flags = stage.case.flags
+        for side in SIDES if stage.given else ():
+            keys = [stage.key(f"{side}_{part}") for part in ("data", "scale_inv", "amax")]
+            if keys[0] not in inputs:
+                continue
+            x = drawn[stage.name]
+            if side == "columnwise":
+                x = magnitudes.rotated(x, int(flags.sign_mask)) if flags.rht else np.ascontiguousarray(x.T)
+                if flags.rht and stage.case.recipe == "per_tensor":
+                    x = magnitudes.to_bf16(x)
+            yield Operand(
+                keys[0].rpartition("_")[0],
+                x,
+                *(inputs[key] for key in keys),
+                swizzled=side == "rowwise" and flags.scale_layout == "swizzled",
+                square=bool(flags.get("weight_2d")) or flags.get("block") == "block_16x16",
+                stochastic=flags.rounding == "sr",
+                one_amax=bool(flags.get("weight_2d")),
+            )
+
+
+def _as_bf16(x: np.ndarray) -> np.ndarray:
+    return magnitudes.to_bf16(np.ascontiguousarray(x, np.float32))

@@ -1,0 +1,74 @@
+"""Operands that are drawn as bytes: the products `exact_sum` and `wide_sum`, and what dequantize reads exhaustively."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.verify.witness import magnitudes
+
+
+def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
+    """What the bytes lack of what their input promises, or an empty text."""
+    if case.is_gemm and case.input in ("exact_sum", "wide_sum") and "a_data" in inputs:
+        found = next((found for name in "ab" if (found := _of_product(case, name, inputs))), "")
+    elif case.input == "exhaustive" and "data" in inputs:
+        found = _exhaustive(case, inputs)
+    else:
+        return ""
+    return found and f"the bytes of the input {case.input} are not what it promises: {found}"
+
+
+def _of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
+    data, amax = inputs[f"{name}_data"], inputs[f"{name}_amax"]
+    scales = inputs[f"{name}_scale_inv"]
+    # Of a group the bytes lie group below group, so that only what holds anywhere in them is asked.
+    alone = not case.is_group
+    if alone:
+        valid, swizzled = (len(data), case.cols // 16), case.flags[f"{name}_scale_layout"] == "swizzled"
+        scales = scales.reshape(-1)[magnitudes.places(scales.shape, valid, swizzled)]
+    found = np.unique(scales)
+    if case.input == "exact_sum" and not set(found) <= ({0x38, 0x40} if alone else {0, 0x38, 0x40}):
+        return f"the scales of {name.upper()} are 1 and 2"
+    if case.input == "wide_sum" and found.size and found[-1] >= 0x7F:
+        return f"no scale of {name.upper()} is negative or NaN"
+    if scales.size >= 16 and found.size < 2:
+        return f"the scales of {name.upper()} differ"
+    some = data.reshape(-1)[:4096]
+    if some.size >= 256 and np.unique(np.concatenate([some & 15, some >> 4])).size < 16:
+        return f"all codes occur in {name.upper()}"
+    positive = amax[amax > 0]
+    # An empty group has an amax of 0.
+    few = positive.size < amax.size if alone else (amax < 0).any()
+    if few or not np.isfinite(amax).all() or np.unique(positive).size < positive.size // 2:
+        return f"the amaxes of {name.upper()} are positive and differ"
+    if alone and case.input == "wide_sum":
+        return _cancels(name, data, scales)
+    return ""
+
+
+def _cancels(name: str, data: np.ndarray, scales: np.ndarray) -> str:
+    """The second half of the blocks is the first again, in even rows of A with the other sign."""
+    half = scales.shape[1] // 2
+    rows = slice(None, None, 2 if name == "a" else 1)
+    first, second = data[rows, : 8 * half], data[rows, 8 * half : 16 * half]
+    sign = 0x88 if name == "a" else 0
+    same = np.array_equal(first ^ sign, second) and np.array_equal(scales[rows, :half], scales[rows, half : 2 * half])
+    return "" if same else f"the halves of {name.upper()} cancel"
+
+
+def _exhaustive(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
+    codes = np.stack([inputs["data"] & 15, inputs["data"] >> 4], axis=-1).reshape(-1, 16)
+    if (np.sort(codes, axis=1) != np.arange(16)).any():
+        return "every block has every code"
+    valid = (case.rows, case.cols // 16)
+    place = magnitudes.places(inputs["scale_inv"].shape, valid, case.flags.get("scale_layout") == "swizzled")
+    count = valid[0] * valid[1] // (16 if case.flags.get("block") == "block_16x16" else 1)
+    if np.unique(inputs["scale_inv"].reshape(-1)[place]).size != min(256, count):
+        return "every scale byte occurs, as far as there are blocks"
+    amax = inputs["amax"].reshape(-1)
+    if not np.isfinite(amax).all() or (amax <= 0).any() or np.unique(amax).size != amax.size:
+        return "the amaxes are positive and differ"
+    return ""

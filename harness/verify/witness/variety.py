@@ -1,0 +1,60 @@
+"""How many different values the expected fields of a case have, so that a case that compares one value is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand, Interval
+from harness.suite.degenerate import declared
+from harness.verify.witness import magnitudes
+
+# (number of entries, the fewest different ones among so many), of codes, of scale bytes and of any other values.
+_CODES = ((256, 3), (1024, 8))
+_SCALES = ((64, 4),)
+_VALUES = ((16, 2), (64, 4), (256, 8))
+_MOST = 1 << 20  # entries of a larger field that are counted
+
+
+def objection(case: Case, fields: Mapping[str, Field], values: Mapping[str, Demand]) -> str:
+    """Which field has too few values, unless the suite says so, or an empty text."""
+    for name, entries, found, least in counted(fields, values):
+        if found < least and not declared(case, name):
+            return (
+                f"the expected {name} has {found} different values among {entries}; there must be {least}, or a reason "
+                "in the suite, under `degenerate`"
+            )
+    return ""
+
+
+def counted(fields: Mapping[str, Field], values: Mapping[str, Demand]) -> Iterator[tuple[str, int, int, int]]:
+    """(field, its entries, different ones, how many there must be) of every field."""
+    for name, field in fields.items():
+        value = values[name]
+        kind, entries, independent = _entries(field, value.low if isinstance(value, Interval) else value)
+        least = max((k for size, k in kind if independent >= size), default=1 if independent else 0)
+        yield name, independent, int(np.unique(entries).size), least
+
+
+def _entries(field: Field, value: np.ndarray) -> tuple[tuple[tuple[int, int], ...], np.ndarray, int]:
+    """The kind of a field, its entries as integers, and how many of them do not repeat another by definition."""
+    if field.parts:
+        each = [_entries(part, field.part(value, number)) for number, part in enumerate(field.parts) if part.size]
+        if not each:
+            return _VALUES, np.empty(0, np.uint8), 0
+        return each[0][0], np.concatenate([entries for _, entries, _ in each]), sum(count for *_, count in each)
+    if field.valid is not None:
+        stored = value.reshape(-1)[magnitudes.places(field.shape, field.valid, field.swizzled)]
+        return _SCALES, _some(stored), stored.size // (16 if field.block[0] == 16 else 1)
+    if field.dtype == "uint8" and field.block == (1, 2):
+        some = _some(value)
+        return _CODES, np.concatenate([some & 15, some >> 4]), 2 * value.size
+    return _VALUES, _some(value.view(f"u{value.itemsize}")), value.size
+
+
+def _some(array: np.ndarray) -> np.ndarray:
+    flat = array.reshape(-1)
+    return flat[:: max(1, flat.size // _MOST)]

@@ -1,0 +1,239 @@
+"""Inputs, given amaxes and expected values are looked at by a path of their own: a mistake that both oracles and the
+kernel would share is a sentence before any kernel runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.contract.case import Case
+from harness.suite.degenerate import covers
+from harness.suite.suite import find_case, load_suites
+from harness.verify import expected
+from harness.verify.witness import amaxes, objection, operands, packed, variety
+from harness.verify.witness.magnitudes import e2m1, e4m3, to_bf16
+
+PLAIN = "per_tensor/default/48x80/normal/eager"
+LARGEST = 1 << 18  # elements of a case that is tried
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    """No answer of a spoiled oracle or draw outlives its test."""
+    caches = expected._expect, expected._inputs, expected._high_precision
+    for cache in caches:
+        cache.cache_clear()
+    expected._drawn_again.clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def found(case_id: str) -> str:
+    return expected.expect(find_case(case_id)).disagreement
+
+
+def spoiled(monkeypatch, change) -> None:
+    """Have `make` draw what `change` makes of its tensor."""
+    make = expected.make
+    monkeypatch.setattr(expected, "make", lambda *of: np.ascontiguousarray(change(make(*of))))
+
+
+def objection_to(case: Case, **arrays: np.ndarray) -> str:
+    """What is said of the case's inputs with some of them replaced."""
+    inputs = expected.make_inputs(case) | arrays
+    return objection.to_inputs(case, expected.high_precision(case), None, inputs)
+
+
+def test_a_distribution_that_draws_something_else(monkeypatch):
+    assert found(PLAIN) == ""
+    for change in (np.zeros_like, np.abs, lambda x: x[:, ::-1] * 0 + x[:1]):
+        expected._high_precision.cache_clear()
+        expected._inputs.cache_clear()
+        expected._expect.cache_clear()
+        with monkeypatch.context() as patch:
+            spoiled(patch, change)
+            assert "the input normal as bf16, 48x80, is not what it promises" in found(PLAIN)
+
+
+def test_a_seed_that_does_not_matter(monkeypatch):
+    make = expected.make
+    monkeypatch.setattr(expected, "make", lambda name, rows, cols, dtype, seed: make(name, rows, cols, dtype, 1))
+    assert found(PLAIN) == "x is the same for another seed; the input normal depends on the seed"
+
+
+def test_tensors_of_a_group_that_are_the_same(monkeypatch):
+    make = expected.make
+    case_id = "grouped/default/128+0+128x128/normal/eager"
+    assert found(case_id) == ""
+    monkeypatch.setattr(expected, "make", lambda name, rows, cols, dtype, seed: make(name, rows, cols, dtype, seed | 7))
+    expected._high_precision.cache_clear()
+    expected._inputs.cache_clear()
+    expected._expect.cache_clear()
+    assert found(case_id).startswith("x of group 0 and x of group 2 are the same")
+
+
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        "per_tensor/rht=true,stage=encode/48x80/normal/eager",
+        "per_tensor/stage=encode/48x80/specials_nan/eager",
+        "per_token/rht=true,stage=encode/128x256/row_scales/eager",
+        "per_token/weight_2d=true,stage=encode/128x256/normal/eager",
+        "row_scaled/outputs=both,stage=encode/48x80/row_scales/eager",
+        "four_over_six/stage=encode/48x80/normal/eager",
+        "grouped/stage=encode/128+0+256x128/normal/eager",
+        "grouped/recipe=per_token,rht=true,stage=encode/128+0+256x128/normal/eager",
+        "grouped/stage=encode,activation=dgelu/128+128x128/normal/eager",
+        "grouped/stage=encode,activation=dsrelu/128+128x128/normal/eager",
+    ],
+)
+def test_a_given_amax_that_is_not_the_amax(case_id):
+    case = find_case(case_id)
+    inputs = expected.make_inputs(case)
+    assert amaxes.objection(case, inputs) == ""
+    for name in (name for name in inputs if name.endswith("_amax")):
+        for wrong in (np.roll(inputs[name], 1) if case.is_group else inputs[name] * 2, inputs[name] * np.float32(0.98)):
+            assert f"the given {name}" in amaxes.objection(case, inputs | {name: wrong})
+
+
+def test_the_amax_of_another_sign_mask():
+    case = find_case("per_tensor/outputs=columnwise,rht=true,stage=encode,sign_mask=1/48x80/normal/eager")
+    other = find_case("per_tensor/outputs=columnwise,rht=true,stage=encode/48x80/normal/eager")
+    x = expected.make_inputs(case)["input"]
+    amax = expected.oracle_of("per_tensor").inputs(other, x)["columnwise_amax"]
+    assert "columnwise_amax" in amaxes.objection(case, {"input": x, "columnwise_amax": amax})
+
+
+OPERANDS = [
+    ("dequantize/default/48x80/normal/eager", ""),
+    ("dequantize/scale_layout=swizzled,granularity=row/48x80/normal/eager", ""),
+    ("dequantize/granularity=window/192x320/normal/eager", ""),
+    ("dequantize/block=block_16x16,e4m3_max=256/48x80/normal/eager", ""),
+    ("gemm_ordered/layout=nt/32x48x16/normal/eager", "b_"),
+    ("gemm/epilogue=row_scaled,a_e4m3_max=256,a_scale_layout=swizzled/80x48x16/normal/eager", "a_"),
+    ("gemm_grouped/default/128+0+128x128x128/normal/eager", "a_"),
+    ("backward/epilogue=per_token_fused/128x128x128/normal/eager", "x.columnwise_"),
+    ("backward/default/128x128x128/normal/eager", "w.columnwise_"),
+]
+
+
+@pytest.mark.parametrize(("case_id", "prefix"), OPERANDS)
+def test_an_operand_that_is_not_what_was_drawn(case_id, prefix):
+    case = find_case(case_id)
+    inputs, drawn = expected.make_inputs(case), expected.high_precision(case)
+    assert operands.objection(case, drawn, inputs) == ""
+    data, scale_inv, amax = (f"{prefix}{part}" for part in ("data", "scale_inv", "amax"))
+    for name, wrong in (
+        (data, inputs[data] ^ 0x88),
+        (data, np.roll(inputs[data], 1, axis=0)),
+        (data, np.zeros_like(inputs[data])),
+        (scale_inv, np.where(inputs[scale_inv] > 8, inputs[scale_inv] - 8, 0).astype(np.uint8)),
+        (scale_inv, np.roll(inputs[scale_inv], 3, axis=1)),
+        (amax, inputs[amax] * 2),
+    ):
+        assert "is not the tensor that was drawn" in operands.objection(case, drawn, inputs | {name: wrong}), name
+
+
+def test_scales_that_are_to_be_moved():
+    case = find_case("swizzle/direction=columnwise/48x80/normal/eager")
+    scales = expected.make_inputs(case)["scale_inv"]
+    assert objection_to(case) == ""
+    turned = np.concatenate([scales[79::-1], scales[80:]])
+    assert "does not fit its largest magnitude" in objection_to(case, scale_inv=turned)
+    padding = scales.copy()
+    padding[-1, -1] = 1
+    assert "a scale byte of the padding is not 0" in objection_to(case, scale_inv=padding)
+
+
+@pytest.mark.parametrize("input_name", ["exact_sum", "wide_sum"])
+def test_operands_that_are_drawn_as_bytes(input_name):
+    case = find_case(f"gemm_ordered/default/32x48x16/{input_name}/eager")
+    inputs = expected.make_inputs(case)
+    assert packed.objection(case, inputs) == ""
+    for wrong in (
+        {"a_scale_inv": np.full_like(inputs["a_scale_inv"], 0x7F)},
+        {"b_data": np.zeros_like(inputs["b_data"])},
+        {"a_amax": -inputs["a_amax"]},
+    ):
+        assert "is not what it promises" in packed.objection(case, inputs | wrong).replace("are not", "is not")
+
+
+def test_every_scale_byte_is_dequantized_in_smoke():
+    case = next(
+        case
+        for suite in load_suites()
+        if suite.recipe == "dequantize"
+        for case in suite.cases("smoke")
+        if case.input == "exhaustive"
+    )
+    inputs = expected.make_inputs(case)
+    assert np.unique(inputs["scale_inv"]).size == 256
+    assert packed.objection(case, inputs) == ""
+    fewer = np.where(inputs["scale_inv"] == 0x7F, 0x7E, inputs["scale_inv"])
+    assert "every scale byte occurs" in packed.objection(case, inputs | {"scale_inv": fewer})
+
+
+def test_an_input_that_is_not_the_one_drawn():
+    case = find_case(PLAIN)
+    assert (
+        objection_to(case, input=expected.high_precision(case)["x"][::-1]) == "input is not the tensor that was drawn"
+    )
+
+
+def test_tensors_of_a_group_that_lie_elsewhere():
+    case = find_case("grouped/default/128+0+128x128/normal/eager")
+    offsets = expected.make_inputs(case)["tensor_offsets"]
+    assert "is said to start" in objection_to(case, tensor_offsets=offsets + 16)
+
+
+def test_few_different_values_are_an_error_unless_the_suite_says_so():
+    case = find_case(PLAIN)
+    good = expected.expect(case)
+    assert variety.objection(case, good.fields, good.values) == ""
+    few = good.values | {"rowwise_data": np.full_like(good.values["rowwise_data"], 0x77)}
+    assert "the expected rowwise_data has 1 different values among 3840" in variety.objection(case, good.fields, few)
+    assert variety.objection(replace(case, input="zeros"), good.fields, few) == ""
+    scales = good.values["rowwise_scale_inv"]
+    few = good.values | {"rowwise_scale_inv": np.where(scales, 126, 0).astype(np.uint8)}
+    assert "rowwise_scale_inv has 1 different" in variety.objection(case, good.fields, few)
+
+
+def declarations():
+    return [
+        pytest.param(suite, entry, id=f"{suite.recipe} {number}")
+        for suite in load_suites()
+        for number, entry in enumerate(suite.file.degenerate)
+    ]
+
+
+@pytest.mark.parametrize(("suite", "entry"), declarations())
+def test_what_is_declared_degenerate_is(suite, entry):
+    """An entry that no small case of the smoke or full set needs is stale."""
+    cases = {
+        replace(case, mode="eager").id: replace(case, mode="eager")
+        for name in ("smoke", "full")
+        for case in suite.cases(name)
+        if case.elements <= LARGEST and case.terms <= 1 << 24
+    }
+    whatever_the_field = entry.model_copy(update={"fields": []})
+    for case in cases.values():
+        if covers(whatever_the_field, case, "") and needed(entry, case):
+            return
+    pytest.fail(f"{suite.recipe}.yaml: no case needs the entry `{entry.because}` of `degenerate`")
+
+
+def needed(entry, case: Case) -> bool:
+    values = expected.oracle_of(case.recipe).numpy_oracle(case, expected.make_inputs(case))
+    counts = variety.counted(expected.fields_of(case), values)
+    return any(few < least and covers(entry, case, name) for name, _, few, least in counts)
+
+
+def test_formats_are_worked_out_once_more():
+    byte = np.arange(256, dtype=np.uint8)
+    assert e2m1(byte[None, :8]).reshape(-1)[::2].tolist() == [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    assert e4m3(byte[[0, 1, 8, 0x38, 0x7E]]).tolist() == [0, 2.0**-9, 2.0**-6, 1, 448]
+    assert np.isnan(e4m3(byte[[0x7F, 0xFF]])).all()
+    assert to_bf16(np.float32([1 + 2.0**-8, 1 + 3 * 2.0**-8, -np.inf])).tolist() == [1, 1 + 2.0**-6, -np.inf]
