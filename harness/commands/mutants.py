@@ -26,8 +26,8 @@ NEEDED = ("torch", "cuda.bindings.nvrtc")
 JOURNAL = RUNS / "mutants.jsonl"
 TABLE, GENERATED = RESULTS / "mutants", RESULTS / "generated_mutants.csv"
 COUNT = 600
-
-Hunt = Callable[[Mutant], Catch]
+DEVICES = ("emulator", "cuda")
+_SPARE = 600  # seconds beyond those for the sets: to load, to compile every instantiation, to answer every case
 
 
 @click.command()
@@ -41,6 +41,7 @@ Hunt = Callable[[Mutant], Catch]
 @click.option("--catalogue", type=_shared.FILE, metavar="FILE", help="the mutants of this YAML file, and not ours")
 @click.option("--set", "sets", multiple=True, type=click.Choice((SMOKE, FULL)), help="only this set (smoke, then full)")
 @click.option("--seconds", type=click.IntRange(1), default=LONGEST, show_default=True, help="for a set and a mutant")
+@click.option("--device", "device_name", type=click.Choice(DEVICES), default=DEVICES[0], show_default=True)
 @click.option(
     "--journal", "journal_path", type=_shared.FILE, metavar="FILE", help="go on from this file, and add to it"
 )
@@ -55,6 +56,7 @@ def command(
     catalogue: Path | None,
     sets: Sequence[str],
     seconds: int,
+    device_name: str,
     journal_path: Path | None,
 ) -> int:
     """Make one line wrong at a time and see which case notices, on the emulator.
@@ -74,10 +76,12 @@ def command(
         raise UsageError(f"no mutant has {' and '.join(map(repr, words))} in its name")
     for mutant in mutants:
         mutant.changed()
-    search = "" if ours else f"{','.join(sets or (SMOKE, FULL))} {seconds} s"
+    sets = sets or (SMOKE, FULL)
+    search = "" if ours else f"{','.join(sets)} {seconds} s {device_name}"
     journal = Journal(journal_path or JOURNAL, mutants, anew, search)
-    run = partial(hunt, sets=tuple(sets or (SMOKE, FULL)), longest=seconds)
-    hunted = _all_hunted(mutants, journal, jobs, run, ours)
+    run = partial(hunt, sets=sets, longest=seconds, device_name=device_name)
+    hunt_all = partial(_hunted, jobs=jobs, longest=len(sets) * seconds + _SPARE, run=run, ours=ours)
+    hunted = _all_hunted(mutants, journal, hunt_all, ours)
     if ours:
         return _report_catalogue(hunted, out or (None if words else TABLE))
     return _report_others(hunted, out, into_results=generated and not words)
@@ -90,7 +94,7 @@ def _mutants(seed: int | None, count: int, catalogue: Path | None) -> list[Mutan
 
 
 def _all_hunted(
-    mutants: Sequence[Mutant], journal: Journal, jobs: int, run: Hunt, ours: bool
+    mutants: Sequence[Mutant], journal: Journal, hunt_all: Callable[[Sequence[Mutant]], Iterator[Catch]], ours: bool
 ) -> list[tuple[Mutant, Catch]]:
     """Every mutant and what came of it: proved, known from the journal, or hunted now."""
     reasons = {} if ours else proofs.proofs()
@@ -98,14 +102,16 @@ def _all_hunted(
     found = {name: Catch(name, discarded=f"proved: {reason}") for name, reason in proved.items()}
     found |= {name: catch for name, catch in journal.known.items() if name not in proved}
     waiting = [mutant for mutant in mutants if mutant.name not in found]
-    for number, catch in enumerate(_hunted(waiting, jobs, run, ours), len(mutants) - len(waiting) + 1):
+    for number, catch in enumerate(hunt_all(waiting), len(mutants) - len(waiting) + 1):
         journal.add(catch)
         found[catch.mutant] = catch
         click.echo(f"{number:>3}/{len(mutants)}  {_line(catch)}")
     return [(mutant, found[mutant.name]) for mutant in mutants]
 
 
-def _hunted(mutants: Sequence[Mutant], jobs: int, run: Hunt, ours: bool) -> Iterator[Catch]:
+def _hunted(
+    mutants: Sequence[Mutant], jobs: int, longest: float, run: Callable[[Mutant], Catch], ours: bool
+) -> Iterator[Catch]:
     """Hunt each in a process of its own. What all need is loaded before the processes fork."""
     for name in NEEDED:
         importlib.import_module(name)
@@ -114,10 +120,10 @@ def _hunted(mutants: Sequence[Mutant], jobs: int, run: Hunt, ours: bool) -> Iter
     wrong_oracles = [mutant for mutant in mutants if mutant.tree != KERNELS]
     if wrong_oracles and not ours:
         recipes = sorted({recipe for mutant in wrong_oracles for recipe in reach.recipes_of(mutant.file)})
-        for _, answers in each_alone(right_answers, [recipes], 1):
+        for _, answers in each_alone(right_answers, [recipes], 1, longest):
             run = partial(run, answers=answers)
-    for mutant, catch in each_alone(run, mutants, jobs):
-        yield catch or Catch(mutant.name, reason="its process died")
+    for mutant, catch in each_alone(run, mutants, jobs, longest):
+        yield catch or Catch(mutant.name, reason="its process died, or did not end")
 
 
 def _report_catalogue(hunted: Sequence[tuple[Mutant, Catch]], stem: Path | None) -> int:

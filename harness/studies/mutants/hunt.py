@@ -24,7 +24,9 @@ import harness.oracles
 import harness.verify.diagnosis.mismatch  # keeps the right oracles, with which it diagnoses a wrong one
 from harness.contract.case import Case
 from harness.device.capability import incapable
+from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
+from harness.device.select import select
 from harness.errors import CompileError
 from harness.studies.mutants import reach, same_code
 from harness.studies.mutants.catalogue import KERNELS, Mutant
@@ -80,6 +82,7 @@ def hunt(
     sets: Sequence[str] = (SMOKE, FULL),
     longest: int = LONGEST,
     answers: Mapping[str, str] | None = None,
+    device_name: str = EmulatorDevice.name,
 ) -> Catch:
     """Run as much of the sets, in order, as time allows. For a separate process: it replaces modules.
 
@@ -92,13 +95,13 @@ def hunt(
     ran, caught, of_set, discarded = 0, None, "", ""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         try:
-            device, unaffected = _changed(mutant, Path(folder), answers or {})
+            device, unaffected = _changed(mutant, Path(folder), answers or {}, device_name)
             for of_set in () if same_code.same_syntax(mutant) else sets:
                 caught, more = _first_failure(reach.cases(mutant, of_set), device, longest, unaffected)
                 ran += more
                 if caught is not None:
                     break
-            if not ran and same_code.everywhere(mutant, device.kernels):
+            if not ran and same_code.everywhere(mutant, Path(folder) / KERNELS):
                 discarded = SAME_CODE
         except CompileError:
             discarded = REFUSED
@@ -106,6 +109,7 @@ def hunt(
     if caught is None:
         return Catch(mutant.name, cases=spent[0], seconds=spent[1], cpu=spent[2], discarded=discarded)
     verdict, diagnosed = str(caught.verdict), bool(_CAUSE.search(caught.story))
+    of_set += "" if device.name == EmulatorDevice.name else f" on {device.name}"
     found = of_set, verdict, caught.reason, cause_of(caught), diagnosed, wrong_bytes(caught)
     return Catch(mutant.name, caught.case_id, *found, *spent)
 
@@ -148,12 +152,11 @@ def wrong_bytes(result: Result) -> int:
     return sum(np.dtype(dtype.replace("bfloat16", "uint16")).itemsize * int(count) for dtype, count, _ in found)
 
 
-def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str]) -> tuple[EmulatorDevice, Unaffected]:
+def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_name: str) -> tuple[Device, Unaffected]:
     """Raises CompileError for an oracle that cannot be imported."""
     copy = mutant.copied_to(folder)
     if mutant.tree == KERNELS:
-        device = EmulatorDevice(kernels=copy)
-        return device, lambda case: same_code.of_case(case, copy)
+        return select(device_name, kernels=copy), lambda case: same_code.of_case(case, copy)
     for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
         del sys.modules[name]
     harness.oracles.__path__[:] = [str(copy)]
@@ -161,11 +164,11 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str]) -> tuple[
         importlib.import_module(f"harness.oracles.{Path(mutant.file).stem}")
     except Exception as error:  # a wrong line at the module's level may raise anything
         raise CompileError(f"{mutant.file}: {type(error).__name__}: {error}") from None
-    return EmulatorDevice(), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
+    return select(device_name), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
 
 
 def _first_failure(
-    cases: Iterable[Case], device: EmulatorDevice, longest: int, unaffected: Unaffected
+    cases: Iterable[Case], device: Device, longest: int, unaffected: Unaffected
 ) -> tuple[Result | None, int]:
     """The first failure, if any, and how many cases were run. Raises CompileError for a kernel that is no program."""
     ran = 0
