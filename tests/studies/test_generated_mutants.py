@@ -211,6 +211,15 @@ def test_a_hunt_goes_on_where_it_was_with_its_survivors(harness_mutants, monkeyp
     assert anew.count("SURVIVES") == hunted
 
 
+def test_what_is_discarded_once_is_so_in_every_search(harness_mutants, monkeypatch):
+    monkeypatch.setattr(command, "hunt", lambda mutant, **search: Catch(mutant.name, discarded=SAME_CODE))
+    status, first = harness_mutants(*ASK)
+    assert f"discarded, {SAME_CODE}" in first
+    assert status == Exit.CLEAN
+    _, longer = harness_mutants(*ASK, "--seconds", "1000")
+    assert f"discarded, {SAME_CODE}" not in longer
+
+
 def test_a_process_that_dies_leaves_a_survivor(harness_mutants, monkeypatch):
     monkeypatch.setattr(command, "hunt", lambda mutant, **search: os._exit(3))
     status, output = harness_mutants(*ASK)

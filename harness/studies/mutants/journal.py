@@ -31,32 +31,34 @@ _DIAGNOSIS = ("verify/diagnosis",)
 class Journal:
     """The valid records of a file, by mutant; new ones are appended.
 
-    anew: ignore the records of these mutants; search: what decides, beside cases, whether a mutant survives
+    anew: ignore the records of these mutants
+    search: what decides, beside the cases, whether a mutant survives; empty to run survivors again every time
     """
 
     def __init__(self, path: Path, mutants: Sequence[Mutant], anew: bool = False, search: str = ""):
         self.path = path
         self._keys = {mutant.name: _key(mutant) for mutant in mutants}
         self._smoke = {mutant.name: _smoke_ids(recipes_of(mutant.file)) for mutant in mutants}
-        self._search = {mutant.name: search and f"{search} {_all_ids(recipes_of(mutant.file))}" for mutant in mutants}
+        self._search = search
+        self._ids = {mutant.name: _all_ids(recipes_of(mutant.file)) if search else "" for mutant in mutants}
         self.known: dict[str, Catch] = {}
         for record in _records(path):
             key, diagnosis, smoke = record.pop("key"), record.pop("diagnosis"), record.pop("smoke")
-            searched = record.pop("search", "")
+            searched, ids = record.pop("search", ""), record.pop("ids", "")
             catch = Catch(**record)
             same = key == self._keys.get(catch.mutant) and diagnosis in ("", _digest(_DIAGNOSIS))
             if anew or not same:
                 continue
-            decided = catch.by or (searched and searched == self._search[catch.mutant])
-            if _in_smoke(catch) or (decided and smoke == self._smoke[catch.mutant]):
+            same_search = search and ids == self._ids[catch.mutant] and (catch.discarded or searched == search)
+            if _in_smoke(catch) or (smoke == self._smoke[catch.mutant] and (catch.by or same_search)):
                 self.known[catch.mutant] = catch
 
     def add(self, catch: Catch) -> None:
         self.known[catch.mutant] = catch
         diagnosis = _digest(_DIAGNOSIS) if catch.diagnosed else ""
         decided_by = {"key": self._keys[catch.mutant], "diagnosis": diagnosis, "smoke": self._smoke[catch.mutant]}
-        if search := self._search[catch.mutant]:
-            decided_by["search"] = search
+        if self._search:
+            decided_by |= {"search": self._search, "ids": self._ids[catch.mutant]}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**decided_by, **asdict(catch)}, ensure_ascii=False) + "\n")
