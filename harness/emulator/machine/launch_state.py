@@ -66,7 +66,7 @@ class LaunchState:
 
     memory: window of addresses → buffer; parameters: (size,) uint8
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
-    shadow: of global memory; None without the sanitizer, or with one block
+    shadow: of global memory; None without the sanitizer
     """
 
     resources: Resources
