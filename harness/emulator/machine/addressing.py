@@ -191,10 +191,8 @@ class Addressing:
                 index = np.broadcast_to(index, lanes.shape).reshape(-1) if index.ndim > 1 else index
                 shadow.record(access, resolved, Who(index, *np.divmod(chosen, lanes.threads)))
 
-    def _report_global(self, access: Access, resolved: Resolved, row: int, earlier: Earlier) -> NoReturn:
+    def _report_global(self, access: Access, block: int, thread: int, earlier: Earlier) -> NoReturn:
         launch = self.lanes.launch
-        lane = self._lane(row, (), resolved.which)
-        block, thread = divmod(lane, self.lanes.threads)
         other = launch.resources.accesses[earlier.number]
         at, past = other.instruction.location, PAST[other.kind]
         who = f"thread {coordinates(earlier.thread, launch.block)}" if earlier.thread is not None else "several threads"
@@ -214,7 +212,7 @@ class Addressing:
             needed = "__syncwarp" if same_warp else "__syncthreads"
             problem = f"{access.kind} {access.bytes} global bytes that {who} of its block {past} at {at}"
             problem += f" with no {needed} between"
-        self.lanes.fault("race", access.instruction, lane, problem)
+        self.lanes.fault("race", access.instruction, block * self.lanes.threads + thread, problem)
 
     def report_shared(self, access: Access, row: int, number: int, other: int | None) -> NoReturn:
         """Raise Fault for a race between threads of a block. number: of the earlier access"""

@@ -23,8 +23,9 @@ class Fences:
     def fence(self, lanes: np.ndarray) -> None:
         """These lanes, (blocks, threads), fence in the epoch that has just begun."""
         order = self.order
+        # What a lane fenced before its warp met is forgotten here, but others of the warp may yet publish it.
         met = self.own < np.repeat(np.einsum("bww->bw", order.known), WARP, axis=1)
-        np.maximum(self.passed, self.own, out=self.passed, where=met)
+        np.maximum(self.passed, self.own, out=self.passed, where=met & lanes)
         np.copyto(self.own, order.epoch[:, None], where=lanes)
         warps = lanes.reshape(order.blocks, order.warps, WARP).any(axis=2)
         np.copyto(self.seen, order.known, where=warps[:, :, None])

@@ -56,8 +56,8 @@ class Earlier(NamedTuple):
     as_constant: bool = False
 
 
-# Raises the fault: the access, its rows, the element of their index, and the earlier access.
-Report = Callable[[Access, Resolved, int, Earlier], NoReturn]
+# Raises the fault: the access, its thread's block in the batch and number in that, and the earlier access.
+Report = Callable[[Access, int, int, Earlier], NoReturn]
 
 
 class GlobalShadow:
@@ -90,6 +90,10 @@ class GlobalShadow:
 
     def record(self, access: Access, resolved: Resolved, who: Who) -> None:
         """Check one instruction, then store its tags."""
+        if access.of_block and len(np.unique(who.block)) > 1:
+            for block in np.unique(who.block):  # one after another, as those of others are not strong with it
+                self.record(access, resolved, Who(*(each[who.block == block] for each in who)))
+            return
         updates, blocks = access.strong and access.kind != "reads", np.unique(who.block)
         if access.releases:
             self._fence(access, who)
@@ -196,7 +200,10 @@ class _Checked:
         agent = tag & int(AGENT_MASK)
         block = (tag >> int(BLOCK_SHIFT) & int(BLOCK_MASK)) - 1
         thread = agent if agent < IN_ONE_WARP else None
-        self.all.report(self.access, self.resolved, row, Earlier(number, block, thread))
+        self._race(row, Earlier(number, block, thread))
+
+    def _race(self, row: int, earlier: Earlier) -> NoReturn:
+        self.all.report(self.access, int(self.who.block[row]), int(self.who.thread[row]), earlier)
 
     # ---- strong accesses --------------------------------------------------------------------------------------------
 
@@ -241,13 +248,13 @@ class _Checked:
             if tags.any():
                 row = int(np.argmax(tags))
                 number = int(self.shadow.numbers[kind][self.cells[row]].max())
-                self.all.report(self.access, self.resolved, row, Earlier(number, as_constant=True))
+                self._race(row, Earlier(number, as_constant=True))
 
     def _check_against_constant(self) -> None:
         numbers = self.shadow.constant[self.cells].max(axis=1)
         if numbers.any():
             row = int(np.argmax(numbers != 0))
-            self.all.report(self.access, self.resolved, row, Earlier(int(numbers[row]) - 1, as_constant=True))
+            self._race(row, Earlier(int(numbers[row]) - 1, as_constant=True))
 
     # ---- tags -------------------------------------------------------------------------------------------------------
 
