@@ -23,7 +23,7 @@ from harness.emulator.memory import FIRST_WINDOW, Buffer
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
-from harness.emulator.races.global_memory import GlobalShadow
+from harness.emulator.races.global_memory import LAST_EPOCH, GlobalShadow
 from harness.emulator.registers import U32, U64, WARP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 from harness.emulator.stored import stored
@@ -141,7 +141,8 @@ def launch(
         schedule=schedule,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
     )
-    if sanitize and state.blocks > 1:
+    if sanitize:
+        budget = min(budget, LAST_EPOCH // 8)  # one instruction begins a few epochs
         state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:

@@ -124,7 +124,9 @@ class Access:
     kind: `reads`, `writes` or `updates` (an atomic)
     size, count: bytes of an element, elements of a vector
     strong: atomic, volatile, relaxed, acquire or release: two of them do not race
-    releases: orders what its block did before, as a fence does
+    acquires, releases: fences behind itself, and before
+    of_block: strong, released or acquired within the block alone
+    constant: through the non-coherent cache (`ld.global.nc`)
     number: of the access in its kernel, in the tags of races
     """
 
@@ -134,7 +136,10 @@ class Access:
     size: int
     count: int = 1
     strong: bool = False
+    acquires: bool = False
     releases: bool = False
+    of_block: bool = False
+    constant: bool = False
     number: int = 0
 
     @property

@@ -263,6 +263,7 @@ extern "C" __global__ void k(const unsigned* in, unsigned* partial, unsigned* ou
     partial[gridDim.x + blockIdx.x] = blockIdx.x;  // publish
     %s
     last = atomicInc(&arrived, gridDim.x - 1) == gridDim.x - 1;
+    __threadfence();
   }
   __syncthreads();
   if (!last) return;
@@ -337,18 +338,18 @@ extern "C" __global__ void k(unsigned* counter) {
 def test_what_several_blocks_read_may_be_overwritten_when_all_have_arrived() -> None:
     source = """
 extern "C" __global__ void k(unsigned* x, unsigned* out, unsigned* ticket, unsigned last) {
-  out[blockIdx.x * 64 + threadIdx.x] = x[threadIdx.x];
+  out[blockIdx.x * 64 + threadIdx.x] = x[threadIdx.x];  // read
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0 && atomicAdd(ticket, 1u) == last)
-    x[0] = 5;  // overwrite
+    x[0] = 5;
 }"""
 
     def arguments():
         return buffer("x", words(64)), buffer("out", words(384)), buffer("ticket", words(1))
 
     run(source, *arguments(), 5, grid=6)
-    fault(source, *arguments(), 4, kind="race", marker="// overwrite", grid=6, lanes=64)
+    fault(source, *arguments(), 4, kind="race", marker="// read", grid=6, lanes=64)
 
 
 def test_blocks_that_only_read_do_not_race() -> None:

@@ -12,18 +12,19 @@ import numpy as np
 from numba import carray
 
 from harness.emulator.compiled import layout as at
+from harness.emulator.compiled.agents import joined, known_by, may_race, warps_of
 from harness.emulator.compiled.elements import all_written, mark_written, move, tags_at
 from harness.emulator.compiled.jit import part, pointer
 from harness.emulator.memory import WINDOW_BITS
 
-SEVERAL_BLOCKS = BLOCK_MASK = np.uint64((1 << at.GLOBAL_BLOCK_BITS) - 1)
-ACCESS_SHIFT = np.uint64(at.GLOBAL_BLOCK_BITS)
-EPOCH_SHIFT = np.uint64(at.GLOBAL_BLOCK_BITS + at.ACCESS_BITS)
+BLOCK_MASK, BLOCK_SHIFT = np.uint64((1 << at.GLOBAL_BLOCK_BITS) - 1), np.uint64(at.AGENT_BITS)
+AGENT_MASK = np.uint64((1 << at.AGENT_BITS) - 1)
+EPOCH_SHIFT = np.uint64(at.GLOBAL_BLOCK_BITS + at.AGENT_BITS)
 
 
 @part
-def access_global(instruction, is_load, block, lanes, narrow, wide, constants, context, offsets):
-    """`ld.global` and `st.global` of one block, all lanes in one buffer."""
+def access_global(instruction, is_load, as_constant, block, lanes, narrow, wide, constants, context, offsets):
+    """`ld.global`, `ld.global.nc` and `st.global` of one block, all lanes in one buffer."""
     n = lanes.size
     size = np.int64(instruction[at.SIZE]) * instruction[at.COUNT]
     row, step = instruction[at.X], np.int64(instruction[at.IMMEDIATE])
@@ -53,15 +54,21 @@ def access_global(instruction, is_load, block, lanes, narrow, wide, constants, c
     written = buffer[at.WRITTEN_MAP]
     if is_load and written and not all_written(written, length, offsets, size, lanes):
         return False
-    shadowed = context[at.GLOBAL_SHADOW] and buffer[at.WRITABLE]
-    if shadowed and not _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
-        return False
+    if context[at.GLOBAL_SHADOW] and buffer[at.WRITABLE]:
+        if as_constant or (buffer[at.CONSTANT] and not is_load):
+            return False
+        if not _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
+            return False
+        access = instruction[at.ACCESS]
+        if is_load:
+            if not _tag_loads(buffer, block, size, access, lanes, context, offsets):
+                return False
+        elif not _tag_stores(buffer, block, size, access, lanes, context, offsets):
+            return False
     if context[at.COUNTED]:
         traffic = carray(pointer(context[at.TRAFFIC]), (7,), np.int64)
         traffic[at.READ_BYTES if is_load else at.WRITTEN_BYTES] += size * active
         _count_sectors(traffic, row, step, lanes, wide)
-    if shadowed:
-        _tag_globally(buffer, is_load, block, size, instruction[at.ACCESS], lanes, context, offsets)
     if not is_load and written:
         mark_written(written, length, offsets, size, lanes)
     move(instruction, is_load, buffer[at.BYTES], length, offsets, lanes, narrow, wide, constants)
@@ -97,36 +104,95 @@ def _count_sectors(traffic, row, step, lanes, wide):
 
 @part
 def _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
-    """Whether no other block has left a tag that this access would have to be ordered after."""
+    """Whether no other block has left a tag on these cells, and a barrier is behind those of other threads."""
     cell = context[at.GLOBAL_CELL]
     width, cells = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell
     mine = np.uint64(context[at.FIRST_BLOCK] + block + 1)
+    known, common = known_by(block, lanes.size // 32, context)
+    agents = warps_of(context)
+    earlier = carray(pointer(buffer[at.EARLIER]), (cells,), np.uint32)
     for kind in range(3):
         if not buffer[at.HAS_WRITES + kind] or (kind == 1 and is_load):
             continue
         tags = tags_at(buffer[at.WRITES + kind], cells)
         for i in range(lanes.size):
-            if lanes[i]:
-                start = offsets[i] // cell
-                for k in range(start, start + width):
-                    if tags[k] != 0 and tags[k] & BLOCK_MASK != mine:
-                        return False
+            if not lanes[i]:
+                continue
+            start = offsets[i] // cell
+            for k in range(start, start + width):
+                tag = tags[k]
+                if tag == 0:
+                    continue
+                if tag >> BLOCK_SHIFT & BLOCK_MASK != mine or (kind == 1 and earlier[k]):
+                    return False
+                epoch, who = tag >> EPOCH_SHIFT, tag & AGENT_MASK
+                if may_race(epoch, who, i, known, common, agents):
+                    return False
     return True
 
 
 @part
-def _tag_globally(buffer, is_load, block, size, access, lanes, context, offsets):
+def _time(block, context):
+    """A tag of a block without an agent."""
+    epoch = tags_at(context[at.EPOCHS], context[at.BLOCKS])[block]
+    return epoch << EPOCH_SHIFT | np.uint64(context[at.FIRST_BLOCK] + block + 1) << BLOCK_SHIFT
+
+
+@part
+def _tag_stores(buffer, block, size, access, lanes, context, offsets):
+    """Leave tags. False if two lanes of this instruction store to one cell, a race for the NumPy step to report."""
     cell = context[at.GLOBAL_CELL]
     width, cells = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell
-    number = context[at.FIRST_BLOCK] + block
-    epochs = tags_at(context[at.GLOBAL_EPOCHS], number + 1)
-    tag = epochs[number] << EPOCH_SHIFT | np.uint64(access) << ACCESS_SHIFT
-    mine = tag | np.uint64(number + 1)
-    buffer[at.HAS_READS if is_load else at.HAS_WRITES] = 1
-    tags = tags_at(buffer[at.READS if is_load else at.WRITES], cells)
+    tags = tags_at(buffer[at.WRITES], cells)
+    numbers = carray(pointer(buffer[at.WRITE_NUMBERS]), (cells,), np.uint32)
+    time = _time(block, context)
+    buffer[at.HAS_WRITES] = 1
     for i in range(lanes.size):
         if lanes[i]:
-            start = offsets[i] // cell
+            start, mine = offsets[i] // cell, time | np.uint64(i)
             for k in range(start, start + width):
-                several = is_load and tags[k] != 0 and tags[k] & BLOCK_MASK != np.uint64(number + 1)
-                tags[k] = tag | SEVERAL_BLOCKS if several else mine
+                # A thread's earlier store in this epoch has the same tag; another's has not.
+                if tags[k] & ~AGENT_MASK == time and tags[k] != mine:
+                    return False
+                tags[k] = mine
+                numbers[k] = access
+    return True
+
+
+@part
+def _tag_loads(buffer, block, size, access, lanes, context, offsets):
+    """Leave tags. False, without any, if there is no room for the tags of other blocks."""
+    cell = context[at.GLOBAL_CELL]
+    width, cells = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell
+    table = carray(pointer(context[at.GLOBAL_READERS]), (3,), np.int64)
+    if table[at.READERS_FREE] + lanes.size * width > table[at.READERS_LENGTH]:
+        return False
+    readers = carray(pointer(table[at.READERS]), (table[at.READERS_LENGTH], 3), np.uint64)
+    tags = tags_at(buffer[at.READS], cells)
+    numbers = carray(pointer(buffer[at.READ_NUMBERS]), (cells,), np.uint32)
+    earlier = carray(pointer(buffer[at.EARLIER]), (cells,), np.uint32)
+    known, common = known_by(block, lanes.size // 32, context)
+    agents = warps_of(context)
+    time = _time(block, context)
+    buffer[at.HAS_READS] = 1
+    for i in range(lanes.size):
+        if not lanes[i]:
+            continue
+        start = offsets[i] // cell
+        for k in range(start, start + width):
+            prior, mine = tags[k], time | np.uint64(i)
+            if prior != 0:
+                if (prior ^ mine) >> BLOCK_SHIFT & BLOCK_MASK:
+                    row = table[at.READERS_FREE]
+                    readers[row, at.READER_TAG] = prior
+                    readers[row, at.READER_NUMBER] = numbers[k]
+                    readers[row, at.READER_EARLIER] = earlier[k]
+                    earlier[k] = row
+                    table[at.READERS_FREE] = row + 1
+                else:
+                    epoch, who = prior >> EPOCH_SHIFT, prior & AGENT_MASK
+                    if may_race(epoch, who, i, known, common, agents):
+                        mine = prior & ~AGENT_MASK | joined(who, np.uint64(i), agents)
+            tags[k] = mine
+            numbers[k] = access
+    return True

@@ -206,10 +206,11 @@ def run(context, start, stop, block, at_instruction):
                 done = multiply(operands, opcode == op.MMA_F16, narrow, constants, active, room, limits)
             elif opcode == op.LOAD_PARAMETER:
                 _load_parameter(instruction, narrow, wide, active, context)
-            elif opcode == op.LOAD_GLOBAL or opcode == op.STORE_GLOBAL:
+            elif opcode == op.LOAD_GLOBAL or opcode == op.STORE_GLOBAL or opcode == op.LOAD_CONSTANT:
                 done = access_global(
-                    instruction, opcode == op.LOAD_GLOBAL, block, active, narrow, wide, constants, context, offsets
-                )
+                    instruction, opcode != op.STORE_GLOBAL, opcode == op.LOAD_CONSTANT, block, active, narrow, wide,
+                    constants, context, offsets,
+                )  # fmt: skip
             elif opcode == op.LOAD_SHARED or opcode == op.STORE_SHARED:
                 done = access_shared(
                     instruction, opcode == op.LOAD_SHARED, block, active, narrow, wide, constants, context, offsets,

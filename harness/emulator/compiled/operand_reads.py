@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.compiled.jit import entry, part
-from harness.emulator.compiled.shared_access import ACCESS_SHIFT, AGENT_MASK, EPOCH_SHIFT, IN_SEVERAL_WARPS
+from harness.emulator.compiled.shared_access import ACCESS_SHIFT, AGENT_MASK, EPOCH_SHIFT, IN_ONE_WARP, IN_SEVERAL_WARPS
 from harness.emulator.memory import SHARED_BASE
-from harness.emulator.registers import WARPGROUP
+from harness.emulator.registers import WARP, WARPGROUP
 
 CHUNK = 16  # bytes
 ALL_WRITTEN = np.uint64(0x0101010101010101)
@@ -54,12 +54,23 @@ def _earliest(seen, first):
 
 
 @part
-def _ordered(chunks, tags, width, barrier, seen, fenced):
+def _known(known, warp, agent):
+    """What the warps of a warpgroup know of a thread's warp, and nothing of several threads."""
+    epoch = np.uint64(0)
+    if agent < IN_ONE_WARP:
+        epoch = known[warp, np.int64(agent >> np.uint64(5))]
+        for i in range(warp, warp + WARPGROUP // WARP):
+            epoch = min(epoch, known[i, np.int64(agent >> np.uint64(5))])
+    return epoch
+
+
+@part
+def _ordered(chunks, tags, width, known, warp, seen, fenced):
     """Whether all accesses to these cells came before a barrier, and a proxy fence."""
     for i in range(chunks.size):
         for k in range(chunks[i] * width, chunks[i] * width + width):
             epoch, who = tags[k] >> EPOCH_SHIFT, tags[k] & AGENT_MASK
-            if epoch >= barrier:
+            if tags[k] != 0 and epoch >= _known(known, warp, who):
                 return False
             if epoch >= seen and who < np.uint64(fenced.size) and epoch >= fenced[np.int64(who)]:
                 return False
@@ -68,9 +79,9 @@ def _ordered(chunks, tags, width, barrier, seen, fenced):
 
 @entry(
     "boolean(uint64[::1], int64[::1], int64, int64, uint64[:, ::1], uint64[::1], uint64[::1], boolean, uint64[::1], "
-    "int64, uint64[::1], uint64[::1], uint64[:, ::1], uint64[:, ::1], int64, int64[:, ::1])"
+    "int64, uint64[::1], uint64[:, :, ::1], uint64[:, ::1], uint64[:, ::1], int64, int64[:, ::1])"
 )
-def start(described, first, size, stride, written, writes, updates, has_updates, reads, cell, epochs, barriers, fenced,
+def start(described, first, size, stride, written, writes, updates, has_updates, reads, cell, epochs, known, fenced,
           seen, access, chunks):  # fmt: skip
     """Set the chunks (n, count) that warpgroups read, and tag them; False, without tags, if not plainly fine.
 
@@ -86,9 +97,10 @@ def start(described, first, size, stride, written, writes, updates, has_updates,
             if written[mine[i], 0] != ALL_WRITTEN or written[mine[i], 1] != ALL_WRITTEN:
                 return False
         earliest = _earliest(seen[block], thread)
-        if not _ordered(mine, writes, width, barriers[block], earliest, fenced[block]):
+        warp = thread // WARP
+        if not _ordered(mine, writes, width, known[block], warp, earliest, fenced[block]):
             return False
-        if has_updates and not _ordered(mine, updates, width, barriers[block], earliest, fenced[block]):
+        if has_updates and not _ordered(mine, updates, width, known[block], warp, earliest, fenced[block]):
             return False
     for n in range(first.size):
         tag = epochs[first[n] // threads] << EPOCH_SHIFT | np.uint64(access) << ACCESS_SHIFT | IN_SEVERAL_WARPS

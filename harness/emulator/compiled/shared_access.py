@@ -12,6 +12,7 @@ import numpy as np
 from numba import carray
 
 from harness.emulator.compiled import layout as at
+from harness.emulator.compiled.agents import joined, known_by, may_race, warps_of
 from harness.emulator.compiled.elements import all_written, mark_written, move, tags_at
 from harness.emulator.compiled.jit import part, pointer
 from harness.emulator.memory import SHARED_BASE
@@ -65,21 +66,11 @@ def access_shared(instruction, is_load, block, lanes, narrow, wide, constants, c
 
 
 @part
-def _warp_of(agent):
-    return (
-        agent >> np.uint64(5)
-        if agent < IN_ONE_WARP
-        else (agent - IN_ONE_WARP if agent < IN_SEVERAL_WARPS else np.uint64(99))
-    )
-
-
-@part
 def _ordered_in_block(is_load, block, size, lanes, context, offsets, cells):
     """Whether every earlier access to these cells that would race is ordered before by a barrier."""
     width = size // context[at.SHADOW_CELL]
-    barrier = tags_at(context[at.BLOCK_BARRIERS], context[at.BLOCKS])[block]
-    warps = lanes.size // 32
-    warp_barriers = tags_at(context[at.WARP_BARRIERS], context[at.BLOCKS] * warps)
+    known, common = known_by(block, lanes.size // 32, context)
+    agents = warps_of(context)
     for kind in range(4):
         if kind == 1 and is_load:
             continue
@@ -93,14 +84,8 @@ def _ordered_in_block(is_load, block, size, lanes, context, offsets, cells):
                 continue
             first = offsets[i] // context[at.SHADOW_CELL]
             for k in range(first, first + width):
-                epoch = tags[k] >> EPOCH_SHIFT
-                if epoch >= barrier:
-                    who = tags[k] & AGENT_MASK
-                    warp = np.uint64(i >> 5)
-                    if _warp_of(who) != warp:
-                        return False
-                    if who != np.uint64(i) and epoch >= warp_barriers[block * warps + i // 32]:
-                        return False
+                if may_race(tags[k] >> EPOCH_SHIFT, tags[k] & AGENT_MASK, i, known, common, agents):
+                    return False
     return True
 
 
@@ -108,9 +93,6 @@ def _ordered_in_block(is_load, block, size, lanes, context, offsets, cells):
 def _tag_in_block(access, is_load, block, size, lanes, context, offsets, cells):
     """Leave tags. False if two lanes of this instruction store to one cell, a race for the NumPy step to report."""
     width = size // context[at.SHADOW_CELL]
-    barrier = tags_at(context[at.BLOCK_BARRIERS], context[at.BLOCKS])[block]
-    warps = lanes.size // 32
-    warp_barriers = tags_at(context[at.WARP_BARRIERS], context[at.BLOCKS] * warps)
     epoch = tags_at(context[at.EPOCHS], context[at.BLOCKS])[block]
     tag = epoch << EPOCH_SHIFT | np.uint64(access) << ACCESS_SHIFT
     if not is_load:
@@ -125,21 +107,18 @@ def _tag_in_block(access, is_load, block, size, lanes, context, offsets, cells):
                     tags[k] = tag | np.uint64(i)
         return True
     tags = tags_at(context[at.SHADOW_READS], cells)
+    known, common = known_by(block, lanes.size // 32, context)
+    agents = warps_of(context)
     for i in range(lanes.size):
         if not lanes[i]:
             continue
         first = offsets[i] // context[at.SHADOW_CELL]
-        warp = np.uint64(i >> 5)
         for k in range(first, first + width):
-            prior, agent = tags[k], np.uint64(i)
-            earlier = prior >> EPOCH_SHIFT
-            if earlier >= barrier:
-                who = prior & AGENT_MASK
-                if _warp_of(who) != warp:
-                    agent = IN_SEVERAL_WARPS
-                elif who != agent and earlier >= warp_barriers[block * warps + i // 32]:
-                    agent = IN_ONE_WARP + warp
-            tags[k] = tag | agent
+            mine, earlier, who = tag | np.uint64(i), tags[k] >> EPOCH_SHIFT, tags[k] & AGENT_MASK
+            if may_race(earlier, who, i, known, common, agents):
+                mine = earlier << EPOCH_SHIFT | np.uint64(access) << ACCESS_SHIFT
+                mine |= joined(who, np.uint64(i), agents)
+            tags[k] = mine
     return True
 
 

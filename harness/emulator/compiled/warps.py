@@ -29,16 +29,19 @@ def whole_warps(lanes, members):
 
 @part
 def order_warps(block, lanes, context):
-    """The lanes of each active warp meet, which orders their accesses to shared memory."""
-    if not context[at.SHADOW]:
+    """The lanes of each active warp meet, which orders their accesses to memory."""
+    if not context[at.EPOCHS]:
         return
     blocks, warps = context[at.BLOCKS], lanes.size // 32
     epochs = carray(pointer(context[at.EPOCHS]), (blocks,), np.uint64)
-    barriers = carray(pointer(context[at.WARP_BARRIERS]), (blocks * warps,), np.uint64)
+    known = carray(pointer(context[at.KNOWN]), (blocks, warps, warps), np.uint64)
     epochs[block] += np.uint64(1)
     for warp in range(warps):
         if lanes[32 * warp]:
-            barriers[block * warps + warp] = epochs[block]
+            known[block, warp, warp] = epochs[block]
+    if warps == 1:
+        common = carray(pointer(context[at.COMMON]), (blocks,), np.uint64)
+        common[block] = epochs[block]
 
 
 @part

@@ -138,17 +138,16 @@ class Emitter:
         kind: str,
         size: int,
         count: int = 1,
-        strong: bool = False,
-        releases: bool = False,
+        **how: bool,
     ) -> Access:
-        """A new access of the kernel."""
+        """A new access of the kernel. how: what else is true of it"""
         if self._again is not None:
             return self.accesses[next(self._again)]
         number = len(self.accesses)
         self._now.append(number)
         if number >> ACCESS_BITS:
             raise NotEmulated(f"not emulated: a kernel with more than {number} accesses to memory")
-        self.accesses[number] = Access(instruction, space, kind, size, count, strong, releases, number)
+        self.accesses[number] = Access(instruction, space, kind, size, count, **how, number=number)
         return self.accesses[number]
 
     def named(self, text: str) -> tuple[int, str] | None:

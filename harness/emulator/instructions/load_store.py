@@ -27,25 +27,35 @@ _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
 HINTS = {"nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak", "cta", "cluster", "gpu", "sys"}
 HINTS |= {f"L1::{hint}" for hint in ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")}
 HINTS |= {f"L2::{hint}" for hint in ("64B", "128B", "256B", "evict_first", "evict_last", "evict_normal")}
+_OF_BLOCK = {"cta", "cluster"}  # scopes; a cluster is one block, as others are not emulated
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
 def _plain_access(emitter: Emitter, instruction: Instruction, kind: str) -> tuple[Access, str]:
     """The access of `ld` or `st`, and the type of its elements."""
     *modifiers, element = instruction.mnemonic.split(".")[1:]
-    space, count, strong, releases = "generic", 1, False, False
+    space, count = "generic", 1
     for modifier in modifiers:
         if modifier in SPACES:
             space = SPACES[modifier]
         elif modifier in _VECTORS:
             count = _VECTORS[modifier]
-        elif modifier in _STRONG:
-            strong, releases = True, modifier == "release"
-        elif modifier not in HINTS:
+        elif modifier not in HINTS | _STRONG:
             raise Unsupported
     if element not in SIZES or element == "pred" or SIZES[element] * count > 32:
         raise Unsupported
-    return emitter.access(instruction, space, kind, SIZES[element], count, strong, releases), element
+    how = _order({*modifiers}, bool(_STRONG & {*modifiers}))
+    return emitter.access(instruction, space, kind, SIZES[element], count, constant="nc" in modifiers, **how), element
+
+
+def _order(modifiers: set[str], strong: bool) -> dict[str, bool]:
+    """What an access orders, by its modifiers."""
+    return {
+        "strong": strong,
+        "acquires": bool(modifiers & {"acquire", "acq_rel"}),
+        "releases": bool(modifiers & {"release", "acq_rel"}),
+        "of_block": bool(modifiers & _OF_BLOCK),
+    }
 
 
 class Place(NamedTuple):
@@ -112,7 +122,7 @@ def _fast(emitter: Emitter, codes: dict[str, int], access: Access, address: Plac
 
     It takes global addresses from 64-bit registers alone.
     """
-    code = codes.get(access.space)
+    code = opcodes.LOAD_CONSTANT if access.constant and access.space == "global" else codes.get(access.space)
     if access.space == "global" and (address.slot < 0 or emitter.kind(address.slot).itemsize < 8):
         return None
     if code is None or access.strong or not -(1 << 30) < address.offset < 1 << 30:
@@ -167,8 +177,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
         raise Unsupported
     operation = ATOMICS[name]
     in_global = GLOBAL_ADD_F32 if name == "add.f32" else operation
-    releases = bool({"release", "acq_rel"} & set(modifiers))
-    access = emitter.access(instruction, space, "updates", operation.size, strong=True, releases=releases)
+    access = emitter.access(instruction, space, "updates", operation.size, **_order(set(modifiers), True))
     kind = words[-1]
     where, *sources = instruction.operands[head == "atom" :]
     target = emitter.slot(kind) if head == "red" else emitter.target(instruction.operands[0], kind)
@@ -188,7 +197,7 @@ def atomic(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def fence(emitter: Emitter, instruction: Instruction) -> None:
-    """`membar` and `fence`: order what the block did before its next atomic.
+    """`membar` and `fence`: order what was done before a strong access.
 
     `fence.proxy.async` orders writes to shared memory before reads of `wgmma`.
     """
@@ -201,8 +210,8 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
         return
     if not parts or not set(parts) <= {"cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel"}:
         raise Unsupported
-    if "cta" not in parts:
-        emitter.emit(lambda batch, mask: batch.fence(mask), (), ())
+    of_block = bool(_OF_BLOCK & {*parts})
+    emitter.emit(lambda batch, mask: batch.fence(mask, of_block), (), ())
 
 
 def nothing(emitter: Emitter, instruction: Instruction) -> None:

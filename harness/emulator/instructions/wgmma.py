@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.emulator.arithmetic import matrix_product as products
+from harness.emulator.compiled.layout import IN_ONE_WARP
 from harness.emulator.instructions import wgmma_descriptors as descriptors
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.load_store import items_of
@@ -23,7 +24,7 @@ from harness.emulator.instructions.mma import gather, registers_of_c, rows_of_a,
 from harness.emulator.instructions.wgmma_descriptors import CHUNK
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
-from harness.emulator.races.shared_memory import IN_ONE_WARP, IN_SEVERAL_WARPS
+from harness.emulator.races.agents import agents_of
 from harness.emulator.races.wgmma_reads import OperandRead
 from harness.emulator.registers import U16, U32, U64, WARPGROUP, Bits
 
@@ -189,8 +190,9 @@ class _Product:
         if batch.wgmma:
             block, thread = np.divmod(first, batch.threads)
             group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
-            of_warp = IN_ONE_WARP + (thread // 32)[:, None] + np.repeat(warps, 2)
-            reader = np.where(np.repeat(warps, 2) < 0, IN_SEVERAL_WARPS, of_warp).astype(U64)
+            of_warp = (IN_ONE_WARP + (thread // 32)[:, None] + np.repeat(warps, 2)).astype(U64)
+            of_group = agents_of((U64(0xF) << (thread // 32).astype(U64)).astype(U32))
+            reader = np.where(np.repeat(warps, 2) < 0, of_group[:, None], of_warp)
             reads.append(OperandRead(self.access, index, group, reader))
             if not plain:
                 batch.shadow.start(reads[-1], lanes)
@@ -202,7 +204,7 @@ class _Product:
         shadow, shared = batch.shadow, batch.addressing.shared
         return _compiled().start(
             described, first, shared.size, shared.stride, shared.written_rows(CHUNK), shadow.writes, shadow.updates,
-            shadow.has_updates, shadow.wgmma_reads, shadow.cell, shadow.epoch, shadow.last_block_barrier,
+            shadow.has_updates, shadow.wgmma_reads, shadow.cell, shadow.order.epoch, shadow.order.known,
             shadow.fenced, shadow.seen, self.access.number, index,
         )  # fmt: skip
 

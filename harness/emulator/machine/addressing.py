@@ -18,6 +18,7 @@ from harness.emulator.memory import (
     Buffer,
     Resolved,
 )
+from harness.emulator.races.global_memory import Earlier, Who
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.registers import U64, Bits
 
@@ -178,28 +179,39 @@ class Addressing:
     # ---- races ------------------------------------------------------------------------------------------------------
 
     def _record_global(self, access: Access, found: list[Resolved]) -> None:
-        """Record the access in the shadow of global memory, by block."""
+        """Record the access in the shadow of global memory."""
         lanes, shadow = self.lanes, self.lanes.launch.shadow
         shadow.report = self._report_global
         for resolved in found:
-            if not resolved.storage.writable:
-                continue
-            index = resolved.index
-            if index.ndim > 1:
-                block = lanes.first + self.block_index
-                index = np.broadcast_to(index, (lanes.blocks, index.shape[1]))
-            else:
-                rows = np.arange(lanes.blocks * lanes.threads) if self.positions is None else self.positions
-                block = lanes.first + (rows if resolved.which is None else rows[resolved.which]) // lanes.threads
-            shadow.record(access, resolved, index, block)
+            if resolved.storage.writable:
+                every = np.arange(lanes.blocks * lanes.threads) if self.positions is None else self.positions
+                chosen = every if resolved.which is None else every[resolved.which]
+                index = resolved.index
+                index = np.broadcast_to(index, lanes.shape).reshape(-1) if index.ndim > 1 else index
+                shadow.record(access, resolved, Who(index, *np.divmod(chosen, lanes.threads)))
 
-    def _report_global(self, access: Access, resolved: Resolved, row: int, number: int, other: int | None) -> NoReturn:
-        earlier = self.lanes.launch.resources.accesses[number]
-        who = f"block {self.lanes.launch.block_name(other)}" if other is not None else "several blocks"
-        problem = f"{who} {PAST[earlier.kind]} at {earlier.instruction.location} with nothing that orders them"
-        sentence = f"{access.kind} {access.bytes} global bytes that {problem}"
-        shape = np.broadcast_shapes(resolved.index.shape, (self.lanes.blocks, 1)) if resolved.index.ndim > 1 else (0,)
-        self.lanes.fault("race", access.instruction, self._lane(row, shape, resolved.which), sentence)
+    def _report_global(self, access: Access, block: int, thread: int, earlier: Earlier) -> NoReturn:
+        launch = self.lanes.launch
+        other = launch.resources.accesses[earlier.number]
+        at, past = other.instruction.location, PAST[other.kind]
+        who = f"thread {launch.thread_name(earlier.thread)}" if earlier.thread is not None else "several threads"
+        if earlier.as_constant and access.constant:
+            problem = f"reads as constant (ld.global.nc) {access.bytes} global bytes that this launch {past} at {at}"
+        elif earlier.as_constant:
+            problem = f"{access.what} that this launch read as constant (ld.global.nc) at {at}"
+        elif earlier.block != self.lanes.first + block:
+            who = f"block {launch.block_name(earlier.block)}"
+            problem = (
+                f"{access.kind} {access.bytes} global bytes that {who} {past} at {at} with nothing that orders them"
+            )
+        elif earlier.number == access.number and access.kind == "writes":
+            problem = f"writes {access.bytes} global bytes while {who} writes the same in the same instruction"
+        else:
+            same_warp = earlier.thread is not None and earlier.thread // 32 == thread // 32
+            needed = "__syncwarp" if same_warp else "__syncthreads"
+            problem = f"{access.kind} {access.bytes} global bytes that {who} of its block {past} at {at}"
+            problem += f" with no {needed} between"
+        self.lanes.fault("race", access.instruction, block * self.lanes.threads + thread, problem)
 
     def report_shared(self, access: Access, row: int, number: int, other: int | None) -> NoReturn:
         """Raise Fault for a race between threads of a block. number: of the earlier access"""

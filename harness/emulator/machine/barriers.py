@@ -85,15 +85,19 @@ class Barriers:
         """`bar.arrive`: count lanes at a barrier without parking them."""
         numbers = self.batch.full(self.batch.registers[barrier.number])
         for which in np.unique(numbers[lanes]).tolist():
-            warps = (lanes & (numbers == which)).reshape(self.batch.blocks, -1, 32).any(axis=2)
+            arriving = lanes & (numbers == which)
+            warps = arriving.reshape(self.batch.blocks, -1, 32).any(axis=2)
             self.arrived[which] = self.arrived.get(which, 0) + 32 * warps.sum(axis=1)
+            self.batch.arrive(which, arriving)
 
     def complete(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
-        """All threads of a barrier arrived. blocks: (blocks,) bool, None for all"""
+        """All threads of a barrier of the whole block arrived. blocks: (blocks,) bool, None for all"""
+        self.batch.barrier(blocks)
+        self._finish(barrier, lanes, blocks)
+
+    def _finish(self, barrier: Barrier, lanes: np.ndarray, blocks: np.ndarray | None) -> None:
         batch = self.batch
         batch.launch.traffic.barriers += batch.blocks if blocks is None else int(np.count_nonzero(blocks))
-        if batch.shadow:
-            batch.shadow.block_barrier(blocks)
         if barrier.reduction:
             name, target, predicate = barrier.reduction
             holds = batch.full(batch.registers[predicate])
@@ -125,7 +129,10 @@ class Barriers:
             yield self._unpark(number, lanes)
 
     def _release_counted(self, barrier: Barrier, which: int) -> Iterator[tuple[int, np.ndarray]]:
-        """A barrier with a thread count: a warp counts once all its live lanes wait, at any instruction."""
+        """A barrier with a thread count: a warp counts once all its live lanes wait, at any instruction.
+
+        Of more warps than the count, the first pass, and the others wait for as many again.
+        """
         batch = self.batch
         waiting_at = {number: self._waiting(number, which) for number in self.parked if not self._is_warp_wide(number)}
         here = reduce(np.logical_or, waiting_at.values())
@@ -133,12 +140,15 @@ class Barriers:
         whole = (waiting == live) & (waiting != 0)
         arrived = self.arrived.get(which, 0)
         wanted = (batch.registers[barrier.count] * here).max(axis=1)
+        whole &= 32 * (np.cumsum(whole, axis=1) - 1) + np.reshape(arrived, (-1, 1)) < wanted[:, None]
         blocks = (wanted > 0) & (32 * np.count_nonzero(whole, axis=1) + arrived >= wanted)
+        blocks &= whole.any(axis=1)
         if not blocks.any():
             return
         lanes = here & np.repeat(whole, 32, axis=1) & blocks[:, None]
         self.arrived[which] = np.where(blocks, 0, arrived)
-        self.complete(barrier, lanes, blocks)
+        batch.barrier_of_some(which, lanes)
+        self._finish(barrier, lanes, blocks)
         for number, waiting in waiting_at.items():
             chosen = lanes & waiting
             if chosen.any():

@@ -16,6 +16,8 @@ from harness.emulator.machine.register_file import RegisterFile
 from harness.emulator.machine.wgmma_groups import WgmmaGroups
 from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark_bytes
 from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.block_order import BlockOrder
+from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.races.wgmma_reads import WgmmaShadow
 from harness.emulator.registers import U32, UNSIGNED, Bits
@@ -33,10 +35,15 @@ class Batch(Lanes):
             self.registers.put(slot, specials[name], None)
         shared = BlockMemory(blocks, shared_size, tracked=launch.sanitize)
         local = BlockMemory(blocks * self.threads, launch.resources.local_size, tracked=False)
+        self.order: BlockOrder | None = None
         self.shadow: SharedShadow | None = None
-        if launch.sanitize and shared_size:
+        if launch.sanitize:
+            self.order = BlockOrder(blocks, self.threads)
+        if self.order and shared_size:
             kind = WgmmaShadow if launch.resources.fragments else SharedShadow
-            self.shadow = kind(blocks, self.threads, shared.stride, launch.resources.cell_shared)
+            self.shadow = kind(self.order, self.threads, shared.stride, launch.resources.cell_shared)
+        if self.order and launch.shadow:
+            launch.shadow.begin(self.order, first)
         self.addressing = Addressing(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.addressing.report_shared
@@ -56,8 +63,8 @@ class Batch(Lanes):
         Raises Fault if the membermask names a live lane that does not execute it, or not the lane itself.
         """
         lanes = self.active(mask)
-        if self.shadow:
-            self.shadow.warp_barrier(lanes)
+        if self.order:
+            self.order.warp_barrier(lanes)
         if lanes is None and bool((membermask == warp.FULL).all()):
             return np.broadcast_to(warp.FULL, self.shape) if always else None
         here = warp.ballot(self.live if lanes is None else lanes)
@@ -113,10 +120,35 @@ class Batch(Lanes):
         """A kernel parameter as a register."""
         return self.launch.parameters[offset : offset + size].view(UNSIGNED[size]).reshape(1, 1)
 
-    def fence(self, mask: np.ndarray | None) -> None:
-        """`fence` and `membar` of these lanes."""
+    # ---- order ------------------------------------------------------------------------------------------------------
+
+    def barrier(self, blocks: np.ndarray | None) -> None:
+        """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
+        if self.order:
+            self.order.block_barrier(blocks)
+            self._passed(blocks, True)
+
+    def barrier_of_some(self, number: int, lanes: np.ndarray) -> None:
+        """These lanes passed a barrier of as many threads of their blocks."""
+        if self.order:
+            self.order.barrier(number, lanes)
+            self._passed(lanes.any(axis=1), False)
+
+    def _passed(self, blocks: np.ndarray | None, of_all: bool) -> None:
+        if isinstance(self.shadow, WgmmaShadow):
+            self.shadow.renew()
         if self.launch.shadow:
-            self.launch.shadow.fence(self.first + np.flatnonzero(self.under(mask).any(axis=1)))
+            self.launch.shadow.happens_before.barrier(blocks, of_all)
+
+    def arrive(self, number: int, lanes: np.ndarray) -> None:
+        """`bar.arrive` of these lanes."""
+        if self.order:
+            self.order.arrive(number, lanes)
+
+    def fence(self, mask: np.ndarray | None, of_block: bool) -> None:
+        """`fence` and `membar` of these lanes. of_block: with a scope that orders threads of one block alone"""
+        if self.launch.shadow:
+            self.launch.shadow.happens_before.fence(self.under(mask), OF_BLOCK if of_block else OF_GRID)
 
     def fence_proxy(self, mask: np.ndarray | None) -> None:
         """`fence.proxy.async` of these lanes."""

@@ -11,6 +11,7 @@ from harness.emulator.compiled import layout
 from harness.emulator.machine.basic_blocks import Code, Segment
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Buffer
+from harness.emulator.races.agents import WARPS_OF
 from harness.emulator.races.wgmma_reads import WgmmaShadow
 
 _NUMBER = (1 << 32) - 1
@@ -44,7 +45,7 @@ class FastPath:
         launch, registers, addressing = batch.launch, batch.registers, batch.addressing
         shadow = batch.shadow
         context = self.context = np.zeros(layout.CONTEXT_SIZE, np.int64)
-        self.kept = [code.program, code.constants, registers, launch, addressing, shadow]
+        self.kept = [code.program, code.constants, registers, launch, addressing, shadow, batch.order]
 
         def put(at: int, array: np.ndarray) -> None:
             context[at] = array.ctypes.data
@@ -73,9 +74,11 @@ class FastPath:
             if isinstance(shadow, WgmmaShadow):
                 put(layout.SHADOW_WGMMA, shadow.wgmma_reads)
             context[layout.SHADOW_CELL] = shadow.cell
-            put(layout.EPOCHS, shadow.epoch)
-            put(layout.BLOCK_BARRIERS, shadow.last_block_barrier)
-            put(layout.WARP_BARRIERS, shadow.last_warp_barrier)
+        if batch.order:
+            put(layout.EPOCHS, batch.order.epoch)
+            put(layout.KNOWN, batch.order.known)
+            put(layout.COMMON, batch.order.common)
+            put(layout.AGENT_WARPS, WARPS_OF)
         if batch.wgmma:
             put(layout.HAZARDS, code.hazards)
             context[layout.HAZARD_COUNT], context[layout.HAZARD_WIDTH] = code.hazards.shape
@@ -84,7 +87,7 @@ class FastPath:
             context[layout.WGMMA_REGISTERS] = batch.wgmma.held.shape[2]
         if launch.shadow:
             context[layout.GLOBAL_SHADOW], context[layout.GLOBAL_CELL] = 1, launch.shadow.cell
-            put(layout.GLOBAL_EPOCHS, launch.shadow.epoch)
+            put(layout.GLOBAL_READERS, launch.shadow.readers.table)
         context[layout.FIRST_BLOCK], context[layout.COUNTED] = batch.first, launch.counts_traffic
         put(layout.TRAFFIC, launch.traffic.compiled)
         put(layout.SCRATCH, _SCRATCH)

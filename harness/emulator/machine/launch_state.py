@@ -69,7 +69,7 @@ class LaunchState:
     memory: window of addresses → buffer; parameters: (size,) uint8
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
-    shadow: of global memory; None without the sanitizer, or with one block
+    shadow: of global memory; None without the sanitizer
     """
 
     resources: Resources

@@ -1,41 +1,69 @@
-"""Races between blocks: a shadow of all writable buffers during one launch (compare `shared_memory`).
+"""Races in global memory, between any threads of a launch: a shadow of all writable buffers (compare `shared_memory`).
 
-One block is ordered after another if that fenced and then updated an address with an atomic, and this one updated the
-same address later. Strong accesses (atomic, volatile, acquire, release) do not race with each other.
+Threads of one block are ordered by its barriers, and all by fences and strong accesses (atomic, volatile, acquire,
+release; see `happens_before`), which do not race with each other. A weak access is also ordered behind the strong ones
+at its address that came before a strong one of its own thread. What is read as constant (`ld.global.nc`) may not be
+written by the same launch at all.
+
+The compiled interpreter applies the same rules to the same tags (`harness.emulator.compiled.global_access`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from harness.emulator.compiled import layout
+from harness.emulator.compiled.layout import IN_ONE_WARP
 from harness.emulator.errors import NotEmulated
 from harness.emulator.memory import Access, Buffer, Resolved
-from harness.emulator.races.shared_memory import ACCESS_MASK, as_column, in_rows
-from harness.emulator.registers import U64, Bits
+from harness.emulator.races.agents import AGENT_MASK
+from harness.emulator.races.block_order import BlockOrder, ordered
+from harness.emulator.races.buffer_shadow import (
+    BLOCK_MASK,
+    BLOCK_SHIFT,
+    EPOCH_SHIFT,
+    READS,
+    SEVERAL_BLOCKS,
+    UPDATES,
+    WHO_MASK,
+    WRITES,
+    BufferShadow,
+)
+from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
+from harness.emulator.races.readers import Readers
+from harness.emulator.races.strong_accesses import StrongAccesses
+from harness.emulator.registers import U64, WARP, Bits
 
-# A tag holds, from the top, the epoch of a block, the number of the access, and the block + 1; or 0 without an access.
-# The epoch of a block counts its fences and atomics.
-BLOCK_BITS = layout.GLOBAL_BLOCK_BITS
-BLOCK_MASK = SEVERAL_BLOCKS = U64((1 << BLOCK_BITS) - 1)
-EPOCH_SHIFT = U64(BLOCK_BITS + layout.ACCESS_BITS)
-LAST_EPOCH = (1 << 64 - BLOCK_BITS - layout.ACCESS_BITS) - 2
-WIDEST = 32  # bytes of an access
+LAST_EPOCH = (1 << 64 - int(EPOCH_SHIFT)) - 2
 
-# Raises the fault: the access, its rows, the element of their index, the number of the earlier access, and its block
-# if known.
-Report = Callable[[Access, Resolved, int, int, "int | None"], NoReturn]
+
+class Who(NamedTuple):
+    """The threads of one access. index: rows of its width; block: in the batch; thread: in the block; all (n,)"""
+
+    index: np.ndarray
+    block: np.ndarray
+    thread: np.ndarray
+
+
+class Earlier(NamedTuple):
+    """The earlier of two accesses that race. number: of the access; block, thread: None for several"""
+
+    number: int
+    block: int | None = None
+    thread: int | None = None
+    as_constant: bool = False
+
+
+# Raises the fault: the access, its thread's block in the batch and number in that, and the earlier access.
+Report = Callable[[Access, int, int, Earlier], NoReturn]
 
 
 class GlobalShadow:
     """The shadow of one launch. cell: bytes of the narrowest access; blocks: of the whole grid
 
-    buffers: one row for each, with columns as in `compiled.layout`; the tags of buffer number n are `tags[n]`, by kind
-    epoch: (blocks,)
+    buffers: one row for each, with columns as in `compiled.layout`
     """
 
     report: Report
@@ -45,164 +73,219 @@ class GlobalShadow:
             raise NotEmulated(
                 f"not emulated: a grid of {blocks} blocks with race checks; {int(SEVERAL_BLOCKS) - 1} fit"
             )
-        self.cell, self.buffers = cell, buffers
-        self.epoch = np.ones(blocks, U64)
-        self.order = _HappensBefore(blocks)
-        self.number = {id(buffer): number for number, buffer in enumerate(memory)}
-        self.tags: dict[int, np.ndarray] = {}
-        for number, buffer in enumerate(memory):
-            if buffer.writable:
-                # Rounded up, so that the widest access fits at the end of any buffer.
-                cells = -(-len(buffer.data) // WIDEST) * WIDEST // cell
-                self.tags[number] = np.zeros((3, cells), U64)
-                for kind in range(3):
-                    buffers[number, layout.WRITES + kind] = self.tags[number][kind].ctypes.data
+        self.cell = cell
+        self.happens_before, self.strong, self.readers = HappensBefore(), StrongAccesses(), Readers()
+        self.shadows = {
+            id(buffer): BufferShadow(len(buffer.data), cell, row, self.readers)
+            for row, buffer in zip(buffers, memory, strict=True)
+            if buffer.writable
+        }
 
-    def fence(self, blocks: np.ndarray) -> None:
-        """Fence these blocks."""
-        self.order.fence(blocks, self.epoch)
-        self._advance(blocks)
+    def begin(self, order: BlockOrder, first: int) -> None:
+        """Begin a batch, whose first block is this."""
+        self.order, self.first = order, first
+        self.happens_before.begin(order, first)
 
-    def _advance(self, blocks: np.ndarray) -> None:
-        self.epoch[blocks] += U64(1)
-        if int(self.epoch[blocks].max()) > LAST_EPOCH:
-            raise NotEmulated(f"not emulated: more than {LAST_EPOCH} fences and atomics of one block with race checks")
+    # ---- accesses ---------------------------------------------------------------------------------------------------
 
-    def record(self, access: Access, resolved: Resolved, index: np.ndarray, block: np.ndarray) -> None:
-        """Check one instruction, then store its tags.
-
-        index: rows; block: of each, by broadcasting
-        """
-        number = self.number[id(resolved.storage)]
-        tags, has = self.tags[number], self.buffers[number, layout.HAS_WRITES : layout.HAS_UPDATES + 1]
-        width = access.bytes // self.cell
-        shape = np.broadcast_shapes(index.shape, block.shape)
-        agent = as_column(block.astype(U64) + U64(1), width)
-        agent = np.broadcast_to(agent, (*shape, width) if width > 1 else shape)
-        blocks = np.broadcast_to(block, shape).reshape(-1)
-        updates = access.strong and access.kind != "reads"
-        if updates:
-            self._advance(np.unique(blocks))
-        if access.strong:
-            addresses = resolved.storage.address + np.broadcast_to(index, shape).reshape(-1) * access.bytes
-            self.order.atomic(addresses, blocks, self.epoch, access.releases, access.kind == "reads")
-        for kind in self._conflicting(access):
-            if has[kind]:
-                self._check(in_rows(tags[kind], width)[index], agent, access, resolved, index)
-        time = self.epoch[block] << EPOCH_SHIFT | U64(access.number << BLOCK_BITS)
-        mine = agent | as_column(time, width)
-        if access.kind == "reads":
-            if not access.strong:
-                has[_READS] = 1
-                self._add_readers(in_rows(tags[_READS], width), index, mine, agent)
-        elif access.strong:
-            has[_UPDATES] = 1
-            self._add_readers(in_rows(tags[_UPDATES], width), index, mine, agent)
-        else:
-            has[_WRITES] = 1
-            written = in_rows(tags[_WRITES], width)
-            written[index] = mine
-            self._check(written[index], agent, access, resolved, index)
-        if updates:
-            self._advance(np.unique(blocks))
-
-    def _conflicting(self, access: Access) -> tuple[int, ...]:
-        """Kinds of accesses that this one may race with."""
-        if access.kind == "reads":
-            return (_WRITES,) if access.strong else (_WRITES, _UPDATES)
-        return (_WRITES, _READS) if access.strong else (_WRITES, _READS, _UPDATES)
-
-    def _check(self, prior: Bits, agent: Bits, access: Access, resolved: Resolved, index: np.ndarray) -> None:
-        clash = (prior != 0) & (prior & BLOCK_MASK != agent)
-        if not clash.any():
+    def record(self, access: Access, resolved: Resolved, who: Who) -> None:
+        """Check one instruction, then store its tags."""
+        if access.of_block and len(np.unique(who.block)) > 1:
+            for block in np.unique(who.block):  # one after another, as those of others are not strong with it
+                self.record(access, resolved, Who(*(each[who.block == block] for each in who)))
             return
+        updates, blocks = access.strong and access.kind != "reads", np.unique(who.block)
+        if access.releases:
+            self._fence(access, who)
+        if updates:
+            self.order.advance(blocks)
         width = access.bytes // self.cell
-        rows = np.flatnonzero(clash) // width
-        addresses = (
-            resolved.storage.address
-            + np.broadcast_to(index, clash.shape[: index.ndim]).reshape(-1)[rows] * access.bytes
+        checked = _Checked(self, access, resolved, who, who.index[:, None] * width + np.arange(width))
+        checked.check()
+        if access.strong:
+            addresses = resolved.storage.address + who.index * access.bytes
+            self.strong.record(access, addresses, self.first + who.block, who.thread, self.order.epoch[who.block])
+            if not access.of_block:
+                self.happens_before.access(access, addresses, who.block, who.thread)
+        checked.leave_tags()
+        if updates:
+            self.order.advance(blocks)
+        if access.acquires:
+            self._fence(access, who)
+
+    def _fence(self, access: Access, who: Who) -> None:
+        lanes = np.zeros((self.order.blocks, WARP * self.order.warps), bool)
+        lanes[who.block, who.thread] = True
+        self.happens_before.fence(lanes, OF_BLOCK if access.of_block else OF_GRID)
+
+    # ---- order ------------------------------------------------------------------------------------------------------
+
+    def ordered(self, tags: Bits, block: np.ndarray, thread: np.ndarray, reads: bool) -> np.ndarray:
+        """Whether accesses came before what threads do now, which reads (or else writes); all (n,)."""
+        agent, epoch = tags & AGENT_MASK, tags >> EPOCH_SHIFT
+        other = (tags >> BLOCK_SHIFT & BLOCK_MASK).astype(np.int64) - 1
+        here = other == self.first + block
+        out = here & (agent == thread.astype(U64))
+        left = np.flatnonzero(here & ~out)
+        if left.size:
+            known = self.order.known[block[left], thread[left] // WARP]
+            out[left] = ordered(epoch[left], agent[left], known)
+        for scope, places in ((OF_BLOCK, here), (OF_GRID, ~here)):
+            left = np.flatnonzero(places & ~out)
+            if left.size:
+                every = (array[left] for array in (other, epoch, agent, block, thread))
+                out[left] = self._known(*every, scope, reads)
+        return out
+
+    def _known(
+        self,
+        other: np.ndarray,
+        epoch: Bits,
+        agent: Bits,
+        block: np.ndarray,
+        thread: np.ndarray,
+        scope: int,
+        reads: bool,
+    ) -> np.ndarray:
+        """Whether fences and strong accesses order what agents of other blocks did in an epoch."""
+        out = np.zeros(len(other), bool)
+        for knowledge, chosen in self.happens_before.knowledge_of(block, thread, scope, reads):
+            for of_block in np.unique(other[chosen]).tolist():
+                which = chosen[other[chosen] == of_block]
+                epochs = knowledge.epochs(of_block)
+                if epochs is not None:
+                    out[which] = came_before(epoch[which], agent[which], epochs)
+        return out
+
+
+class _Checked:
+    """One instruction in one buffer. cells: (n, width)"""
+
+    def __init__(self, shadow: GlobalShadow, access: Access, resolved: Resolved, who: Who, cells: np.ndarray):
+        self.all, self.access, self.resolved, self.who, self.cells = shadow, access, resolved, who, cells
+        self.shadow, self.order = shadow.shadows[id(resolved.storage)], shadow.order
+        self.reads = access.kind == "reads"
+
+    def check(self) -> None:
+        """Report a race with an earlier access."""
+        if self.access.constant:
+            self._check_constant()
+        elif self.shadow.constant is not None and not self.reads:
+            self._check_against_constant()
+        for kind in (WRITES, READS):
+            if self.shadow.has(kind) and not (kind == READS and self.reads):
+                self._check_weak(kind)
+        if self.shadow.has(UPDATES) and (not self.access.strong or self.access.of_block):
+            self._check_strong()
+
+    def _check_weak(self, kind: int) -> None:
+        tags, numbers, rows = self.shadow.found(kind, self.cells)
+        clash = self._not_plainly_ordered(tags, rows)
+        clash = clash[
+            ~self.all.ordered(tags[clash], self.who.block[rows[clash]], self.who.thread[rows[clash]], self.reads)
+        ]
+        if clash.size:
+            first = clash[np.argmin(rows[clash])]
+            self._report(int(rows[first]), int(numbers[first]), int(tags[first]))
+
+    def _not_plainly_ordered(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
+        """Where tags are of other threads, and came after the last barrier of all their block."""
+        block, thread = self.who.block[rows], self.who.thread[rows]
+        here = tags >> BLOCK_SHIFT & BLOCK_MASK == (self.all.first + block + 1).astype(U64)
+        before = tags >> EPOCH_SHIFT < self.order.common[block, thread // WARP]
+        before |= tags & AGENT_MASK == thread.astype(U64)
+        return np.flatnonzero((tags != 0) & ~(here & before))
+
+    def _report(self, row: int, number: int, tag: int) -> NoReturn:
+        agent = tag & int(AGENT_MASK)
+        block = (tag >> int(BLOCK_SHIFT) & int(BLOCK_MASK)) - 1
+        thread = agent if agent < IN_ONE_WARP else None
+        self._race(row, Earlier(number, block, thread))
+
+    def _race(self, row: int, earlier: Earlier) -> NoReturn:
+        self.all.report(self.access, int(self.who.block[row]), int(self.who.thread[row]), earlier)
+
+    # ---- strong accesses --------------------------------------------------------------------------------------------
+
+    def _check_strong(self) -> None:
+        """Weak accesses, and strong ones of the scope of their block, with atomics of others."""
+        tags, numbers, rows = self.shadow.found(UPDATES, self.cells)
+        mine = (self.all.first + self.who.block[rows] + 1).astype(U64) << BLOCK_SHIFT | self.who.thread[rows].astype(
+            U64
         )
-        conflicts = np.stack([prior[clash], agent[clash], addresses.astype(U64)])
-        for tag, me, address in np.unique(conflicts, axis=1).T.tolist():
-            time, other = tag >> int(EPOCH_SHIFT), tag & int(BLOCK_MASK)
-            several = other == int(SEVERAL_BLOCKS)
-            if several and self.order.all_ordered(address, access.bytes, me):
+        suspects = np.flatnonzero((tags != 0) & (tags & WHO_MASK != mine))
+        suspects = suspects[np.unique(rows[suspects], return_index=True)[1]]
+        for suspect in suspects.tolist():
+            self._check_updates(int(rows[suspect]), int(numbers[suspect]))
+
+    def _check_updates(self, row: int, number: int) -> None:
+        """An access with all updates of its bytes."""
+        block, thread = int(self.who.block[row]), int(self.who.thread[row])
+        here, known = self.all.first + block, self.order.known[block, thread // WARP]
+        address = self.resolved.storage.address + int(self.who.index[row]) * self.access.bytes
+        left = []
+        for update in self.all.strong.updates(address, self.access.bytes):
+            if update.block == here and (update.thread == thread or self.access.strong):
                 continue
-            if several or not self.order.ordered(time, other, me):
-                here = (prior == U64(tag)) & (agent == U64(me)) & clash
-                row = int(np.argmax(here)) // width
-                earlier = tag >> BLOCK_BITS & ACCESS_MASK
-                self.report(access, resolved, row, earlier, None if several else other - 1)
+            seen = self.all.strong.seen(here, update)
+            if not any(by == thread or epoch < int(known[by // WARP]) for by, epoch in seen):
+                left.append(update)
+        if left:
+            tags = [
+                update.epoch << int(EPOCH_SHIFT) | update.block + 1 << int(BLOCK_SHIFT) | update.thread
+                for update in left
+            ]
+            same = np.ones(len(left), np.int64)
+            wrong = ~self.all.ordered(np.array(tags, U64), block * same, thread * same, self.reads)
+            if wrong.any():
+                self._report(row, number, tags[int(np.argmax(wrong))])
 
-    def _add_readers(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Bits) -> None:
-        """Add readers (or atomics) to cells that may have those of other blocks."""
-        prior = shadow[index]
-        several = mine | SEVERAL_BLOCKS
-        new = np.where((prior != 0) & (prior & BLOCK_MASK != agent), several, mine)
-        shadow[index] = new
-        lost = shadow[index] != new
-        if lost.any():
-            cells = index[..., None] * shadow.shape[1] + np.arange(shadow.shape[1]) if shadow.ndim > 1 else index
-            shadow.reshape(-1)[cells[lost]] = several[lost]
+    # ---- constants --------------------------------------------------------------------------------------------------
 
+    def _check_constant(self) -> None:
+        for kind in (WRITES, UPDATES):
+            tags = self.shadow.tags[kind][self.cells].any(axis=1)
+            if tags.any():
+                row = int(np.argmax(tags))
+                number = int(self.shadow.numbers[kind][self.cells[row]].max())
+                self._race(row, Earlier(number, as_constant=True))
 
-_WRITES, _READS, _UPDATES = range(3)
+    def _check_against_constant(self) -> None:
+        numbers = self.shadow.constant[self.cells].max(axis=1)
+        if numbers.any():
+            row = int(np.argmax(numbers != 0))
+            self._race(row, Earlier(int(numbers[row]) - 1, as_constant=True))
 
+    # ---- tags -------------------------------------------------------------------------------------------------------
 
-class _HappensBefore:
-    """The order between blocks, which count from 1 here, as in tags."""
+    def leave_tags(self) -> None:
+        """Store the tags of the access; report two threads that store to one cell in the same instruction."""
+        number, who = self.access.number, self.who
+        tags = self.order.epoch[who.block] << EPOCH_SHIFT | (self.all.first + who.block + 1).astype(U64) << BLOCK_SHIFT
+        tags = np.repeat(tags | who.thread.astype(U64), self.cells.shape[1])
+        cells = self.cells.reshape(-1)
+        if self.access.constant:
+            self.shadow.read_as_constant(cells, number)
+        elif not self.reads and self.access.strong:
+            self.shadow.update(cells, tags, number)
+        elif not self.reads:
+            lost = self.shadow.write(cells, tags, number)
+            if lost.any():
+                first = int(np.argmax(lost))
+                self._report(first // self.cells.shape[1], number, int(self.shadow.tags[WRITES][cells[first]]))
+        elif not self.access.strong:
+            self._add_readers(cells, tags)
 
-    def __init__(self, grid_blocks: int):
-        self.grid_blocks = grid_blocks
-        self._now = 0  # counts strong accesses of all blocks
-        self._fenced: dict[int, int] = {}  # block → its epoch when it last fenced
-        # address → block → when, and the block's epochs then and at its last fence before
-        self._atomics: dict[int, dict[int, tuple[int, int, int]]] = defaultdict(dict)
-        self._acquired: dict[int, dict[int, int]] = defaultdict(dict)  # block → address → when
-
-    def fence(self, blocks: np.ndarray, epoch: np.ndarray) -> None:
-        for block in blocks.tolist():
-            self._fenced[block + 1] = int(epoch[block])
-
-    def atomic(self, addresses: np.ndarray, blocks: np.ndarray, epoch: np.ndarray, releases: bool, reads: bool) -> None:
-        """Record strong accesses of blocks to addresses. releases: they fence, too; reads: they only acquire"""
-        self._now += 1
-        for block, address in dict.fromkeys(zip((blocks + 1).tolist(), addresses.tolist(), strict=True)):
-            if not reads:
-                own = int(epoch[block - 1])
-                self._atomics[address][block] = self._now, own, own if releases else self._fenced.get(block, 0)
-            self._acquired[block][address] = self._now
-
-    def ordered(self, time: int, earlier: int, later: int) -> bool:
-        """Whether what block `earlier` did in its epoch `time` happened before what `later` does now."""
-        for address, since in self._acquired[later].items():
-            when, own, fence = self._atomics[address].get(earlier, (0, 0, 0))
-            if when and _precedes(when, earlier, since, later) and (time <= fence or time == own):
-                return True
-        return False
-
-    def all_ordered(self, address: int, size: int, later: int) -> bool:
-        """Whether accesses of several blocks to these bytes, of which one is stored, happened before `later`'s.
-
-        They did if each was an atomic that did, or if `later` updated an address after all other blocks of the grid.
-        """
-        acquired = self._acquired[later]
-        for where in range(address - address % 8, address + size):
-            if where in acquired and all(
-                block == later or _precedes(when, block, acquired[where], later) or self.ordered(own, block, later)
-                for block, (when, own, _) in self._atomics[where].items()
-            ):
-                return True
-        return any(
-            len(self._atomics[where]) == self.grid_blocks
-            and all(
-                block == later or _precedes(when, block, since, later)
-                for block, (when, _, _) in self._atomics[where].items()
-            )
-            for where, since in acquired.items()
-        )
-
-
-def _precedes(when: int, block: int, since: int, later: int) -> bool:
-    """Whether the atomic of a block came before that of `later`; within one instruction, the lower block is first."""
-    return when < since or (when == since and block < later)
+    def _add_readers(self, cells: np.ndarray, tags: Bits) -> None:
+        block = np.repeat(self.who.block, self.cells.shape[1])
+        warp = np.repeat(self.who.thread // WARP, self.cells.shape[1])
+        for each in np.unique(block).tolist():  # one after another, as each may replace the tags of the others
+            chosen = np.flatnonzero(block == each)
+            prior = self.shadow.tags[READS][cells[chosen]]
+            mine = tags[chosen]
+            joins = prior >> BLOCK_SHIFT & BLOCK_MASK == mine >> BLOCK_SHIFT & BLOCK_MASK
+            joins &= prior & AGENT_MASK != mine & AGENT_MASK
+            if joins.any():
+                old, known = prior[joins], self.order.known[each, warp[chosen][joins]]
+                joins[joins] = ~ordered(old >> EPOCH_SHIFT, old & AGENT_MASK, known)
+            self.shadow.read(cells[chosen], mine, self.access.number, joins)

@@ -1,12 +1,12 @@
 """Races between threads of a block: a shadow of shared memory with the last access to each cell.
 
-A cell has as many bytes as the narrowest access of the kernel. A tag holds, from the top, an epoch, the number of the
-access and an agent. The epoch of a block counts its synchronisations, so that "since the last barrier" is one
-comparison. Threads are ordered by barriers of their block and, within a warp, by `bar.warp.sync`, shuffles and votes.
+A cell has as many bytes as the narrowest access of the kernel. A tag holds, from the top, the epoch of the block, the
+number of the access and an agent (see `agents`). What orders threads are barriers, of the whole block or of some warps,
+and, within a warp, `bar.warp.sync`, shuffles and votes; `block_order` knows which did.
 
 Two accesses race if they touch one cell, come from different threads, are not ordered, and one writes; two atomics do
-not. Storing the same value twice is a race. One tag is kept for the readers of a cell: a thread, or several of one
-warp, or several warps, which is enough to check a later write.
+not. Storing the same value twice is a race. One tag is kept for the readers of a cell that are not ordered among each
+other, with the epoch of the first, which is enough to check a later write.
 
 The compiled interpreter applies the same rules to the same tags (`harness.emulator.compiled.shared_access`).
 """
@@ -18,14 +18,14 @@ from typing import NoReturn
 
 import numpy as np
 
-from harness.emulator.compiled.layout import ACCESS_BITS, AGENT_BITS, IN_ONE_WARP, IN_SEVERAL_WARPS
+from harness.emulator.compiled.layout import ACCESS_BITS, AGENT_BITS, IN_ONE_WARP
 from harness.emulator.memory import Access
-from harness.emulator.registers import U64, Bits
+from harness.emulator.races.agents import AGENT_MASK, WARPS_OF, agents_of
+from harness.emulator.races.block_order import BlockOrder, ordered
+from harness.emulator.registers import U32, U64, Bits
 
-AGENT_MASK = U64((1 << AGENT_BITS) - 1)
 ACCESS_MASK = (1 << ACCESS_BITS) - 1
 EPOCH_SHIFT = U64(AGENT_BITS + ACCESS_BITS)
-WARP_OF = np.concatenate([np.arange(1024) // 32, np.arange(32), [99]]).astype(U64)
 
 # Raises the fault: the access, its active lane, the number of the earlier access, and its thread if known.
 Report = Callable[[Access, int, int, "int | None"], NoReturn]
@@ -44,41 +44,21 @@ def as_column(values: np.ndarray, width: int) -> np.ndarray:
 class SharedShadow:
     """The shadow of one batch's shared memory.
 
-    blocks, threads: of the batch; stride: bytes of shared memory per block; cell: bytes of the narrowest access
-    epoch, last_block_barrier: (blocks,); last_warp_barrier: (blocks, warps), epochs
+    order, threads: of the batch; stride: bytes of shared memory per block; cell: bytes of the narrowest access
     """
 
     report: Report
 
-    def __init__(self, blocks: int, threads: int, stride: int, cell: int):
-        self.blocks, self.threads, self.cell = blocks, threads, cell
+    def __init__(self, order: BlockOrder, threads: int, stride: int, cell: int):
+        self.order, self.blocks, self.threads, self.cell = order, order.blocks, threads, cell
         self.cells_of_block = stride // cell
-        self.writes, self.reads, self.updates = (np.zeros(blocks * self.cells_of_block, U64) for _ in range(3))
+        self.writes, self.reads, self.updates = (np.zeros(self.blocks * self.cells_of_block, U64) for _ in range(3))
         self.thread = np.arange(threads, dtype=U64)[None, :]
-        # Epochs start at 1, so that a tag of 0 is older than any barrier.
-        self.epoch, self.last_block_barrier = (np.ones(blocks, U64) for _ in range(2))
-        self.last_warp_barrier = np.ones((blocks, threads // 32), U64)
         self.has_updates = False
-
-    def block_barrier(self, blocks: np.ndarray | None) -> None:
-        """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
-        chosen = slice(None) if blocks is None else blocks
-        self.epoch[chosen] += U64(1)
-        self.last_block_barrier[chosen] = self.epoch[chosen]
-
-    def warp_barrier(self, lanes: np.ndarray | None) -> None:
-        """The warps of these lanes converged. lanes: (blocks, threads) bool, None for all"""
-        if lanes is None:
-            self.epoch += U64(1)
-            self.last_warp_barrier[:] = self.epoch[:, None]
-            return
-        warps = lanes.reshape(self.blocks, -1, 32).any(axis=2)
-        self.epoch[warps.any(axis=1)] += U64(1)
-        np.copyto(self.last_warp_barrier, self.epoch[:, None], where=warps)
 
     def tag(self, access: Access, block: np.ndarray) -> Bits:
         """A tag without an agent, for an access of these blocks now."""
-        return self.epoch[block] << EPOCH_SHIFT | U64(access.number << AGENT_BITS)
+        return self.order.epoch[block] << EPOCH_SHIFT | U64(access.number << AGENT_BITS)
 
     def record(self, access: Access, index: np.ndarray, positions: np.ndarray | None) -> None:
         """Check one instruction, then store its tags.
@@ -123,12 +103,7 @@ class SharedShadow:
             self.report(access, first // (access.bytes // self.cell), access.number, other)
 
     def _check(self, prior: Bits, agent: Agent, access: Access) -> None:
-        recent = prior >> EPOCH_SHIFT >= agent.last_block_barrier
-        if not recent.any():
-            return
-        who = prior & AGENT_MASK
-        elsewhere = WARP_OF[who] != agent.warp
-        clash = recent & (elsewhere | ((prior >> EPOCH_SHIFT >= agent.last_warp_barrier) & (who != agent.column)))
+        clash = agent.unordered(prior)
         if clash.any():
             first = int(np.argmax(clash))
             tag = int(prior.flat[first])
@@ -137,37 +112,51 @@ class SharedShadow:
             self.report(access, first // agent.width, tag >> AGENT_BITS & ACCESS_MASK, known)
 
     def _add_readers(self, shadow: np.ndarray, index: np.ndarray, mine: Bits, agent: Agent) -> None:
-        """Add readers (or atomics) to cells that may have others since the last barrier."""
+        """Add readers (or atomics) to cells that may have others that are not ordered before."""
         prior = shadow[index]
-        recent = prior >> EPOCH_SHIFT >= agent.last_block_barrier
-        new, time = mine, mine & ~AGENT_MASK
-        if recent.any():
-            who = prior & AGENT_MASK
-            here = WARP_OF[who] == agent.warp
-            shared = recent & here & (prior >> EPOCH_SHIFT >= agent.last_warp_barrier) & (who != agent.column)
-            new = np.where(shared, time | U64(IN_ONE_WARP) + agent.warp, new)
-            new = np.where(recent & ~here, time | U64(IN_SEVERAL_WARPS), new)
+        joins = agent.unordered(prior)
+        new = mine
+        if joins.any():
+            new = mine.copy()
+            warps = WARPS_OF[prior[joins] & AGENT_MASK] | WARPS_OF[mine[joins] & AGENT_MASK]
+            new[joins] = np.minimum(prior[joins], mine[joins]) >> EPOCH_SHIFT << EPOCH_SHIFT | agents_of(warps)
+            new[joins] |= mine[joins] & U64(ACCESS_MASK << AGENT_BITS)
         shadow[index] = new
-        back = shadow[index]
-        lost = back != new
-        if not lost.any():
-            return
-        same = (WARP_OF[back & AGENT_MASK] == agent.warp) & (WARP_OF[new & AGENT_MASK] == agent.warp)
-        cells = index * agent.width if agent.width == 1 else index[..., None] * agent.width + np.arange(agent.width)
-        flat = shadow.reshape(-1)
-        in_one = lost & same
-        flat[cells[in_one]] = (time | U64(IN_ONE_WARP) + agent.warp)[in_one]
-        in_several = lost & ~same
-        flat[cells[in_several]] = (time | U64(IN_SEVERAL_WARPS))[in_several]
+        if (shadow[index] != new).any():
+            cells = index if agent.width == 1 else index[..., None] * agent.width + np.arange(agent.width)
+            join_in_one_instruction(shadow.reshape(-1), cells.reshape(-1), new.reshape(-1))
+
+
+def join_in_one_instruction(shadow: np.ndarray, cells: np.ndarray, tags: Bits) -> None:
+    """Give cells that one instruction reads with several tags the agent of them all. cells, tags: (n,)"""
+    shared = np.unique(cells[shadow[cells] != tags])
+    chosen = np.flatnonzero(np.isin(cells, shared))
+    number = np.searchsorted(shared, cells[chosen])
+    warps = np.zeros(len(shared), U32)
+    np.bitwise_or.at(warps, number, WARPS_OF[tags[chosen] & AGENT_MASK])
+    np.minimum.at(shadow, cells[chosen], tags[chosen])
+    shadow[shared] = shadow[shared] & ~AGENT_MASK | agents_of(warps)
 
 
 class Agent:
-    """The threads of one access, and their last barriers; shaped to compare with rows of `width` cells."""
+    """The threads of one access; shaped to compare with rows of `width` cells. block, thread: of each row"""
 
     def __init__(self, shadow: SharedShadow, block: np.ndarray, thread: Bits, width: int):
-        self.width = width
+        self.order, self.width = shadow.order, width
         self.column = as_column(thread, width)
-        self.warp = self.column >> U64(5)
-        self.last_block_barrier = as_column(shadow.last_block_barrier[block], width)
-        warps = np.minimum(thread >> U64(5), U64(shadow.last_warp_barrier.shape[1] - 1)).astype(int)
-        self.last_warp_barrier = as_column(shadow.last_warp_barrier[block, warps], width)
+        warp = np.minimum(thread >> U64(5), U64(shadow.order.warps - 1)).astype(int)
+        self.block, self.warp = as_column(block, width), as_column(warp, width)
+        self.common = as_column(shadow.order.common[block, warp], width)
+
+    def unordered(self, prior: Bits) -> np.ndarray:
+        """Which tags are of others' accesses that no barrier orders before."""
+        clash = (prior >> EPOCH_SHIFT >= self.common) & (prior & AGENT_MASK != self.column)
+        if clash.any():
+            tags = prior[clash]
+            clash[clash] = ~ordered(tags >> EPOCH_SHIFT, tags & AGENT_MASK, self.known(clash))
+        return clash
+
+    def known(self, chosen: np.ndarray) -> np.ndarray:
+        """What the threads at chosen places know of each warp, (n, warps)."""
+        block, warp = (np.broadcast_to(each, chosen.shape)[chosen] for each in (self.block, self.warp))
+        return self.order.known[block, warp]

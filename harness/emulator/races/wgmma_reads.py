@@ -13,20 +13,20 @@ from typing import NoReturn
 
 import numpy as np
 
+from harness.emulator.compiled.layout import IN_SEVERAL_WARPS
 from harness.emulator.memory import Access
+from harness.emulator.races.agents import AGENT_MASK, AGENTS
+from harness.emulator.races.block_order import BlockOrder
 from harness.emulator.races.shared_memory import (
     ACCESS_MASK,
     AGENT_BITS,
-    AGENT_MASK,
     EPOCH_SHIFT,
-    IN_SEVERAL_WARPS,
-    WARP_OF,
     Agent,
     SharedShadow,
     as_column,
     in_rows,
 )
-from harness.emulator.registers import U64, WARPGROUP
+from harness.emulator.registers import U64, WARP, WARPGROUP, Bits
 
 # Raises the fault of a missing proxy fence: the access, its row, the number of the earlier write, and its thread.
 Unfenced = Callable[[Access, int, int, int], NoReturn]
@@ -37,7 +37,7 @@ class OperandRead:
     """An operand of a `wgmma`, for the warpgroups that have not waited for it.
 
     index: (n, chunks) rows of 16 bytes; group: (n,) warpgroup in the batch
-    reader: (n, chunks) uint64, tags of a warp or several
+    reader: (n, chunks) uint64, agents: a warp or the warpgroup
     """
 
     access: Access
@@ -49,23 +49,19 @@ class OperandRead:
 class WgmmaShadow(SharedShadow):
     """The shadow of one batch's shared memory, with the reads of `wgmma`.
 
-    fenced: (blocks, threads), epoch of a thread's last proxy fence; seen: of its block's barrier before that
+    fenced: (blocks, threads), epoch of a thread's last proxy fence; seen: of its block's last barrier before that
     """
 
     unfenced: Unfenced
 
-    def __init__(self, blocks: int, threads: int, stride: int, cell: int):
-        super().__init__(blocks, threads, stride, cell)
-        self.wgmma_reads = np.zeros(blocks * self.cells_of_block, U64)
+    def __init__(self, order: BlockOrder, threads: int, stride: int, cell: int):
+        super().__init__(order, threads, stride, cell)
+        self.wgmma_reads = np.zeros(self.blocks * self.cells_of_block, U64)
         self.in_flight: list[OperandRead] = []
-        self.fenced, self.seen = (np.ones((blocks, threads), U64) for _ in range(2))
+        self.fenced, self.seen = (np.ones((self.blocks, threads), U64) for _ in range(2))
 
-    def block_barrier(self, blocks: np.ndarray | None) -> None:
-        """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
-        super().block_barrier(blocks)
-        self._renew()
-
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """After a barrier, which no `wgmma` waits for."""
         for read in self.in_flight:
             tags = self.tag(read.access, self._block(read)) | U64(IN_SEVERAL_WARPS)
             width = self._width(read.access)
@@ -84,18 +80,16 @@ class WgmmaShadow(SharedShadow):
 
     def fence_proxy(self, lanes: np.ndarray) -> None:
         """`fence.proxy.async`. lanes: (blocks, threads) bool"""
-        self.epoch[lanes.any(axis=1)] += U64(1)
-        self.fenced = np.where(lanes, self.epoch[:, None], self.fenced)
-        self.seen = np.where(lanes, self.last_block_barrier[:, None], self.seen)
+        self.order.advance(lanes.any(axis=1))
+        self.fenced = np.where(lanes, self.order.epoch[:, None], self.fenced)
+        self.seen = np.where(lanes, self.order.last_barrier[:, None], self.seen)
 
     def start(self, read: OperandRead, lanes: np.ndarray) -> None:
         """Check the reads of a `wgmma`, and tag them. lanes: (n, chunks), a thread of each reader"""
         access, width = read.access, self._width(read.access)
         index, reader = read.index.reshape(-1), read.reader.reshape(-1)
         block, thread = np.divmod(lanes.reshape(-1), self.threads)
-        agent = Agent(self, block, thread.astype(U64), width)
-        agent.column = as_column(reader, width)
-        agent.warp = WARP_OF[agent.column]
+        agent = _Reader(self, block, thread.astype(U64), width, reader)
         for other in self._conflicting(access):
             prior = in_rows(other, width)[index]
             self._check(prior, agent, access)
@@ -128,3 +122,22 @@ class WgmmaShadow(SharedShadow):
                 setattr(read, name, getattr(read, name)[~completed])
         if not len(read.index):
             self.in_flight = [other for other in self.in_flight if other is not read]
+
+
+class _Reader(Agent):
+    """The warp, or the warpgroup, that reads an operand. reader: (n,), its agents"""
+
+    def __init__(self, shadow: WgmmaShadow, block: np.ndarray, thread: Bits, width: int, reader: Bits):
+        super().__init__(shadow, block, thread, width)
+        self.column = as_column(np.full(len(reader), AGENTS, U64), width)  # nobody's own access
+        self.common = as_column(shadow.order.common[block].min(axis=1), width)
+        self.of_group = as_column(reader >= U64(IN_SEVERAL_WARPS), width)
+
+    def known(self, chosen: np.ndarray) -> np.ndarray:
+        """What all the threads that read know of each warp."""
+        block, warp, of_group = (
+            np.broadcast_to(each, chosen.shape)[chosen] for each in (self.block, self.warp, self.of_group)
+        )
+        warps = WARPGROUP // WARP
+        group = warp[:, None] // warps * warps + np.arange(warps)
+        return self.order.known[block[:, None], np.where(of_group[:, None], group, warp[:, None])].min(axis=1)

@@ -1,0 +1,102 @@
+"""The shadow of one buffer in global memory: who accessed each cell last, by kind of access.
+
+A tag holds, from the top, the epoch of a block, the block + 1, and an agent of it; or 0 without an access. All blocks
+that read a cell are kept: the last by its tag, those before in a list.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.compiled import layout
+from harness.emulator.races.agents import AGENT_MASK, WARPS_OF, agents_of
+from harness.emulator.races.readers import Readers
+from harness.emulator.races.shared_memory import join_in_one_instruction
+from harness.emulator.registers import U32, U64, Bits
+
+BLOCK_SHIFT = U64(layout.AGENT_BITS)
+EPOCH_SHIFT = U64(layout.AGENT_BITS + layout.GLOBAL_BLOCK_BITS)
+BLOCK_MASK = SEVERAL_BLOCKS = U64((1 << layout.GLOBAL_BLOCK_BITS) - 1)
+WHO_MASK = (U64(1) << EPOCH_SHIFT) - U64(1)
+WIDEST = 32  # bytes of an access
+
+WRITES, READS, UPDATES = range(3)
+
+
+class BufferShadow:
+    """The shadow of a buffer of so many bytes. cell: bytes of the narrowest access
+
+    row: the buffer's, for the compiled interpreter
+    tags, numbers: (3, cells) by kind, of the access too; earlier: (cells,), the reader before the last block
+    constant: (cells,), 1 + the number of an access that read it as constant; None if none did
+    """
+
+    def __init__(self, size: int, cell: int, row: np.ndarray, readers: Readers):
+        # Rounded up, so that the widest access fits at the end of any buffer.
+        cells = -(-size // WIDEST) * WIDEST // cell
+        self.row, self.readers = row, readers
+        self.tags, self.numbers = np.zeros((3, cells), U64), np.zeros((3, cells), U32)
+        self.earlier = np.zeros(cells, U32)
+        self.constant: np.ndarray | None = None
+        for kind in range(3):
+            row[layout.WRITES + kind] = self.tags[kind].ctypes.data
+            row[layout.WRITE_NUMBERS + kind] = self.numbers[kind].ctypes.data
+        row[layout.EARLIER] = self.earlier.ctypes.data
+
+    def has(self, kind: int) -> bool:
+        """Whether there was an access of this kind."""
+        return bool(self.row[layout.HAS_WRITES + kind])
+
+    def found(self, kind: int, cells: np.ndarray) -> tuple[Bits, np.ndarray, np.ndarray]:
+        """All tags of cells, (n, width), with the numbers of their accesses and rows of `cells`; of every reader."""
+        tags, numbers = self.tags[kind][cells].reshape(-1), self.numbers[kind][cells].reshape(-1)
+        rows = np.repeat(np.arange(len(cells)), cells.shape[1])
+        all_tags, all_numbers, all_rows = [tags], [numbers], [rows]
+        if kind == READS:
+            replaced = self.earlier[cells].reshape(-1)
+            while replaced.any():
+                rows, replaced = rows[replaced != 0], replaced[replaced != 0]
+                tags, numbers, replaced = self.readers[replaced].T
+                all_tags.append(tags), all_numbers.append(numbers), all_rows.append(rows)
+        return np.concatenate(all_tags), np.concatenate(all_numbers), np.concatenate(all_rows)
+
+    def write(self, cells: np.ndarray, tags: Bits, number: int) -> np.ndarray:
+        """Tags of weak stores. Returns which were lost to others of the same instruction."""
+        self.row[layout.HAS_WRITES] = 1
+        self.tags[WRITES][cells], self.numbers[WRITES][cells] = tags, number
+        return self.tags[WRITES][cells] != tags
+
+    def update(self, cells: np.ndarray, tags: Bits, number: int) -> None:
+        """Tags of strong stores and atomics; of several threads, which are known elsewhere, one of several blocks."""
+        self.row[layout.HAS_UPDATES] = 1
+        shadow = self.tags[UPDATES]
+        several = tags | SEVERAL_BLOCKS << BLOCK_SHIFT
+        new = np.where((shadow[cells] == 0) | (shadow[cells] & WHO_MASK == tags & WHO_MASK), tags, several)
+        shadow[cells], self.numbers[UPDATES][cells] = new, number
+        lost = shadow[cells] != new
+        shadow[cells[lost]] = several[lost]
+
+    def read(self, cells: np.ndarray, tags: Bits, number: int, joins: np.ndarray) -> None:
+        """Tags of weak loads by one block. joins: where the tag there is of this block, too, and is kept beside"""
+        self.row[layout.HAS_READS] = 1
+        shadow, numbers = self.tags[READS], self.numbers[READS]
+        prior = shadow[cells]
+        foreign = (prior != 0) & (prior >> BLOCK_SHIFT & BLOCK_MASK != tags >> BLOCK_SHIFT & BLOCK_MASK)
+        if foreign.any():
+            replaced = np.unique(cells[foreign])
+            self.earlier[replaced] = self.readers.add(shadow[replaced], numbers[replaced], self.earlier[replaced])
+        new = tags
+        if joins.any():
+            new = tags.copy()
+            warps = WARPS_OF[prior[joins] & AGENT_MASK] | WARPS_OF[tags[joins] & AGENT_MASK]
+            new[joins] = np.minimum(prior[joins], tags[joins]) & ~AGENT_MASK | agents_of(warps)
+        shadow[cells], numbers[cells] = new, number
+        if (shadow[cells] != new).any():
+            join_in_one_instruction(shadow, cells, new)
+
+    def read_as_constant(self, cells: np.ndarray, number: int) -> None:
+        """Loads through the non-coherent cache."""
+        if self.constant is None:
+            self.constant = np.zeros(self.tags.shape[1], U32)
+            self.row[layout.CONSTANT] = 1
+        self.constant[cells] = number + 1

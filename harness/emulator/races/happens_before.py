@@ -1,0 +1,277 @@
+"""The order that fences and strong accesses make between threads, of one block or of several.
+
+What a thread did, or knew, before a fence is published when it, or a thread behind a barrier, next updates an address
+by a strong access. Who accesses that address so later acquires it, and knows it when it, or a thread behind a barrier,
+has fenced. A store that depends on what was acquired needs no fence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.emulator.compiled.layout import IN_ONE_WARP, IN_SEVERAL_WARPS
+from harness.emulator.memory import Access
+from harness.emulator.races.agents import WARPS_OF
+from harness.emulator.races.block_order import BlockOrder
+from harness.emulator.races.fences import Fences
+from harness.emulator.registers import U32, U64, WARP, Bits
+
+OF_BLOCK, OF_GRID = range(2)  # scopes of fences
+
+
+class Place(NamedTuple):
+    """The first `count` releases at an address."""
+
+    address: int
+    count: int
+
+
+class Release(NamedTuple):
+    """What a thread published.
+
+    own: the epoch of its last fence, by scope; published: of the threads of its block, by scope
+    settled: how many of its block's acquisitions are published with it; more: others that it knew
+    """
+
+    block: int
+    thread: int
+    own: tuple[int, ...]
+    published: tuple[Bits, ...]
+    settled: int
+    more: tuple[Place, ...]
+
+
+class Fence(NamedTuple):
+    """A fence after an acquisition.
+
+    lanes: (threads,) bool, who fenced; behind: (warps, warps) bool, whether a warp came after what another acquired
+    """
+
+    scope: int
+    epoch: int
+    lanes: np.ndarray
+    behind: np.ndarray
+
+
+class Acquisitions:
+    """What threads of a block acquired by one instruction. fences: those since, until a barrier"""
+
+    def __init__(self, epoch: int, threads: list[int], places: list[Place]):
+        self.epoch, self.threads, self.places = epoch, np.array(threads), places
+        self.warps = self.threads // WARP
+        self.fences: list[Fence] = []
+
+    def is_replaced_by(self, later: Acquisitions) -> bool:
+        """Whether the same threads look at the same addresses again, as they do while they wait."""
+        return (
+            not self.fences
+            and self.threads.tolist() == later.threads.tolist()
+            and [place.address for place in self.places] == [place.address for place in later.places]
+        )
+
+    def fence(self, scope: int, epoch: int, lanes: np.ndarray, known: np.ndarray) -> None:
+        """Lanes of their block fence. known: (warps, warps)"""
+        self.fences.append(Fence(scope, epoch, lanes.copy(), known > U64(self.epoch)))
+
+    def settle(self) -> list[Place]:
+        """What all threads know after a barrier of the whole block, and no longer belongs to these."""
+        fenced = np.zeros(len(self.threads), bool)
+        for fence in self.fences:
+            if fence.scope == OF_GRID:
+                fenced |= self._fenced(fence).any(axis=0)
+        self.fences = [fence for fence in self.fences if fence.scope != OF_GRID]
+        places = self._chosen(fenced)
+        self.places = self._chosen(~fenced)
+        self.threads, self.warps = self.threads[~fenced], self.warps[~fenced]
+        return places
+
+    def _fenced(self, fence: Fence) -> np.ndarray:
+        """(warps, n) bool: whether a thread of each warp fenced behind what these threads acquired."""
+        by_warp = fence.lanes.reshape(-1, WARP).any(axis=1)
+        out = by_warp[:, None] & fence.behind[:, self.warps]
+        out[self.warps, np.arange(len(self.warps))] |= fence.lanes[self.threads]
+        return out
+
+    def known_to(self, thread: int, known: Bits, scope: int | None) -> list[Place]:
+        """What a thread knows of it. known: (warps,), of its warp; scope: of the fence that it takes, None for none"""
+        out = self.threads == thread
+        if scope is None:
+            return self._chosen(out | (U64(self.epoch) < known[self.warps]))
+        out &= False
+        for fence in self.fences:
+            if fence.scope >= scope:
+                if fence.lanes[thread]:
+                    out |= (self.threads == thread) | fence.behind[thread // WARP, self.warps]
+                out |= self._fenced(fence)[U64(fence.epoch) < known].any(axis=0)
+        return self._chosen(out)
+
+    def _chosen(self, which: np.ndarray) -> list[Place]:
+        return [self.places[i] for i in np.flatnonzero(which).tolist()]
+
+
+class HappensBefore:
+    """The order of one launch. Blocks are numbers in the batch, but in `Release` and `Knowledge` in the grid."""
+
+    def __init__(self) -> None:
+        self._releases: dict[int, list[Release]] = {}
+        self._settled: dict[int, list[Place]] = defaultdict(list)  # block → what all its threads know
+
+    def begin(self, order: BlockOrder, first: int) -> None:
+        """Begin a batch, whose first block is this."""
+        self._order, self._first = order, first
+        self._fences = [Fences(order), Fences(order)]  # by scope
+        self._fenced = np.zeros(order.blocks, bool)
+        self._pending: list[list[Acquisitions]] = [[] for _ in range(order.blocks)]
+        self._reached: dict[tuple, Knowledge] = {}
+
+    # ---- what happens -----------------------------------------------------------------------------------------------
+
+    def fence(self, lanes: np.ndarray, scope: int) -> None:
+        """A fence of these lanes, (blocks, threads)."""
+        order, blocks = self._order, lanes.any(axis=1)
+        order.advance(blocks)
+        self._fenced |= blocks
+        for fences in self._fences[: scope + 1]:
+            fences.fence(lanes)
+        for block in np.flatnonzero(blocks).tolist():
+            for acquired in self._pending[block]:
+                acquired.fence(scope, int(order.epoch[block]), lanes[block], order.known[block])
+
+    def barrier(self, blocks: np.ndarray | None, of_all: bool) -> None:
+        """A barrier of these blocks, (blocks,) bool or None for all. of_all: of all their threads"""
+        blocks = self._fenced if blocks is None else blocks & self._fenced
+        if not blocks.any():
+            return
+        for fences in self._fences:
+            fences.barrier(blocks)
+        for block in np.flatnonzero(blocks).tolist() if of_all else ():
+            for acquired in self._pending[block]:
+                self._settled[self._first + block] += acquired.settle()
+            self._pending[block] = [acquired for acquired in self._pending[block] if acquired.places]
+
+    def access(self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray) -> None:
+        """Strong accesses of threads, one after another; all (n,)."""
+        published: dict[tuple, tuple[Bits, ...]] = {}
+        acquired: dict[int, tuple[list[int], list[Place]]] = defaultdict(lambda: ([], []))
+        for address, block, thread in zip(addresses.tolist(), blocks.tolist(), threads.tolist(), strict=True):
+            there = self._releases.get(address)
+            if there:
+                of_block = acquired[block]
+                of_block[0].append(thread)
+                of_block[1].append(Place(address, len(there)))
+            if access.kind != "reads" and self._fenced[block]:
+                self._releases.setdefault(address, []).append(self._release(block, thread, published))
+        for block, (by, places) in acquired.items():
+            pending = self._pending[block]
+            new = Acquisitions(int(self._order.epoch[block]), by, places)
+            if pending and pending[-1].is_replaced_by(new):
+                pending.pop()
+            pending.append(new)
+
+    def _release(self, block: int, thread: int, published: dict[tuple, tuple[Bits, ...]]) -> Release:
+        """published: those of this instruction, by who publishes the same"""
+        warp = thread // WARP
+        own = tuple(int(fences.own[block, thread]) for fences in self._fences)
+        key = block, warp, own[OF_BLOCK] > 0, own[OF_GRID] > 0
+        if key not in published:
+            published[key] = tuple(
+                fences.published(block, warp, last > 0) for fences, last in zip(self._fences, own, strict=True)
+            )
+        here, more = self._first + block, self._known_to(block, thread, OF_BLOCK)
+        return Release(here, thread, own, published[key], len(self._settled[here]), more)
+
+    # ---- what is known ----------------------------------------------------------------------------------------------
+
+    def _known_to(self, block: int, thread: int, scope: int | None) -> tuple[Place, ...]:
+        """What a thread knows beside what all threads of its block do."""
+        known = self._order.known[block, thread // WARP]
+        return tuple(place for each in self._pending[block] for place in each.known_to(thread, known, scope))
+
+    def knowledge(self, block: int, thread: int, scope: int, reads: bool) -> Knowledge:
+        """What a thread knows now. reads: whether it is to read, or else to write"""
+        places = self._known_to(block, thread, scope if reads else None)
+        here = self._first + block
+        key = here, scope, len(self._settled[here]), places
+        if key not in self._reached:
+            if len(self._reached) > 256:
+                self._reached.clear()
+            self._reached[key] = Knowledge(scope, self._reach(here, key[2], places))
+        return self._reached[key]
+
+    def knowledge_of(
+        self, block: np.ndarray, thread: np.ndarray, scope: int, reads: bool
+    ) -> Iterator[tuple[Knowledge, np.ndarray]]:
+        """What threads know, and which of (n,) threads do."""
+        for each in np.unique(block).tolist():
+            chosen = np.flatnonzero(block == each)
+            threads = np.unique(thread[chosen]).tolist()
+            if not self._pending[each]:  # all threads know the same
+                yield self.knowledge(each, threads[0], scope, reads), chosen
+                continue
+            by_knowledge: dict[int, tuple[Knowledge, list[int]]] = {}
+            for one in threads:
+                knowledge = self.knowledge(each, one, scope, reads)
+                by_knowledge.setdefault(id(knowledge), (knowledge, []))[1].append(one)
+            for knowledge, members in by_knowledge.values():
+                yield knowledge, chosen[np.isin(thread[chosen], members)]
+
+    def _reach(self, block: int, settled: int, places: tuple[Place, ...]) -> Iterator[Release]:
+        """All releases that are known with these places, and with so many of what a block has settled."""
+        counts: dict[int, int] = {}
+        of_block = {block: settled}
+        todo = [*self._settled[block][:settled], *places]
+        while todo:
+            address, count = todo.pop()
+            start = counts.get(address, 0)
+            if count <= start:
+                continue
+            counts[address] = count
+            for release in self._releases[address][start:count]:
+                yield release
+                todo.extend(release.more)
+                known = of_block.get(release.block, 0)
+                if release.settled > known:
+                    todo.extend(self._settled[release.block][known : release.settled])
+                    of_block[release.block] = release.settled
+
+
+class Knowledge:
+    """Releases that a thread knows, by block."""
+
+    def __init__(self, scope: int, releases: Iterator[Release]):
+        self._scope = scope
+        self._releases: dict[int, list[Release]] = defaultdict(list)
+        self._epochs: dict[int, Bits] = {}
+        for release in releases:
+            self._releases[release.block].append(release)
+
+    def epochs(self, block: int) -> Bits | None:
+        """(threads,) before which epoch everything of each thread of a block is known; None for nothing."""
+        if block not in self._epochs:
+            if block not in self._releases:
+                return None
+            releases = self._releases[block]
+            epochs = np.maximum.reduce([release.published[self._scope] for release in releases])
+            for release in releases:
+                epochs[release.thread] = max(int(epochs[release.thread]), release.own[self._scope])
+            self._epochs[block] = epochs
+        return self._epochs[block]
+
+
+def came_before(epoch: Bits, agent: Bits, epochs: Bits) -> np.ndarray:
+    """Whether agents of a block did so before what is known of each thread. epoch, agent: (n,); epochs: (threads,)"""
+    out = np.zeros(len(agent), bool)
+    single = agent < U64(IN_ONE_WARP)
+    out[single] = epoch[single] < epochs[agent[single].astype(int)]
+    for i in np.flatnonzero(~single).tolist():
+        before = epochs.reshape(-1, WARP) > epoch[i]
+        warps = WARPS_OF[agent[i]] >> np.arange(len(before), dtype=U32) & U32(1) != 0
+        if agent[i] < U64(IN_SEVERAL_WARPS):
+            out[i] = before[warps].sum() > 1  # of one warp, and nobody knows which lanes, but there are two
+        else:
+            out[i] = before[warps].any(axis=1).all()
+    return out
