@@ -58,7 +58,7 @@ def test_the_wrong_number_of_threads(memory: str) -> None:
     assert outcome(memory, "BAR(1, 96);", 64) == "race"
     assert outcome(memory, "BAR(1, 96);", 64, reads="false") == "divergent_barrier"
     assert outcome(memory, "BAR(1, 160);", 64) == "divergent_barrier"
-    assert outcome(memory, "if (warp) BAR(1, 128);", 64) == "divergent_barrier"
+    assert outcome(memory, "if (warp) BAR(1, 128);", 64, reads="warp") == "divergent_barrier"
     assert outcome(memory, "if (warp) BAR(1, 96);", 64) == "race"
     assert outcome(memory, "if (warp) BAR(1, 96);", 32, reads="warp > 1") == "clean"
 
