@@ -12,17 +12,16 @@ A `Schedule` is the order of blocks and of warps. In a drawn one, some blocks, w
 between barriers. A kernel whose bytes differ between schedules depends on what CUDA leaves open.
 
 It checks (kinds of Fault): `out_of_bounds` and `misaligned` for every access; `unwritten_read` for shared memory and
-for buffers that are not `initialised`; `race` between threads of a block without a barrier, lanes of a warp without
-`__syncwarp`, blocks without a fence and an atomic, and around `wgmma`, whose registers may not be used before
+for buffers that are not `initialised`; `race`, in shared and global memory, between threads that no barrier orders
+(which a barrier of some warps does for these alone), lanes without `__syncwarp`, blocks without fences and an atomic,
+with `ld.global.nc` of what the launch writes, and around `wgmma`, whose registers may not be used before
 `wgmma.wait_group` nor without `wgmma.fence`, and which reads shared memory asynchronously and needs
 `fence.proxy.async`; `divergent_barrier` and `inactive_shuffle` for lanes that wait for lanes that never arrive, wrong
 masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for no end within the budget.
 
-It does not model time or caches. A block that waits for one of a later batch never ends.
-It does not model weak memory: threads of one block that exchange global memory without a
-barrier go unseen. A barrier of some threads of a block orders all of them, and a shuffle orders its warp's memory. The
-payload of a float64 NaN is lost. The sum of an `mma` is exact and rounded once, whatever the hardware's order. Local
-memory may be read before it is written. NotEmulated is raised where a kernel reaches an instruction whose bits are not
-specified (`ex2.approx`, `tanh.approx`), `mma` or `wgmma` of other than 16-bit floats, or of matrices in shared memory
-that do not run along K, TMA, clusters, or calls.
+It does not model time or caches. Races are those of the orders that were run, in which a block that waits for one of a
+later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` is
+exact and rounded once, whatever the hardware's order. Local memory may be read before it is written. NotEmulated is
+raised where a kernel reaches an instruction whose bits are not specified (`ex2.approx`, `tanh.approx`), `mma` or
+`wgmma` of other than 16-bit floats, or of matrices in shared memory that do not run along K, TMA, clusters, or calls.
 """

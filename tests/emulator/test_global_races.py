@@ -170,6 +170,9 @@ def test_the_last_warp_of_a_block() -> None:
         assert (got["out"][32:] == np.arange(32)).all()
         races(source("", fence), arrays, "// read")
         races(source(fence, ""), arrays, "// read")
+        of_block = source(fence, fence).replace("atomicAdd", "atomicAdd_block")
+        assert (is_clean(of_block, arrays)["out"] == got["out"]).all()
+        races(of_block.replace(fence, "", 1), arrays, "// read")
 
 
 # ---- between blocks -------------------------------------------------------------------------------------------------

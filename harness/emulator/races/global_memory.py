@@ -99,14 +99,14 @@ class GlobalShadow:
             self._fence(access, who)
         if updates:
             self.order.advance(blocks)
-        width = access.bytes // self.cell
-        checked = _Checked(self, access, resolved, who, who.index[:, None] * width + np.arange(width))
+        first_cell = who.index * access.bytes // self.cell
+        cells = first_cell[:, None] + np.arange(max(1, access.bytes // self.cell))  # parts of a cp.async may be less
+        checked = _Checked(self, access, resolved, who, cells)
         checked.check()
         if access.strong:
             addresses = resolved.storage.address + who.index * access.bytes
             self.strong.record(access, addresses, self.first + who.block, who.thread, self.order.epoch[who.block])
-            if not access.of_block:
-                self.happens_before.access(access, addresses, who.block, who.thread)
+            self.happens_before.access(access, addresses, who.block, who.thread)
         checked.leave_tags()
         if updates:
             self.order.advance(blocks)

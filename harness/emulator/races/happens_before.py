@@ -23,10 +23,14 @@ from harness.emulator.registers import U32, U64, WARP, Bits
 OF_BLOCK, OF_GRID = range(2)  # scopes of fences
 
 
+# An address; with a block of the grid, for what is released within this alone.
+Where = int | tuple[int, int]
+
+
 class Place(NamedTuple):
     """The first `count` releases at an address."""
 
-    address: int
+    address: Where
     count: int
 
 
@@ -117,7 +121,7 @@ class HappensBefore:
     """The order of one launch. Blocks are numbers in the batch, but in `Release` and `Knowledge` in the grid."""
 
     def __init__(self) -> None:
-        self._releases: dict[int, list[Release]] = {}
+        self._releases: dict[Where, list[Release]] = {}
         self._settled: dict[int, list[Place]] = defaultdict(list)  # block → what all its threads know
 
     def begin(self, order: BlockOrder, first: int) -> None:
@@ -158,13 +162,15 @@ class HappensBefore:
         published: dict[tuple, tuple[Bits, ...]] = {}
         acquired: dict[int, tuple[list[int], list[Place]]] = defaultdict(lambda: ([], []))
         for address, block, thread in zip(addresses.tolist(), blocks.tolist(), threads.tolist(), strict=True):
-            there = self._releases.get(address)
-            if there:
-                of_block = acquired[block]
-                of_block[0].append(thread)
-                of_block[1].append(Place(address, len(there)))
+            inside = self._first + block, address
+            for where in (address, inside):
+                if where in self._releases:
+                    threads_of_block, places = acquired[block]
+                    threads_of_block.append(thread)
+                    places.append(Place(where, len(self._releases[where])))
             if access.kind != "reads" and self._fenced[block]:
-                self._releases.setdefault(address, []).append(self._release(block, thread, published))
+                where = inside if access.of_block else address
+                self._releases.setdefault(where, []).append(self._release(block, thread, published))
         for block, (by, places) in acquired.items():
             pending = self._pending[block]
             new = Acquisitions(int(self._order.epoch[block]), by, places)
@@ -221,7 +227,7 @@ class HappensBefore:
 
     def _reach(self, block: int, settled: int, places: tuple[Place, ...]) -> Iterator[Release]:
         """All releases that are known with these places, and with so many of what a block has settled."""
-        counts: dict[int, int] = {}
+        counts: dict[Where, int] = {}
         of_block = {block: settled}
         todo = [*self._settled[block][:settled], *places]
         while todo:

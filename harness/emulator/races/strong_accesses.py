@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.emulator.memory import Access
 
-WIDEST = 16  # bytes of a strong access
+WIDEST = 32  # bytes of a strong access
 
 
 class Update(NamedTuple):
