@@ -152,7 +152,7 @@ def launch(
     if local > LARGEST_LOCAL:
         raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
     tally, path = Tally(code.blocks, budget), FastPath if compiled else NumpyPath
-    ahead = RunAhead(schedule.seed)
+    ahead = RunAhead(schedule.seed, code.blocks)
     with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):
             blocks = min(batch_blocks, state.blocks - first)

@@ -12,16 +12,21 @@ from collections import Counter
 
 import numpy as np
 
+from harness.emulator.machine.basic_blocks import Block
 from harness.emulator.registers import WARP
 
 SHARE = 4  # one block in so many is parted; the others run, or are held, as a whole, which costs little time
 
 
 class RunAhead:
-    """The draws of one launch. seed: None to hold no lane back"""
+    """The draws of one launch.
 
-    def __init__(self, seed: int | None):
+    seed: None to hold no lane back; blocks: of the kernel; in one with `bar.arrive`, which counts warps, each is whole
+    """
+
+    def __init__(self, seed: int | None, blocks: list[Block]):
         self.draws = seed is not None
+        self._parts_warps = all(getattr(block.terminator, "waits", True) for block in blocks)
         self._random = np.random.default_rng(seed or 0)
         self._entered: Counter[int] = Counter()  # basic block → how often, of a batch
 
@@ -45,7 +50,7 @@ class RunAhead:
         chosen = np.repeat(self._coins(blocks, 1), threads, axis=1)
         parted = self._random.permutation(blocks)[: -(-blocks // SHARE)]
         warps = len(parted), threads // WARP
-        by_lane = self._coins(*warps, 1) & self._coins(*warps, 1)
+        by_lane = self._coins(*warps, 1) & self._coins(*warps, 1) & self._parts_warps
         lanes = np.where(by_lane, self._coins(*warps, WARP), self._coins(*warps, 1))
         chosen[parted] = lanes.reshape(len(parted), threads)
         return chosen

@@ -7,7 +7,6 @@ parked (see `barriers`). In a drawn order, some are held back while others run a
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -66,7 +65,7 @@ class Scheduler:
         self.code = fast.code
         self.ready: dict[int, np.ndarray | None] = {}
         self.held: dict[int, np.ndarray] = {}
-        self.turn, self.fair = PATIENCE, random.Random(0)
+        self.turn = PATIENCE
         self.barriers = Barriers(batch, self.code, ahead.draws)
         self.budget = tally.budget
         self.exits = {
@@ -84,7 +83,7 @@ class Scheduler:
         """Run until every lane has exited. Raises Fault, NotEmulated or LaunchError."""
         batch = self.batch
         while self.ready or self._release():
-            number = min(self.ready) if self.turn > 0 else self.fair.choice(sorted(self.ready))
+            number = min(self.ready) if self.turn > 0 else next(iter(self.ready))
             mask = self.ready.pop(number)
             block = self.blocks[number]
             if not self.ready and not self.held and not self.barriers.parked:
@@ -134,12 +133,12 @@ class Scheduler:
         self.held, self.turn = {number: held}, AHEAD
 
     def _take_turns(self) -> None:
-        """After a turn of the lowest block, one of all blocks by chance: what ran may be waiting for what did not."""
+        """After a turn of the lowest block, a turn of the block that is ready longest: others may be waiting for it."""
         for number, lanes in [*self.held.items(), *self.barriers.release()]:
             self._enter(number, lanes)
         self.held = {}
         if self.turn < -AHEAD:
-            self.turn = AHEAD
+            self.turn = PATIENCE
 
     # ---- terminators ------------------------------------------------------------------------------------------------
 
