@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from harness.commands import _shared
-from harness.errors import Exit, UsageError
+from harness.errors import Exit, HarnessError, UsageError
 from harness.files import write_text
 from harness.records.run_folder import commit, now, shown
 from harness.report.console import show
@@ -33,22 +35,34 @@ def command(names: tuple[str, ...], into: Path | None, against: Path | None, rat
         then, before = speed.read(against)
         if then != machine:
             raise UsageError(f"{against} was measured on {then}, and this machine is {machine}; measure again here")
-    found = []
+    found, failure = [], None
     for row in (every[name] for name in names or every):
         if not speed.possible(row):
             click.echo(f"{row.name}: left out, because this machine has no GPU")
             continue
-        found.append(speed.measure(row))
+        try:
+            found.append(speed.measure(row))
+        except HarnessError as error:
+            failure = failure or error
+            click.echo(f"{row.name}: {error}", err=True)
+            continue
         click.echo(f"{row.name}: {found[-1].value:,.1f} {row.unit}, goal {row.goal:g}")
+        if into:
+            _write(into, machine, found)
+    if failure is not None:
+        raise failure
     show(speed.table(found), "what the harness makes one wait", _shared.log_console())
     if into:
-        header = {"command": _shared.made_by("into"), "commit": commit(), "date": now(), "machine": machine}
-        for name, text in (("speed.jsonl", speed.lines(header, found)), ("speed.md", speed.page(header, found))):
-            write_text(into / name, text)
-            click.echo(shown(into / name))
+        click.echo(shown(into / "speed.md"))
     if not against:
         return Exit.CLEAN if all(one.holds for one in found) else Exit.SLOWER
     slower = [one for one in found if one.name in before and one.times_slower(before[one.name]) > ratio]
     for one in slower:
         click.echo(f"{one.name}: {one.value:,.1f} {one.unit}, and it was {before[one.name].value:,.1f}")
     return Exit.SLOWER if slower else Exit.CLEAN
+
+
+def _write(into: Path, machine: dict[str, Any], found: Sequence[speed.Measured]) -> None:
+    header = {"command": _shared.made_by("into"), "commit": commit(), "date": now(), "machine": machine}
+    for name, text in (("speed.jsonl", speed.lines(header, found)), ("speed.md", speed.page(header, found))):
+        write_text(into / name, text)

@@ -19,11 +19,11 @@ from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
 from harness.emulator.memory import Buffer
+from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.errors import AccessError, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.cache import cache_folder
 from harness.jit.compile import Compiled, compile_kernel, ptx_of
-from harness.jit.geometry import Grid
 from harness.jit.nvrtc import nvrtc_version
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 
@@ -110,7 +110,8 @@ class EmulatedProgram:
     def run(self, poison: int, repeat: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
 
-        Grids that differ between devices of different sizes alternate.
+        Grids that differ between devices of different sizes alternate. Blocks and warps run in ascending order, in
+        descending order, and in one drawn from the case's seed.
         """
         arrays = {
             name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
@@ -123,8 +124,7 @@ class EmulatedProgram:
         arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in (outputs | workspace).items()}
         arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
-            grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
-            self._launch(step, compiled, arrays, grids[repeat % len(grids)])
+            self._launch(step, compiled, arrays, repeat)
         for name, memory in scratch.items():
             if memory.any():
                 return Outcome(
@@ -132,11 +132,15 @@ class EmulatedProgram:
                 )
         return Outcome(outputs)
 
-    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], grid: Grid) -> None:
+    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int) -> None:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
+        grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
+        schedules = (ASCENDING, DESCENDING, Schedule(seed=self.case.seed))
         try:
-            block = (compiled.launch.threads, 1, 1)
-            counters = launch(_module(compiled), compiled.symbol, grid=grid, block=block, args=arguments)
+            counters = launch(
+                _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],
+                block=(compiled.launch.threads, 1, 1), args=arguments, schedule=schedules[repeat % len(schedules)],
+            )  # fmt: skip
         except Fault as error:
             # The emulator knows the kernel by its mangled name only.
             sentence = error.sentence.replace(compiled.symbol, f"{compiled.arch} {compiled.expression}")

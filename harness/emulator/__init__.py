@@ -8,6 +8,9 @@ share, and `arithmetic` computes on them, rounding once as hardware does. Many i
 step does that. `races` has the shadow memory, which both share, and `catalogue` lists every mnemonic. The folder
 imports NumPy, Numba when a kernel first runs, and of the rest of the harness `private_files` alone.
 
+A `Schedule` is the order of blocks and of warps. In a drawn one, some blocks, warps and lanes also run ahead of others
+between barriers. A kernel whose bytes differ between schedules depends on what CUDA leaves open.
+
 It checks (kinds of Fault): `out_of_bounds` and `misaligned` for every access; `unwritten_read` for shared memory and
 for buffers that are not `initialised`; `race` between threads of a block without a barrier, lanes of a warp without
 `__syncwarp`, blocks without a fence and an atomic, and around `wgmma`, whose registers may not be used before
@@ -15,8 +18,8 @@ for buffers that are not `initialised`; `race` between threads of a block withou
 `fence.proxy.async`; `divergent_barrier` and `inactive_shuffle` for lanes that wait for lanes that never arrive, wrong
 masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for no end within the budget.
 
-It does not model time, caches, or the order in which blocks run: batches run in ascending order, so a block that waits
-for a later one never ends. It does not model weak memory: threads of one block that exchange global memory without a
+It does not model time or caches. A block that waits for one of a later batch never ends.
+It does not model weak memory: threads of one block that exchange global memory without a
 barrier go unseen. A barrier of some threads of a block orders all of them, and a shuffle orders its warp's memory. The
 payload of a float64 NaN is lost. The sum of an `mma` is exact and rounded once, whatever the hardware's order. Local
 memory may be read before it is written. NotEmulated is raised where a kernel reaches an instruction whose bits are not

@@ -17,13 +17,15 @@ from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, NumpyPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
+from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.memory import FIRST_WINDOW, Buffer
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
 from harness.emulator.races.global_memory import GlobalShadow
-from harness.emulator.registers import U32, U64, Bits
+from harness.emulator.registers import U32, U64, WARP, Bits
+from harness.emulator.schedule import ASCENDING, Schedule
 from harness.emulator.stored import stored
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough to keep registers in cache
@@ -106,6 +108,7 @@ def launch(
     budget: int = BUDGET,
     lanes: int = LANES,
     compiled: bool = True,
+    schedule: Schedule = ASCENDING,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -115,6 +118,7 @@ def launch(
     count_traffic: count sectors and bank conflicts, which are 0 otherwise
     budget: instructions of a batch before it counts as endless, with what else takes time; lanes: of a batch
     compiled: False to run every instruction by its NumPy step
+    schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
 
     Raises Fault, NotEmulated or LaunchError.
     """
@@ -134,6 +138,8 @@ def launch(
         counts_traffic=count_traffic,
         sanitize=sanitize,
         buffers=buffer_table(memory),
+        schedule=schedule,
+        by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
     )
     if sanitize and state.blocks > 1:
         state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
@@ -145,12 +151,13 @@ def launch(
     if local > LARGEST_LOCAL:
         raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
     tally, path = Tally(code.blocks, budget), FastPath if compiled else NumpyPath
+    ahead = RunAhead(schedule.seed)
     with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):
             blocks = min(batch_blocks, state.blocks - first)
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
-            Scheduler(batch, tally, path(batch, code)).run()
+            Scheduler(batch, tally, path(batch, code), ahead).run()
     return _counters(state.traffic, tally)
 
 
@@ -202,18 +209,17 @@ def _argument(arg: Argument, size: int) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _lane_specials(block: Extent) -> dict[str, Bits]:
-    """Special registers that depend on the thread only, (1, threads) uint32."""
-    threads = -(-block[0] * block[1] * block[2] // 32) * 32
-    thread = np.arange(threads, dtype=np.int64)[None, :]
-    lane = thread % 32
+def _lane_specials(block: Extent, threads: bytes) -> dict[str, Bits]:
+    """Special registers that depend on the thread only, (1, threads) uint32. threads: by place, int64"""
+    thread = np.frombuffer(threads, np.int64)[None, :]
+    lane = thread % WARP
     one = np.int64(1)
     registers = {
         "%tid.x": thread % block[0],
         "%tid.y": thread // block[0] % block[1],
         "%tid.z": thread // (block[0] * block[1]),
         "%laneid": lane,
-        "%warpid": thread // 32,
+        "%warpid": thread // WARP,
         "%lanemask_eq": one << lane,
         "%lanemask_lt": (one << lane) - 1,
         "%lanemask_le": (one << lane + 1) - 1,
@@ -226,7 +232,8 @@ def _lane_specials(block: Extent) -> dict[str, Bits]:
 def _specials(
     state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
 ) -> dict[str, Bits]:
-    number = np.arange(first, first + blocks, dtype=np.int64)[:, None]
+    places = np.arange(first, first + blocks, dtype=np.int64)
+    number = state.schedule.number(places, state.blocks)[:, None]
     across, down, _ = state.grid
     registers: dict[str, np.ndarray] = {
         "%ctaid.x": number % across,
@@ -242,7 +249,11 @@ def _specials(
     }
     registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
     specials = {name: values.astype(U32) for name, values in registers.items()}
-    return {**_lane_specials(state.block), **specials, "%parameters": np.full((1, 1), parameters, U64)}
+    return {
+        **_lane_specials(state.block, state.thread_at.tobytes()),
+        **specials,
+        "%parameters": np.full((1, 1), parameters, U64),
+    }
 
 
 def _counters(traffic: Traffic, tally: Tally) -> Counters:

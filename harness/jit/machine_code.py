@@ -19,6 +19,7 @@ _VARIABLE = re.compile(
     r"(?P<name>[\w$]+)(?P<value>[^;]*);",
     re.MULTILINE,
 )
+_LINES = re.compile(r"^\s*(?:\.(?:loc|file)\b|//)[^\n]*\n|^\s*\.section\s+\.debug_\w+\s*\{[^}]*\}", re.MULTILINE)
 _KERNEL = re.compile(r"^[.\w ]*\.entry\s+(?P<name>[\w$]+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
 
 
@@ -33,6 +34,15 @@ def code_digest(cubin: bytes, ptx: str, symbol: str, resources: Iterable[tuple[s
     found = hashlib.sha256()
     constants = _constants(_without_other_kernels(ptx, symbol))
     for part in (*_sections(ELFFile(io.BytesIO(cubin)), symbol), *constants, repr(sorted(resources)).encode()):
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest()
+
+
+def ptx_digest(ptx: str, symbol: str) -> str:
+    """SHA-256, in hexadecimal, of the kernel's PTX and the variables that it names, without line numbers."""
+    own = _LINES.sub("", _without_other_kernels(ptx, symbol))
+    found = hashlib.sha256()
+    for part in (_VARIABLE.sub("", own).encode(), *_constants(own)):
         found.update(len(part).to_bytes(8, "little") + part)
     return found.hexdigest()
 

@@ -360,10 +360,11 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
     const int strips = DbiasTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
     const int strip = origin.col / DbiasTile::kCols, chunk = origin.row / kChunkRows;
+    const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // its ticket is the next tensor's
     __syncthreads();
     const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns>(
         row_max, prologue, tensor.rows, tensor.cols, origin,
-        group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, strips),
+        group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, row_arrivals),
         group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
     store_dbias_partials(dbias_partials, tensor, origin, sum);
   });

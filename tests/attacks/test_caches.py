@@ -58,7 +58,7 @@ def believed(wrong: Callable[[str], bool]) -> None:
 
 def forged(content: bytes, digests: dict[str, str]) -> bytes:
     """The record of an entry with other digests, and its own digest made to fit, as far as one can without a key."""
-    start = content.index(b"[" if b'"digests"' not in content else b"{")
+    start = content.index(b"[{" if b'"digests"' not in content else b'{"')  # behind bytes of any value
     stored = json.loads(content[start:])
     if isinstance(stored, dict):
         stored["digests"] = digests

@@ -25,6 +25,7 @@ from wgmma_source import (
 from harness.emulator.counters import Counters
 from harness.emulator.errors import NotEmulated
 from harness.emulator.launch import launch
+from harness.emulator.schedule import DESCENDING, Schedule
 
 pytestmark = pytest.mark.covers("wgmma.", "fence.proxy.")
 
@@ -181,6 +182,13 @@ def test_warpgroups_and_blocks(block: int, lanes: int) -> None:
     assert counters.opcodes["wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16"] == 6 * 4 * 2
     plain, _ = multiply(a, b, d, registers=False, block=block, lanes=lanes, sanitize=False)
     assert (plain == got).all()
+
+
+@pytest.mark.parametrize("schedule", [DESCENDING, *(Schedule(seed=seed) for seed in range(4))], ids=str)
+def test_warpgroups_in_another_order(schedule: Schedule) -> None:
+    a, b, d, wanted = integers(6, 16, 32, "bf16")
+    got, _ = multiply(a, b, d, registers=False, block=416, schedule=schedule)
+    assert (got.view(np.float32) == wanted).all()
 
 
 def test_scale_d() -> None:

@@ -106,3 +106,12 @@ def test_a_row_that_needs_a_gpu_is_left_out_without_one(rows, harness_speed, mon
 def test_a_row_that_is_not_there_is_a_sentence(harness_speed, capsys) -> None:
     assert harness_speed("--row", "smke") is Exit.USAGE
     assert "there is no row 'smke'; did you mean 'smoke'" in capsys.readouterr().err
+
+
+def test_a_row_that_fails_loses_no_other(rows, harness_speed, tmp_path, capsys) -> None:
+    rows(QUICK, replace(QUICK, name="broken", command="echo why; exit 3"), replace(QUICK, name="quick2"))
+    assert harness_speed("--into", tmp_path) is not Exit.CLEAN
+    assert [json.loads(line)["name"] for line in (tmp_path / "speed.jsonl").read_text().splitlines()[1:]] == [
+        "quick", "quick2",
+    ]  # fmt: skip
+    assert "broken: `echo why; exit 3` failed with 3" in capsys.readouterr().err

@@ -83,7 +83,7 @@ def active_warpgroups(batch: Batch, instruction: Instruction, mask: np.ndarray |
         block, group = (int(at) for at in np.argwhere(wrong)[0])
         active, absent = (group * WARPGROUP + int(find(by_group[block, group])) for find in (np.argmax, np.argmin))
         problem = "does not execute it" if batch.live[block, absent] else "exited or never was"
-        sentence = f"{takes}, and thread {absent} {problem}"
+        sentence = f"{takes}, and thread {batch.launch.thread_at[absent]} {problem}"
         batch.fault("inactive_shuffle", instruction, block * batch.threads + active, sentence)
     if lanes[:, whole:].any():
         lane = int(np.argmax(lanes & (np.arange(batch.threads) >= whole)))

@@ -7,7 +7,6 @@ from typing import NoReturn
 import numpy as np
 
 from harness.emulator.machine.lanes import Lanes
-from harness.emulator.machine.launch_state import coordinates
 from harness.emulator.memory import (
     LOCAL_BASE,
     LOCAL_WINDOW,
@@ -196,7 +195,7 @@ class Addressing:
 
     def _report_global(self, access: Access, resolved: Resolved, row: int, number: int, other: int | None) -> NoReturn:
         earlier = self.lanes.launch.resources.accesses[number]
-        who = f"block {coordinates(other, self.lanes.launch.grid)}" if other is not None else "several blocks"
+        who = f"block {self.lanes.launch.block_name(other)}" if other is not None else "several blocks"
         problem = f"{who} {PAST[earlier.kind]} at {earlier.instruction.location} with nothing that orders them"
         sentence = f"{access.kind} {access.bytes} global bytes that {problem}"
         shape = np.broadcast_shapes(resolved.index.shape, (self.lanes.blocks, 1)) if resolved.index.ndim > 1 else (0,)
@@ -206,7 +205,7 @@ class Addressing:
         """Raise Fault for a race between threads of a block. number: of the earlier access"""
         earlier = self.lanes.launch.resources.accesses[number]
         lane = self.lane_of(row)
-        who = f"thread {coordinates(other, self.lanes.launch.block)}" if other is not None else "several threads"
+        who = f"thread {self.lanes.launch.thread_name(other)}" if other is not None else "several threads"
         same_warp = other is not None and other // 32 == lane % self.lanes.threads // 32
         at = earlier.instruction.location
         if number == access.number:
@@ -222,7 +221,7 @@ class Addressing:
 
     def report_unfenced(self, access: Access, row: int, number: int, thread: int) -> NoReturn:
         """Raise Fault for a `wgmma` that reads shared memory written without a proxy fence."""
-        who = coordinates(thread, self.lanes.launch.block)
+        who = self.lanes.launch.thread_name(thread)
         at = self.lanes.launch.resources.accesses[number].instruction.location
         sentence = f"reads shared bytes that thread {who} wrote at {at} with no fence.proxy.async between"
         self.lanes.fault("race", access.instruction, self.lane_of(row), sentence)

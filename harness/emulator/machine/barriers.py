@@ -22,12 +22,13 @@ from harness.emulator.registers import U32, WARPGROUP
 class Barriers:
     """The parked lanes of one batch, by basic block: one begins with a warp-wide instruction, or ends with a barrier.
 
+    apart: whether lanes run ahead of others, so that these may exit while those wait
     awaited: at a warp-wide instruction, the lanes that each parked lane waits for, as bits
     arrived: barrier number → (blocks,) threads of `bar.arrive`
     """
 
-    def __init__(self, batch: Batch, code: Code):
-        self.batch, self.code, self.blocks = batch, code, code.blocks
+    def __init__(self, batch: Batch, code: Code, apart: bool):
+        self.batch, self.code, self.blocks, self.apart = batch, code, code.blocks, apart
         self.parked: dict[int, np.ndarray] = {}
         self.awaited: dict[int, np.ndarray] = {}
         self.arrived: dict[int, np.ndarray] = {}
@@ -38,13 +39,16 @@ class Barriers:
         """The lanes whose participants have all arrived, None if there are none; the others are parked.
 
         Participants are the lanes of the membermask that were live when the first arrived. One that exits later without
-        arriving is a fault.
+        arriving is a fault, unless lanes run ahead.
         """
-        awaited = self.batch.registers[membermask] & warp.ballot(self.batch.live)
+        live = warp.ballot(self.batch.live)
+        awaited = self.batch.registers[membermask] & live
         parked = self.parked.pop(number, None)
         if parked is not None:
             awaited = np.where(parked, self.awaited.pop(number), awaited)
             mask = mask | parked
+            if self.apart:
+                awaited = awaited & live
         ready = mask & (awaited & ~warp.ballot(mask) == 0)
         if self.blocks[number].takes_warpgroup:
             ready = ready & ~self._warpgroups_of(self.batch.live & ~ready)
@@ -52,6 +56,15 @@ class Barriers:
         if rest.any():
             self.parked[number], self.awaited[number] = rest, awaited
         return ready if ready.any() else None
+
+    def unpark_after_exits(self) -> Iterator[tuple[int, np.ndarray]]:
+        """The lanes parked with one whose missing participants have all exited."""
+        for number in [each for each in self.parked if self._is_warp_wide(each)]:
+            mask = self.parked[number]
+            missing = self.awaited[number] & ~warp.ballot(mask)
+            if (mask & (missing != 0) & (missing & warp.ballot(self.batch.live) == 0)).any():
+                del self.parked[number], self.awaited[number]
+                yield number, mask
 
     def _warpgroups_of(self, lanes: np.ndarray) -> np.ndarray:
         """All lanes of the warpgroups of these lanes; the last of a block may be smaller."""
@@ -153,7 +166,7 @@ class Barriers:
         lane = int(np.argmax(self.parked[number]))
         block = lane // self.batch.threads
         others = [
-            f"thread {int(np.argmax(mask[block]))} waits at {self._where(other)}"
+            f"thread {self._thread_at(int(np.argmax(mask[block])))} waits at {self._where(other)}"
             for other, mask in self.parked.items()
             if other != number and mask[block].any()
         ]
@@ -167,7 +180,7 @@ class Barriers:
         if self.blocks[number].takes_warpgroup:
             missing = thread // WARPGROUP * WARPGROUP
             missing += int(np.argmin(self.parked[number][block, missing : missing + WARPGROUP]))
-            name = f"thread {missing}"
+            name = f"thread {self._thread_at(missing)}"
         else:
             absent = int(self.awaited[number].flat[lane] & ~warp.ballot(self.parked[number]).flat[lane])
             bit = (absent & -absent).bit_length() - 1
@@ -183,6 +196,9 @@ class Barriers:
         """The instruction at which lanes parked at a block wait."""
         block = self.blocks[number]
         return self.code.instruction(block.first + (0 if self._is_warp_wide(number) else block.count - 1))
+
+    def _thread_at(self, place: int) -> int:
+        return self.batch.launch.thread_at[place]
 
     def _where(self, number: int) -> str:
         instruction = self._instruction(number)

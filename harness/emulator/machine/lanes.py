@@ -1,7 +1,7 @@
 """The lanes of a batch of blocks: which are live, which are active under a mask, and their names in faults.
 
-Lanes are (blocks, threads), with threads padded to whole warps; padding lanes have exited from the start. A mask is a
-bool array of that shape, or None for all live lanes.
+Lanes are (blocks, threads), both by their places in the schedule, with threads padded to whole warps; padding lanes
+have exited from the start. A mask is a bool array of that shape, or None for all live lanes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NoReturn
 import numpy as np
 
 from harness.emulator.errors import Fault
-from harness.emulator.machine.launch_state import LaunchState, coordinates
+from harness.emulator.machine.launch_state import LaunchState
 from harness.emulator.ptx.syntax import Instruction
 
 
 class Lanes:
-    """Blocks `first` to `first + blocks` of a launch.
+    """Blocks at places `first` to `first + blocks` of a launch.
 
     live: (blocks, threads) bool, False for a lane that exited; all_live: True while none has
     """
@@ -25,8 +25,7 @@ class Lanes:
         self.launch, self.first, self.blocks = launch, first, blocks
         self.threads = -(-launch.threads // 32) * 32
         self.shape = (blocks, self.threads)
-        self.live = np.zeros(self.shape, bool)
-        self.live[:, : launch.threads] = True
+        self.live = np.repeat(launch.thread_at[None, :] < launch.threads, blocks, axis=0)
         self.all_live = launch.threads == self.threads
 
     def full(self, values: np.ndarray) -> np.ndarray:
@@ -49,10 +48,7 @@ class Lanes:
     def name(self, lane: int) -> str:
         """`block (1, 0, 0), thread (5, 0, 0)`."""
         block, thread = divmod(lane, self.threads)
-        return (
-            f"block {coordinates(self.first + block, self.launch.grid)}, "
-            f"thread {coordinates(thread, self.launch.block)}"
-        )
+        return f"block {self.launch.block_name(self.first + block)}, thread {self.launch.thread_name(thread)}"
 
     def fault(self, kind: str, instruction: Instruction, lane: int, sentence: str) -> NoReturn:
         """Raise Fault for lane number `lane` of the batch."""

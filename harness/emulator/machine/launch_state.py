@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ from harness.emulator.counters import Traffic
 from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Kernel, Location
 from harness.emulator.races.global_memory import GlobalShadow
-from harness.emulator.registers import Bits
+from harness.emulator.registers import WARP, WARPGROUP, Bits
+from harness.emulator.schedule import ASCENDING, Schedule
 
 Extent = tuple[int, int, int]
 
@@ -66,6 +68,7 @@ class LaunchState:
 
     memory: window of addresses → buffer; parameters: (size,) uint8
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
+    schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
     shadow: of global memory; None without the sanitizer, or with one block
     """
 
@@ -78,6 +81,8 @@ class LaunchState:
     counts_traffic: bool
     sanitize: bool
     buffers: np.ndarray
+    schedule: Schedule = ASCENDING
+    by_warpgroup: bool = False
     shadow: GlobalShadow | None = None
 
     @property
@@ -89,6 +94,19 @@ class LaunchState:
     def threads(self) -> int:
         """Threads of a block."""
         return self.block[0] * self.block[1] * self.block[2]
+
+    @cached_property
+    def thread_at(self) -> np.ndarray:
+        """The number of the thread at each place of a block, padded to whole warps."""
+        return self.schedule.threads(-(-self.threads // WARP), WARPGROUP // WARP if self.by_warpgroup else 1)
+
+    def block_name(self, place: int) -> Extent:
+        """The index of the block at a place of the grid."""
+        return coordinates(int(self.schedule.number(place, self.blocks)), self.grid)
+
+    def thread_name(self, place: int) -> Extent:
+        """The index of the thread at a place of a block."""
+        return coordinates(int(self.thread_at[place]), self.block)
 
 
 def coordinates(index: int, extent: Extent) -> Extent:

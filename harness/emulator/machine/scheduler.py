@@ -2,11 +2,12 @@
 
 Lanes are ready at the entry of a basic block. The lowest block runs first, with all lanes that are ready there, so that
 divergent paths converge. Lanes at a barrier, or at a warp-wide instruction that other lanes have yet to reach, are
-parked (see `barriers`).
+parked (see `barriers`). In a drawn order, some are held back while others run ahead (see `run_ahead`).
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -17,10 +18,13 @@ from harness.emulator.machine.barriers import Barriers
 from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Segment, Trap
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, NumpyPath
+from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
 ENTRY, NUMPY_STEP = 16, 64  # what entering a basic block costs, and a NumPy step, in compiled instructions
+# What lanes may cost until others have a turn: since a barrier, and while others are held back.
+PATIENCE, AHEAD = 1 << 16, 1 << 14
 
 
 class Tally:
@@ -52,18 +56,24 @@ class Tally:
 
 
 class Scheduler:
-    """Runs one batch to its end."""
+    """Runs one batch to its end.
 
-    def __init__(self, batch: Batch, tally: Tally, fast: FastPath | NumpyPath):
-        self.batch, self.tally, self.blocks, self.fast = batch, tally, tally.blocks, fast
+    ready, held: basic block → the lanes that may enter it, None for all live ones, and that are to enter it later
+    """
+
+    def __init__(self, batch: Batch, tally: Tally, fast: FastPath | NumpyPath, ahead: RunAhead):
+        self.batch, self.tally, self.blocks, self.fast, self.ahead = batch, tally, tally.blocks, fast, ahead
         self.code = fast.code
-        self.ready: dict[int, np.ndarray | None] = {0: None}
-        self.barriers = Barriers(batch, self.code)
+        self.ready: dict[int, np.ndarray | None] = {}
+        self.held: dict[int, np.ndarray] = {}
+        self.turn, self.fair = PATIENCE, random.Random(0)
+        self.barriers = Barriers(batch, self.code, ahead.draws)
         self.budget = tally.budget
         self.exits = {
             i for i, block in enumerate(self.blocks) if isinstance(block.terminator, Exit) and block.count < 2
         }
         self._count_live()
+        self._enter_together(0, None)
 
     def _count_live(self) -> None:
         live = self.batch.live
@@ -74,10 +84,10 @@ class Scheduler:
         """Run until every lane has exited. Raises Fault, NotEmulated or LaunchError."""
         batch = self.batch
         while self.ready or self._release():
-            number = min(self.ready)
+            number = min(self.ready) if self.turn > 0 else self.fair.choice(sorted(self.ready))
             mask = self.ready.pop(number)
             block = self.blocks[number]
-            if not self.ready and not self.barriers.parked:
+            if not self.ready and not self.held and not self.barriers.parked:
                 mask = None  # all live lanes are here
             elif block.membermask is not None:
                 mask = self.barriers.converge(number, block.membermask, mask)
@@ -93,6 +103,9 @@ class Scheduler:
                 else:
                     self.code.step(step)(batch, mask)
             self._terminators[type(block.terminator)](self, number, block.terminator, mask)
+            self.turn -= self.tally.costs[number]
+            if self.turn <= 0:
+                self._take_turns()
 
     def _count(self, number: int, mask: np.ndarray | None) -> None:
         if mask is None:
@@ -110,6 +123,23 @@ class Scheduler:
             return
         others = self.ready.get(number)
         self.ready[number] = mask if others is None else others | mask
+
+    def _enter_together(self, number: int, mask: np.ndarray | None) -> None:
+        """Enter a basic block after a barrier, or at the start: here some lanes may run ahead."""
+        held = None if self.held or number in self.exits else self.ahead.held(number, self.batch.under(mask))
+        if held is None:
+            self._enter(number, mask)
+            return
+        self._enter(number, self.batch.under(mask) & ~held)
+        self.held, self.turn = {number: held}, AHEAD
+
+    def _take_turns(self) -> None:
+        """After a turn of the lowest block, one of all blocks by chance: what ran may be waiting for what did not."""
+        for number, lanes in [*self.held.items(), *self.barriers.release()]:
+            self._enter(number, lanes)
+        self.held = {}
+        if self.turn < -AHEAD:
+            self.turn = AHEAD
 
     # ---- terminators ------------------------------------------------------------------------------------------------
 
@@ -163,7 +193,8 @@ class Scheduler:
     def _barrier(self, number: int, terminator: Barrier, mask: np.ndarray | None) -> None:
         if terminator.waits and mask is None and terminator.count is None:
             self.barriers.complete(terminator, self.batch.live, None)
-            self._enter(terminator.target, None)
+            self.turn = PATIENCE
+            self._enter_together(terminator.target, None)
         elif terminator.waits:
             self.barriers.park(number, self.batch.under(mask))
         else:
@@ -171,14 +202,24 @@ class Scheduler:
             self._enter(terminator.target, mask)
 
     def _release(self) -> bool:
-        """Release the complete barriers once nothing else can run. False if no lane is left."""
-        if not self.barriers.parked:
-            return False
-        for target, lanes in self.barriers.release():
-            self._enter(target, lanes)
-        if not self.ready:
-            self.barriers.fault_stuck()
+        """Once nothing else can run, release the complete barriers, or what was held back. False if no lane is left."""
+        while not self.ready:
+            if not self.held and not self.barriers.parked:
+                return False
+            released = list(self.barriers.release())
+            for target, lanes in released:
+                self._enter_together(target, lanes)
+            if not released:
+                self.ready, self.held = self.held or self._after_exits(), {}
+            self.turn = AHEAD if self.held else PATIENCE
         return True
+
+    def _after_exits(self) -> dict[int, np.ndarray]:
+        """Lanes that ran ahead to a warp-wide instruction of others that exited. Raises Fault if there are none."""
+        found = dict(self.barriers.unpark_after_exits()) if self.barriers.apart else {}
+        if not found:
+            self.barriers.fault_stuck()
+        return found
 
     _terminators: dict[type, Callable] = {
         Jump: _jump,

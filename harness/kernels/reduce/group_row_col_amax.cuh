@@ -5,7 +5,7 @@
 #include "scheduler/group_work_split.cuh"
 
 // A tensor's scratch starts at its part of the input. Lines have at least 128 elements, so neither maxima nor tickets
-// reach the next tensor's.
+// reach the next tensor's. An empty tensor has none.
 struct GroupLines {
   u32* state;
   i64 elements;            // of all tensors
@@ -36,11 +36,12 @@ __device__ __forceinline__ void group_row_col_amax(
     const i64 elements = __ldg(extents.tensor_offsets + extents.num_tensors);
     const int strips = split.strips_of(tensor.cols), team = split.team_of(tensor.rows, tensor.cols);
     const int strip = int(item) % strips, number = int(item) / strips;
+    const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // its ticket is the next tensor's
     __syncthreads();
     row_col_amax<outputs, rht, sign_mask>(
         shared, input + tensor.element, tensor.rows, tensor.cols,
         {number, team, tensor.rows / Strip::kRows, strip * Strip::kCols},
-        group_rows(rowwise.state, elements).merge(rowwise.amax + tensor.row, tensor, number, strips),
+        group_rows(rowwise.state, elements).merge(rowwise.amax + tensor.row, tensor, number, row_arrivals),
         group_cols(columnwise.state, elements).merge(columnwise.amax + tensor.col, tensor, strip, team));
   });
 }

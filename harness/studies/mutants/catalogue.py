@@ -24,21 +24,21 @@ class Mutant(BaseModel):
     file: below `harness/`, a kernel's source or an oracle's; right: text that occurs in it exactly once; wrong: its
         replacement
     numerics: the section of NUMERICS about this mistake, 12 or 13; 0 for none
-    cases: ids of the cases that must catch it, the closest first
-    cause: the cause that the diagnosis must name
-    theme: stem of its YAML file
+    cases: ids of the cases that must catch it, the closest first; none if any case may
+    cause: the cause that the diagnosis must name; empty if any may
+    theme: stem of its YAML file, or the operator that made it
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(min_length=1)
-    story: str = Field(min_length=1)
+    story: str = ""
     file: str = Field(pattern=rf"^({KERNELS}/(\w+/)?|{ORACLES}/)\w+\.(cuh?|py)$")
     right: str = Field(min_length=1)
     wrong: str
     numerics: int = 0
-    cases: tuple[str, ...] = Field(min_length=1)
-    cause: str = Field(min_length=1)
+    cases: tuple[str, ...] = ()
+    cause: str = ""
     theme: str
 
     @property
@@ -67,14 +67,29 @@ class Mutant(BaseModel):
         return copy
 
 
+class Chosen(Mutant):
+    """A mutant of our own catalogue, which says what must come of it."""
+
+    story: str = Field(min_length=1)
+    cases: tuple[str, ...] = Field(min_length=1)
+    cause: str = Field(min_length=1)
+
+
 def load(folder: Path = FOLDER) -> list[Mutant]:
     """All mutants, in order of their files. Raises SuiteError for the first invalid entry."""
-    mutants: list[Mutant] = []
-    for path in sorted(folder.glob("*.yaml")):
-        mutants += _of_file(path)
+    mutants = [mutant for path in sorted(folder.glob("*.yaml")) for mutant in _of_file(path, Chosen)]
+    return _named_once(mutants, folder.name)
+
+
+def load_file(path: Path) -> list[Mutant]:
+    """The mutants of a catalogue that is not ours, whose stories, cases and causes may be absent. Raises SuiteError."""
+    return _named_once(list(_of_file(path, Mutant)), path.name)
+
+
+def _named_once(mutants: list[Mutant], where: str) -> list[Mutant]:
     twice = [name for name, count in Counter(mutant.name for mutant in mutants).items() if count > 1]
     if twice:
-        raise SuiteError(folder.name, f"two mutants are called '{twice[0]}'; every name is a mutant's own")
+        raise SuiteError(where, f"two mutants are called '{twice[0]}'; every name is a mutant's own")
     return mutants
 
 
@@ -85,11 +100,11 @@ def find(name: str) -> Mutant:
     raise SuiteError(FOLDER.name, f"no mutant is called '{name}'")
 
 
-def _of_file(path: Path) -> Iterator[Mutant]:
+def _of_file(path: Path, kind: type[Mutant]) -> Iterator[Mutant]:
     document = read(path, f"{path.parent.name}/{path.name}")
     for number, entry in enumerate(document.data["mutants"]):
         try:
-            yield Mutant.model_validate({**entry, "theme": path.stem})
+            yield kind.model_validate({**entry, "theme": path.stem})
         except ValidationError as error:
             first = error.errors()[0]
             called = entry.get("name", number) if isinstance(entry, dict) else number

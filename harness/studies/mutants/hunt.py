@@ -1,17 +1,19 @@
 """Run the suites on the emulator against one mutant, until a case fails.
 
 A separate process copies the kernels, or the oracles, and runs the cases, so that neither a wrong module nor a hang
-affects the others.
+affects the others. A case that cannot tell is left out: one whose kernels are the same code, or for which the oracles
+still give what the right ones gave.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +24,20 @@ import harness.oracles
 import harness.verify.diagnosis.mismatch  # keeps the right oracles, with which it diagnoses a wrong one
 from harness.contract.case import Case
 from harness.device.capability import incapable
+from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
-from harness.studies.mutants import reach
+from harness.device.select import select
+from harness.errors import CompileError
+from harness.studies.mutants import reach, same_code
 from harness.studies.mutants.catalogue import KERNELS, Mutant
+from harness.suite.suite import suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
 SMOKE, FULL = "smoke", "full"
 LONGEST = 900  # seconds for a set: a mutant that no case has caught by then survives the set
+
+REFUSED, SAME_CODE = "does not compile", "same code"
 
 _GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 _WRONG = re.compile(r"^(?:field|also) +\w+ (\w+) .*?: (\d+) of (\d+) entries", re.MULTILINE)
@@ -48,7 +56,8 @@ class Catch:
     by: the id of the case, empty if none caught it; of_set: its set; verdict, reason: of that case
     cause: named by the diagnosis if `diagnosed`, else by the emulator
     wrong_bytes: 0 if the run stopped at the first wrong access
-    cases: how many were run; seconds: for all of them
+    cases: how many were run; seconds: for all of them; cpu: seconds of a processor
+    discarded: why it is no mutant, as it does nothing else or nothing at all; empty for one that is
     """
 
     mutant: str
@@ -61,28 +70,55 @@ class Catch:
     wrong_bytes: int = 0
     cases: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
+    discarded: str = ""
 
 
-def hunt(mutant: Mutant) -> Catch:
-    """Run the smoke sets, then as much of the full sets as time allows. For a separate process: it replaces modules."""
+Unaffected = Callable[[Case], bool]  # whether the mistake cannot show in a case
+
+
+def hunt(
+    mutant: Mutant,
+    sets: Sequence[str] = (SMOKE, FULL),
+    longest: int = LONGEST,
+    answers: Mapping[str, str] | None = None,
+    device_name: str = EmulatorDevice.name,
+) -> Catch:
+    """Run as much of the sets, in order, as time allows. For a separate process: it replaces modules.
+
+    longest: seconds for a set; answers: `same_code.answer` of the right oracles by case id, of as many cases as known
+    """
     import torch
 
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     torch.set_num_threads(1)  # a forked process lacks the threads that torch would wait for
+    ran, caught, of_set, discarded = 0, None, "", ""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        device = _changed(mutant, Path(folder))
-        ran, caught = 0, None
-        for of_set in (SMOKE, FULL):
-            caught, more = _first_failure(reach.cases(mutant, of_set), device)
-            ran += more
-            if caught is not None:
-                break
-    seconds = round(time.perf_counter() - started, 1)
+        try:
+            device, unaffected = _changed(mutant, Path(folder), answers or {}, device_name)
+            for of_set in () if same_code.same_syntax(mutant) else sets:
+                caught, more = _first_failure(reach.cases(mutant, of_set), device, longest, unaffected)
+                ran += more
+                if caught is not None:
+                    break
+            if not ran and same_code.everywhere(mutant, Path(folder) / KERNELS):
+                discarded = SAME_CODE
+        except CompileError:
+            discarded = REFUSED
+    spent = ran, round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)
     if caught is None:
-        return Catch(mutant.name, cases=ran, seconds=seconds)
+        return Catch(mutant.name, cases=spent[0], seconds=spent[1], cpu=spent[2], discarded=discarded)
     verdict, diagnosed = str(caught.verdict), bool(_CAUSE.search(caught.story))
+    of_set += "" if device.name == EmulatorDevice.name else f" on {device.name}"
     found = of_set, verdict, caught.reason, cause_of(caught), diagnosed, wrong_bytes(caught)
-    return Catch(mutant.name, caught.case_id, *found, ran, seconds)
+    return Catch(mutant.name, caught.case_id, *found, *spent)
+
+
+def right_answers(recipes: Sequence[str]) -> dict[str, str]:
+    """`same_code.answer` by id of the smoke cases that the emulator runs. For a process with the right modules."""
+    device = EmulatorDevice()
+    cases = [case for recipe in recipes for case in suite_of(recipe).cases(SMOKE)]
+    return {case.id: same_code.answer(case) for case in cases if not incapable(case, device)}
 
 
 @contextmanager
@@ -116,24 +152,31 @@ def wrong_bytes(result: Result) -> int:
     return sum(np.dtype(dtype.replace("bfloat16", "uint16")).itemsize * int(count) for dtype, count, _ in found)
 
 
-def _changed(mutant: Mutant, folder: Path) -> EmulatorDevice:
+def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_name: str) -> tuple[Device, Unaffected]:
+    """Raises CompileError for an oracle that cannot be imported."""
     copy = mutant.copied_to(folder)
     if mutant.tree == KERNELS:
-        return EmulatorDevice(kernels=copy)
+        return select(device_name, kernels=copy), lambda case: same_code.of_case(case, copy)
     for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
         del sys.modules[name]
     harness.oracles.__path__[:] = [str(copy)]
-    return EmulatorDevice()
+    try:
+        importlib.import_module(f"harness.oracles.{Path(mutant.file).stem}")
+    except Exception as error:  # a wrong line at the module's level may raise anything
+        raise CompileError(f"{mutant.file}: {type(error).__name__}: {error}") from None
+    return select(device_name), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
 
 
-def _first_failure(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Result | None, int]:
-    """The first failure, if any, and how many cases were run."""
+def _first_failure(
+    cases: Iterable[Case], device: Device, longest: int, unaffected: Unaffected
+) -> tuple[Result | None, int]:
+    """The first failure, if any, and how many cases were run. Raises CompileError for a kernel that is no program."""
     ran = 0
     case: Case | None = None
     try:
-        with at_most(LONGEST):
+        with at_most(longest):
             for case in cases:
-                if incapable(case, device):
+                if incapable(case, device) or unaffected(case):
                     continue
                 ran += 1
                 result = verify(case, device)
@@ -141,6 +184,8 @@ def _first_failure(cases: Iterable[Case], device: EmulatorDevice) -> tuple[Resul
                     return result, ran
     except OutOfTimeError:
         pass
+    except CompileError:
+        raise
     except Exception as error:  # a wrong oracle may raise anything, which is a failure of its case
         reason = f"{type(error).__name__} at {case.id}: {error}"
         return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran

@@ -53,7 +53,8 @@ def is_named(mutant: Mutant, catch: Catch) -> bool:
     return bool(catch.by) and catch.cause == mutant.cause
 
 
-def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> list[Path]:
+def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str, beside: Sequence[str] = ()) -> list[Path]:
+    """beside: paragraphs to write after the catalogue's"""
     table = pd.DataFrame([_row(mutant, catch) for mutant, catch in hunted])
     beyond = [(mutant, catch) for mutant, catch in hunted if catch.of_set != SMOKE]
     misnamed = [(mutant, catch) for mutant, catch in hunted if not is_named(mutant, catch)]
@@ -70,7 +71,7 @@ def write(hunted: Sequence[tuple[Mutant, Catch]], stem: Path, command: str) -> l
     if misnamed:
         text += ["## Called something else", markdown(pd.DataFrame([_misnamed(*one) for one in misnamed]))]
     text += ["## All", markdown(table.drop(columns=["reason", "set"]))]
-    return write_table(stem.parent, stem.name, table, text)
+    return write_table(stem.parent, stem.name, table, [*text, *beside])
 
 
 def _by_file(hunted: Sequence[tuple[Mutant, Catch]]) -> str:

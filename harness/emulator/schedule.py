@@ -1,0 +1,53 @@
+"""The order in which the blocks of a grid and the warps of a block run.
+
+Blocks and threads are counted by their place in this order; their numbers are what a kernel sees in special registers,
+and what a fault names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+
+from harness.emulator.registers import WARP
+
+Places = TypeVar("Places", int, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """descending: the last block first, and in a block the last warp
+
+    seed: of an order that is drawn, in which some warps run ahead of others, too (`machine.run_ahead`); None for none
+    """
+
+    descending: bool = False
+    seed: int | None = None
+
+    def number(self, place: Places, count: int) -> Places:
+        """The number of what runs at a place, or at each of many, of `count`."""
+        if self.seed is not None:
+            return _drawn(self.seed, count)[place]
+        return count - 1 - place if self.descending else place
+
+    def threads(self, warps: int, together: int) -> np.ndarray:
+        """The number of the thread at each place of a block, (32 * warps,).
+
+        together: how many warps stay side by side, 4 for warpgroups; a smaller rest stays last
+        """
+        number = np.arange(warps)
+        whole = warps // together
+        first = self.number(np.arange(whole), whole)[:, None] * together
+        number[: whole * together] = (first + np.arange(together)).reshape(-1)
+        return (number[:, None] * WARP + np.arange(WARP)).reshape(-1)
+
+
+ASCENDING, DESCENDING = Schedule(), Schedule(descending=True)
+
+
+@lru_cache(maxsize=16)
+def _drawn(seed: int, count: int) -> np.ndarray:
+    return np.random.default_rng((seed, count)).permutation(count)

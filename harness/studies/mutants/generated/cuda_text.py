@@ -1,0 +1,201 @@
+"""Tokens of CUDA C++, and the calls among them."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+NAME, NUMBER, STRING, SIGN = "name", "number", "string", "sign"
+_TOKEN = re.compile(
+    r"""
+    (?P<skipped>//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:\\\n|[^\n])*|\s+)
+  | (?P<string>"(?:\\.|[^"\\\n])*")
+  | (?P<number>0[xX][\da-fA-F']+[uUlL]*|(?:\d[\d']*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFuUlL]*)
+  | (?P<name>[A-Za-z_]\w*)
+  | (?P<sign><<=|>>=|->|::|<<|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+# Words before a bracket that do not make it a call.
+_NO_CALL = {
+    "if", "for", "while", "switch", "return", "sizeof", "alignas", "asm", "volatile", "static_assert", "defined",
+    "decltype", "__launch_bounds__",
+}  # fmt: skip
+# What neither changes bytes nor hurries: hints for the compiler, and checks at compile time.
+_LEFT_ALONE = {"static_assert", "__launch_bounds__"}
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+class Call(NamedTuple):
+    """name: index of its token; open, close: indices of the round brackets; arguments: (start, end) in the text"""
+
+    name: int
+    open: int
+    close: int
+    arguments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class CudaText:
+    """A source file, without comments and preprocessor lines, static_assert and __launch_bounds__."""
+
+    text: str
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        found = [
+            Token(str(match.lastgroup), match[0], *match.span())
+            for match in _TOKEN.finditer(self.text)
+            if match.lastgroup != "skipped"
+        ]
+        kept: list[Token] = []
+        skip_to = 0
+        for i, token in enumerate(found):
+            if token.text in _LEFT_ALONE:
+                skip_to = self._closing_of(found, i + 1) + 1
+            if i >= skip_to:
+                kept.append(token)
+        return kept
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(token.text for token in self.tokens if token.kind == NAME)
+
+    @cached_property
+    def template_parameters(self) -> dict[str, str]:
+        """Kind of each non-type template parameter by name: `bool`, `int` or an enum."""
+        found = {}
+        for first, last in self.template_heads:
+            for i in range(first, last):
+                before, here, after = self.tokens[i - 1 : i + 2]
+                if here.kind == before.kind == NAME and after.text in (",", ">"):
+                    found[here.text] = before.text
+        return found
+
+    @cached_property
+    def template_heads(self) -> list[tuple[int, int]]:
+        """Indices of the brackets of every `template <...>`."""
+        return [
+            (i + 1, self._closing_angle(i + 1) or i + 1)
+            for i, token in enumerate(self.tokens)
+            if token.text == "template"
+        ]
+
+    def in_template_head(self, i: int) -> bool:
+        return any(first <= i <= last for first, last in self.template_heads)
+
+    def spaced(self, i: int) -> bool:
+        """Whether white space is on both sides of a token, as it is round every binary operator, and no bracket."""
+        token = self.tokens[i]
+        return self.text[token.start - 1].isspace() and self.text[token.end].isspace()
+
+    def is_declared(self, i: int) -> bool:
+        """Whether the name at i is being declared: a type, perhaps with `*` or `&`, is before it."""
+        before = self.tokens[i - 1]
+        if before.text in ("*", "&", ">", "&&"):
+            return not self.text[before.start - 1].isspace() and self.text[before.end].isspace()
+        return before.kind == NAME and before.text not in ("return", "else", "case", "constexpr", "new")
+
+    def statement_end(self, i: int) -> int:
+        """Where the text of the statement that begins at token i ends, its semicolon included."""
+        depth = 0
+        for token in self.tokens[i:]:
+            depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
+            if token.text == ";" and depth == 0:
+                return token.end
+        return self.tokens[i].end
+
+    def begins_statement(self, i: int) -> bool:
+        return i > 0 and self.tokens[i - 1].text in (";", "{", "}", ")", "else")
+
+    def calls(self) -> Iterator[Call]:
+        """Calls and initialisations, `f(a, b)`, `f<x>(a)`, `T t(a, b)`; no declarations of functions."""
+        for i, token in enumerate(self.tokens):
+            if token.kind != NAME or token.text in _NO_CALL:
+                continue
+            opening = i + 1
+            if self._is_angle(opening):
+                opening = (self._closing_angle(opening) or opening) + 1
+            if opening < len(self.tokens) and self.tokens[opening].text == "(":
+                close = self._closing_of(self.tokens, opening)
+                if not self._declares(opening, close):
+                    yield Call(i, opening, close, tuple(self._arguments(opening, close)))
+
+    def template_arguments(self, i: int) -> list[tuple[int, int]]:
+        """(start, end) in the text of the arguments `<...>` of the name at token i; none if it has none."""
+        if not self._is_angle(i + 1):
+            return []
+        return list(self._arguments(i + 1, self._closing_angle(i + 1) or i + 1))
+
+    def at(self, position: int) -> int:
+        """Index of the first token at or after a position of the text."""
+        return bisect_left(self.tokens, position, key=lambda token: token.start)
+
+    def _is_angle(self, i: int) -> bool:
+        """Whether the token opens template arguments: `<` with no space before it."""
+        return (
+            i < len(self.tokens)
+            and self.tokens[i].text == "<"
+            and self.tokens[i - 1].end == self.tokens[i].start
+            and self._closing_angle(i) is not None
+        )
+
+    def _closing_angle(self, i: int) -> int | None:
+        depth = 0
+        for j in range(i, len(self.tokens)):
+            text = self.tokens[j].text
+            if text in ("<", ">") and not (j > i and self.spaced(j)):
+                depth += 1 if text == "<" else -1
+                if depth == 0:
+                    return j
+            elif text in (";", "{"):
+                return None
+        return None
+
+    @staticmethod
+    def _closing_of(tokens: list[Token], i: int) -> int:
+        depth = 0
+        for j in range(i, len(tokens)):
+            depth += (tokens[j].text in _CLOSING) - (tokens[j].text in _CLOSING.values())
+            if depth == 0:
+                return j
+        return len(tokens) - 1
+
+    def _arguments(self, opening: int, close: int) -> Iterator[tuple[int, int]]:
+        first, i = opening + 1, opening + 1
+        while i < close:
+            if self.tokens[i].text in _CLOSING:
+                i = self._closing_of(self.tokens, i)
+            elif self._is_angle(i):
+                i = self._closing_angle(i) or i
+            elif self.tokens[i].text == ",":
+                yield self.tokens[first].start, self.tokens[i - 1].end
+                first = i + 1
+            i += 1
+        if first < close:
+            yield self.tokens[first].start, self.tokens[close - 1].end
+
+    def _declares(self, opening: int, close: int) -> bool:
+        """Whether round brackets have parameters, `(int a, const T& b)`, and not arguments."""
+        for start, _ in self._arguments(opening, close):
+            i = self.at(start)
+            words = self.tokens[i : i + 8]
+            if words[0].kind == NAME and words[1].kind == NAME:
+                return True
+            if self._is_angle(i + 1):
+                i = self._closing_angle(i + 1) or i
+                words = self.tokens[i : i + 3]
+            if words[1].text in ("*", "&") and self.is_declared(i + 2):
+                return True
+        return False

@@ -1,0 +1,85 @@
+"""The three runs of a verification take blocks and warps in three orders, so that what depends on the order shows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.contract.case import Case
+from harness.device.emulator import EmulatorDevice
+from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+from harness.files import KERNELS
+from harness.suite.suite import find_case
+from harness.verdict import Result, Verdict
+from harness.verify.expected import fields_of, make_inputs
+from harness.verify.verify import verify
+
+CASES = [find_case(f"swizzle/default/{shape}/normal/eager") for shape in ("144x272", "256x192", "48x80", "16x16")]
+CASE = CASES[0]
+STORE = "*target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);"
+# Strong stores, which do not race, in its place.
+STRONG = "for (int i = 0; i < 4; ++i) reinterpret_cast<volatile u32*>(target)[i] = quarter[i];"
+RETURN = "  if (!extents.allocated(row, block_col)) return;\n"
+# Each lane sets a flag and looks at that of another, which is not there if this one came first.
+FLAGS = """
+  __shared__ u32 here[kThreads];
+  here[threadIdx.x] = 0;
+  __syncthreads();
+  atomicExch(here + threadIdx.x, 1u);
+  %s
+  const u32 met = atomicOr(here + (threadIdx.x ^ %d), 0u);
+"""
+
+
+def verified(folder: Path, *changes: tuple[str, str], case: Case = CASE) -> Result:
+    kernels = shutil.copytree(KERNELS, folder / "kernels", dirs_exist_ok=True)
+    text = (kernels / "swizzle.cu").read_text()
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (kernels / "swizzle.cu").write_text(text)
+    return verify(case, EmulatorDevice(kernels=kernels))
+
+
+def test_the_runs_take_three_orders(monkeypatch: pytest.MonkeyPatch):
+    taken = []
+
+    def launch(*_: object, schedule: Schedule, **__: object) -> None:
+        taken.append(schedule)
+        raise InterruptedError
+
+    monkeypatch.setattr("harness.device.emulator.launch", launch)
+    program = EmulatorDevice().prepare(CASE, "sm_90a", make_inputs(CASE), fields_of(CASE))
+    for repeat in range(3):
+        with pytest.raises(InterruptedError):
+            program.run(0xA5, repeat)
+    assert taken == [ASCENDING, DESCENDING, Schedule(seed=CASE.seed)]
+
+
+def test_strong_stores_to_places_of_their_own_are_right(tmp_path: Path):
+    assert verified(tmp_path, (STORE, STRONG)).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("who", ["blockIdx.x", "threadIdx.x / 32"])
+def test_the_last_one_wins(tmp_path: Path, who: str):
+    last = f"\n  if (threadIdx.x % 32 == 0) *reinterpret_cast<volatile u32*>(swizzled_scale_inv) = {who};"
+    result = verified(tmp_path, (STORE, STRONG + last))
+    assert result.verdict is Verdict.NONDETERMINISTIC
+    assert result.reason == "sm_90a: runs on the same input differ in swizzled_scale_inv"
+
+
+@pytest.mark.parametrize("distance", [1, 32])
+def test_one_that_runs_ahead(tmp_path: Path, distance: int):
+    changes = (RETURN, FLAGS % ("", distance) + RETURN), (STORE, STORE.replace("quarter[0],", "quarter[0] * met,"))
+    verdicts = {verified(tmp_path, *changes, case=case).verdict for case in CASES}
+    assert Verdict.NONDETERMINISTIC in verdicts and verdicts <= {Verdict.PASS, Verdict.NONDETERMINISTIC}
+
+
+def test_none_runs_ahead_of_a_barrier(tmp_path: Path):
+    changes = (
+        (RETURN, FLAGS % ("__syncthreads();", 32) + RETURN),
+        (STORE, STORE.replace("quarter[0],", "quarter[0] * met,")),
+    )
+    assert {verified(tmp_path, *changes, case=case).verdict for case in CASES} == {Verdict.PASS}
