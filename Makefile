@@ -56,6 +56,10 @@ exhaustive: $(ENV) ## Prove both scalar casts over all 2^32 float32 patterns, on
 mutants: $(ENV) ## Make one line of a kernel or oracle wrong at a time, and see which case notices; no GPU.
 	$(PY) -m harness mutants $(ARGS)
 
+.PHONY: thresholds
+thresholds: $(ENV) ## See that no more comparisons of kernels and oracles are met on one side only than were; no GPU.
+	$(PY) -m harness thresholds --check $(ARGS)
+
 .PHONY: sanitize
 sanitize: $(ENV) ## Run the suites under compute-sanitizer's four tools, on a GPU.
 	$(PY) -m harness sanitize $(R) --set $(SET) $(ARGS)

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -23,6 +24,7 @@ from harness.studies.mutants.catalogue import KERNELS, Mutant, find, load
 from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.diagnosis.classify import HYPOTHESES
+from harness.verify.expected import oracle_of
 from harness.verify.verify import verify
 
 MUTANTS = load()
@@ -158,6 +160,20 @@ def test_a_wrong_oracle_is_caught(mutant):
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         catch = pool.apply(hunt.hunt, (mutant,))
     assert (catch.of_set, catch.cause) == ("smoke", mutant.cause)
+
+
+def oracles_in_use(mutant: Mutant, folder: str) -> set[str]:
+    """The folders that every oracle which a recipe reaches through others comes from."""
+    hunt._changed(mutant, Path(folder), {}, EmulatorDevice.name)
+    recipe = oracle_of("per_tensor")
+    reached = recipe, recipe.nvfp4, recipe.quantizer, recipe.quantizer.nvfp4, recipe.quantizer.layout
+    return {str(Path(module.__file__).parent) for module in reached}
+
+
+def test_no_oracle_keeps_the_right_lines_of_another(tmp_path):
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        folders = pool.apply(oracles_in_use, (OF_ORACLES[0], str(tmp_path)))
+    assert folders == {str(tmp_path / "oracles")}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from harness.verify.witness import amaxes, objection, operands, packed, variety
 from harness.verify.witness.magnitudes import e2m1, e4m3, to_bf16
 
 PLAIN = "per_tensor/default/48x80/normal/eager"
-LARGEST = 1 << 18  # elements of a case that is tried
+LARGEST = 1 << 20  # elements of a case that is tried
 
 
 @pytest.fixture(autouse=True)

@@ -78,7 +78,7 @@ def specials_nan(x: np.ndarray, dtype: str) -> Claims:
     nan, tiles = np.isnan(x), whole_tiles(x)
     most = max(1, x.size // 499) + 256
     yield 1 <= np.count_nonzero(nan) <= most, "one value in 499, at least one, and a tile are NaN"
-    if tiles.shape[0] * tiles.shape[1] > 1:
+    if tiles.size == x.size > 256:
         yield bool(np.isnan(tiles).all(axis=(2, 3)).any()), "a whole tile is NaN"
         bits = x[nan].view(np.uint32)
         yield np.unique(bits & 0x7FFFFF).size > 8, "NaNs have different payloads"

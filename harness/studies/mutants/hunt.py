@@ -42,7 +42,14 @@ REFUSED, SAME_CODE = "does not compile", "same code"
 _GREEN = (Verdict.PASS, Verdict.EXCLUDED)
 _WRONG = re.compile(r"^(?:field|also) +\w+ (\w+) .*?: (\d+) of (\d+) entries", re.MULTILINE)
 _CAUSE = re.compile(r"^cause +([^:\n]+)", re.MULTILINE)
-_SENTENCES = {"the oracles disagree": "oracles disagree", "is not zero after": "scratch not cleaned"}
+_SENTENCES = {
+    "the oracles disagree": "oracles disagree",
+    "is not zero after": "scratch not cleaned",
+    "is not what it promises": "wrong input",
+    "is not the tensor that was drawn": "wrong operand",
+    "the largest magnitude there is": "wrong amax given",
+    "different values among": "degenerate",
+}
 
 
 class OutOfTimeError(TimeoutError):
@@ -159,6 +166,8 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_na
         return select(device_name, kernels=copy), lambda case: same_code.of_case(case, copy)
     for name in [name for name in sys.modules if name.startswith("harness.oracles.")]:
         del sys.modules[name]
+        # `from harness.oracles import nvfp4` takes the attribute of the package, if it still has one.
+        vars(harness.oracles).pop(name.rpartition(".")[2], None)
     harness.oracles.__path__[:] = [str(copy)]
     try:
         importlib.import_module(f"harness.oracles.{Path(mutant.file).stem}")

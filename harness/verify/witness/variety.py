@@ -12,10 +12,11 @@ from harness.contract.interval import Demand, Interval
 from harness.suite.degenerate import declared
 from harness.verify.witness import magnitudes
 
-# (number of entries, the fewest different ones among so many), of codes, of scale bytes and of any other values.
+# (number of entries, the fewest different ones among so many), of codes, scale bytes, amaxes and outputs.
 _CODES = ((256, 3), (1024, 8))
-_SCALES = ((64, 4),)
-_VALUES = ((16, 2), (64, 4), (256, 8))
+_SCALES = ((64, 3),)
+_AMAXES = ((16, 2), (64, 4))
+_VALUES = ((16, 2), (1024, 8))
 _MOST = 1 << 20  # entries of a larger field that are counted
 
 
@@ -52,7 +53,7 @@ def _entries(field: Field, value: np.ndarray) -> tuple[tuple[tuple[int, int], ..
     if field.dtype == "uint8" and field.block == (1, 2):
         some = _some(value)
         return _CODES, np.concatenate([some & 15, some >> 4]), 2 * value.size
-    return _VALUES, _some(value.view(f"u{value.itemsize}")), value.size
+    return _VALUES if field.block == (1, 1) else _AMAXES, _some(value.view(f"u{value.itemsize}")), value.size
 
 
 def _some(array: np.ndarray) -> np.ndarray:
