@@ -13,6 +13,14 @@ def test_what_lasts_longer_is_ended():
         time.sleep(30)
 
 
+def test_a_handler_of_other_errors_does_not_take_it():
+    with pytest.raises(OutOfTimeError), at_most(1):
+        try:
+            time.sleep(30)
+        except Exception:
+            pytest.fail("taken for an error of what was interrupted")
+
+
 def test_afterwards_the_alarm_is_as_it_was():
     before = signal.getsignal(signal.SIGALRM)
     with at_most(60):

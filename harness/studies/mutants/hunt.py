@@ -52,8 +52,8 @@ _SENTENCES = {
 }
 
 
-class OutOfTimeError(TimeoutError):
-    """The block under `at_most` did not end in time."""
+class OutOfTimeError(BaseException):
+    """The block under `at_most` did not end in time. No Exception, which a handler of others would take for its own."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,14 @@ def hunt(
 
     started, cpu = time.perf_counter(), time.process_time()
     torch.set_num_threads(1)  # a forked process lacks the threads that torch would wait for
-    ran, caught, of_set, discarded = 0, None, "", ""
+    ran, caught, of_set, reason, discarded = 0, None, "", "", ""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         try:
             device, unaffected = _changed(mutant, Path(folder), answers or {}, device_name)
             for of_set in () if same_code.same_syntax(mutant) else sets:
-                caught, more = _first_failure(reach.cases(mutant, of_set), device, longest, unaffected)
+                caught, more, late = _first_failure(reach.cases(mutant, of_set), device, longest, unaffected)
                 ran += more
+                reason = f"no end of {of_set} within {longest} s" if late else reason
                 if caught is not None:
                     break
             if not ran and same_code.everywhere(mutant, Path(folder) / KERNELS):
@@ -114,7 +115,8 @@ def hunt(
             discarded = REFUSED
     spent = ran, round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)
     if caught is None:
-        return Catch(mutant.name, cases=spent[0], seconds=spent[1], cpu=spent[2], discarded=discarded)
+        cases, seconds, processor = spent
+        return Catch(mutant.name, reason=reason, cases=cases, seconds=seconds, cpu=processor, discarded=discarded)
     verdict, diagnosed = str(caught.verdict), bool(_CAUSE.search(caught.story))
     of_set += "" if device.name == EmulatorDevice.name else f" on {device.name}"
     found = of_set, verdict, caught.reason, cause_of(caught), diagnosed, wrong_bytes(caught)
@@ -178,8 +180,11 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_na
 
 def _first_failure(
     cases: Iterable[Case], device: Device, longest: int, unaffected: Unaffected
-) -> tuple[Result | None, int]:
-    """The first failure, if any, and how many cases were run. Raises CompileError for a kernel that is no program."""
+) -> tuple[Result | None, int, bool]:
+    """The first failure, if any, how many cases were run, and whether time ended before them.
+
+    Raises CompileError for a kernel that is no program.
+    """
     ran = 0
     case: Case | None = None
     try:
@@ -190,12 +195,12 @@ def _first_failure(
                 ran += 1
                 result = verify(case, device)
                 if result.verdict not in _GREEN:
-                    return result, ran
+                    return result, ran, False
     except OutOfTimeError:
-        pass
+        return None, ran, True
     except CompileError:
         raise
     except Exception as error:  # a wrong oracle may raise anything, which is a failure of its case
         reason = f"{type(error).__name__} at {case.id}: {error}"
-        return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran
-    return None, ran
+        return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran, False
+    return None, ran, False
