@@ -148,6 +148,17 @@ class Access:
         return self.size * self.count
 
     @property
+    def takes(self) -> bool:
+        """Whether an atomic replaces what others have gathered (`exch`)."""
+        return self.kind == "updates" and ".exch." in self.instruction.mnemonic
+
+    @property
+    def gathers(self) -> bool:
+        """Whether an atomic adds to what others have gathered (a maximum, a minimum, a sum of floats)."""
+        words = set(self.instruction.mnemonic.split("."))
+        return self.kind == "updates" and bool(words & {"max", "min"} or {"add", "f32"} <= words)
+
+    @property
     def what(self) -> str:
         """`reads 16 bytes`."""
         return f"{self.kind} {self.bytes} bytes"

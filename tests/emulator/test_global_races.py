@@ -328,6 +328,30 @@ extern "C" __global__ void k(unsigned* ticket, unsigned* x, unsigned* out) {
     races(source % f"if (round != 1) {FENCE}", arrays, "// read", grid=3)
 
 
+GATHER = """
+__device__ unsigned arrived;
+extern "C" __global__ void k(unsigned* maximum, unsigned* out) {
+  if (threadIdx.x) return;
+  atomicMax(maximum, blockIdx.x + 1);
+  RELEASE
+  if (atomicInc(&arrived, gridDim.x - 1) != LAST) return;
+  ACQUIRE
+  out[0] = atomicExch(maximum, 0u);  // take
+}
+"""
+
+
+@pytest.mark.parametrize("lanes", [64, 1 << 14])
+def test_a_maximum_is_taken_when_all_blocks_have_added_theirs(lanes: int) -> None:
+    def source(release: str = FENCE, acquire: str = FENCE, last: str = "gridDim.x - 1") -> str:
+        return GATHER.replace("RELEASE", release).replace("ACQUIRE", acquire).replace("LAST", last)
+
+    arrays, options = {"maximum": words(1), "out": words(1)}, {"grid": 5, "lanes": lanes}
+    assert is_clean(source(), arrays, **options)["out"] == 5
+    races(source(release=""), arrays, "// take", **options)
+    races(source(acquire=""), arrays, "// take", **options)
+
+
 # ---- scratch that the last block clears -----------------------------------------------------------------------------
 
 BAND = """

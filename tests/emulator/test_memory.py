@@ -212,7 +212,7 @@ def test_parameters_and_constants_by_every_type(letter: str, width: int) -> None
  st.global.b{width} [%rd0+8], {register};"""
     text = kernel(body, 2, declarations=".const .align 8 .b8 c[8] = {254, 220, 186, 152, 118, 84, 50, 16};")
     out, value = np.zeros(2, np.uint64), 0x1032547698BADCFE
-    launch(Module(text), "k", (1, 1, 1), (32, 1, 1), [buffer("out", out), value])
+    launch(Module(text), "k", (1, 1, 1), (1, 1, 1), [buffer("out", out), value])
     assert out.tolist() == [value & (1 << width) - 1] * 2
 
 

@@ -2,8 +2,9 @@
 
 Threads of one block are ordered by its barriers, and all by fences and strong accesses (atomic, volatile, acquire,
 release; see `happens_before`), which do not race with each other. A weak access is also ordered behind the strong ones
-at its address that came before a strong one of its own thread. What is read as constant (`ld.global.nc`) may not be
-written by the same launch at all.
+at its address that came before a strong one of its own thread. An atomic that takes what others have gathered (`exch`
+of a maximum or a sum) has to be ordered behind theirs as a weak access has. What is read as constant (`ld.global.nc`)
+may not be written by the same launch at all.
 
 The compiled interpreter applies the same rules to the same tags (`harness.emulator.compiled.global_access`).
 """
@@ -33,7 +34,7 @@ from harness.emulator.races.buffer_shadow import (
 )
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
 from harness.emulator.races.readers import Readers
-from harness.emulator.races.strong_accesses import StrongAccesses
+from harness.emulator.races.strong_accesses import StrongAccesses, Update
 from harness.emulator.registers import U64, WARP, Bits
 
 LAST_EPOCH = (1 << 64 - int(EPOCH_SHIFT)) - 2
@@ -175,7 +176,8 @@ class _Checked:
         for kind in (WRITES, READS):
             if self.shadow.has(kind) and not (kind == READS and self.reads):
                 self._check_weak(kind)
-        if self.shadow.has(UPDATES) and (not self.access.strong or self.access.of_block):
+        access = self.access
+        if self.shadow.has(UPDATES) and (not access.strong or access.of_block or access.takes):
             self._check_strong()
 
     def _check_weak(self, kind: int) -> None:
@@ -208,11 +210,10 @@ class _Checked:
     # ---- strong accesses --------------------------------------------------------------------------------------------
 
     def _check_strong(self) -> None:
-        """Weak accesses, and strong ones of the scope of their block, with atomics of others."""
+        """Weak accesses with atomics of others, and the strong ones that `_may_race` with them."""
         tags, numbers, rows = self.shadow.found(UPDATES, self.cells)
-        mine = (self.all.first + self.who.block[rows] + 1).astype(U64) << BLOCK_SHIFT | self.who.thread[rows].astype(
-            U64
-        )
+        mine = (self.all.first + self.who.block[rows] + 1).astype(U64) << BLOCK_SHIFT
+        mine |= self.who.thread[rows].astype(U64)
         suspects = np.flatnonzero((tags != 0) & (tags & WHO_MASK != mine))
         suspects = suspects[np.unique(rows[suspects], return_index=True)[1]]
         for suspect in suspects.tolist():
@@ -225,7 +226,7 @@ class _Checked:
         address = self.resolved.storage.address + int(self.who.index[row]) * self.access.bytes
         left = []
         for update in self.all.strong.updates(address, self.access.bytes):
-            if update.block == here and (update.thread == thread or self.access.strong):
+            if not self._may_race(update, here, thread):
                 continue
             seen = self.all.strong.seen(here, update)
             if not any(by == thread or epoch < int(known[by // WARP]) for by, epoch in seen):
@@ -236,9 +237,19 @@ class _Checked:
                 for update in left
             ]
             same = np.ones(len(left), np.int64)
-            wrong = ~self.all.ordered(np.array(tags, U64), block * same, thread * same, self.reads)
+            reads = self.reads or self.access.takes
+            wrong = ~self.all.ordered(np.array(tags, U64), block * same, thread * same, reads)
             if wrong.any():
                 self._report(row, number, tags[int(np.argmax(wrong))])
+
+    def _may_race(self, update: Update, block: int, thread: int) -> bool:
+        """Whether an update concerns a thread of a block of the grid, if nothing orders it before."""
+        access = self.access
+        if (update.block, update.thread) == (block, thread):
+            return False
+        if not access.strong or (access.takes and update.gathers):
+            return True
+        return access.of_block and update.block != block
 
     # ---- constants --------------------------------------------------------------------------------------------------
 

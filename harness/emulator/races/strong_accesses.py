@@ -14,7 +14,10 @@ WIDEST = 32  # bytes of a strong access
 
 
 class Update(NamedTuple):
-    """A thread's last strong update of an address. when: counts all strong accesses; epoch: of its block"""
+    """A thread's last strong update of an address.
+
+    when: counts all strong accesses; epoch: of its block; gathers: whether it was an atomic that does
+    """
 
     address: int
     block: int
@@ -22,6 +25,7 @@ class Update(NamedTuple):
     when: int
     epoch: int
     size: int
+    gathers: bool
 
 
 class StrongAccesses:
@@ -37,12 +41,13 @@ class StrongAccesses:
         self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray, epochs: np.ndarray
     ) -> None:
         """Accesses of threads, one after another; all (n,)."""
-        updates = access.kind != "reads"
+        updates, size, gathers = access.kind != "reads", access.bytes, access.gathers
         every = zip(addresses.tolist(), blocks.tolist(), threads.tolist(), epochs.tolist(), strict=True)
         for when, (address, block, thread, epoch) in enumerate(every, self._count):
-            self._seen[block, address][thread] = when, epoch
+            if not gathers:  # one that gathers comes after others by chance
+                self._seen[block, address][thread] = when, epoch
             if updates:
-                self._updates[address][block, thread] = Update(address, block, thread, when, epoch, access.bytes)
+                self._updates[address][block, thread] = Update(address, block, thread, when, epoch, size, gathers)
         self._count += len(addresses)
 
     def updates(self, address: int, size: int) -> Iterator[Update]:
