@@ -29,7 +29,7 @@ Key = tuple[str, str, str, str, str]
 
 
 def watch(suites: Iterable[Suite], set_name: str, jobs: int, targets: Sequence[str] = TARGETS) -> Iterator[int]:
-    """Run the eager cases of a set once on each target; yields how many have been run. Replaces modules."""
+    """Run the eager cases of a set once on each target, on the grids of another repeat; yields how many have been run. Replaces modules."""
     importlib.import_module("torch").set_num_threads(1)  # before processes fork
     device = EmulatorDevice()
     cases = [case for suite in suites for case in suite.cases(set_name) if not incapable(case, device)]
@@ -55,10 +55,10 @@ def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
         expected = expect(case)
         if expected.disagreement:
             raise UsageError(f"{case.id}: {expected.disagreement}")
-        for target in targets:
+        for repeat, target in enumerate(targets):  # odd repeats have other grids
             program = device.prepare(case, target, expected.inputs, expected.fields)
             try:
-                program.run(0, 0)
+                program.run(0, repeat)
             except LaunchError as error:
                 raise UsageError(f"{case.id}: {error}") from None
     return OUTCOMES.seen
