@@ -29,7 +29,7 @@ Key = tuple[str, str, str, str, str]
 
 
 def watch(suites: Iterable[Suite], set_name: str, jobs: int, targets: Sequence[str] = TARGETS) -> Iterator[int]:
-    """Run the eager cases of a set once on each target, on the grids of another repeat; yields how many have been run. Replaces modules."""
+    """Run the eager cases of a set once on each target; yields how many have been run. Replaces modules."""
     importlib.import_module("torch").set_num_threads(1)  # before processes fork
     device = EmulatorDevice()
     cases = [case for suite in suites for case in suite.cases(set_name) if not incapable(case, device)]
