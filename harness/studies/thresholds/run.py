@@ -55,10 +55,10 @@ def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
         expected = expect(case)
         if expected.disagreement:
             raise UsageError(f"{case.id}: {expected.disagreement}")
-        for target in targets:
+        for repeat, target in enumerate(targets):  # odd repeats have other grids
             program = device.prepare(case, target, expected.inputs, expected.fields)
             try:
-                program.run(0, 0)
+                program.run(0, repeat)
             except LaunchError as error:
                 raise UsageError(f"{case.id}: {error}") from None
     return OUTCOMES.seen
