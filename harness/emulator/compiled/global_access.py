@@ -118,15 +118,20 @@ def _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
         for i in range(lanes.size):
             if not lanes[i]:
                 continue
-            start = offsets[i] // cell
+            start, limit = offsets[i] // cell, common[np.uint64(i) >> np.uint64(5)]
+            some, first = np.uint64(0), np.uint64(start)  # an index without a sign is quicker
+            for k in range(width):
+                some |= tags[first + np.uint64(k)]
+            if some == 0:
+                continue
             for k in range(start, start + width):
                 tag = tags[k]
                 if tag == 0:
                     continue
                 if tag >> BLOCK_SHIFT & BLOCK_MASK != mine or (kind == 1 and earlier[k]):
                     return False
-                epoch, who = tag >> EPOCH_SHIFT, tag & AGENT_MASK
-                if may_race(epoch, who, i, known, common, agents):
+                epoch = tag >> EPOCH_SHIFT
+                if epoch >= limit and may_race(epoch, tag & AGENT_MASK, i, known, agents):
                     return False
     return True
 
@@ -149,13 +154,15 @@ def _tag_stores(buffer, block, size, access, lanes, context, offsets):
     buffer[at.HAS_WRITES] = 1
     for i in range(lanes.size):
         if lanes[i]:
-            start, mine = offsets[i] // cell, time | np.uint64(i)
-            for k in range(start, start + width):
-                # A thread's earlier store in this epoch has the same tag; another's has not.
-                if tags[k] & ~AGENT_MASK == time and tags[k] != mine:
-                    return False
-                tags[k] = mine
-                numbers[k] = access
+            first, mine = np.uint64(offsets[i] // cell), time | np.uint64(i)
+            for k in range(width):
+                tags[first + np.uint64(k)] = mine
+            for k in range(width):
+                numbers[first + np.uint64(k)] = access
+    for i in range(lanes.size):
+        # Accesses of one size share all their cells, or none.
+        if lanes[i] and tags[offsets[i] // cell] != time | np.uint64(i):
+            return False
     return True
 
 
@@ -178,7 +185,7 @@ def _tag_loads(buffer, block, size, access, lanes, context, offsets):
     for i in range(lanes.size):
         if not lanes[i]:
             continue
-        start = offsets[i] // cell
+        start, limit = offsets[i] // cell, common[np.uint64(i) >> np.uint64(5)]
         for k in range(start, start + width):
             prior, mine = tags[k], time | np.uint64(i)
             if prior != 0:
@@ -191,7 +198,7 @@ def _tag_loads(buffer, block, size, access, lanes, context, offsets):
                     table[at.READERS_FREE] = row + 1
                 else:
                     epoch, who = prior >> EPOCH_SHIFT, prior & AGENT_MASK
-                    if may_race(epoch, who, i, known, common, agents):
+                    if epoch >= limit and may_race(epoch, who, i, known, agents):
                         mine = prior & ~AGENT_MASK | joined(who, np.uint64(i), agents)
             tags[k] = mine
             numbers[k] = access
