@@ -27,14 +27,13 @@ def known_by(block, warps, context):
 
 
 @part
-def may_race(epoch, agent, thread, known, common, agents):
+def may_race(epoch, agent, thread, known, agents):
     """Whether nothing orders what an agent did in an epoch before what a thread does now."""
-    warp = thread >> 5
-    if epoch < common[warp] or agent == np.uint64(thread):
+    if agent == np.uint64(thread):
         return False
-    warps = agents[np.int64(agent)]
-    for i in range(common.size):
-        if warps >> np.uint32(i) & np.uint32(1) and epoch >= known[warp, i]:
+    of_warp, warps = known[thread >> 5], agents[np.int64(agent)]
+    for i in range(of_warp.size):
+        if warps >> np.uint32(i) & np.uint32(1) and epoch >= of_warp[i]:
             return True
     return False
 

@@ -103,10 +103,19 @@ def _count_sectors(traffic, row, step, lanes, wide):
 
 
 @part
+def _shift(cell):
+    """Bytes to cells; a number without a sign is quicker to shift, and as an index."""
+    shift = np.uint64(0)
+    while np.int64(1) << np.int64(shift) < cell:
+        shift += np.uint64(1)
+    return shift
+
+
+@part
 def _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
     """Whether no other block has left a tag on these cells, and a barrier is behind those of other threads."""
     cell = context[at.GLOBAL_CELL]
-    width, cells = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell
+    width, cells, shift = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell, _shift(cell)
     mine = np.uint64(context[at.FIRST_BLOCK] + block + 1)
     known, common = known_by(block, lanes.size // 32, context)
     agents = warps_of(context)
@@ -118,15 +127,21 @@ def _ordered_globally(buffer, is_load, block, size, lanes, context, offsets):
         for i in range(lanes.size):
             if not lanes[i]:
                 continue
-            start = offsets[i] // cell
-            for k in range(start, start + width):
+            first, limit = np.uint64(offsets[i]) >> shift, common[np.uint64(i) >> np.uint64(5)]
+            some = np.uint64(0)
+            for k in range(width):
+                some |= tags[first + np.uint64(k)]
+            if some == 0:
+                continue
+            for j in range(width):
+                k = first + np.uint64(j)
                 tag = tags[k]
                 if tag == 0:
                     continue
                 if tag >> BLOCK_SHIFT & BLOCK_MASK != mine or (kind == 1 and earlier[k]):
                     return False
-                epoch, who = tag >> EPOCH_SHIFT, tag & AGENT_MASK
-                if may_race(epoch, who, i, known, common, agents):
+                epoch = tag >> EPOCH_SHIFT
+                if epoch >= limit and may_race(epoch, tag & AGENT_MASK, i, known, agents):
                     return False
     return True
 
@@ -142,20 +157,22 @@ def _time(block, context):
 def _tag_stores(buffer, block, size, access, lanes, context, offsets):
     """Leave tags. False if two lanes of this instruction store to one cell, a race for the NumPy step to report."""
     cell = context[at.GLOBAL_CELL]
-    width, cells = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell
+    width, cells, shift = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell, _shift(cell)
     tags = tags_at(buffer[at.WRITES], cells)
     numbers = carray(pointer(buffer[at.WRITE_NUMBERS]), (cells,), np.uint32)
     time = _time(block, context)
     buffer[at.HAS_WRITES] = 1
     for i in range(lanes.size):
         if lanes[i]:
-            start, mine = offsets[i] // cell, time | np.uint64(i)
-            for k in range(start, start + width):
-                # A thread's earlier store in this epoch has the same tag; another's has not.
-                if tags[k] & ~AGENT_MASK == time and tags[k] != mine:
-                    return False
-                tags[k] = mine
-                numbers[k] = access
+            first, mine = np.uint64(offsets[i]) >> shift, time | np.uint64(i)
+            for k in range(width):
+                tags[first + np.uint64(k)] = mine
+            for k in range(width):
+                numbers[first + np.uint64(k)] = access
+    for i in range(lanes.size):
+        # Accesses of one size share all their cells, or none.
+        if lanes[i] and tags[np.uint64(offsets[i]) >> shift] != time | np.uint64(i):
+            return False
     return True
 
 
@@ -163,7 +180,7 @@ def _tag_stores(buffer, block, size, access, lanes, context, offsets):
 def _tag_loads(buffer, block, size, access, lanes, context, offsets):
     """Leave tags. False, without any, if there is no room for the tags of other blocks."""
     cell = context[at.GLOBAL_CELL]
-    width, cells = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell
+    width, cells, shift = size // cell, -(-buffer[at.LENGTH] // 32) * 32 // cell, _shift(cell)
     table = carray(pointer(context[at.GLOBAL_READERS]), (3,), np.int64)
     if table[at.READERS_FREE] + lanes.size * width > table[at.READERS_LENGTH]:
         return False
@@ -178,8 +195,9 @@ def _tag_loads(buffer, block, size, access, lanes, context, offsets):
     for i in range(lanes.size):
         if not lanes[i]:
             continue
-        start = offsets[i] // cell
-        for k in range(start, start + width):
+        first, limit = np.uint64(offsets[i]) >> shift, common[np.uint64(i) >> np.uint64(5)]
+        for j in range(width):
+            k = first + np.uint64(j)
             prior, mine = tags[k], time | np.uint64(i)
             if prior != 0:
                 if (prior ^ mine) >> BLOCK_SHIFT & BLOCK_MASK:
@@ -191,7 +209,7 @@ def _tag_loads(buffer, block, size, access, lanes, context, offsets):
                     table[at.READERS_FREE] = row + 1
                 else:
                     epoch, who = prior >> EPOCH_SHIFT, prior & AGENT_MASK
-                    if may_race(epoch, who, i, known, common, agents):
+                    if epoch >= limit and may_race(epoch, who, i, known, agents):
                         mine = prior & ~AGENT_MASK | joined(who, np.uint64(i), agents)
             tags[k] = mine
             numbers[k] = access

@@ -82,9 +82,10 @@ def _ordered_in_block(is_load, block, size, lanes, context, offsets, cells):
         for i in range(lanes.size):
             if not lanes[i]:
                 continue
-            first = offsets[i] // context[at.SHADOW_CELL]
+            first, limit = offsets[i] // context[at.SHADOW_CELL], common[np.uint64(i) >> np.uint64(5)]
             for k in range(first, first + width):
-                if may_race(tags[k] >> EPOCH_SHIFT, tags[k] & AGENT_MASK, i, known, common, agents):
+                epoch = tags[k] >> EPOCH_SHIFT
+                if epoch >= limit and may_race(epoch, tags[k] & AGENT_MASK, i, known, agents):
                     return False
     return True
 
@@ -112,10 +113,10 @@ def _tag_in_block(access, is_load, block, size, lanes, context, offsets, cells):
     for i in range(lanes.size):
         if not lanes[i]:
             continue
-        first = offsets[i] // context[at.SHADOW_CELL]
+        first, limit = offsets[i] // context[at.SHADOW_CELL], common[np.uint64(i) >> np.uint64(5)]
         for k in range(first, first + width):
             mine, earlier, who = tag | np.uint64(i), tags[k] >> EPOCH_SHIFT, tags[k] & AGENT_MASK
-            if may_race(earlier, who, i, known, common, agents):
+            if earlier >= limit and may_race(earlier, who, i, known, agents):
                 mine = earlier << EPOCH_SHIFT | np.uint64(access) << ACCESS_SHIFT
                 mine |= joined(who, np.uint64(i), agents)
             tags[k] = mine
