@@ -94,6 +94,7 @@ class EmulatedProgram:
         fields: Mapping[str, Field],
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
+        self.seed = case.seed + device.targets.index(target)  # of an order, another one for each target
         self.lane_instructions = 0  # of all runs, for what measures the emulator
 
         def compiled(step: Step) -> Compiled:
@@ -135,7 +136,7 @@ class EmulatedProgram:
     def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int) -> None:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
-        schedules = (ASCENDING, DESCENDING, Schedule(seed=self.case.seed))
+        schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
         try:
             counters = launch(
                 _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],

@@ -15,19 +15,23 @@ import numpy as np
 from harness.emulator.machine.basic_blocks import Block
 from harness.emulator.registers import WARP
 
-SHARE = 4  # one block in so many is parted; the others run, or are held, as a whole, which costs little time
+SHARE = 4  # at most one block in so many is parted, because its instructions run twice
+PAST_BARRIERS, WHOLE_BLOCKS = 0.75, 0.35  # chances
+ATTEMPTS = 4  # to find some to hold, but not all
 
 
 class RunAhead:
     """The draws of one launch.
 
-    seed: None to hold no lane back; blocks: of the kernel; in one with `bar.arrive`, which counts warps, each is whole
+    draws: False to hold no lane back
+    past_barriers: whether what runs ahead passes barriers, too, as far as it gets
     """
 
     def __init__(self, seed: int | None, blocks: list[Block]):
-        self.draws = seed is not None
-        self._parts_warps = all(getattr(block.terminator, "waits", True) for block in blocks)
+        self.draws, self.past_barriers = seed is not None, False
         self._random = np.random.default_rng(seed or 0)
+        # `bar.arrive` counts warps, so there they stay whole.
+        self._parts_warps = all(getattr(block.terminator, "waits", True) for block in blocks)
         self._entered: Counter[int] = Counter()  # basic block → how often, of a batch
 
     def held(self, number: int, lanes: np.ndarray) -> np.ndarray | None:
@@ -41,19 +45,29 @@ class RunAhead:
         self._entered[number] += len(blocks) / len(lanes)
         if self._random.random() * (1 + math.ceil(self._entered[number])) >= 1:
             return None
-        held = lanes.copy()
-        held[blocks] &= self._drawn(len(blocks), lanes.shape[1])
-        return held if held.any() and (lanes & ~held).any() else None
+        self.past_barriers = self._random.random() < PAST_BARRIERS
+        for _ in range(ATTEMPTS):
+            held = lanes & self._drawn(blocks, lanes.shape)
+            if held.any() and (lanes & ~held).any():
+                return held
+        return None
 
-    def _drawn(self, blocks: int, threads: int) -> np.ndarray:
-        """Whole blocks; of some blocks, whole warps; of some warps, lanes."""
-        chosen = np.repeat(self._coins(blocks, 1), threads, axis=1)
-        parted = self._random.permutation(blocks)[: -(-blocks // SHARE)]
-        warps = len(parted), threads // WARP
-        by_lane = self._coins(*warps, 1) & self._coins(*warps, 1) & self._parts_warps
-        lanes = np.where(by_lane, self._coins(*warps, WARP), self._coins(*warps, 1))
-        chosen[parted] = lanes.reshape(len(parted), threads)
+    def _drawn(self, blocks: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+        """Some of these blocks, or parts of a few."""
+        chosen = np.zeros(shape, bool)
+        if len(blocks) > 1 and self._random.random() < WHOLE_BLOCKS:
+            chosen[blocks] = self._coins(len(blocks), 1)
+        else:
+            few = self._random.permutation(blocks)[: self._random.integers(-(-len(blocks) // SHARE)) + 1]
+            chosen[few] = self._parts(len(few), shape[1])
         return chosen
+
+    def _parts(self, blocks: int, threads: int) -> np.ndarray:
+        """Warps of each block, few or many, and of some warps half the lanes."""
+        warps = blocks, threads // WARP
+        whole = self._random.random((*warps, 1)) < self._random.random((blocks, 1, 1))
+        by_lane = self._coins(*warps, 1) & self._coins(*warps, 1) & self._parts_warps
+        return np.where(by_lane, self._coins(*warps, WARP), whole).reshape(blocks, threads)
 
     def _coins(self, *shape: int) -> np.ndarray:
         return self._random.integers(0, 2, shape, dtype=bool)

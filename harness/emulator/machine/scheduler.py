@@ -205,7 +205,8 @@ class Scheduler:
         while not self.ready:
             if not self.held and not self.barriers.parked:
                 return False
-            released = list(self.barriers.release())
+            waits = self.held and not self.ahead.past_barriers
+            released = [] if waits else list(self.barriers.release())
             for target, lanes in released:
                 self._enter_together(target, lanes)
             if not released:
