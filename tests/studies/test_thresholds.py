@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.errors import UsageError
-from harness.files import ROOT
+from harness.files import RESULTS, ROOT
 from harness.studies.thresholds import run, watched_kernels, watched_oracles
 from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, OUTCOMES, UNORDERED, Missing, Site, missing
 
@@ -123,3 +123,10 @@ def test_the_command_watches_kernels_and_oracles(tmp_path):
     assert "numerics/e" not in found and "a > 0.25" not in found
     watched = int(done.stdout.split("comparisons;")[0].split()[-1])
     assert watched > 10  # the seven of e2m1 in NumPy among them
+
+
+def test_the_committed_list_is_of_files_that_are_there():
+    committed = run.read(RESULTS / "thresholds.csv")
+    assert committed
+    for file, *_ in committed:
+        assert (ROOT / "harness" / file).is_file()
