@@ -175,6 +175,7 @@ Run = Callable[..., tuple[int, str]]
 def harness_mutants(tmp_path, monkeypatch) -> Run:
     monkeypatch.setattr(command, "TABLE", tmp_path / "mutants")
     monkeypatch.setattr(command, "GENERATED", tmp_path / "generated_mutants.csv")
+    monkeypatch.setattr(proofs, "proofs", dict)
 
     def run(*arguments: str) -> tuple[int, str]:
         journal = ("--jobs", "1", "--journal", str(tmp_path / "journal.jsonl"))

@@ -109,8 +109,11 @@ def hunt(
                 reason = f"no end of {of_set} within {longest} s" if late else reason
                 if caught is not None:
                     break
-            if not ran and same_code.everywhere(mutant, Path(folder) / KERNELS):
-                discarded = SAME_CODE
+            if not ran:
+                with at_most(longest):
+                    discarded = SAME_CODE if same_code.everywhere(mutant, Path(folder) / KERNELS) else ""
+        except OutOfTimeError:
+            reason = f"the same code in {' and '.join(sets)}, and {longest} s are too few to compare all"
         except CompileError:
             discarded = REFUSED
     spent = ran, round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)
@@ -138,11 +141,11 @@ def at_most(seconds: int) -> Iterator[None]:
         raise OutOfTimeError(f"no end after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # and again, should what it interrupts be one that drops errors
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 

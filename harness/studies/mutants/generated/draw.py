@@ -18,6 +18,8 @@ from harness.studies.mutants.generated.python_changes import changes_of_python
 from harness.studies.mutants.reach import recipes_of
 from harness.suite.suite import suite_of
 
+_TELLING = 40  # characters: a barrier alone on a line says nothing of what it is for
+
 
 @cache
 def everywhere() -> tuple[Mutant, ...]:
@@ -86,11 +88,11 @@ def _defaults(file: str) -> dict[str, FlagValue]:
 
 
 def _mutant(file: str, text: str, change: Change) -> Mutant:
-    """The change as whole lines, as many as it takes for them to occur once."""
+    """The change as whole lines, as many as it takes for them to occur once and to be known again."""
     first = text.rfind("\n", 0, change.start) + 1
     last = text.find("\n", change.end)
     last = len(text) if last < 0 else last
-    while first and text.count(text[first:last]) > 1:
+    while first and (len(text[first:last].strip()) < _TELLING or text.count(text[first:last]) > 1):
         first = text.rfind("\n", 0, first - 1) + 1
     right = text[first:last]
     wrong = text[first : change.start] + change.wrong + text[change.end : last]
