@@ -23,7 +23,8 @@ __global__ void toy_high_bytes(
     const unsigned short* __restrict__ input,  // (rows, cols)
     unsigned char* __restrict__ high,          // (rows, cols)
     int rows, int cols) {
-  const int row = blockIdx.y * 16 + threadIdx.x / 16, col = blockIdx.x * 16 + threadIdx.x % 16;
+  const int row = (blockIdx.z * gridDim.y + blockIdx.y) * 16 + threadIdx.x / 16;
+  const int col = blockIdx.x * 16 + threadIdx.x % 16;
   if (row >= rows || col >= cols) return;
   const unsigned char byte = input[row * cols + col] >> 8;
   high[row * cols + col] = invert ? ~byte : byte;
