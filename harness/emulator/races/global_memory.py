@@ -11,7 +11,7 @@ The compiled interpreter applies the same rules to the same tags (`harness.emula
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -216,31 +216,27 @@ class _Checked:
         mine |= self.who.thread[rows].astype(U64)
         suspects = np.flatnonzero((tags != 0) & (tags & WHO_MASK != mine))
         suspects = suspects[np.unique(rows[suspects], return_index=True)[1]]
-        for suspect in suspects.tolist():
-            self._check_updates(int(rows[suspect]), int(numbers[suspect]))
+        left = [(row, suspect, tag) for suspect in suspects.tolist() for row, tag in self._unseen(int(rows[suspect]))]
+        if left:
+            row, suspect, tag = (np.array(each, U64) for each in zip(*left, strict=True))  # all at once, as it is slow
+            place, reads = row.astype(np.int64), self.reads or self.access.takes
+            wrong = ~self.all.ordered(tag, self.who.block[place], self.who.thread[place], reads)
+            if wrong.any():
+                first = int(np.argmax(wrong))
+                self._report(int(place[first]), int(numbers[int(suspect[first])]), int(tag[first]))
 
-    def _check_updates(self, row: int, number: int) -> None:
-        """An access with all updates of its bytes."""
+    def _unseen(self, row: int) -> Iterator[tuple[int, int]]:
+        """The row of an access with the tag of each update of its bytes that no thread of its block has seen for it."""
         block, thread = int(self.who.block[row]), int(self.who.thread[row])
         here, known = self.all.first + block, self.order.known[block, thread // WARP]
         address = self.resolved.storage.address + int(self.who.index[row]) * self.access.bytes
-        left = []
         for update in self.all.strong.updates(address, self.access.bytes):
             if not self._may_race(update, here, thread):
                 continue
             seen = self.all.strong.seen(here, update)
             if not any(by == thread or epoch < int(known[by // WARP]) for by, epoch in seen):
-                left.append(update)
-        if left:
-            tags = [
-                update.epoch << int(EPOCH_SHIFT) | update.block + 1 << int(BLOCK_SHIFT) | update.thread
-                for update in left
-            ]
-            same = np.ones(len(left), np.int64)
-            reads = self.reads or self.access.takes
-            wrong = ~self.all.ordered(np.array(tags, U64), block * same, thread * same, reads)
-            if wrong.any():
-                self._report(row, number, tags[int(np.argmax(wrong))])
+                at = update.block + 1 << int(BLOCK_SHIFT)
+                yield row, update.epoch << int(EPOCH_SHIFT) | at | update.thread
 
     def _may_race(self, update: Update, block: int, thread: int) -> bool:
         """Whether an update concerns a thread of a block of the grid, if nothing orders it before."""
