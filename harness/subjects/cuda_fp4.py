@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.contract.case import Case
-from harness.errors import CompileError
+from harness.jit.nvrtc import Built, build
 from harness.subjects.subject import Arrays
 
 NEEDS: dict[str, str] = {}
 CONVENTIONS: frozenset[str] = frozenset()
 HEADER = "cuda_fp4.h"
+_KERNEL = "cuda_fp4_rowwise"
 THREADS = 256
 _FLAGS = ("-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true")
 _WANTED = {
@@ -52,26 +53,11 @@ def include_folder() -> Path | None:
     return next((folder for folder in _candidates() if (folder / HEADER).exists()), None)
 
 
-def compiled(arch: str, machine_code: bool = True) -> bytes:
-    """The cubin of the kernel, or its PTX. Raises CompileError with NVRTC's log."""
-    from cuda.bindings import nvrtc
-
+def built(arch: str) -> Built:
+    """The kernel's PTX and, for a real architecture, its cubin. Raises CompileError with NVRTC's log."""
     path = Path(__file__).with_suffix(".cu")
-    _, program = nvrtc.nvrtcCreateProgram(path.read_bytes(), path.name.encode(), 0, [], [])
-    options = [option.encode() for option in (*_FLAGS, f"-arch={arch}", f"-I{include_folder()}")]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if int(status) != 0:
-        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-        raise CompileError(f"{path.name}: NVRTC refused it for {arch}:\n{log.decode().strip()}")
-    get = (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN) if machine_code else (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
-    return _text(*get, program)
-
-
-def _text(size_call: Any, text_call: Any, program: Any) -> bytes:
-    _, size = size_call(program)
-    buffer = bytearray(size)  # not bytes, which are Python's to share
-    text_call(program, buffer)
-    return bytes(buffer)
+    options = [*_FLAGS, f"-arch={arch}", f"-I{include_folder()}"]
+    return build(path.name, {path.name: path.read_text(encoding="utf-8")}, [_KERNEL], options)
 
 
 @cache
@@ -79,8 +65,8 @@ def _kernel(capability: str) -> Any:
     import cupy
 
     module = cupy.cuda.function.Module()
-    module.load(compiled(f"sm_{capability}{'a' if int(capability) >= 90 else ''}"))
-    return module.get_function("cuda_fp4_rowwise")
+    module.load(built(f"sm_{capability}{'a' if int(capability) >= 90 else ''}").cubin)
+    return module.get_function(_KERNEL)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Which cases a suite says have few different values among what is expected of them."""
+"""The cases that may expect few different values, because their suite says why."""
 
 from __future__ import annotations
 

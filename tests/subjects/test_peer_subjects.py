@@ -194,7 +194,7 @@ def header_kernel():
     if cuda_fp4.include_folder() is None:
         pytest.skip(cuda_fp4.refuses(find_case(ENCODE.format("normal"))))
     try:
-        return Module(cuda_fp4.compiled("compute_90a", machine_code=False).decode().rstrip("\0"))
+        return Module(cuda_fp4.built("compute_90a").ptx)
     except CompileError as error:
         pytest.skip(str(error))
 

@@ -1,4 +1,4 @@
-"""Which lanes wait while others run ahead of them, when the order is drawn.
+"""In a drawn order, some lanes wait while others run ahead of them.
 
 A kernel must write the same bytes however far its warps are apart, between two barriers. So when lanes enter a basic
 block together, some of them are held back until nothing else can run: what no barrier orders after a store is then met

@@ -149,7 +149,7 @@ class Agent:
         self.common = as_column(shadow.order.common[block, warp], width)
 
     def unordered(self, prior: Bits) -> np.ndarray:
-        """Which tags are of others' accesses that no barrier orders before."""
+        """A mask of the tags that other threads left and no barrier orders before now."""
         clash = (prior >> EPOCH_SHIFT >= self.common) & (prior & AGENT_MASK != self.column)
         if clash.any():
             tags = prior[clash]

@@ -51,7 +51,7 @@ class StrongAccesses:
         self._count += len(addresses)
 
     def updates(self, address: int, size: int) -> Iterator[Update]:
-        """Those of any of these bytes."""
+        """Updates of any of these bytes."""
         for start in range(address - address % WIDEST, address + size):
             for update in self._updates[start].values() if start in self._updates else ():
                 if start + update.size > address:

@@ -15,7 +15,7 @@ _OFF = 2.0**-7  # relative error of a product of a gradient and a derivative tha
 
 
 def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
-    """Which given amax is not that of the input, or an empty text. The case is dense or a group."""
+    """Name a given amax that is not the input's, or return an empty text. The case is dense or a group."""
     given = {side: inputs[f"{side}_amax"] for side in SIDES if f"{side}_amax" in inputs}
     if not given or "input" not in inputs or _overflows(case, inputs):
         return ""
@@ -74,7 +74,7 @@ def _close(given: np.ndarray, expected: np.ndarray, derived: bool) -> np.ndarray
 
 
 def _tensors(case: Case, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """What is quantized: the input, or the tensors of a group, times the derivative of an activation."""
+    """The tensors that are quantized: the input, or a group's, times the derivative of an activation."""
     x = inputs["input"]
     if not case.is_group:
         return [x]

@@ -26,7 +26,7 @@ class Drawn(NamedTuple):
 
 
 def objection(case: Case, drawn: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray] | None) -> str:
-    """What is wrong with the tensors of a case, or an empty text.
+    """A sentence about wrong tensors of a case, or an empty text.
 
     again: the same drawn with another seed, or None
     """

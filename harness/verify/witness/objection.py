@@ -1,4 +1,4 @@
-"""What is wrong with the inputs of a case, or with what the oracles expect, as one sentence."""
+"""One sentence about wrong inputs of a case, or wrong expectations of the oracles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def to_inputs(
     again: Mapping[str, np.ndarray] | None,
     inputs: Mapping[str, np.ndarray],
 ) -> str:
-    """What is wrong with what the kernels read, or an empty text.
+    """A sentence about wrong inputs of the kernels, or an empty text.
 
     high_precision: the tensors that were drawn; again: the same with another seed, or None
     inputs: the arrays that the kernels read, by parameter

@@ -21,7 +21,7 @@ _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Add: "+", 
 
 
 def changes_of_python(text: str, flags: Mapping[str, FlagValue]) -> Iterator[Change]:
-    """Of its code alone: no docstring, annotation or error text. flags: see `changes_of_cuda`"""
+    """Changes of code alone, never of a docstring, an annotation or an error text. flags: see `changes_of_cuda`"""
     source = _Source(text)
     for node in _code(source.tree):
         yield from source.changes(node, flags)

@@ -37,7 +37,7 @@ class Score(NamedTuple):
 
     @property
     def mutants(self) -> int:
-        """Those that change behaviour, as far as is known."""
+        """The mutants that change behaviour, as far as is known."""
         return self.drawn - self.discarded
 
     def share(self, count: int) -> float:
