@@ -216,17 +216,17 @@ class _Checked:
         mine |= self.who.thread[rows].astype(U64)
         suspects = np.flatnonzero((tags != 0) & (tags & WHO_MASK != mine))
         suspects = suspects[np.unique(rows[suspects], return_index=True)[1]]
-        left = [(row, suspect, tag) for suspect in suspects.tolist() for row, tag in self._unseen(int(rows[suspect]))]
-        if left:
-            row, suspect, tag = (np.array(each, U64) for each in zip(*left, strict=True))  # all at once, as it is slow
-            place, reads = row.astype(np.int64), self.reads or self.access.takes
-            wrong = ~self.all.ordered(tag, self.who.block[place], self.who.thread[place], reads)
+        left = [(suspect, tag) for suspect in suspects.tolist() for tag in self._unseen(int(rows[suspect]))]
+        if left:  # one call for all, because a call takes many small steps in NumPy
+            which, tags = np.array([suspect for suspect, _ in left]), np.array([tag for _, tag in left], U64)
+            place, reads = rows[which], self.reads or self.access.takes
+            wrong = ~self.all.ordered(tags, self.who.block[place], self.who.thread[place], reads)
             if wrong.any():
                 first = int(np.argmax(wrong))
-                self._report(int(place[first]), int(numbers[int(suspect[first])]), int(tag[first]))
+                self._report(int(place[first]), int(numbers[which[first]]), int(tags[first]))
 
-    def _unseen(self, row: int) -> Iterator[tuple[int, int]]:
-        """The row of an access with the tag of each update of its bytes that no thread of its block has seen for it."""
+    def _unseen(self, row: int) -> Iterator[int]:
+        """A tag for each update of an access's bytes that its thread has not seen, itself or through its block."""
         block, thread = int(self.who.block[row]), int(self.who.thread[row])
         here, known = self.all.first + block, self.order.known[block, thread // WARP]
         address = self.resolved.storage.address + int(self.who.index[row]) * self.access.bytes
@@ -236,7 +236,7 @@ class _Checked:
             seen = self.all.strong.seen(here, update)
             if not any(by == thread or epoch < int(known[by // WARP]) for by, epoch in seen):
                 at = update.block + 1 << int(BLOCK_SHIFT)
-                yield row, update.epoch << int(EPOCH_SHIFT) | at | update.thread
+                yield update.epoch << int(EPOCH_SHIFT) | at | update.thread
 
     def _may_race(self, update: Update, block: int, thread: int) -> bool:
         """Whether an update concerns a thread of a block of the grid, if nothing orders it before."""
