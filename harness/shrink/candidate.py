@@ -33,7 +33,7 @@ class Candidate:
 
     @classmethod
     def of(cls, case: Case) -> Candidate:
-        return cls(replace(case, seed_of=case.seed_of or case.data_id), _split(case, high_precision(case)))
+        return cls(replace(case, seed_of=case.seed_name), _split(case, high_precision(case)))
 
     def inputs(self) -> dict[str, np.ndarray]:
         """The kernel inputs. Raises ContractError where the oracle refuses such tensors."""
@@ -93,9 +93,16 @@ class Candidate:
         return self._cut(extents, n, tuple(parts))
 
     def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Candidate | None:
-        extents = str(GroupedShape(tuple(tensors))) if self.case.is_group else "x".join(map(str, tensors[0]))
+        extents = "x".join(map(str, tensors[0]))
+        if self.case.is_group:
+            extents = str(GroupedShape(tuple(tensors), self._capacity(tensors[0][1])))
         case = _found(self.case, f"{extents}x{n}" if n else extents)
         return Candidate(case, parts) if case else None
+
+    def _capacity(self, cols: int) -> int | None:
+        """Elements of an allocation that keeps its rows, or where both extents of a tensor vary its elements."""
+        capacity = self.case.problem.capacity
+        return capacity if capacity is None or self.case.rows == 1 else self.case.rows * cols
 
     def _varies(self, axis: str) -> bool:
         if not self.case.is_group or axis == N:

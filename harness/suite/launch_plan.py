@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,8 +53,10 @@ def plan(
 
     fits: whether the device runs all CTAs of a launch at once, by which launches with the key `fits` are chosen
     suites: the folder of the suites that list launches, if it is not this revision's; stages are always this one's
+    The tensors of an allocation with a capacity are not known to the launches, because they may change on the device.
     Raises CompileError if the suite names a kernel that the `.cu` does not have.
     """
+    case = replace(case, problem=case.problem.on_host, seed_of=case.seed_name)
     return tuple(step for stage in stages(case) if not stage.given for step in _steps(stage, kernels, fits, suites))
 
 

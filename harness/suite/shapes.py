@@ -54,7 +54,9 @@ def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Pr
         return (Gemm if file.gemm else Dense)(*_dense(file, shape))
     group, n = _group(file, shape)
     rows, cols = group.logical(str(flags[REPRESENTATION]))
-    return GroupedGemm(rows, cols, n, group.tensors) if file.gemm else Grouped(rows, cols, group.tensors)
+    if file.gemm:
+        return GroupedGemm(rows, cols, n, group.tensors)
+    return Grouped(rows, cols, group.tensors, group.capacity)
 
 
 def canonical(shape: str) -> str:
@@ -136,7 +138,10 @@ def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
         raise ContractError(
             f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in {_GROUP[True]}"
         )
-    return GroupedShape.parse(group), int(n)
+    parsed = GroupedShape.parse(group)
+    if parsed.capacity is not None:
+        raise ContractError(f"'{text}' has a capacity; the tensors of a grouped GEMM fill their allocations")
+    return parsed, int(n)
 
 
 def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:
