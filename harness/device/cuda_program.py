@@ -43,7 +43,7 @@ class CudaProgram:
         self.memory = memory
 
         def compiled(step: Step) -> Compiled:
-            return compile_kernel(step.signature, step.case.flags, target)
+            return compile_kernel(step.signature, step.flags, target)
 
         def fits(step: Step) -> bool:
             kernel = compiled(step)

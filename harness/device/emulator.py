@@ -98,7 +98,7 @@ class EmulatedProgram:
         self.lane_instructions = 0  # of all runs, for what measures the emulator
 
         def compiled(step: Step) -> Compiled:
-            return compile_kernel(step.signature, step.case.flags, ptx_of(target))
+            return compile_kernel(step.signature, step.flags, ptx_of(target))
 
         def fits(step: Step) -> bool:
             launch = compiled(step).launch

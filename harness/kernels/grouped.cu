@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
+        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns, false>(
             tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import torch
 
 RECIPES: dict[str, ModuleType] = {"per_tensor": per_tensor, "per_token": per_token}
+MULTIPLES = {"per_tensor": nvfp4.BLOCK, "per_token": layout.TILE_ROWS}  # of extents that do not vary
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 
@@ -52,7 +53,7 @@ def refuse(case: Case) -> None:
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
     try:
-        case.problem.group.require(flags.shape_representation, recipe.MULTIPLE)
+        case.problem.group.require(flags.shape_representation, MULTIPLES[flags.recipe])
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -202,7 +203,7 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             )
     dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
     logical = shape.logical(flags.shape_representation)
-    multiple = RECIPES[flags.recipe].MULTIPLE
+    multiple = MULTIPLES[flags.recipe]
     described = from_arrays(flags.shape_representation, len(shape), logical, *dims, multiple, shape.capacity)
     for g, ((rows, cols), expected) in enumerate(zip(described.tensors, shape.tensors, strict=True)):
         if (rows, cols) != expected:

@@ -12,6 +12,7 @@ from harness.contract.case import Case
 from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
 from harness.errors import UsageError
 from harness.suite import gemm_operands
+from harness.suite.shapes import tensor_multiple
 from harness.suite.stages import is_pipeline
 from harness.suite.suite import suite_of
 from harness.verify.expected import high_precision, oracle_of
@@ -112,8 +113,8 @@ class Candidate:
     def _piece(self, axis: str) -> int:
         file = suite_of(self.case.recipe).file
         if self.case.is_group:
-            dense = suite_of(str(self.case.flags["recipe"])).file.multiple_of
-            return max(file.multiple_of, dense, VARYING_MULTIPLE_OF if self._varies(axis) else 1)
+            multiple = tensor_multiple(file, suite_of(str(self.case.flags["recipe"])).file)
+            return max(multiple, VARYING_MULTIPLE_OF if self._varies(axis) else 1)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 
     def _joined(self) -> dict[str, np.ndarray]:

@@ -87,11 +87,16 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
         if not is_grouped(file):
             return extents_error(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
         group, n = _group(file, shape)
-        multiple = max(file.multiple_of, file_of(str(flags[RECIPE])).multiple_of)
+        multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
         group.require(str(flags[REPRESENTATION]), multiple)
     except (ContractError, UsageError) as error:
         return str(error)
     return _extent_error("N", n, multiple) if file.gemm else None
+
+
+def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
+    """What divides the extents of a group's tensors that may not differ. recipe: of the tensors"""
+    return max(file.multiple_of, recipe.multiple_of, recipe.tile or 1)
 
 
 def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:
