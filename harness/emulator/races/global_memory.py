@@ -30,10 +30,9 @@ from harness.emulator.races.buffer_shadow import (
     UPDATES,
     WHO_MASK,
     WRITES,
-    BufferShadow,
+    BufferShadows,
 )
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
-from harness.emulator.races.readers import Readers
 from harness.emulator.races.strong_accesses import StrongAccesses, Update
 from harness.emulator.registers import U64, WARP, Bits
 
@@ -75,12 +74,8 @@ class GlobalShadow:
                 f"not emulated: a grid of {blocks} blocks with race checks; {int(SEVERAL_BLOCKS) - 1} fit"
             )
         self.cell = cell
-        self.happens_before, self.strong, self.readers = HappensBefore(), StrongAccesses(), Readers()
-        self.shadows = {
-            id(buffer): BufferShadow(len(buffer.data), cell, row, self.readers)
-            for row, buffer in zip(buffers, memory, strict=True)
-            if buffer.writable
-        }
+        self.happens_before, self.strong = HappensBefore(), StrongAccesses()
+        self.shadows = BufferShadows(cell, buffers, memory)
 
     def begin(self, order: BlockOrder, first: int) -> None:
         """Begin a batch, whose first block is this."""
@@ -164,7 +159,7 @@ class _Checked:
 
     def __init__(self, shadow: GlobalShadow, access: Access, resolved: Resolved, who: Who, cells: np.ndarray):
         self.all, self.access, self.resolved, self.who, self.cells = shadow, access, resolved, who, cells
-        self.shadow, self.order = shadow.shadows[id(resolved.storage)], shadow.order
+        self.shadow, self.order = shadow.shadows.of(resolved.storage), shadow.order
         self.reads = access.kind == "reads"
 
     def check(self) -> None:
