@@ -45,8 +45,8 @@ class BufferShadows:
             rows[:, layout.WRITES + kind] = self._tags[kind].ctypes.data + starts * 8
             rows[:, layout.WRITE_NUMBERS + kind] = self._numbers[kind].ctypes.data + starts * 4
         rows[:, layout.EARLIER] = self._earlier.ctypes.data + starts * 4
-        places = zip(starts.tolist(), ends.tolist(), strict=True)
-        self._places = {id(buffer): (row, slice(*place)) for row, (buffer, place) in enumerate(zip(memory, places))}
+        places = zip(memory, starts.tolist(), ends.tolist(), strict=True)
+        self._places = {id(buffer): (row, slice(start, end)) for row, (buffer, start, end) in enumerate(places)}
 
     def of(self, buffer: Buffer) -> BufferShadow:
         """The shadow of a writable buffer."""

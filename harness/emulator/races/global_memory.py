@@ -33,7 +33,7 @@ from harness.emulator.races.buffer_shadow import (
     BufferShadows,
 )
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
-from harness.emulator.races.strong_accesses import StrongAccesses, Update
+from harness.emulator.races.strong_accesses import StrongAccesses
 from harness.emulator.registers import U64, WARP, Bits
 
 LAST_EPOCH = (1 << 64 - int(EPOCH_SHIFT)) - 2
@@ -161,6 +161,7 @@ class _Checked:
         self.all, self.access, self.resolved, self.who, self.cells = shadow, access, resolved, who, cells
         self.shadow, self.order = shadow.shadows.of(resolved.storage), shadow.order
         self.reads = access.kind == "reads"
+        self.known: dict[tuple[int, int], list[int]] = {}  # block, warp → the epochs that it knows of each warp
 
     def check(self) -> None:
         """Report a race with an earlier access."""
@@ -223,24 +224,13 @@ class _Checked:
     def _unseen(self, row: int) -> Iterator[int]:
         """A tag for each update of an access's bytes that its thread has not seen, itself or through its block."""
         block, thread = int(self.who.block[row]), int(self.who.thread[row])
-        here, known = self.all.first + block, self.order.known[block, thread // WARP]
+        warp = block, thread // WARP
+        if warp not in self.known:
+            self.known[warp] = self.order.known[warp].tolist()
         address = self.resolved.storage.address + int(self.who.index[row]) * self.access.bytes
-        for update in self.all.strong.updates(address, self.access.bytes):
-            if not self._may_race(update, here, thread):
-                continue
-            seen = self.all.strong.seen(here, update)
-            if not any(by == thread or epoch < int(known[by // WARP]) for by, epoch in seen):
-                at = update.block + 1 << int(BLOCK_SHIFT)
-                yield update.epoch << int(EPOCH_SHIFT) | at | update.thread
-
-    def _may_race(self, update: Update, block: int, thread: int) -> bool:
-        """Whether an update concerns a thread of a block of the grid, if nothing orders it before."""
-        access = self.access
-        if (update.block, update.thread) == (block, thread):
-            return False
-        if not access.strong or (access.takes and update.gathers):
-            return True
-        return access.of_block and update.block != block
+        by = self.all.first + block, thread
+        for epoch, (at, other) in self.all.strong.unseen(self.access, address, by, self.known[warp]):
+            yield epoch << int(EPOCH_SHIFT) | at + 1 << int(BLOCK_SHIFT) | other
 
     # ---- constants --------------------------------------------------------------------------------------------------
 

@@ -162,6 +162,8 @@ class HappensBefore:
     def access(self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray) -> None:
         """Strong accesses of threads, one after another; all (n,)."""
         releases = self._releases_of(blocks, threads) if access.kind != "reads" else [None] * len(blocks)
+        if not self._releases and not any(releases):
+            return
         acquired: dict[int, tuple[list[int], list[Place]]] = defaultdict(lambda: ([], []))
         every = zip(addresses.tolist(), blocks.tolist(), threads.tolist(), releases, strict=True)
         for address, block, thread, release in every:
