@@ -7,7 +7,7 @@ every rounding, to nearest even. For each tensor g:
      sums in order; then cast to the input's dtype, which rounds to nearest even. stage=encode writes none.
   3. the recipe named by `recipe` makes everything else of v cast to the input's dtype, amax included
      Random bits take the group's seed and the offset plus g.
-The group may be a part of its allocation. The rest is NaN in what is read, and is not written in what is written.
+The group may be a part of its allocation. The rest is NaN and inf in what is read, and is not written in what is written.
 An empty tensor has no bytes; its amaxes, as many as its extents call for, and its dbias are 0.
 stage=encode is given the amaxes of all tensors, back to back.
 """
@@ -74,7 +74,7 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """`input`, `act_input`, `tensor_offsets` (num_tensors + 1,), `first_dims` and `last_dims` (num_tensors,) int64.
 
-    For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN.
+    For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN and inf.
 
     x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation
     """
@@ -169,10 +169,12 @@ def _slack(case: Case) -> dict[str, int]:
 
 
 def _allocated(array: np.ndarray, entries: int) -> np.ndarray:
-    """A flat array at the start of an allocation that is NaN otherwise."""
+    """A flat array at the start of an allocation that holds NaN and inf otherwise: a maximum may pass over a NaN."""
     if array.size == entries:
         return array
-    return np.concatenate([array, np.full(entries - array.size, np.nan, array.dtype)])
+    slack = np.full(entries - array.size, np.nan, array.dtype)
+    slack[::2] = np.inf
+    return np.concatenate([array, slack])
 
 
 def _amax_case(case: Case) -> Case:
