@@ -383,19 +383,20 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation, schedule>) grouped_per_token_encode(
-    const bf16* __restrict__ input,          // (elements,)
-    Optional<const bf16> act_input,          // (elements,)
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    Optional<const float> rowwise_amax,      // (rows of all,)
-    Optional<const float> columnwise_amax,   // (cols of all,)
-    Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
-    Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
-    Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
-    Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
-    int num_tensors, u64 seed, u32 offset) {
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation, schedule>)
+    grouped_per_token_encode(
+        const bf16* __restrict__ input,          // (elements,)
+        Optional<const bf16> act_input,          // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        Optional<const float> rowwise_amax,      // (rows of all,)
+        Optional<const float> columnwise_amax,   // (cols of all,)
+        Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
+        Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
+        Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
+        int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
   for_each_work_item<schedule, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,

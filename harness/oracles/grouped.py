@@ -7,7 +7,7 @@ every rounding, to nearest even. For each tensor g:
      sums in order; then cast to the input's dtype, which rounds to nearest even. stage=encode writes none.
   3. the recipe named by `recipe` makes everything else of v cast to the input's dtype, amax included
      Random bits take the group's seed and the offset plus g.
-The group may be a part of its allocation. The rest is NaN and inf in what is read, and is not written in what is written.
+The group may be a part of its allocations. What lies behind it is NaN and inf in inputs, and is not written in outputs.
 An empty tensor has no bytes; its amaxes, as many as its extents call for, and its dbias are 0.
 stage=encode is given the amaxes of all tensors, back to back.
 """

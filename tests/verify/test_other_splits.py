@@ -1,4 +1,4 @@
-"""Verification on other splits of an allocation: the same launches, other extents, and a mismatch that names the split."""
+"""Verification on other splits of an allocation: the same launches, other extents, a mismatch that names the split."""
 
 from __future__ import annotations
 

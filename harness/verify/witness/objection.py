@@ -36,7 +36,7 @@ def to_inputs(
 
 
 def _changed(case: Case, high_precision: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
-    """A tensor that is read as it was drawn has the bytes that were drawn, and no number behind them in its allocation."""
+    """A tensor that is read as it was drawn has the bytes that were drawn, and no number behind them."""
     names = {"input": "x"} | {name: name for name in _AS_DRAWN} | {stage.name: stage.name for stage in stages(case)}
     for name, source in names.items():
         if name in inputs and source in high_precision:
