@@ -23,7 +23,8 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.group_shape import ShapeRepresentation, from_arrays
+from harness.contract.group_arrays import from_arrays
+from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
 from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, quantizer

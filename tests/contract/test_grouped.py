@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.contract.group_shape import MOST_TENSORS, GroupedShape, ShapeRepresentation, from_arrays
+from harness.contract.group_arrays import from_arrays
+from harness.contract.group_shape import MOST_TENSORS, GroupedShape, ShapeRepresentation
 from harness.errors import ContractError
 
 SAME, FIRST, LAST, BOTH = ShapeRepresentation
