@@ -19,6 +19,7 @@ from harness.errors import ContractError
 
 MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
+SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # of recipes that quantize splits as they are
 
 # Python takes seconds to read numbers of thousands of digits.
 _SIDE = r"\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+"
@@ -123,16 +124,18 @@ class GroupedShape:
         cols = gcd(*self.side(_COLS)) or 1
         return self.elements // cols, cols
 
-    def require(self, representation: str, multiple_of: int = 16) -> None:
+    def require(
+        self, representation: str, multiple_of: int = 16, varying_multiple_of: int = VARYING_MULTIPLE_OF
+    ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
-        multiple_of: what divides the extents that may not differ
+        multiple_of: what divides all extents; varying_multiple_of: what divides those that may differ, too
         """
         kind = ShapeRepresentation(representation)
         _require_count(len(self))
         for side, name in enumerate(_SIDES):
             extents, varies = self.side(side), kind.varies(side)
-            multiple = max(VARYING_MULTIPLE_OF, multiple_of) if varies else multiple_of
+            multiple = max(varying_multiple_of, multiple_of) if varies else multiple_of
             for number, extent in enumerate(extents):
                 _require_extent(number, name, extent, multiple, varies)
             for number, extent in enumerate(extents):
@@ -151,6 +154,7 @@ def from_arrays(
     last_dims: Iterable[int] | None = None,
     tensor_offsets: Iterable[int] | None = None,
     multiple_of: int = 16,
+    varying_multiple_of: int = VARYING_MULTIPLE_OF,
 ) -> GroupedShape:
     """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
 
@@ -164,11 +168,16 @@ def from_arrays(
         _require_divisible(logical[_ROWS], num_tensors)
     dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
     shape = GroupedShape(tuple(zip(*dims, strict=True)))
-    shape.require(kind, multiple_of)
+    shape.require(kind, multiple_of, varying_multiple_of)
     _require_logical(shape, kind, logical)
     if tensor_offsets is not None:
         _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))
     return shape
+
+
+def varying_multiple_of(recipe: object) -> int:
+    """What divides an extent that differs from tensor to tensor, by the recipe of the tensors."""
+    return SPLIT_MULTIPLE_OF.get(str(recipe), VARYING_MULTIPLE_OF)
 
 
 def _require_count(num_tensors: int) -> None:

@@ -9,8 +9,10 @@
 // The tensors of `input` and of every output lie back to back, each padded as if alone. Any of them may be empty.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
+#include "encode/local_1x64.cuh"
 #include "encode/per_tensor.cuh"
 #include "encode/per_token_resident.cuh"
+#include "encode/row_scaled.cuh"
 #include "reduce/dbias.cuh"
 #include "reduce/group_amax.cuh"
 #include "reduce/group_row_col_amax.cuh"
@@ -32,6 +34,7 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
 using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
+using RowScaledAmaxTiles = GroupTiles<RowScaledAmaxTile::kRows, RowScaledAmaxTile::kCols>;
 
 // As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
 // constants.
@@ -439,6 +442,135 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 }
 
 // =====================================================================================================================
+// row_scaled
+// =====================================================================================================================
+
+// rowwise: amaxes and encoding from one read
+template <typename Dtype, ScaleLayout scale_layout, Stage stage>
+__global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksPerSm<Dtype>)
+    grouped_row_scaled_quantize(
+        const Dtype* __restrict__ input,         // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        float* __restrict__ rowwise_amax,        // (rows of all,)
+        Optional<u8> rowwise_data,               // (elements / 2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
+        int num_tensors) {
+  __shared__ u32 warp_max[2][RowScaledRows::kWarps];
+  // Rows without elements have amaxes of 0.
+  const auto count = [](int rows, int) { return u32(round_up(rows, kScalePadding)) / RowScaledRows::kRows; };
+  for_each_work_item<Offsets::both>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, count, [&](int, const GroupTensor& tensor, u32 item) {
+        row_scaled_rows<Dtype, scale_layout, stage>(
+            warp_max, input + tensor.element, rowwise_amax + tensor.row,
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
+            int(item) * RowScaledRows::kRows);
+      });
+}
+
+// Clears the amaxes of all tensors, for grouped_row_scaled_amax to merge into.
+template <Outputs outputs>
+__global__ void __launch_bounds__(kThreads) grouped_row_scaled_clear_amax(
+    const i64* __restrict__ first_dims,   // (num_tensors,)
+    const i64* __restrict__ last_dims,    // (num_tensors,)
+    Optional<float> rowwise_amax,         // (rows of all,)
+    float* __restrict__ columnwise_amax,  // (cols of all,)
+    int num_tensors) {
+  i64 rows = 0, cols = 0;
+  for (int index = 0; index < num_tensors; ++index) {
+    rows += __ldg(first_dims + index);
+    cols += __ldg(last_dims + index);
+  }
+  for (i64 i = blockIdx.x * kThreads + threadIdx.x; i < max(rows, cols); i += gridDim.x * kThreads) {
+    if (outputs == Outputs::both && i < rows) rowwise_amax[i] = 0.0f;
+    if (i < cols) columnwise_amax[i] = 0.0f;
+  }
+}
+
+// Merges maxima into amaxes that start at 0. Reads the input once.
+template <typename Dtype, Outputs outputs>
+__global__ void __launch_bounds__(RowScaledAmaxTile::kThreads) grouped_row_scaled_amax(
+    const Dtype* __restrict__ input,         // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    Optional<float> rowwise_amax,            // (rows of all,)
+    float* __restrict__ columnwise_amax,     // (cols of all,)
+    int num_tensors) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no merging: use grouped_row_scaled_quantize");
+  __shared__ u32 warp_max[RowScaledAmaxTile::kWarps][32 * RowScaledAmaxTile::kWords<Dtype>];
+  for_each_work_item<Offsets::lines>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, RowScaledAmaxTiles::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
+        row_scaled_amax_tile<Dtype, outputs>(
+            warp_max, input + tensor.element, rowwise_amax + tensor.row, columnwise_amax + tensor.col, tensor.rows,
+            tensor.cols, RowScaledAmaxTiles::origin(tensor.cols, item));
+      });
+}
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocks<Dtype, Activation::none>)
+    grouped_row_scaled_encode_tile(
+        const Dtype* __restrict__ input,            // (elements,)
+        const i64* __restrict__ first_dims,         // (num_tensors,)
+        const i64* __restrict__ last_dims,          // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+        Optional<const float> rowwise_amax,         // (rows of all,)
+        const float* __restrict__ columnwise_amax,  // (cols of all,)
+        Optional<u8> rowwise_data,                  // (elements / 2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,             // (padded scales of each tensor,) e4m3
+        u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
+        u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
+        int num_tensors) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_row_scaled_quantize");
+  __shared__ TransposeSmem<Dtype> tile;
+  for_each_work_item<Offsets::both>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
+        row_scaled_tile<Dtype, outputs, scale_layout>(
+            tile, input + tensor.element, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
+            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
+            tensor.cols, TransposeTiles::origin(tensor.cols, item));
+      });
+}
+
+// =====================================================================================================================
+// local_1x64
+// =====================================================================================================================
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocks<Dtype, Activation::none>)
+    grouped_local_1x64_quantize(
+        const Dtype* __restrict__ input,         // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        Optional<float> rowwise_amax,            // (elements / 64,)
+        Optional<u8> rowwise_data,               // (elements / 2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
+        Optional<float> columnwise_amax,         // (elements / 64,)
+        Optional<u8> columnwise_data,            // (elements / 2,) e2m1 pairs
+        Optional<u8> columnwise_scale_inv,       // (padded scales of each tensor,) e4m3
+        int num_tensors) {
+  __shared__ TransposeSmem<Dtype> tile;
+  for_each_work_item<Offsets::scales>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
+        const i64 window = tensor.element / kWindow;
+        local_1x64_tile<Dtype, outputs, Multiplier::direct, scale_layout>(
+            tile, input + tensor.element,
+            {rowwise_amax + window, {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}},
+            {columnwise_amax + window,
+             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}},
+            tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, item));
+      });
+}
+
+// =====================================================================================================================
 // Exports
 // =====================================================================================================================
 
@@ -461,3 +593,9 @@ __constant__ Launch grouped_per_token_amax_dbias_launch = {
 __constant__ Launch grouped_per_token_encode_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch grouped_per_token_resident_launch = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};
+__constant__ Launch grouped_row_scaled_quantize_launch = {
+    RowScaledRows::kRows, kWholeRow, RowScaledRows::kThreads, 0, Schedule::tiles};
+__constant__ Launch grouped_row_scaled_clear_amax_launch = {kThreads, kThreads, kThreads, 1, Schedule::persistent};
+__constant__ Launch grouped_row_scaled_amax_launch = kLaunchTiles<RowScaledAmaxTile>;
+__constant__ Launch grouped_row_scaled_encode_tile_launch = kLaunchTiles<TransposeTile>;
+__constant__ Launch grouped_local_1x64_quantize_launch = kLaunchTiles<TransposeTile>;

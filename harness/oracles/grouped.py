@@ -22,22 +22,35 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.group_shape import ShapeRepresentation, from_arrays
+from harness.contract.group_shape import ShapeRepresentation, from_arrays, varying_multiple_of
 from harness.contract.problem import Grouped
 from harness.errors import ContractError
-from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, quantizer
+from harness.oracles import activations, layout, local_1x64, nvfp4, per_tensor, per_token, quantizer, row_scaled
 
 if TYPE_CHECKING:
     import torch
 
-RECIPES: dict[str, ModuleType] = {"per_tensor": per_tensor, "per_token": per_token}
+RECIPES: dict[str, ModuleType] = {
+    "per_tensor": per_tensor,
+    "per_token": per_token,
+    "row_scaled": row_scaled,
+    "local_1x64": local_1x64,
+}
+SPLIT = ("row_scaled", "local_1x64")  # sources quantize splits of one tensor by them, and nothing else beside it
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 
 def refuse(case: Case) -> None:
     flags = case.flags
+    if flags.recipe == "four_over_six":
+        raise ContractError(f"{case.recipe}: recipe=four_over_six is open upstream, where a group quantize refuses it")
     if flags.recipe not in RECIPES:
         raise ContractError(f"{case.recipe}: recipe must be {' or '.join(RECIPES)}, not {flags.recipe}")
+    if flags.recipe in SPLIT:
+        quantizer.require(case, "dbias", False, f"{flags.recipe} is defined on splits of a tensor as it is")
+        quantizer.require(case, "activation", "none", f"{flags.recipe} is defined on splits of a tensor as it is")
+    if flags.recipe == "local_1x64":
+        quantizer.require(case, "stage", "full", "one read of a window finds its amax and encodes it")
     if flags.activation != "none" and flags.activation not in activations.DERIVATIVES:
         raise ContractError(
             f"{case.recipe}: activation must be none, {', '.join(activations.DERIVATIVES)}, not {flags.activation}"
@@ -51,7 +64,7 @@ def refuse(case: Case) -> None:
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
     try:
-        case.problem.group.require(flags.shape_representation, recipe.MULTIPLE)
+        case.problem.group.require(flags.shape_representation, *_multiples(flags.recipe))
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -156,6 +169,11 @@ def _given_fields(case: Case) -> dict[str, Field]:
     return outputs(_amax_case(case)) if case.flags.stage == "encode" else {}
 
 
+def _multiples(recipe: str) -> tuple[int, int]:
+    """What divides an extent, and one that varies."""
+    return RECIPES[recipe].MULTIPLE, varying_multiple_of(recipe)
+
+
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
@@ -174,7 +192,7 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             )
     dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
     logical = shape.logical(flags.shape_representation)
-    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, RECIPES[flags.recipe].MULTIPLE)
+    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, *_multiples(flags.recipe))
     for g, ((rows, cols), expected) in enumerate(zip(described.tensors, shape.tensors, strict=True)):
         if (rows, cols) != expected:
             right = "x".join(map(str, expected))

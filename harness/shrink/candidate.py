@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.contract.case import Case
-from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
 from harness.errors import UsageError
 from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline
@@ -105,8 +105,9 @@ class Candidate:
     def _piece(self, axis: str) -> int:
         file = suite_of(self.case.recipe).file
         if self.case.is_group:
-            dense = suite_of(str(self.case.flags["recipe"])).file.multiple_of
-            return max(file.multiple_of, dense, VARYING_MULTIPLE_OF if self._varies(axis) else 1)
+            recipe = str(self.case.flags["recipe"])
+            varying = varying_multiple_of(recipe) if self._varies(axis) else 1
+            return max(file.multiple_of, suite_of(recipe).file.multiple_of, varying)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 
     def _joined(self) -> dict[str, np.ndarray]:

@@ -82,11 +82,14 @@ class Suite:
         for index, block in enumerate(self.file.sets[set_name]):
             where = self.document.where("sets", set_name, index)
             try:
-                cases = self._block_cases(block, where, excluded)
+                reasons: Counter[str] = Counter()
+                cases = self._block_cases(block, where, reasons)
             except cover.TooManyError as error:
                 raise SuiteError(where, str(error)) from None
             if not cases:
-                raise SuiteError(where, "every combination of this block is excluded, so it holds no case")
+                why = "; ".join(reasons)
+                raise SuiteError(where, f"every combination of this block is excluded, so it holds no case: {why}")
+            excluded += reasons
             for case in cases:
                 if case.id in made:
                     raise SuiteError(where, f"{case.id} is already a case of this set, by {made[case.id].where}")
