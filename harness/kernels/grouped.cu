@@ -57,6 +57,11 @@ constexpr int kMostResidentBlocks =
 constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
+template <typename Dtype>
+constexpr int kSplitBlocks = kTileBlocks<Dtype, Activation::none>;  // of row_scaled and local_1x64
+template <>
+constexpr int kSplitBlocks<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
+constexpr int kRowScaledAmaxBlocksPerSm = 4;
 
 // =====================================================================================================================
 // Helpers
@@ -490,7 +495,7 @@ __global__ void __launch_bounds__(kThreads) grouped_row_scaled_clear_amax(
 
 // Merges maxima into amaxes that start at 0. Reads the input once.
 template <typename Dtype, Outputs outputs>
-__global__ void __launch_bounds__(RowScaledAmaxTile::kThreads) grouped_row_scaled_amax(
+__global__ void __launch_bounds__(RowScaledAmaxTile::kThreads, kRowScaledAmaxBlocksPerSm) grouped_row_scaled_amax(
     const Dtype* __restrict__ input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
     const i64* __restrict__ last_dims,       // (num_tensors,)
@@ -511,19 +516,18 @@ __global__ void __launch_bounds__(RowScaledAmaxTile::kThreads) grouped_row_scale
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocks<Dtype, Activation::none>)
-    grouped_row_scaled_encode_tile(
-        const Dtype* __restrict__ input,            // (elements,)
-        const i64* __restrict__ first_dims,         // (num_tensors,)
-        const i64* __restrict__ last_dims,          // (num_tensors,)
-        const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
-        Optional<const float> rowwise_amax,         // (rows of all,)
-        const float* __restrict__ columnwise_amax,  // (cols of all,)
-        Optional<u8> rowwise_data,                  // (elements / 2,) e2m1 pairs
-        Optional<u8> rowwise_scale_inv,             // (padded scales of each tensor,) e4m3
-        u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
-        u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
-        int num_tensors) {
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_row_scaled_encode_tile(
+    const Dtype* __restrict__ input,            // (elements,)
+    const i64* __restrict__ first_dims,         // (num_tensors,)
+    const i64* __restrict__ last_dims,          // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+    Optional<const float> rowwise_amax,         // (rows of all,)
+    const float* __restrict__ columnwise_amax,  // (cols of all,)
+    Optional<u8> rowwise_data,                  // (elements / 2,) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,             // (padded scales of each tensor,) e4m3
+    u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
+    u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
+    int num_tensors) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_row_scaled_quantize");
   __shared__ TransposeSmem<Dtype> tile;
   for_each_work_item<Offsets::both>(
@@ -543,19 +547,18 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocks<Dtype, Ac
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
 template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTileBlocks<Dtype, Activation::none>)
-    grouped_local_1x64_quantize(
-        const Dtype* __restrict__ input,         // (elements,)
-        const i64* __restrict__ first_dims,      // (num_tensors,)
-        const i64* __restrict__ last_dims,       // (num_tensors,)
-        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-        Optional<float> rowwise_amax,            // (elements / 64,)
-        Optional<u8> rowwise_data,               // (elements / 2,) e2m1 pairs
-        Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
-        Optional<float> columnwise_amax,         // (elements / 64,)
-        Optional<u8> columnwise_data,            // (elements / 2,) e2m1 pairs
-        Optional<u8> columnwise_scale_inv,       // (padded scales of each tensor,) e4m3
-        int num_tensors) {
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_local_1x64_quantize(
+    const Dtype* __restrict__ input,         // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    Optional<float> rowwise_amax,            // (elements / 64,)
+    Optional<u8> rowwise_data,               // (elements / 2,) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
+    Optional<float> columnwise_amax,         // (elements / 64,)
+    Optional<u8> columnwise_data,            // (elements / 2,) e2m1 pairs
+    Optional<u8> columnwise_scale_inv,       // (padded scales of each tensor,) e4m3
+    int num_tensors) {
   __shared__ TransposeSmem<Dtype> tile;
   for_each_work_item<Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
