@@ -24,7 +24,13 @@
 // =====================================================================================================================
 
 constexpr int kThreads = 256;
-constexpr int kPerTensorSigns = 0xD7E8, kPerTokenSigns = 0xACE1;  // of rht
+
+// Signs of rht: the flag's, or the recipe's own
+constexpr int own = -1;
+template <int sign_mask>
+constexpr int kPerTensorSigns = sign_mask == own ? 0xD7E8 : sign_mask;
+template <int sign_mask>
+constexpr int kPerTokenSigns = sign_mask == own ? 0xACE1 : sign_mask;
 
 // encode rowwise: a warp covers 32 blocks of a row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
@@ -125,7 +131,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
   });
 }
 
-template <typename Dtype>
+template <typename Dtype, int sign_mask>
 __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     const Dtype* __restrict__ input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -153,7 +159,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     }
     const u32 unit = item * kThreads + threadIdx.x;
     if (unit >= RhtAmax::units(tensor.rows, tensor.cols)) return;
-    running.add<kPerTensorSigns>(input + tensor.element, tensor.cols, unit);
+    running.add<kPerTensorSigns<sign_mask>>(input + tensor.element, tensor.cols, unit);
   });
   maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
   maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[2]) {
@@ -167,7 +173,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
 // =====================================================================================================================
 
 // An item is a chunk of rows; a thread sums a pair of its columns.
-template <typename Dtype, Activation activation, bool rht>
+template <typename Dtype, Activation activation, bool rht, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbias(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
@@ -196,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
         if constexpr (rht) {
           float x[kBlock];
           pair.unpack(column, x);
-          amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kPerTensorSigns>(x)));
+          amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kPerTensorSigns<sign_mask>>(x)));
         }
       }
     });
@@ -237,7 +243,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 // encode (step 4)
 // =====================================================================================================================
 
-template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
@@ -265,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
           const int row = first_row + i * kWarps;
           float values[kBlock];
           unpack(x[i], values);
-          const EncodedBlock encoded = per_tensor_encode_block<rounding, false>(
+          const EncodedBlock encoded = per_tensor_encode_block<rounding, fast_math>(
               values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
           store_block<scale_layout>(
               rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
@@ -275,7 +281,9 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
-template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <
+    typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
+    Activation activation, int sign_mask>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
@@ -296,7 +304,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
+        encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
             shared, prologue, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
             [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); },
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
@@ -326,7 +334,7 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
       {columnwise_amax, columnwise_state});
 }
 
-template <Outputs outputs>
+template <Outputs outputs, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_per_token_amax_rht(
     const bf16* __restrict__ input,          // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -337,13 +345,13 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
-  group_row_col_amax<outputs, true, kPerTokenSigns>(
+  group_row_col_amax<outputs, true, kPerTokenSigns<sign_mask>>(
       input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
       {columnwise_amax, columnwise_state});
 }
 
 // Steps 1 to 3; an item is a chunk of rows
-template <Outputs outputs, bool rht, Activation activation>
+template <Outputs outputs, bool rht, Activation activation, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
     const bf16* __restrict__ input,          // (elements,)
     Optional<const bf16> act_input,          // (elements,)
@@ -370,7 +378,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     const int strip = origin.col / DbiasTile::kCols, chunk = origin.row / kChunkRows;
     const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // its ticket is the next tensor's
     __syncthreads();
-    const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns>(
+    const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns<sign_mask>>(
         row_max, prologue, tensor.rows, tensor.cols, origin,
         group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, row_arrivals),
         group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
@@ -379,7 +387,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 }
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
     const bf16* __restrict__ input,          // (elements,)
     Optional<const bf16> act_input,          // (elements,)
@@ -398,7 +406,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
+        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns<sign_mask>>(
             tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,
@@ -407,7 +415,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
 }
 
 // Amaxes and encoding in one launch, on a device that holds all tiles at once, one to a CTA.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, rounding, scale_layout>)
     grouped_per_token_resident(
         const bf16* __restrict__ input,           // (elements,)
@@ -432,7 +440,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
     // A tensor has at most as many rows or columns of tiles as it has tiles.
     const i64 tile = tensor.element / (TransposeTile::kRows * TransposeTile::kCols);
     const InputPrologue<bf16> prologue = {input + tensor.element};
-    per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
+    per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns<sign_mask>>(
         shared, prologue, rowwise_bands + tile, columnwise_bands + tile,
         [&] {
           return PerTokenOutputs{

@@ -46,6 +46,8 @@ def refuse(case: Case) -> None:
         raise ContractError(f"{case.recipe}: recipe=four_over_six is open upstream, where a group quantize refuses it")
     if flags.recipe not in RECIPES:
         raise ContractError(f"{case.recipe}: recipe must be {' or '.join(RECIPES)}, not {flags.recipe}")
+    if flags.recipe != "per_tensor":
+        quantizer.require(case, "fast_math", False, "only per_tensor has it")
     if flags.recipe in SPLIT:
         quantizer.require(case, "dbias", False, f"{flags.recipe} is defined on splits of a tensor as it is")
         quantizer.require(case, "activation", "none", f"{flags.recipe} is defined on splits of a tensor as it is")

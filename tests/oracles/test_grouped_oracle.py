@@ -32,6 +32,7 @@ FLAGS = [
     {"outputs": "rowwise", "scale_layout": "swizzled"},
     {"outputs": "columnwise", "rht": True, "rounding": "sr"},
     {"stage": "amax", "rht": True},
+    {"rht": True, "sign_mask": 0x5A5A},
     {"stage": "encode", "rounding": "sr", "scale_layout": "swizzled"},
 ]
 
@@ -73,6 +74,7 @@ SPLITS = {
     ("recipe", "kind", "shape", "flags"),
     [
         *((recipe, *shaped, flags) for shaped in SHAPED for flags in FLAGS for recipe in MODULES),
+        *(("per_tensor", *shaped, {"fast_math": True}) for shaped in SHAPED),
         *(
             (recipe, *shaped, flags)
             for recipe, shapes in SPLITS.items()
@@ -98,8 +100,9 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
         if not alone.size:
             expected = {name: np.zeros(_entries_of_nothing(name, recipe, rows, cols), F32) for name in given}
         else:
-            of_one = {"fast_math": False, "block": "block_1x16", "weight_2d": False}
-            of_one |= {"sign_mask": {"per_token": 0xACE1}.get(recipe, 0xD7E8), "multiplier": "direct"}
+            of_one = {"fast_math": flags.get("fast_math", False), "block": "block_1x16", "weight_2d": False}
+            own = {"per_token": 0xACE1}.get(recipe, 0xD7E8)
+            of_one |= {"sign_mask": flags.get("sign_mask", own), "multiplier": "direct"}
             dense = replace(case, recipe=recipe, flags=Flags({**case.flags, **of_one}), problem=Dense(rows, cols))
             dense = replace(dense, philox_offset=g, seed_of=case.data_id)
             expected = module.numpy_oracle(dense, module.inputs(dense, alone))
@@ -230,6 +233,12 @@ class TestRefusals:
             ("128x128", {"recipe": "row_scaled", "dbias": True}, "dbias must be false, not true: row_scaled"),
             ("128x128", {"recipe": "local_1x64", "activation": "drelu"}, "activation must be none, not drelu: local_"),
             ("128x128", {"recipe": "local_1x64", "stage": "amax"}, "stage must be full, not amax: one read"),
+            (
+                "128x128",
+                {"recipe": "per_token", "fast_math": True},
+                "fast_math must be false, not true: only per_tensor",
+            ),
+            ("128x128", {"fast_math": True, "rht": True}, "fast_math must be false, not true"),
             ("128x128", {"recipe": "per_token", "dtype": "fp16"}, "dtype must be bf16, not fp16"),
             ("128x128", {"rht": True, "dtype": "fp32"}, "rht rotates bf16 inputs only, not fp32"),
             ("128x128", {"activation": "gelu"}, "activation must be none, dgelu, .* not gelu"),
