@@ -86,7 +86,7 @@ def _fits(kind: str, value: FlagValue, enums: Mapping[str, Sequence[str]]) -> bo
 
 
 def _enums(recipe: str) -> dict[str, list[str]]:
-    """Enumerators by enum of a `.cu` and all it includes; by `typename` and `int`, the types and constants there are."""
+    """Of a `.cu` and all it includes: enumerators by enum, types by `typename`, constants by `int`."""
     text = _COMMENT.sub("", "\n".join(include_closure(KERNELS / f"{recipe}.cu").values()))
     found = {name: re.findall(r"\w+(?=\s*(?:,|=|$))", body.strip()) for name, body in _ENUM.findall(text)}
     types, constants = r"\b(?:using|struct|class) (\w+)\b", r"^constexpr int (\w+) = "
