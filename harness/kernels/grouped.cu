@@ -243,7 +243,9 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 // encode (step 4)
 // =====================================================================================================================
 
-template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation>
+template <
+    typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
+    Schedule schedule>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
@@ -254,7 +256,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
-  for_each_work_item<Offsets::scales>(
+  for_each_work_item<schedule, Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, RowwiseTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
@@ -283,7 +285,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
-    Activation activation, int sign_mask>
+    Activation activation, int sign_mask, Schedule schedule>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
@@ -300,7 +302,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
         int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
-  for_each_work_item<Offsets::scales>(
+  for_each_work_item<schedule, Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
@@ -387,7 +389,9 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 }
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask>
+template <
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask,
+    Schedule schedule>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
     const bf16* __restrict__ input,          // (elements,)
     Optional<const bf16> act_input,          // (elements,)
@@ -402,11 +406,11 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
     Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
     int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
-  for_each_work_item<Offsets::lines>(
+  for_each_work_item<schedule, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns<sign_mask>>(
+        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns<sign_mask>, false>(
             tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,
@@ -459,7 +463,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 // =====================================================================================================================
 
 // rowwise: amaxes and encoding from one read
-template <typename Dtype, ScaleLayout scale_layout, Stage stage>
+template <typename Dtype, ScaleLayout scale_layout, Stage stage, Schedule schedule>
 __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksPerSm<Dtype>)
     grouped_row_scaled_quantize(
         const Dtype* __restrict__ input,         // (elements,)
@@ -473,7 +477,7 @@ __global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksP
   __shared__ u32 warp_max[2][RowScaledRows::kWarps];
   // Rows without elements have amaxes of 0.
   const auto count = [](int rows, int) { return u32(round_up(rows, kScalePadding)) / RowScaledRows::kRows; };
-  for_each_work_item<Offsets::both>(
+  for_each_work_item<schedule, Offsets::both>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, count, [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_rows<Dtype, scale_layout, stage>(
             warp_max, input + tensor.element, rowwise_amax + tensor.row,
@@ -513,7 +517,7 @@ __global__ void __launch_bounds__(RowScaledAmaxTile::kThreads, kRowScaledAmaxBlo
     int num_tensors) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no merging: use grouped_row_scaled_quantize");
   __shared__ u32 warp_max[RowScaledAmaxTile::kWarps][32 * RowScaledAmaxTile::kWords<Dtype>];
-  for_each_work_item<Offsets::lines>(
+  for_each_work_item<Schedule::tiles, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, RowScaledAmaxTiles::count,
       [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_amax_tile<Dtype, outputs>(
@@ -523,7 +527,7 @@ __global__ void __launch_bounds__(RowScaledAmaxTile::kThreads, kRowScaledAmaxBlo
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
-template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, Schedule schedule>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_row_scaled_encode_tile(
     const Dtype* __restrict__ input,            // (elements,)
     const i64* __restrict__ first_dims,         // (num_tensors,)
@@ -538,7 +542,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
     int num_tensors) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_row_scaled_quantize");
   __shared__ TransposeSmem<Dtype> tile;
-  for_each_work_item<Offsets::both>(
+  for_each_work_item<schedule, Offsets::both>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int, const GroupTensor& tensor, u32 item) {
         row_scaled_tile<Dtype, outputs, scale_layout>(
@@ -554,7 +558,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
 // =====================================================================================================================
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
-template <typename Dtype, Outputs outputs, ScaleLayout scale_layout>
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, Schedule schedule>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_local_1x64_quantize(
     const Dtype* __restrict__ input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -568,7 +572,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
     Optional<u8> columnwise_scale_inv,       // (padded scales of each tensor,) e4m3
     int num_tensors) {
   __shared__ TransposeSmem<Dtype> tile;
-  for_each_work_item<Offsets::scales>(
+  for_each_work_item<schedule, Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int, const GroupTensor& tensor, u32 item) {
         const i64 window = tensor.element / kWindow;
@@ -586,6 +590,8 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
 // =====================================================================================================================
 
 // The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
+constexpr Launch kLaunchEncode = {
+    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kTileBlocksPerSm, Schedule::by_flag};
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
@@ -593,20 +599,21 @@ __constant__ Launch grouped_amax_rht_launch = {
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
-__constant__ Launch grouped_encode_rowwise_launch = {kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch grouped_encode_tile_launch = kLaunchTiles<TransposeTile>;
+__constant__ Launch grouped_encode_rowwise_launch = {
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, kRowwiseBlocks<bf16>, Schedule::by_flag};
+__constant__ Launch grouped_encode_tile_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_amax_launch = {
     RowColStrip<false>::kRows, RowColStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_rht_launch = {
     RowColStrip<true>::kRows, RowColStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
-__constant__ Launch grouped_per_token_encode_launch = kLaunchTiles<TransposeTile>;
+__constant__ Launch grouped_per_token_encode_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_resident_launch = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};
 __constant__ Launch grouped_row_scaled_quantize_launch = {
-    RowScaledRows::kRows, kWholeRow, RowScaledRows::kThreads, 0, Schedule::tiles};
+    RowScaledRows::kRows, kWholeRow, RowScaledRows::kThreads, kRowScaledRowsBlocksPerSm<bf16>, Schedule::by_flag};
 __constant__ Launch grouped_row_scaled_clear_amax_launch = {kThreads, kThreads, kThreads, 1, Schedule::persistent};
 __constant__ Launch grouped_row_scaled_amax_launch = kLaunchTiles<RowScaledAmaxTile>;
-__constant__ Launch grouped_row_scaled_encode_tile_launch = kLaunchTiles<TransposeTile>;
-__constant__ Launch grouped_local_1x64_quantize_launch = kLaunchTiles<TransposeTile>;
+__constant__ Launch grouped_row_scaled_encode_tile_launch = kLaunchEncode;
+__constant__ Launch grouped_local_1x64_quantize_launch = kLaunchEncode;
