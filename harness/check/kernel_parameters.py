@@ -81,16 +81,17 @@ def _template_errors(
 
 
 def _fits(kind: str, value: FlagValue, enums: Mapping[str, Sequence[str]]) -> bool:
-    if kind in ("bool", "int"):
+    if kind in ("bool", "int") and not isinstance(value, str):
         return isinstance(value, int) and isinstance(value, bool) == (kind == "bool")
     return value in enums.get(kind, ())
 
 
 def _enums(recipe: str) -> dict[str, list[str]]:
-    """Enumerators by enum of a `.cu` and all it includes; by `typename`, the types there are."""
+    """Of a `.cu` and all it includes: enumerators by enum, types by `typename`, constants by `int`."""
     text = _COMMENT.sub("", "\n".join(include_closure(KERNELS / f"{recipe}.cu").values()))
     found = {name: re.findall(r"\w+(?=\s*(?:,|=|$))", body.strip()) for name, body in _ENUM.findall(text)}
-    return {**found, "typename": re.findall(r"\b(?:using|struct|class) (\w+)\b", text)}
+    types, constants = r"\b(?:using|struct|class) (\w+)\b", r"^constexpr int (\w+) = "
+    return {**found, "typename": re.findall(types, text), "int": re.findall(constants, text, re.MULTILINE)}
 
 
 def binding_errors(suite: Suite) -> Iterator[str]:

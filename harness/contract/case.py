@@ -11,6 +11,8 @@ from harness.contract.problem import Problem
 
 TERMS = 2048  # products that cost a NumPy oracle about as much as one element to quantize
 
+OWN = "own"  # a flag of a group that each dense recipe has a default of its own for
+
 FlagValue = str | bool | int | float
 
 
@@ -159,7 +161,9 @@ class Case:
         return replace(
             self,
             recipe=recipe,
-            flags=defaults.replace(**{name: value for name, value in self.flags.items() if name in defaults}),
+            flags=defaults.replace(
+                **{name: value for name, value in self.flags.items() if name in defaults and value != OWN}
+            ),
             problem=self.problem.part(g),
             defaults=defaults,
             philox_offset=self.philox_offset + g,

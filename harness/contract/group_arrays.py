@@ -7,7 +7,14 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from harness.contract.group_shape import ROWS, SIDES, GroupedShape, ShapeRepresentation, require_count
+from harness.contract.group_shape import (
+    ROWS,
+    SIDES,
+    VARYING_MULTIPLE_OF,
+    GroupedShape,
+    ShapeRepresentation,
+    require_count,
+)
 from harness.errors import ContractError
 
 
@@ -19,6 +26,7 @@ def from_arrays(
     last_dims: Iterable[int] | None = None,
     tensor_offsets: Iterable[int] | None = None,
     multiple_of: int = 16,
+    varying_multiple_of: int = VARYING_MULTIPLE_OF,
     capacity: int | None = None,
 ) -> GroupedShape:
     """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
@@ -34,7 +42,7 @@ def from_arrays(
         _require_divisible(logical[ROWS], num_tensors)
     dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
     shape = GroupedShape(tuple(zip(*dims, strict=True)), capacity)
-    shape.require(kind, multiple_of)
+    shape.require(kind, multiple_of, varying_multiple_of)
     _require_logical(shape, kind, logical)
     if tensor_offsets is not None:
         _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))

@@ -22,6 +22,7 @@ from harness.errors import ContractError
 
 MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
+SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # of recipes that quantize splits as they are
 
 # Python takes seconds to read numbers of thousands of digits.
 _SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18})?"
@@ -142,16 +143,20 @@ class GroupedShape:
         cols = gcd(*self.side(COLS)) or 1
         return self.elements // cols, cols
 
-    def require(self, representation: str, multiple_of: int = 16) -> None:
+    def require(
+        self, representation: str, multiple_of: int = 16, varying_multiple_of: int = VARYING_MULTIPLE_OF
+    ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
-        multiple_of: what divides the extents that may not differ
+        multiple_of: what divides all extents; varying_multiple_of: what divides those that may differ, too
         """
         kind = ShapeRepresentation(representation)
         require_count(len(self))
         for side, name in enumerate(SIDES):
             extents, varies = self.side(side), kind.varies(side)
-            multiple = max(VARYING_MULTIPLE_OF, multiple_of) if varies else multiple_of
+            multiple = max(varying_multiple_of, multiple_of) if varies else multiple_of
+            if varies and self.capacity is not None:  # so that the padded scales of all tensors fit
+                multiple = max(VARYING_MULTIPLE_OF, multiple)
             for number, extent in enumerate(extents):
                 _require_extent(number, name, extent, multiple, varies)
             for number, extent in enumerate(extents):
@@ -162,6 +167,11 @@ class GroupedShape:
                     )
         if self.capacity is not None:
             _require_capacity(self, self.capacity, kind)
+
+
+def varying_multiple_of(recipe: object) -> int:
+    """What divides an extent that differs from tensor to tensor, by the recipe of the tensors."""
+    return SPLIT_MULTIPLE_OF.get(str(recipe), VARYING_MULTIPLE_OF)
 
 
 def require_count(num_tensors: int) -> None:

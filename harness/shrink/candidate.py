@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.contract.case import Case
-from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
 from harness.errors import UsageError
 from harness.suite import gemm_operands
 from harness.suite.shapes import tensor_multiple
@@ -113,8 +113,9 @@ class Candidate:
     def _piece(self, axis: str) -> int:
         file = suite_of(self.case.recipe).file
         if self.case.is_group:
-            multiple = tensor_multiple(file, suite_of(str(self.case.flags["recipe"])).file)
-            return max(multiple, VARYING_MULTIPLE_OF if self._varies(axis) else 1)
+            recipe = str(self.case.flags["recipe"])
+            varying = varying_multiple_of(recipe) if self._varies(axis) else 1
+            return max(tensor_multiple(file, suite_of(recipe).file), varying)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 
     def _joined(self) -> dict[str, np.ndarray]:

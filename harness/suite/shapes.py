@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from harness.contract.case import FlagValue
-from harness.contract.group_shape import GroupedShape, ShapeRepresentation
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
 from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
@@ -88,7 +88,7 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
             return extents_error(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
-        group.require(str(flags[REPRESENTATION]), multiple)
+        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple_of(flags[RECIPE]))
     except (ContractError, UsageError) as error:
         return str(error)
     return _extent_error("N", n, multiple) if file.gemm else None

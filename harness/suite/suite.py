@@ -61,9 +61,7 @@ class Suite:
         """The kernels and library calls of a case, in launch order."""
         flags = flag_values.launch_flags(self.file, case)
         return tuple(
-            launch
-            for launch in self.file.launches
-            if flag_values.holds(launch.when, flags) and launch.takes(case.rows)
+            launch for launch in self.file.launches if flag_values.holds(launch.when, flags) and launch.takes(case.rows)
         )
 
     def cases(self, set_name: str) -> tuple[Case, ...]:
@@ -83,11 +81,14 @@ class Suite:
         for index, block in enumerate(self.file.sets[set_name]):
             where = self.document.where("sets", set_name, index)
             try:
-                cases = self._block_cases(block, where, excluded)
+                reasons: Counter[str] = Counter()
+                cases = self._block_cases(block, where, reasons)
             except cover.TooManyError as error:
                 raise SuiteError(where, str(error)) from None
             if not cases:
-                raise SuiteError(where, "every combination of this block is excluded, so it holds no case")
+                why = "; ".join(reasons)
+                raise SuiteError(where, f"every combination of this block is excluded, so it holds no case: {why}")
+            excluded += reasons
             for case in cases:
                 if case.id in made:
                     raise SuiteError(where, f"{case.id} is already a case of this set, by {made[case.id].where}")

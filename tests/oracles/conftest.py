@@ -13,7 +13,7 @@ from harness.contract.problem import Dense, Gemm, Grouped
 from harness.oracles import nvfp4
 from harness.suite.suite import suite_of
 
-DENSE_DEFAULTS = {recipe: suite_of(recipe).defaults for recipe in ("per_tensor", "per_token")}
+DENSE_DEFAULTS = suite_of("grouped").dense_defaults
 
 MakeCase = Callable[..., Case]
 

@@ -101,11 +101,29 @@ def test_a_shape_that_does_not_fit_is_one_sentence_with_its_line(toy: Toy, axes:
 
 
 def test_a_shape_need_not_fit_what_is_refused(toy: Toy):
-    axes = "recipe: local_1x64, shape_representation: [varying_last_dim, varying_both_dims]"
+    toy.edit(
+        "shape_representation: varying_both_dims}\n    because", "shape_representation: same_both_dims}\n    because"
+    )
+    axes = "recipe: local_1x64, shape_representation: [varying_last_dim, same_both_dims]"
     toy.path.write_text(toy.path.read_text() + TAIL.format(axes=axes, shape="192x128+256"))
     assert len(toy.suite.cases("bench")) == 2
-    toy.edit("shape_representation: varying_both_dims}\n    because", "rounding: sr}\n    because")
-    with pytest.raises(SuiteError, match="does not fit varying_both_dims of local_1x64: tensor 0 has rows = 192"):
+    toy.edit("shape_representation: same_both_dims}\n    because", "rounding: sr}\n    because")
+    with pytest.raises(SuiteError, match="does not fit same_both_dims of local_1x64: tensor 1 has cols = 256"):
+        _ = toy.suite
+
+
+def test_a_block_of_nothing_but_refusals_says_why(toy: Toy):
+    axes = "recipe: local_1x64, shape_representation: varying_both_dims"
+    toy.path.write_text(toy.path.read_text() + TAIL.format(axes=axes, shape="128x128"))
+    with pytest.raises(SuiteError, match="is excluded, so it holds no case: a reason of the test's own"):
+        toy.suite.cases("bench")
+
+
+def test_splits_vary_by_what_divides_them_alone(toy: Toy):
+    toy.path.write_text(toy.path.read_text() + TAIL.format(axes="recipe: local_1x64", shape="64+0+192x64"))
+    assert "64+0+192x64" in {case.shape for case in toy.suite.cases("bench")}
+    toy.edit("shapes: [64+0+192x64]", "shapes: [64+0+96x64]")
+    with pytest.raises(SuiteError, match="tensor 2 has rows = 96; a varying extent is 0 or a multiple of 64"):
         _ = toy.suite
 
 

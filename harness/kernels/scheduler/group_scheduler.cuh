@@ -142,7 +142,7 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
 }
 
 // The offsets of a tensor that find_work_item computes beside that of its elements
-enum class Offsets { lines, scales };  // row and col; or those of padded scales
+enum class Offsets { lines, scales, both };  // row and col; those of padded scales
 
 struct WorkItem {
   int index;  // num_tensors or more if there is no such item
@@ -163,10 +163,11 @@ __device__ __forceinline__ void find_work_item(
     const int index = tensor_of(item, {before[0] + two.items[0], to_here});
     const u32 items = __shfl_sync(~0u, to_here, 31);
     GroupTensor tensor = {};
-    if constexpr (places == Offsets::lines) {
+    if constexpr (places != Offsets::scales) {
       tensor.row = int(sum_of_earlier(index, two.rows));
       tensor.col = int(sum_of_earlier(index, two.cols));
-    } else {
+    }
+    if constexpr (places != Offsets::lines) {
       constexpr u32 kUnit = kScalePadding * 4;  // every padded scale matrix has a multiple of this many bytes
       u32 rowwise[2], columnwise[2];
 #pragma unroll

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.contract.case import Case
+from harness.contract.case import OWN, Case
 from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.evidence import OTHER_GRANULE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
@@ -56,7 +56,8 @@ def _masks(steps: Steps, case: Case) -> list[dict[str, object]]:
 
 
 def _rotations(steps: Steps, case: Case) -> list[dict[str, object]]:
-    mask = int(case.flags.get("sign_mask", _DEFAULT_MASK))
+    given = case.flags.get("sign_mask", OWN)
+    mask = _DEFAULT_MASK if given == OWN else int(given)
     return [{"rotation": mask}] if steps.rotation is None else []
 
 
