@@ -48,7 +48,10 @@ class Launch:
         """The launch with the schedule that the flags of a case choose, where its kernel leaves it to them."""
         if self.schedule != Schedule.BY_FLAG:
             return self
-        return replace(self, schedule=Schedule[str(flags["schedule"]).upper()])
+        chosen = str(flags.get("schedule"))
+        if chosen not in ("tiles", "persistent"):
+            raise CompileError(f"Schedule::by_flag takes the flag schedule, tiles or persistent; it is {chosen}")
+        return replace(self, schedule=Schedule[chosen.upper()])
 
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
         """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.

@@ -166,8 +166,9 @@ class Block(_Part):
     `others: default`. `axes: default` keeps every flag at its default."""
     shapes: list[Shape] = Field(min_length=1)
     """[rows, cols] of the high-precision tensor, elements; the tensors of a group if the recipe has the flag
-    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C. Of a GEMM,
-    [M, K, N], and of a grouped one `128+0+256x512x1024`, N last."""
+    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C, and
+    `128+0+256of1024x512` lies in an allocation of 1024 rows. Of a GEMM, [M, K, N], and of a grouped one
+    `128+0+256x512x1024`, N last."""
     inputs: list[str] = Field(min_length=1)
     """Names of distributions, or `file:<path>#<tensor>`."""
     modes: list[Mode] = Field(default=["eager"], min_length=1)

@@ -69,6 +69,8 @@ def test_a_launch_by_flag_has_the_schedule_of_its_case_and_the_launch_bounds_of_
     assert launch.of_case({"schedule": "persistent"}) == replace(TILED, blocks_per_sm=3, schedule=1)
     assert launch.of_case({"schedule": "tiles"}) == replace(TILED, blocks_per_sm=3)
     assert TILED.of_case({"schedule": "persistent"}) == TILED
+    with pytest.raises(CompileError, match="takes the flag schedule, tiles or persistent; it is None"):
+        launch.of_case({})
     with pytest.raises(CompileError, match=r"k: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__"):
         read_launch(ptx.replace(".minnctapersm 3", ""), "k_launch", "k", "k_1")
 
