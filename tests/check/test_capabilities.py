@@ -1,4 +1,4 @@
-"""The page of capabilities: every line has a case of a set or a refusal, and a wrong row is a sentence with its line."""
+"""The page of capabilities: every line has a case of a set or a refusal; a wrong row is a sentence with its line."""
 
 from __future__ import annotations
 
