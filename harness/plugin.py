@@ -24,6 +24,9 @@ from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite
 from harness.runner.request import named_suites
 from harness.runner.supervisor import leave, supervise, supervised
 
+_SETTLED = pytest.StashKey[bool]()
+_ALLOCATIONS = 10_000  # between two looks of the garbage collector; its own 700 take a tenth of a run
+
 
 class Refusal(pytest.UsageError):
     """Ends pytest before its first line of output, with one sentence and an exit code."""
@@ -106,6 +109,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take what is loaded by now out of the garbage collector, which would look through all of it again and again."""
     if PROCESS in session.config.stash:
+        gc.freeze()
+        gc.set_threshold(_ALLOCATIONS)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """The first case that is compared loads torch and Numba, which the collector shall not look through either."""
+    if isinstance(item, CaseItem) and "torch" in sys.modules and not item.config.stash.get(_SETTLED, False):
+        item.config.stash[_SETTLED] = True
+        gc.collect()  # so that no memory of this case is kept
         gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""Which case shows each capability of the recipes' sources: rows in `capabilities.yaml`, ids in `docs/capabilities.md`.
+"""Which case shows each capability of the sources: `capabilities.yaml` has the rows, `docs/capabilities.md` the ids.
 
 A row names a recipe and flags; of the suites' cases with these, the plainest shows it: few other flags, eager, normal.
 A capability that is refused has the suite's reason.

@@ -226,7 +226,7 @@ def _record(built: Built, signature: Signature, expression: str, arch: str) -> d
         "expression": expression,
         "arch": arch,
         "symbol": symbol,
-        "launch": asdict(read_launch(built.ptx, built.symbols[_launch(signature)], signature.name)),
+        "launch": asdict(read_launch(built.ptx, built.symbols[_launch(signature)], signature.name, symbol)),
         "code_digest": code_digest(built.cubin, built.ptx, symbol, resources.items()) if built.cubin else "",
         **resources,
     }

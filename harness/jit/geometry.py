@@ -34,7 +34,8 @@ class Launch:
 
     tile_rows, tile_cols: elements that one CTA takes, in all or (persistent) at a time
     blocks_per_sm: CTAs that an SM holds at once or, with Schedule.PATCHES, at least; 0 if it does not matter
-    schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for
+    schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for; its blocks_per_sm is what
+        the instantiation's launch bounds ask for
     """
 
     tile_rows: int
@@ -95,8 +96,11 @@ class Launch:
         return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
 
 
-def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
-    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it is not five integers."""
+def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
+    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it is not five integers.
+
+    entry: mangled name of the instantiation, whose launch bounds say what a launch by flag does not
+    """
     found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
     if not found:
         raise CompileError(
@@ -105,4 +109,10 @@ def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
         )
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
-    return Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    launch = Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    if launch.schedule != Schedule.BY_FLAG:
+        return launch
+    bound = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.minnctapersm (\d+)", ptx)
+    if not bound:
+        raise CompileError(f"{kernel}: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__(threads, CTAs)")
+    return replace(launch, blocks_per_sm=int(bound[1]))

@@ -43,17 +43,24 @@ using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
 using RowScaledAmaxTiles = GroupTiles<RowScaledAmaxTile::kRows, RowScaledAmaxTile::kCols>;
 
 // As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
-// constants.
+// constants, and a loop over tiles needs some as well.
 constexpr int kTileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
+constexpr int kLoopBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
-template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <typename Dtype, Activation activation>
+constexpr int kLoopBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kLoopBlocksPerSm;
+template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
 constexpr int kTensorBlocks =
-    rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2 : kTileBlocks<Dtype, activation>;
+    rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2
+    : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocks<Dtype, activation>
+                                                                      : kTileBlocks<Dtype, activation>;
 template <typename Dtype>
 constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : 2;
-template <Rounding rounding, Activation activation>
-constexpr int kTokenBlocks = rounding == Rounding::sr ? 2 : kTileBlocks<bf16, activation>;
+template <Rounding rounding, Activation activation, Schedule schedule>
+constexpr int kTokenBlocks = rounding == Rounding::sr           ? 2
+                             : schedule == Schedule::persistent ? kLoopBlocks<bf16, activation>
+                                                                : kTileBlocks<bf16, activation>;
 constexpr int kResidentBlocks = 2;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 constexpr int kMostResidentBlocks =
@@ -286,7 +293,8 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
 template <
     typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
     Activation activation, int sign_mask, Schedule schedule>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
+__global__ void __launch_bounds__(
+    TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation, schedule>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
         Optional<const Dtype> act_input,            // (elements,)
@@ -392,19 +400,20 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask,
     Schedule schedule>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
-    const bf16* __restrict__ input,          // (elements,)
-    Optional<const bf16> act_input,          // (elements,)
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    Optional<const float> rowwise_amax,      // (rows of all,)
-    Optional<const float> columnwise_amax,   // (cols of all,)
-    Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
-    Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
-    Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
-    Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
-    int num_tensors, u64 seed, u32 offset) {
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation, schedule>)
+    grouped_per_token_encode(
+        const bf16* __restrict__ input,          // (elements,)
+        Optional<const bf16> act_input,          // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        Optional<const float> rowwise_amax,      // (rows of all,)
+        Optional<const float> columnwise_amax,   // (cols of all,)
+        Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
+        Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
+        Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
+        int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
   for_each_work_item<schedule, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
@@ -591,7 +600,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) 
 
 // The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
 constexpr Launch kLaunchEncode = {
-    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kTileBlocksPerSm, Schedule::by_flag};
+    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, 0, Schedule::by_flag};
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
@@ -600,7 +609,7 @@ __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
-    kRowwiseTileRows, kRowwiseTileCols, kThreads, kRowwiseBlocks<bf16>, Schedule::by_flag};
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::by_flag};
 __constant__ Launch grouped_encode_tile_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_amax_launch = {
     RowColStrip<false>::kRows, RowColStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};

@@ -20,7 +20,8 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.group_shape import VARYING_MULTIPLE_OF, ShapeRepresentation, from_arrays
+from harness.contract.group_arrays import from_arrays
+from harness.contract.group_shape import VARYING_MULTIPLE_OF, ShapeRepresentation
 from harness.contract.interval import Interval
 from harness.errors import ContractError
 from harness.oracles import gemm, gemm_operands, nvfp4

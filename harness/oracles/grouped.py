@@ -7,7 +7,7 @@ every rounding, to nearest even. For each tensor g:
      sums in order; then cast to the input's dtype, which rounds to nearest even. stage=encode writes none.
   3. the recipe named by `recipe` makes everything else of v cast to the input's dtype, amax included
      Random bits take the group's seed and the offset plus g.
-The group may be a part of its allocation. The rest is NaN in what is read, and is not written in what is written.
+The group may be a part of its allocations. What lies behind it is NaN and inf in inputs, and is not written in outputs.
 An empty tensor has no bytes; its amaxes, as many as its extents call for, and its dbias are 0.
 stage=encode is given the amaxes of all tensors, back to back.
 """
@@ -23,7 +23,8 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.group_shape import ShapeRepresentation, from_arrays, varying_multiple_of
+from harness.contract.group_arrays import from_arrays
+from harness.contract.group_shape import ShapeRepresentation, varying_multiple_of
 from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
 from harness.oracles import activations, layout, local_1x64, nvfp4, per_tensor, per_token, quantizer, row_scaled
@@ -90,7 +91,7 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """`input`, `act_input`, `tensor_offsets` (num_tensors + 1,), `first_dims` and `last_dims` (num_tensors,) int64.
 
-    For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN.
+    For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN and inf.
 
     x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation
     """
@@ -187,10 +188,12 @@ def _slack(case: Case) -> dict[str, int]:
 
 
 def _allocated(array: np.ndarray, entries: int) -> np.ndarray:
-    """A flat array at the start of an allocation that is NaN otherwise."""
+    """A flat array at the start of an allocation that holds NaN and inf otherwise: a maximum may pass over a NaN."""
     if array.size == entries:
         return array
-    return np.concatenate([array, np.full(entries - array.size, np.nan, array.dtype)])
+    slack = np.full(entries - array.size, np.nan, array.dtype)
+    slack[::2] = np.inf
+    return np.concatenate([array, slack])
 
 
 def _amax_case(case: Case) -> Case:

@@ -10,6 +10,7 @@ import pytest
 
 from harness.contract.case import Flags
 from harness.contract.problem import Dense, Grouped
+from harness.contract.splits import other_splits
 from harness.errors import ContractError
 from harness.inputs import draw
 from harness.oracles import grouped, local_1x64, nvfp4, per_tensor, per_token, row_scaled
@@ -37,8 +38,12 @@ FLAGS = [
 ]
 
 
+def inputs_of(case):
+    return grouped.inputs(case, **high_precision(case))
+
+
 def run(case):
-    return grouped.numpy_oracle(case, grouped.inputs(case, **high_precision(case)))
+    return grouped.numpy_oracle(case, inputs_of(case))
 
 
 def agree(case, made=None):
@@ -288,3 +293,47 @@ class TestRefusals:
             tensors = {name: to_torch(array) for name, array in tensors.items() if array is not None}
         with pytest.raises(ContractError, match=word):
             oracle(case, tensors)
+
+
+# Allocations with a capacity
+
+ALLOCATED = [
+    ("128+0+256of1024x384", "128+0+256x384", {"shape_representation": "varying_first_dim"}),
+    ("128+0+256x256+128+128of163840", "128+0+256x256+128+128", {"shape_representation": "varying_both_dims"}),
+    ("3*0of128x128", "3*0x128", {"shape_representation": "varying_first_dim"}),
+]
+
+
+@pytest.mark.parametrize("flags", [{}, {"stage": "encode"}, {"rht": True, "rounding": "sr"}], ids=str)
+@pytest.mark.parametrize("recipe", MODULES)
+@pytest.mark.parametrize(("allocated", "filled", "kind"), ALLOCATED)
+def test_slack_changes_no_byte_of_a_tensor(make_group, allocated, filled, kind, recipe, flags):
+    wide, tight = (make_group(shape, recipe=recipe, **kind, **flags) for shape in (allocated, filled))
+    tight = replace(tight, seed_of=wide.seed_name)
+    assert_same_bytes(agree(wide, high_precision(wide)), agree(tight, high_precision(tight)))
+
+
+@pytest.mark.parametrize("recipe", MODULES)
+@pytest.mark.parametrize(("full", "kind"), [("512+512of1024x256", "first"), ("256+512x256+128of131072", "both")])
+def test_an_output_is_as_large_as_if_its_tensors_filled_the_allocation(make_group, full, kind, recipe):
+    case = make_group(full, recipe=recipe, shape_representation=f"varying_{kind}_dim{'s' * (kind == 'both')}")
+    sizes = {name: field.allocated for name, field in grouped.outputs(case).items()}
+    for split in other_splits(case):
+        fields = grouped.outputs(split)
+        assert {name: field.allocated for name, field in fields.items()} == sizes
+        assert {name: field.nbytes for name, field in fields.items()} == {
+            name: array.nbytes for name, array in grouped.numpy_oracle(split, inputs_of(split)).items()
+        }
+
+
+@pytest.mark.parametrize("recipe", MODULES)
+def test_slack_of_what_is_read_has_no_number(make_group, recipe):
+    case = make_group("128+0+256of1024x128", recipe=recipe, stage="encode", activation="dgelu")
+    given = inputs_of(case)
+    rows = 384
+    for name, end in {"input": rows * 128, "act_input": rows * 128, "rowwise_amax": rows}.items():
+        if recipe == "per_token" or name != "rowwise_amax":
+            assert np.isfinite(given[name][:end].astype(F32)).all()
+            slack = given[name][end:].astype(F32)
+            assert slack.size == end // rows * (1024 - rows)
+            assert np.isnan(slack).any() and np.isinf(slack).any() and not np.isfinite(slack).any()

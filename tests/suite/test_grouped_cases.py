@@ -16,12 +16,15 @@ from harness.bench.roofline import bytes_moved
 from harness.contract.case import Case, Flags
 from harness.contract.field import Field
 from harness.contract.problem import Dense
+from harness.contract.splits import other_splits
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.inputs.draw import make
+from harness.jit.compile import compile_kernel
 from harness.jit.geometry import Launch
 from harness.runner.selection import FIXED_COST, cost
-from harness.suite.launch_plan import Step, bind, numbers, plan
+from harness.suite.launch_plan import Step, bind, numbers, own_memory, plan
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.expected import expect, high_precision
 from harness.verify.verify import verify
@@ -225,6 +228,55 @@ def test_a_persistent_grid_counts_the_tiles_of_every_tensor(toy: Toy):
 def test_a_group_without_elements_has_a_grid(toy: Toy):
     assert PERSISTENT.grid(toy.case("0+0x512").problem, 132) == (1, 1, 1)
     assert TILED.grid(toy.case("0+0x512").problem, 132) == (1, 1, 1)
+
+
+ALLOCATED = [
+    "grouped/default/0+128+0of384x80/normal/eager",
+    "grouped/dtype=fp32,outputs=rowwise,schedule=persistent/0+128+0of384x80/normal/eager",
+    "grouped/rht=true,activation=dgelu,dbias=true/0+128+0of384x80/normal/eager",
+    "grouped/recipe=per_token/0+128+0of384x128/normal/eager",
+    "grouped/recipe=per_token,activation=drelu,dbias=true/0+128+0of384x128/normal/eager",
+    "grouped/recipe=per_token,shape_representation=varying_both_dims,resident=false/0+128x256+128of65536/normal/eager",
+]
+
+
+@pytest.mark.parametrize("case_id", ALLOCATED)
+def test_no_launch_depends_on_a_split_and_reading_one_on_the_host_fails(case_id: str):
+    """The plan, its memory, its numbers and its grids are made without the extents of a tensor."""
+    case = find_case(case_id)
+    made = []
+    for split in (case, *other_splits(case)):
+        steps = plan(split, fits=lambda step: step.case.flags.resident)
+        for step in steps:
+            problem = step.case.problem
+            assert len(problem.tensors) == len(case.problem.tensors)
+            for read in (tuple, str, lambda tensors: tensors[0]):
+                with pytest.raises(ContractError, match="the host reads the extents of [23] tensors"):
+                    read(problem if read is str else problem.tensors)
+        kernels = [compile_kernel(step.signature, step.case.flags, "compute_90a") for step in steps]
+        grids = [kernel.launch.grids(step.case.problem, 4) for kernel, step in zip(kernels, steps, strict=True)]
+        made.append((grids, own_memory(steps), [numbers(step.case) for step in steps]))
+    assert all(each == made[0] for each in made)
+
+
+def test_a_grid_of_an_allocation_has_a_block_for_every_tile_that_a_split_can_have(toy: Toy):
+    case = find_case("grouped/default/0+128+0of512x80/normal/eager")
+    assert TILED.grid(case.problem, 132) == (4, 1, 1)
+    for split in (case, *other_splits(case)):
+        filled = replace(split.problem, capacity=None)
+        assert TILED.grid(split.problem, 132) == (4, 1, 1) >= TILED.grid(filled, 132)
+
+
+def test_a_persistent_grid_of_a_group_is_tried_on_a_small_device_too(toy: Toy):
+    many = toy.case("128+0+256x512").problem
+    assert PERSISTENT.grids(many, 132) == ((24, 1, 1), (8, 1, 1))  # three tiles each
+    assert PERSISTENT.grids(many, 2) == ((4, 1, 1),)  # which have six
+    assert PERSISTENT.grids(toy.case("0+0x512").problem, 132) == ((1, 1, 1),)
+
+
+def test_a_grouped_gemm_takes_no_capacity():
+    with pytest.raises(UsageError, match="has a capacity; the tensors of a grouped GEMM fill their allocations"):
+        find_case("gemm_grouped/default/0+128of256x128x48/normal/eager")
 
 
 def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):

@@ -45,6 +45,7 @@ _CAUSE = re.compile(r"^cause +([^:\n]+)", re.MULTILINE)
 _SENTENCES = {
     "the oracles disagree": "oracles disagree",
     "is not zero after": "scratch not cleaned",
+    "of its slack were written": "slack written",
     "is not what it promises": "wrong input",
     "is not the tensor that was drawn": "wrong operand",
     "the largest magnitude there is": "wrong amax given",

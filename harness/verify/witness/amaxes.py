@@ -31,7 +31,7 @@ def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
                     f"{expected[wrong[0]]:g}"
                 )
     slack = case.problem.capacity is not None
-    left = [side for side, amax in given.items() if amax.size and not (slack and np.isnan(amax).all())]
+    left = [side for side, amax in given.items() if amax.size and not (slack and not np.isfinite(amax).any())]
     return f"{left[0]}_amax has {given[left[0]].size} entries more than there are amaxes" if left else ""
 
 
