@@ -13,7 +13,7 @@ from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.evidence import OTHER_GRANULE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 
-_DEFAULT_MASK = 0xD7E8
+_DEFAULT_MASKS = 0xD7E8, 0xACE1  # of per_tensor and per_token
 
 Choices = Callable[[Steps, Case], Iterable[dict[str, object]]]
 
@@ -52,13 +52,13 @@ def _seeds(steps: Steps, case: Case) -> list[dict[str, object]]:
 def _masks(steps: Steps, case: Case) -> list[dict[str, object]]:
     if steps.rotation is None:
         return []
-    return [{"rotation": mask} for mask in (0, _DEFAULT_MASK, int(f"{steps.rotation:016b}"[::-1], 2))]
+    return [{"rotation": mask} for mask in (0, *_DEFAULT_MASKS, int(f"{steps.rotation:016b}"[::-1], 2))]
 
 
 def _rotations(steps: Steps, case: Case) -> list[dict[str, object]]:
     given = case.flags.get("sign_mask", OWN)
-    mask = _DEFAULT_MASK if given == OWN else int(given)
-    return [{"rotation": mask}] if steps.rotation is None else []
+    masks = _DEFAULT_MASKS if given == OWN else (int(given),)
+    return [{"rotation": mask} for mask in masks] if steps.rotation is None else []
 
 
 def _granularities(steps: Steps, case: Case) -> list[dict[str, object]]:
