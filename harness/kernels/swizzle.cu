@@ -33,15 +33,17 @@ struct ThreadScales {
   ScaleExtents extents;
   int row, block_col;
 
-  __device__ ThreadScales(int rows, int cols)
-      : extents(
-            direction == Outputs::rowwise ? rows : cols, (direction == Outputs::rowwise ? cols : rows) / kBlock) {
+  __device__ static ThreadScales of(int rows, int cols) {
+    const int scale_rows = direction == Outputs::rowwise ? rows : cols;
+    const int scale_cols = direction == Outputs::rowwise ? cols : rows;
     // The grid follows the tensor, whose transpose swaps rows and columns.
     const TileOrigin tile = tile_origin(kTile, kTile);
     const TileOrigin origin = direction == Outputs::rowwise ? tile : TileOrigin{tile.col, tile.row};
     const int warp = threadIdx.x / 32;
-    row = origin.row + warp / kGemmTilesAcross * kGemmTileRows + threadIdx.x % 32;
-    block_col = origin.col / kBlock + warp % kGemmTilesAcross * 4;
+    return {
+        ScaleExtents(scale_rows, scale_cols / kBlock),
+        origin.row + warp / kGemmTilesAcross * kGemmTileRows + int(threadIdx.x % 32),
+        origin.col / kBlock + warp % kGemmTilesAcross * 4};
   }
   __device__ bool allocated() const { return extents.allocated(row, block_col); }
   // The bytes of row `i`
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) swizzle(
     const u8* __restrict__ scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
     u8* __restrict__ swizzled_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, in 128x4 tiles
     int rows, int cols) {
-  const ThreadScales<direction> scales(rows, cols);
+  const auto scales = ThreadScales<direction>::of(rows, cols);
   if (!scales.allocated()) return;
   u32 quarter[4];
 #pragma unroll
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) unswizzle(
     const u8* __restrict__ swizzled_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, in 128x4 tiles
     u8* __restrict__ scale_inv,                 // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
     int rows, int cols) {
-  const ThreadScales<direction> scales(rows, cols);
+  const auto scales = ThreadScales<direction>::of(rows, cols);
   if (!scales.allocated()) return;
   const uint4 v = __ldg(reinterpret_cast<const uint4*>(swizzled_scale_inv + scales.swizzled()));
   const u32 quarter[] = {v.x, v.y, v.z, v.w};
