@@ -109,7 +109,7 @@ def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
         return nvfp4.e2m1(product)
     blocks = product.shape[1] // nvfp4.BLOCK
     index = slab.lines.start * blocks, len(product) * blocks
-    random = nvfp4.random_bytes(*index, slab.direction.counter, case.philox_offset, case.seed)
+    random = nvfp4.random_bytes(*index, slab.direction.counter, case.offset, case.seed)
     return nvfp4.e2m1_stochastic(product, random.reshape(product.shape))
 
 
