@@ -25,7 +25,7 @@ def swizzle(scale_inv: torch.Tensor) -> torch.Tensor:
     """1.7: compact (R, C) scale bytes to GEMM tiles of the padded shape; padding is 0."""
     rows, cols = padded_shape(*scale_inv.shape)
     whole = pad(scale_inv, (0, cols - scale_inv.shape[1], 0, rows - scale_inv.shape[0]))
-    return whole.view(-1, 4, 32, cols // 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
+    return whole.view(rows // _TILE, 4, 32, cols // 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
 
 
 def unswizzle(scale_inv: torch.Tensor) -> torch.Tensor:

@@ -100,6 +100,8 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 def _draw(case: Case, seed: int) -> np.ndarray:
     dtype = str(case.flags.get("dtype", "bf16"))
     if not case.is_group:
+        if not case.rows:
+            return np.empty((0, case.cols), DTYPES[dtype])
         return make(case.input, case.rows, case.cols, dtype, seed)
     flat = np.empty(case.elements, DTYPES[dtype])
     offsets = case.problem.group.tensor_offsets
