@@ -51,9 +51,7 @@ struct ThreadScales {
     return scale_offset<ScaleLayout::compact>(row + 32 * i, block_col, extents.padded_blocks);
   }
   // The bytes of all rows
-  __device__ i64 swizzled() const {
-    return scale_offset<ScaleLayout::swizzled>(row, block_col, extents.padded_blocks);
-  }
+  __device__ i64 swizzled() const { return scale_offset<ScaleLayout::swizzled>(row, block_col, extents.padded_blocks); }
 };
 
 // =====================================================================================================================

@@ -139,7 +139,8 @@ def test_an_operand_that_is_not_what_was_drawn(case_id, prefix):
 
 
 @pytest.mark.parametrize(
-    ("flags", "name"), [("direction=columnwise", "scale_inv"), ("direction=columnwise,to=compact", "swizzled_scale_inv")]
+    ("flags", "name"),
+    [("direction=columnwise", "scale_inv"), ("direction=columnwise,to=compact", "swizzled_scale_inv")],
 )
 def test_scales_that_are_to_be_moved(flags, name):
     case = find_case(f"swizzle/{flags}/48x80/normal/eager")

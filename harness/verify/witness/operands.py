@@ -108,7 +108,12 @@ def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
     elif case.is_gemm and "a_data" in inputs and case.input not in ("exact_sum", "wide_sum"):
         for name in "ab":
             yield from _of_product(case, name, drawn[name], inputs)
-    elif {"scale_inv", "swizzled_scale_inv"} & set(inputs) and "input" not in inputs and "x" in drawn and case.input != "exhaustive":
+    elif (
+        {"scale_inv", "swizzled_scale_inv"} & set(inputs)
+        and "input" not in inputs
+        and "x" in drawn
+        and case.input != "exhaustive"
+    ):
         columnwise = "columnwise" in (case.flags.get("direction"), case.flags.get("outputs"))
         unswizzles = "swizzled_scale_inv" in inputs
         yield Operand(
