@@ -151,7 +151,8 @@ def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
 def expect_on(
     case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST
 ) -> Expected:
-    """As `expect`, on inputs that are not the case's own."""
+    """As `expect`, on inputs that are not the case's own. Raises ContractError for one that is not C-contiguous."""
+    _require_contiguous(case, inputs)
     oracle = oracle_of(case.recipe)
     fields = fields_of(case)
     answers = {}
@@ -162,6 +163,15 @@ def expect_on(
     disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expected(inputs, fields, values, tuple(answers), disagreement)
+
+
+def _require_contiguous(case: Case, inputs: Mapping[str, np.ndarray]) -> None:
+    for name, array in inputs.items():
+        if not array.flags.c_contiguous:
+            raise ContractError(
+                f"{case.recipe}: {name} is not C-contiguous: its strides are {array.strides} bytes, and kernels read "
+                f"{array.shape} entries of {array.itemsize} bytes back to back; give np.ascontiguousarray({name})"
+            )
 
 
 def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:
