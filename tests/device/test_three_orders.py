@@ -25,7 +25,7 @@ STRONG = "for (int i = 0; i < 4; ++i) reinterpret_cast<volatile u32*>(target)[i]
 RETURN = "  if (!scales.allocated()) return;\n  u32 quarter[4];\n"
 # Each lane sets a flag and looks at that of another, which is not there if this one came first.
 FLAGS = """
-  __shared__ u32 here[kThreads];
+  __shared__ u32 here[SwizzleTile::kThreads];
   here[threadIdx.x] = 0;
   __syncthreads();
   atomicExch(here + threadIdx.x, 1u);
