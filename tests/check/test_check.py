@@ -31,7 +31,7 @@ HEAD, LAST = "__global__ void __launch_bounds__(SwizzleTile::kThreads) swizzle("
 # None for the line of the kernel's name.
 PLANTED = [
     ("swizzle", SUITE, "kernel: swizzle", "kernel: swizle", "kernel: swizle", "has no kernel 'swizle'; did you mean"),
-    ("swizzle", KERNEL, "// Kernels:", "\n__global__ void other(int rows) {}//", "__global__", "names the kernel 'other'"),
+    ("swizzle", KERNEL, "// Kernels:", "\n__global__ void other(int r) {}//", "__global__", "names the kernel 'other'"),
     ("swizzle", SUITE, "[rowwise,", "[rowise,", "[rowise,", "direction is 'rowise', which is no `Outputs direction`"),
     ("swizzle", KERNEL, f"direction>\n{HEAD}", f"directed>\n{HEAD}", None, "parameter 'directed' names no flag"),
     ("swizzle", KERNEL, "// swizzle: reorders", "// A", "//", "the file must begin with what it is"),
