@@ -71,7 +71,7 @@ class Case:
     mode: `eager` or `graph`
     defaults: the flags a case has when its id names none
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
-    philox_offset: the last Philox counter word; tensor g of a group has g
+    philox_offset: what the case adds to the offset of its seed; tensor g of a group adds g
     seed_of: the `data_id` whose seed this case shares, if not its own
     dense_defaults: of a group, the defaults of each recipe that its tensors can have; its suite fills them in
     """
@@ -148,7 +148,16 @@ class Case:
     @cached_property
     def seed(self) -> int:
         """64 bits that depend on `seed_name` alone."""
-        return int.from_bytes(hashlib.sha256(self.seed_name.encode()).digest()[:8], "little")
+        return int.from_bytes(self._digest[:8], "little")
+
+    @property
+    def offset(self) -> int:
+        """The last Philox counter word, 32 bits."""
+        return (int.from_bytes(self._digest[8:12], "little") + self.philox_offset) % (1 << 32)
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return hashlib.sha256(self.seed_name.encode()).digest()
 
     def part(self, g: int) -> Case:
         """Tensor or product g of a group as a dense case, whose bytes the group must have in its place.

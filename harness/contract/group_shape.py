@@ -234,5 +234,5 @@ def _require_extent(number: int, name: str, extent: int, multiple: int, varies: 
     if extent >= least and extent % multiple == 0:
         return
     what = "a varying extent is 0 or a multiple of" if varies else f"{name} is a positive multiple of"
-    nearest = max(round(extent / multiple) * multiple, least)
+    nearest = max(round(extent / multiple), 1) * multiple
     raise ContractError(f"tensor {number} has {name} = {extent}; {what} {multiple}, the nearest is {nearest}")

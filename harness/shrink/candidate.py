@@ -80,7 +80,7 @@ class Candidate:
         return [(-1, i) for i in range(max(extents) // size)]
 
     def with_items(self, axis: str, items: Sequence[tuple[int, int]]) -> Candidate | None:
-        """Keep only some pieces of an axis; None if that is no case."""
+        """Keep only some pieces of an axis; None if that is no case, or has no elements."""
         size = self._piece(axis)
         parts, extents = [], []
         for number, (case, part) in enumerate(zip(self.case.parts, self.parts, strict=True)):
@@ -94,6 +94,8 @@ class Candidate:
         return self._cut(extents, n, tuple(parts))
 
     def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Candidate | None:
+        if not self.case.is_group and 0 in tensors[0]:
+            return None
         extents = "x".join(map(str, tensors[0]))
         if self.case.is_group:
             extents = str(GroupedShape(tuple(tensors), self._capacity(tensors[0][1])))

@@ -112,7 +112,7 @@ def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
 def numbers(case: Case) -> dict[str, int | float]:
     """Every number that a kernel may name: extents, random seed and offset, and the flags that are numbers."""
     flags = {name: value for name, value in case.flags.items() if type(value) in (int, float)}
-    return {**case.problem.numbers, "seed": case.seed, "offset": case.philox_offset, **flags}
+    return {**case.problem.numbers, "seed": case.seed, "offset": case.offset, **flags}
 
 
 def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | float | None]]:

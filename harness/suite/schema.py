@@ -42,7 +42,8 @@ Values = Annotated[
 ]
 Extent = Annotated[int, Field(strict=True, ge=1, le=LARGEST_EXTENT)]
 Size = Extent | str
-Shape = tuple[Extent, Extent] | tuple[Extent, Extent, Extent] | str
+Rows = Annotated[int, Field(strict=True, ge=0, le=LARGEST_EXTENT)]
+Shape = tuple[Rows, Extent] | tuple[Extent, Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
@@ -186,6 +187,8 @@ class SuiteFile(_Part):
     """The section of the byte contract that the recipe implements."""
     multiple_of: Extent = 16
     """Rows and cols are multiples of this; of a GEMM, K and N; of a pipeline, M as well."""
+    no_rows: bool = False
+    """Whether it also takes a tensor without rows."""
     tile: Extent | None = None
     """Rows and cols of its kernels' tiles. Launches and template parameters then have a flag that no id has, `edges`:
     whether a tile reaches beyond the tensor. The tensors of a group have whole tiles."""

@@ -65,8 +65,13 @@ def canonical(shape: str) -> str:
     return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
 
 
-def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True) -> str | None:
-    """All extents are positive multiples; of three, M need only be positive, unless `any_m` is false."""
+def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True, no_rows: bool = False) -> str | None:
+    """All extents are positive multiples; of three, M need only be positive, unless `any_m` is false.
+
+    no_rows: whether the first may be 0
+    """
+    if no_rows and extents[0] == 0:
+        return _extent_error("cols", extents[1], multiple_of)
     multiples = [1 if len(extents) == 3 and any_m else multiple_of, *[multiple_of] * (len(extents) - 1)]
     axes = ("rows", "cols") if len(extents) == 2 else "MKN"
     return next(filter(None, map(_extent_error, axes, extents, multiples)), None)
@@ -85,7 +90,7 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
     """A case of these flags, all of them or just those that name its kind, may have this shape."""
     try:
         if not is_grouped(file):
-            return extents_error(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
+            return extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
         group.require(str(flags[REPRESENTATION]), multiple, varying_multiple_of(flags[RECIPE]))

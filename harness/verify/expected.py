@@ -110,6 +110,8 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 def _draw(case: Case, seed: int) -> np.ndarray:
     dtype = str(case.flags.get("dtype", "bf16"))
     if not case.is_group:
+        if not case.rows:
+            return np.empty((0, case.cols), DTYPES[dtype])
         return make(case.input, case.rows, case.cols, dtype, seed)
     flat = np.empty(case.problem.group.elements, DTYPES[dtype])
     offsets = case.problem.group.tensor_offsets
@@ -159,7 +161,8 @@ def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
 def expect_on(
     case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST
 ) -> Expected:
-    """As `expect`, on inputs that are not the case's own."""
+    """As `expect`, on inputs that are not the case's own. Raises ContractError for one that is not C-contiguous."""
+    _require_contiguous(case, inputs)
     oracle = oracle_of(case.recipe)
     fields = fields_of(case)
     answers = {}
@@ -170,6 +173,15 @@ def expect_on(
     disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expected(inputs, fields, values, tuple(answers), disagreement)
+
+
+def _require_contiguous(case: Case, inputs: Mapping[str, np.ndarray]) -> None:
+    for name, array in inputs.items():
+        if not array.flags.c_contiguous:
+            raise ContractError(
+                f"{case.recipe}: {name} is not C-contiguous: its strides are {array.strides} bytes, and kernels read "
+                f"{array.shape} entries of {array.itemsize} bytes back to back; give np.ascontiguousarray({name})"
+            )
 
 
 def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:

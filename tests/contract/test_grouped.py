@@ -134,7 +134,7 @@ REFUSED = {
     "cols differ, same": ("128x512+512+256", SAME, 16, "tensor 2 has cols = 256"),
     "varying rows": ("128+200x512", FIRST, 16, "tensor 1 has rows = 200; a varying extent is 0 or a multiple of "
                      "128, the nearest is 256"),
-    "varying rows near 0": ("128+16x512", FIRST, 16, "tensor 1 has rows = 16.*the nearest is 0"),
+    "varying rows near 0": ("128+16x512", FIRST, 16, "tensor 1 has rows = 16.*the nearest is 128"),
     "varying cols": ("128x256+144", LAST, 16, "tensor 1 has cols = 144; .*the nearest is 128"),
     "varying both": ("128+256x512+64", BOTH, 16, "tensor 1 has cols = 64"),
     "fixed cols": ("128+128x40", FIRST, 16, "tensor 0 has cols = 40; cols is a positive multiple of 16, the"),

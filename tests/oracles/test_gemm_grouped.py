@@ -136,7 +136,7 @@ def test_a_group_alone_is_the_dense_case():
         ({"recipe": "gemm_ordered"}, "recipe must be gemm, not gemm_ordered"),
         ({"shape_representation": "same_both_dims"}, "shape_representation must be varying_first_dim"),
         ({"bias": True}, "bias must be false, not true: the epilogue per_tensor"),
-        ({"epilogue": "per_token_fused"}, "K of A and B must be a positive multiple of 128, not 48"),
+        ({"epilogue": "per_token_fused", "dtype": "fp32"}, "dtype must be bf16, not fp32"),
     ],
 )
 def test_refused_flags(flags, sentence):

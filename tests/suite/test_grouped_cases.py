@@ -61,7 +61,7 @@ def test_a_tensor_alone_is_a_dense_case_with_the_seed_of_the_group(toy: Toy):
     case = toy.case(rounding="sr", stage="full", outputs="both")
     dense = case.part(2)
     assert (dense.recipe, dense.problem) == ("per_tensor", Dense(256, 512))
-    assert (dense.seed, dense.philox_offset) == (case.seed, 2)
+    assert (dense.seed, dense.offset) == (case.seed, (case.offset + 2) % (1 << 32))
     assert (dense.flags.rounding, dense.flags.outputs) == ("sr", "both")
     assert (dense.flags.dtype, dense.flags.sign_mask) == ("bf16", 0xD7E8)  # flags that the group lacks
     assert "shape_representation" not in dense.flags
@@ -69,9 +69,11 @@ def test_a_tensor_alone_is_a_dense_case_with_the_seed_of_the_group(toy: Toy):
     assert dense != replace(dense, seed_of="") != replace(dense, philox_offset=0)
 
 
-def test_a_dense_case_has_its_own_seed_and_offset_0():
-    dense = Case("per_tensor", Flags({}), Dense(16, 32))
+def test_a_dense_case_has_its_own_seed_and_offset():
+    dense, other = (Case("per_tensor", Flags({}), Dense(16, cols)) for cols in (32, 64))
     assert (dense.philox_offset, dense.elements, dense.shape) == (0, 512, "16x32")
+    assert len({0, dense.offset, other.offset}) == 3 and dense.seed != other.seed
+    assert replace(dense, philox_offset=(1 << 32) - dense.offset).offset == 0
 
 
 # Suites

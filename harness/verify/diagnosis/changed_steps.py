@@ -46,7 +46,11 @@ def _is_reciprocal(steps: Steps) -> bool:
 
 def _seeds(steps: Steps, case: Case) -> list[dict[str, object]]:
     low, high = steps.seed & 0xFFFFFFFF, steps.seed >> 32
-    return [{"seed": seed} for seed in (high | low << 32, low, 0)]
+    return [*({"seed": seed} for seed in (high | low << 32, low, 0)), {"offset": 0}]
+
+
+def _first_offsets(steps: Steps, case: Case) -> list[dict[str, object]]:
+    return [{"offset": (case.offset - case.philox_offset) % (1 << 32)}] if case.philox_offset else []
 
 
 def _masks(steps: Steps, case: Case) -> list[dict[str, object]]:
@@ -93,9 +97,9 @@ CHANGES = (
            _with("random_order", (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1))),
     Change("sum of sr not rounded", "a value and its random share were not rounded to float32 when added",
            _with("random_sum", np.float64)),
-    Change("sr key", "the Philox key was swapped, cut to its low word, or left at 0", _seeds),
+    Change("sr key", "the Philox key was swapped or cut to its low word, or it or the offset was left at 0", _seeds),
     Change("sr bits of the first tensor", "the Philox offset lacks the number of the tensor in its group",
-           _with("offset", 0)),
+           _first_offsets),
     Change("rht skipped", "the unrotated columns give these bytes", _with("rotation", None)),
     Change("sign_mask ignored", "the rotation used no sign mask, the default one, or the mask's bits in reverse",
            _masks),

@@ -74,9 +74,10 @@ def _of_product(case: Case, name: str, x: np.ndarray) -> Iterator[Drawn]:
 
 
 def _parts(case: Case, name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors of a group that lie back to back, but for empty ones."""
+    """Every tensor that has elements; an empty one keeps any promise."""
     if not case.is_group:
-        yield name, x.reshape(1, -1) if x.ndim == 1 else x
+        if x.size:
+            yield name, x.reshape(1, -1) if x.ndim == 1 else x
         return
     shapes = case.problem.tensors
     if case.is_gemm and name != "a":
