@@ -24,6 +24,7 @@ class Schedule(IntEnum):
     PERSISTENT = 1
     RESIDENT = 2
     PATCHES = 3
+    ITEMS = 4
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,16 @@ class Launch:
     schedule: int
 
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
-        """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.
+        """`grid` first, then others on which a kernel writes the same bytes: of other devices, of layers, or of half.
 
-        Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them.
+        Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them,
+        and with half of the CTAs each takes two items.
         """
         if self.schedule != Schedule.PATCHES:
             across, down, layers = own = self.grid(problem, multiprocessors)
-            layered = self.schedule == Schedule.TILES and layers == 1 < down
-            return (own, (across, -(-down // 2), 2)) if layered else (own,)
+            if self.schedule == Schedule.TILES and layers == 1 < down:
+                return own, (across, -(-down // 2), 2)
+            return (own, (-(-across // 2), 1, 1)) if self.schedule == Schedule.ITEMS and across > 1 else (own,)
         by_patch = replace(self, schedule=Schedule.TILES)
         by_tile = replace(by_patch, tile_rows=_PADDED_TO, tile_cols=_PADDED_TO)
         patches, tiles = (launch.grid(problem, multiprocessors) for launch in (by_patch, by_tile))

@@ -50,8 +50,12 @@ class Slab(NamedTuple):
 
 
 def slabs(lines: int, length: int) -> Iterator[slice]:
-    """Slices that cover all lines, each a multiple of 16 lines so that no 16x16 tile is cut."""
-    step = max(BLOCK, SLAB_ELEMENTS // length // BLOCK * BLOCK)
+    """Slices that cover all lines, each a multiple of 16 lines so that no 16x16 tile is cut.
+
+    At least two, where there are lines enough, so that small cases show what becomes of a cut.
+    """
+    elements = min(SLAB_ELEMENTS, lines * length // 2)
+    step = max(BLOCK, elements // length // BLOCK * BLOCK)
     for first in range(0, lines, step):
         yield slice(first, min(first + step, lines))
 
