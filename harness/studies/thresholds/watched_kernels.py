@@ -21,7 +21,7 @@ from harness.emulator.machine.basic_blocks import DecodedStep
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Operand
 from harness.files import KERNELS
 from harness.jit.compile import Compiled
-from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, UNORDERED, Site
+from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, SAME_FOR_ALL, UNORDERED, Site
 
 _SAME = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _RELATIONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -98,7 +98,7 @@ def _constant(operand: Operand, kind: str) -> str:
             return repr(float(value))
         return str(operand.bits)
     if isinstance(operand, Name) and operand.text in _uniform:
-        return "the same for all"
+        return SAME_FOR_ALL
     return ""
 
 
