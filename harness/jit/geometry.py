@@ -24,7 +24,6 @@ class Schedule(IntEnum):
     PERSISTENT = 1
     RESIDENT = 2
     PATCHES = 3
-    ITEMS = 4
 
 
 @dataclass(frozen=True)
@@ -42,16 +41,14 @@ class Launch:
     schedule: int
 
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
-        """`grid` first, then others on which a kernel writes the same bytes: of other devices, of layers, or of half.
+        """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.
 
-        Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them,
-        and with half of the CTAs each takes two items.
+        Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them.
         """
         if self.schedule != Schedule.PATCHES:
             across, down, layers = own = self.grid(problem, multiprocessors)
-            if self.schedule == Schedule.TILES and layers == 1 < down:
-                return own, (across, -(-down // 2), 2)
-            return (own, (-(-across // 2), 1, 1)) if self.schedule == Schedule.ITEMS and across > 1 else (own,)
+            layered = self.schedule == Schedule.TILES and layers == 1 < down
+            return (own, (across, -(-down // 2), 2)) if layered else (own,)
         by_patch = replace(self, schedule=Schedule.TILES)
         by_tile = replace(by_patch, tile_rows=_PADDED_TO, tile_cols=_PADDED_TO)
         patches, tiles = (launch.grid(problem, multiprocessors) for launch in (by_patch, by_tile))

@@ -443,8 +443,6 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 // =====================================================================================================================
 
 // The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
-constexpr Launch kLaunchItems = {
-    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, 0, Schedule::items};
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
@@ -452,14 +450,14 @@ __constant__ Launch grouped_amax_rht_launch = {
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
-__constant__ Launch grouped_encode_rowwise_launch = {kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::items};
-__constant__ Launch grouped_encode_tile_launch = kLaunchItems;
+__constant__ Launch grouped_encode_rowwise_launch = {kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch grouped_encode_tile_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch grouped_per_token_amax_launch = {
     RowColStrip<false>::kRows, RowColStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_rht_launch = {
     RowColStrip<true>::kRows, RowColStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
-__constant__ Launch grouped_per_token_encode_launch = kLaunchItems;
+__constant__ Launch grouped_per_token_encode_launch = kLaunchTiles<TransposeTile>;
 __constant__ Launch grouped_per_token_resident_launch = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};

@@ -80,7 +80,9 @@ def _quantized(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
 def _exhaustive(case: Case) -> dict[str, np.ndarray]:
     blocks = case.cols // nvfp4.BLOCK
     data = np.tile(nvfp4.pack(np.arange(nvfp4.BLOCK, dtype=np.uint8)), (case.rows, blocks))
-    scale_inv = np.arange(case.rows * blocks).astype(np.uint8).reshape(-1, blocks)
+    tile_rows = nvfp4.BLOCK if case.flags.block == "block_16x16" else 1
+    number = np.arange(case.rows // tile_rows * blocks).reshape(-1, blocks)
+    scale_inv = np.repeat((number % 256).astype(np.uint8), tile_rows, axis=0)
     granules = layout.amax_field(case.rows, case.cols, ROWWISE, case.flags.granularity).shape
     amax = EXHAUSTIVE_AMAX * np.arange(1, np.prod(granules) + 1, dtype=np.float32).reshape(granules)
     return {"data": data, "scale_inv": layout.arrange(scale_inv, "compact"), "amax": amax}

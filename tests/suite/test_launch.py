@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.contract.problem import Dense, Grouped
+from harness.contract.problem import Dense
 from harness.errors import CompileError
-from harness.jit.geometry import Launch, Schedule, read_launch
+from harness.jit.geometry import Launch, read_launch
 from harness.jit.signature import read_signatures
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.stages import Stage
@@ -50,13 +50,6 @@ def test_tiles_lie_in_two_layers_as_well():
     assert PERSISTENT.grids(Dense(1000, 520), 132) == (PERSISTENT.grid(Dense(1000, 520), 132),)
     tall = Dense(128 * 65536, 16)
     assert TILED.grids(tall, 132) == (TILED.grid(tall, 132),)  # is in layers as it is
-
-
-def test_half_of_the_ctas_take_all_items_of_a_group():
-    items = replace(TILED, schedule=Schedule.ITEMS)
-    assert items.grids(Grouped(384, 520, ((128, 520), (256, 520))), 132) == ((30, 1, 1), (15, 1, 1))
-    assert items.grids(Grouped(128, 64, ((128, 64),)), 132) == ((2, 1, 1), (1, 1, 1))  # padded to 128 columns
-    assert items.grids(Grouped(0, 64, ((0, 64),)), 132) == ((1, 1, 1),)
 
 
 def test_trailing_zeros_that_ptx_leaves_out_are_read():
