@@ -55,6 +55,6 @@ _NOTES = (
     "its instantiations for sm_90a and sm_100a. missing: `reached`, no case comes there; `true` and `false`, the "
     "comparison (of a clamp, the first or the second side) never has this outcome; `edge`, both outcomes are seen and "
     "never two equal values, nor, of integers, the next one. `<` stands for `>=`, too, which a compiler may "
-    "write instead, and an index that moves in steps may never meet its bound. because: why no legal case shows it, from "
-    "[one_sided.yaml](../harness/studies/thresholds/one_sided.yaml)."
+    "write instead, and an index that moves in steps may never meet its bound. because: why no legal case shows it, "
+    "from [one_sided.yaml](../harness/studies/thresholds/one_sided.yaml)."
 )

@@ -163,7 +163,7 @@ def expect_on(
 
 
 def _misfit(values: Mapping[str, Demand], fields: Mapping[str, Field]) -> str:
-    """Whether an answer has another shape than its field has for kernels; as many bytes would be compared all the same."""
+    """A sentence if an answer has not the shape of its field; as many bytes in another would pass for the same."""
     for name, field in fields.items():
         if values[name].shape != field.shape:
             return f"{name} is {field.shape} by the recipe's `outputs`, and {values[name].shape} by its oracle"

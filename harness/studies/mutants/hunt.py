@@ -94,7 +94,8 @@ def hunt(
 ) -> Catch:
     """Run as much of the sets, in order, as time allows. For a separate process: it replaces modules.
 
-    longest: seconds for a set, beyond which comes `TO_COMPARE`; answers: `same_code.answer` of the right oracles by case id, of as many cases as known
+    longest: seconds for a set, beyond which comes `TO_COMPARE`
+    answers: `same_code.answer` of the right oracles by case id, of as many cases as known
     """
     import torch
 

@@ -104,7 +104,7 @@ class Outcomes:
             self.note(site, sides)
 
     def missing(self) -> list[Missing]:
-        """In the order of files and lines; comparisons of a line that are one and the same in other words count once."""
+        """In the order of files and lines; one comparison in other words counts once."""
         united = Outcomes()
         for site, sides in self.seen.items():
             united.note(*canonical(site, sides))

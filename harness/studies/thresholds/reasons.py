@@ -16,7 +16,10 @@ Key = tuple[str, str, str]  # file, text of the line, and `lt 5 true`: relation,
 
 
 class Reason(BaseModel):
-    """file, text: where; unseen: of the comparisons there, as the table lists them; because: why no legal case shows it"""
+    """Why no legal case sees a side of comparisons.
+
+    file, text: of the line; unseen: as the table lists them, `lt 5 true`; because: the reason
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
