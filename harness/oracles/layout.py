@@ -50,10 +50,14 @@ class Slab(NamedTuple):
 
 
 def slabs(lines: int, length: int) -> Iterator[slice]:
-    """Slices that cover all lines, each a multiple of 16 lines so that no 16x16 tile is cut; none without elements."""
+    """Slices that cover all lines, each a multiple of 16 lines so that no 16x16 tile is cut; none without elements.
+
+    At least two, where there are lines enough, so that small cases show what becomes of a cut.
+    """
     if not length:
         return
-    step = max(BLOCK, SLAB_ELEMENTS // length // BLOCK * BLOCK)
+    elements = min(SLAB_ELEMENTS, lines * length // 2)
+    step = max(BLOCK, elements // length // BLOCK * BLOCK)
     for first in range(0, lines, step):
         yield slice(first, min(first + step, lines))
 

@@ -51,11 +51,8 @@ def finished(
     flags = case.flags
     range_of_codes = numerics.E2M1_MAX * numerics.E2M1_MAX * flags.a_e4m3_max * flags.b_e4m3_max
     rescale = torch.div(*(torch.tensor(v, dtype=torch.float32, device=total.device) for v in (1.0, range_of_codes)))
-    row, col = tensors["a_amax"], tensors["b_amax"]
-    if len(row) > 1 or flags.epilogue != "per_tensor":
-        row = row[at[0]].unsqueeze(1)
-    if len(col) > 1:
-        col = col[at[1]]
+    row = tensors["a_amax"].expand(case.rows)[at[0]].unsqueeze(1)
+    col = tensors["b_amax"].expand(case.problem.n)[at[1]]
     match flags.epilogue:
         case "per_tensor":
             value = total * (row * flags.alpha * col * rescale)

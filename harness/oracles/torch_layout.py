@@ -37,12 +37,13 @@ def slabs(rows: int, cols: int, elements: int) -> Iterator[tuple[slice, slice]]:
     """Cut a (rows, cols) matrix into pieces of about `elements`, each starting on a multiple of 128 in both axes.
 
     A piece keeps whole rows while 128 of them fit, and has at least 128 x 128 elements unless the matrix ends. So no
-    16-block, 16x16 tile or 1x64 window is cut.
+    16-block, 16x16 tile or 1x64 window is cut. A larger matrix is cut at least once, so that small cases show it.
     """
     if rows == 0 or cols == 0:
         return
-    width = min(cols, max(_TILE, elements // _TILE // _TILE * _TILE))
-    height = max(_TILE, elements // width // _TILE * _TILE)
+    elements = max(_TILE * _TILE, min(elements, rows * cols // 2))
+    width = min(cols, elements // _TILE // _TILE * _TILE)
+    height = elements // width // _TILE * _TILE
     for top in range(0, rows, height):
         for left in range(0, cols, width):
             yield slice(top, min(top + height, rows)), slice(left, min(left + width, cols))

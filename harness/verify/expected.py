@@ -170,7 +170,7 @@ def expect_on(
         answers["numpy"] = oracle.numpy_oracle(case, inputs)
     answers["torch"] = torch_calls.ask_torch(oracle, case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
-    disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
+    disagreement = _misfit(values, fields) or (_disagreement(values, answers["torch"]) if "numpy" in answers else "")
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expected(inputs, fields, values, tuple(answers), disagreement)
 
@@ -182,6 +182,14 @@ def _require_contiguous(case: Case, inputs: Mapping[str, np.ndarray]) -> None:
                 f"{case.recipe}: {name} is not C-contiguous: its strides are {array.strides} bytes, and kernels read "
                 f"{array.shape} entries of {array.itemsize} bytes back to back; give np.ascontiguousarray({name})"
             )
+
+
+def _misfit(values: Mapping[str, Demand], fields: Mapping[str, Field]) -> str:
+    """A sentence if an answer has not the shape of its field; as many bytes in another would pass for the same."""
+    for name, field in fields.items():
+        if values[name].shape != field.shape:
+            return f"{name} is {field.shape} by the recipe's `outputs`, and {values[name].shape} by its oracle"
+    return ""
 
 
 def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:
