@@ -69,6 +69,7 @@ class Case:
     mode: `eager` or `graph`
     defaults: the flags a case has when its id names none
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
+    philox_seed: the Philox key, if it is not the hash; of a tensor that is not drawn
     philox_offset: the last Philox counter word; tensor g of a group has g
     seed_of: the `data_id` whose seed this case shares, if not its own
     dense_defaults: of a group, the defaults of each recipe that its tensors can have; its suite fills them in
@@ -84,6 +85,7 @@ class Case:
     philox_offset: int = 0
     seed_of: str = ""
     dense_defaults: Mapping[str, Flags] = field(default_factory=dict, compare=False, repr=False)
+    philox_seed: int | None = None
 
     @property
     def is_gemm(self) -> bool:
@@ -138,6 +140,8 @@ class Case:
     @cached_property
     def seed(self) -> int:
         """64 bits that depend on `data_id` alone, so that eager and graph see the same input and the same bytes."""
+        if self.philox_seed is not None:
+            return self.philox_seed
         return int.from_bytes(hashlib.sha256((self.seed_of or self.data_id).encode()).digest()[:8], "little")
 
     def part(self, g: int) -> Case:

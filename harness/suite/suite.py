@@ -222,6 +222,11 @@ def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
     return [load_suite(path) for path in paths]
 
 
+def own_suites() -> list[Suite]:
+    """The suites of the user's own recipes, in order of name."""
+    return [suite_of(recipe) for recipe in files.own_recipes()]
+
+
 def suite_of(recipe: str, folder: Path | None = None) -> Suite:
     """The suite of a recipe. Raises UsageError, with the nearest choice, if there is none in the folder."""
     return load_suite(suite_path(recipe, folder))
