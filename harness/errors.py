@@ -60,6 +60,10 @@ class InputError(UsageError):
     """A distribution or a tensor file cannot give the tensor that a case needs."""
 
 
+class OracleError(UsageError):
+    """An oracle of the user's is no Python, or raised; the sentence quotes its line. No kernel can be judged by it."""
+
+
 class StorageError(UsageError):
     """A folder or a disk cannot be written. The run ends and keeps the records it has."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import StorageError, UsageError
+from harness.errors import StorageError
 
 PACKAGE = Path(__file__).resolve().parent
 # A wheel has the suites inside the package, a checkout beside it.
@@ -21,7 +21,8 @@ KERNELS = PACKAGE / "kernels"
 WORKDIR = Path.cwd() if INSTALLED else ROOT
 RESULTS = WORKDIR / "results"
 
-_recipe_dirs: dict[str, Path] = {}  # recipe of the user's → its folder
+# Recipe of the user's → its folder; `harness.suite.own_recipes` fills it in.
+RECIPE_DIRS: dict[str, Path] = {}
 
 _REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENOTDIR,
@@ -41,40 +42,14 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
     )
 
 
-def use_recipe_dir(folder: Path) -> tuple[str, ...]:
-    """Have the recipes of a folder of the user's, S.cu, S.py and S.yaml each, found by their names, which it returns.
-
-    Raises UsageError for a folder without a suite, and for a recipe whose name is taken.
-    """
-    folder = folder.resolve()
-    if not folder.is_dir():
-        raise UsageError(f"there is no folder {folder} with recipes; `harness new NAME` makes one")
-    names = tuple(sorted(path.stem for path in folder.glob("*.yaml")))
-    if not names:
-        raise UsageError(f"{folder} has no suite S.yaml beside S.cu and S.py; `harness new NAME` writes the three")
-    for name in names:
-        taken = (SUITES / f"{name}.yaml").is_file() or (PACKAGE / "oracles" / f"{name}.py").is_file()
-        other = _recipe_dirs.get(name, folder)
-        if taken or other != folder:
-            where = "the harness" if taken else str(other)
-            raise UsageError(f"{folder / name}.yaml: the name '{name}' is taken by a file of {where}; choose another")
-    _recipe_dirs.update(dict.fromkeys(names, folder))
-    return names
-
-
 def recipe_dir(recipe: str) -> Path | None:
-    """The folder of a recipe of the user's; None of ours."""
-    return _recipe_dirs.get(recipe)
+    """The folder of a recipe of the user's, see `harness.suite.own_recipes`; None of ours."""
+    return RECIPE_DIRS.get(recipe)
 
 
-def recipe_dirs() -> tuple[Path, ...]:
-    """The folders of `use_recipe_dir`."""
-    return tuple(dict.fromkeys(_recipe_dirs.values()))
-
-
-def own_recipes() -> tuple[str, ...]:
-    """The recipes of the user's, by name."""
-    return tuple(sorted(_recipe_dirs))
+def is_own(folder: Path) -> bool:
+    """Whether a folder has recipes of the user's."""
+    return folder in RECIPE_DIRS.values()
 
 
 def is_file(path: Path) -> bool:

@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files, under_test
 from harness.runner.request import named_suites
 from harness.runner.supervisor import leave, supervise, supervised, told
+from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import nearest
 
 
@@ -39,6 +41,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("nvfp4", "NVFP4 suites: pytest suites[/S.yaml]")
     group.addoption("--set", metavar="NAME", help="set of cases: smoke, full, bench, ... (smoke; bench with --bench)")
     group.addoption("--case", action="append", default=[], metavar="ID", help="only this case, even if no set has it")
+    group.addoption(
+        "--recipe-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with recipes of yours: S.cu, S.py, S.yaml",
+    )
     group.addoption("--shard", default="1/1", metavar="I/N", help="only part I of N parts of like cost")
     # What these two may be is checked with the suites, because pytest would refuse them with a code of its own.
     group.addoption("--device", metavar="NAME", default="auto", help="where kernels run: auto, emulator or cuda (auto)")
@@ -58,6 +67,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
     A wrapper, because pytest begins to capture output in one.
     """
+    with suppress(HarnessError):  # `Request` tells what is wrong with them
+        for each in early_config.known_args_namespace.recipe_dir:
+            use_recipe_dir(Path(early_config.invocation_params.dir, each))
     folder, words = early_config.invocation_params.dir, [str(word) for word in early_config.invocation_params.args]
     if supervised() or not named_suites(words, folder)[0]:
         return (yield)

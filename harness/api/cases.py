@@ -8,6 +8,7 @@ from pathlib import Path
 from harness import files
 from harness.contract.case import Case, FlagValue, spell
 from harness.errors import UsageError
+from harness.suite import own_recipes
 from harness.suite import suite as suites
 
 
@@ -16,7 +17,7 @@ def use_recipe_dir(folder: str | Path) -> tuple[str, ...]:
 
     Raises UsageError for a folder without a suite, and for a recipe that is ours already.
     """
-    return files.use_recipe_dir(Path(folder))
+    return own_recipes.use_recipe_dir(Path(folder))
 
 
 def list_recipes() -> tuple[str, ...]:

@@ -6,31 +6,38 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.contract.case import Case, FlagValue, spell
-from harness.errors import CompileError, ContractError
-from harness.files import KERNELS, ROOT
+from harness.errors import CompileError, ContractError, OracleError
+from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
 from harness.suite.flag_values import position
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.schema import Launch, nearest
 from harness.suite.suite import Suite
+from harness.suite.suite_file import short
 from harness.verify.expected import fields_of, make_inputs
 
 _ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")
 _COMMENT = re.compile(r"//[^\n]*")
-_FOLDER = KERNELS.relative_to(ROOT)
+
+
+def _folder(recipe: str) -> str:
+    """Where the kernel lies, for messages."""
+    own = recipe_dir(recipe)
+    return f"{short(own) if own else KERNELS.relative_to(ROOT)}"
 
 
 def kernel_errors(suite: Suite) -> Iterator[str]:
     """Kernels, template parameters and pointers that only one of `S.cu` and `S.yaml` names."""
-    path = KERNELS / f"{suite.recipe}.cu"
-    if not path.read_text(encoding="utf-8").startswith(f"// {suite.recipe}: "):
-        yield f"{_FOLDER}/{path.name}:1: the file must begin with what it is, as in `// {suite.recipe}: one amax ...`"
+    path, folder = (recipe_dir(suite.recipe) or KERNELS) / f"{suite.recipe}.cu", _folder(suite.recipe)
+    ours = path.parent == KERNELS
+    if ours and not path.read_text(encoding="utf-8").startswith(f"// {suite.recipe}: "):
+        yield f"{folder}/{path.name}:1: the file must begin with what it is, as in `// {suite.recipe}: one amax ...`"
     try:
         signatures = read_signatures(suite.recipe)
         enums = _enums(suite.recipe)
     except CompileError as error:
-        yield f"{_FOLDER}/{error}"
+        yield f"{folder}/{error}"
         return
     for index, launch in enumerate(suite.file.launches):
         if launch.kernel:
@@ -38,7 +45,7 @@ def kernel_errors(suite: Suite) -> Iterator[str]:
     for name, signature in signatures.items():
         launches = [launch for launch in suite.file.launches if launch.kernel == name]
         if not launches:
-            yield f"{_FOLDER}/{signature.where}: no launch of {suite.name} names the kernel '{name}'"
+            yield f"{folder}/{signature.where}: no launch of {suite.name} names the kernel '{name}'"
         for parameter in signature.template if launches else ():
             yield from _template_errors(suite, signature, parameter, launches, enums)
 
@@ -63,7 +70,7 @@ def _template_errors(
     launches: Sequence[Launch],
     enums: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
-    flag, where = parameter.flag, f"{_FOLDER}/{signature.where}"
+    flag, where = parameter.flag, f"{_folder(suite.recipe)}/{signature.where}"
     if flag not in suite.file.axes:
         choices = nearest(flag, suite.file.axes)
         yield f"{where}: template parameter '{parameter.name}' names no flag of {suite.name}{choices}"
@@ -87,7 +94,7 @@ def _fits(kind: str, value: FlagValue, enums: Mapping[str, Sequence[str]]) -> bo
 
 def _enums(recipe: str) -> dict[str, list[str]]:
     """Enumerators by enum of a `.cu` and all it includes; by `typename`, the types there are."""
-    text = _COMMENT.sub("", "\n".join(include_closure(KERNELS / f"{recipe}.cu").values()))
+    text = _COMMENT.sub("", "\n".join(include_closure((recipe_dir(recipe) or KERNELS) / f"{recipe}.cu").values()))
     found = {name: re.findall(r"\w+(?=\s*(?:,|=|$))", body.strip()) for name, body in _ENUM.findall(text)}
     return {**found, "typename": re.findall(r"\b(?:using|struct|class) (\w+)\b", text)}
 
@@ -106,10 +113,13 @@ def binding_errors(suite: Suite) -> Iterator[str]:
                 null[step.signature.name] = null.get(step.signature.name, absent) & absent
                 waiting.discard(step.signature.name)
         except CompileError as error:
-            yield f"{_FOLDER}/{error}"
+            yield f"{_folder(suite.recipe)}/{error}"
             return
         except ImportError as error:
             yield f"harness/oracles/{suite.recipe}.py:1: it cannot be imported: {error}"
+            return
+        except OracleError as error:
+            yield f"{_folder(suite.recipe)}/{error}"
             return
         except ContractError as error:
             yield f"{case.where}: the oracle refuses {case.id}: {error}; the suite must exclude it"
@@ -119,7 +129,8 @@ def binding_errors(suite: Suite) -> Iterator[str]:
     for kernel, names in null.items():
         for name in sorted(names):
             where = read_signatures(suite.recipe)[kernel].where
-            yield f"{_FOLDER}/{where}: parameter '{name}' of {kernel} is null in every case; no array has that name"
+            null_in_all = f"parameter '{name}' of {kernel} is null in every case; no array has that name"
+            yield f"{_folder(suite.recipe)}/{where}: {null_in_all}"
 
 
 def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:

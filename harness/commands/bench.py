@@ -12,6 +12,7 @@ from harness.commands import _shared, _suites
 @_suites.set_name("set of cases (bench)")
 @_suites.cases
 @_shared.device("where kernels run (auto); times need a GPU")
+@_shared.recipe_dir
 def command(words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str) -> None:
     """Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
 

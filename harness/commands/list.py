@@ -11,6 +11,7 @@ import click
 from rich.table import Column, Table
 
 from harness import text
+from harness.commands import _shared
 from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.suite.schema import nearest
@@ -26,6 +27,7 @@ from harness.suite.suite import Suite, load_suite, load_suites, suite_of
 @click.option("--shape", metavar="RxC", help="only cases of this shape, as in 48x80, 8*1024x2048 or 64x512x128")
 @click.option("-k", "part", metavar="TEXT", help="only cases whose id contains this")
 @click.option("--ids", is_flag=True, help="print ids and nothing else")
+@_shared.recipe_dir
 def command(
     recipes: Sequence[str],
     set_name: str,

@@ -13,6 +13,7 @@ from harness.commands import _shared, _suites
 @_suites.cases
 @_shared.device("where kernels run (auto)")
 @click.option("--jobs", metavar="N", help="processes side by side, or auto (auto; 0 with --case)")
+@_shared.recipe_dir
 def command(
     words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, jobs: str | None
 ) -> None:

@@ -40,7 +40,7 @@ def suite_path(recipe: str, folder: Path | None = None) -> Path:
     folder = folder or files.recipe_dir(recipe) or files.SUITES
     path = folder / f"{recipe}.yaml"
     if not files.is_file(path):
-        others = (*files.own_recipes(), *(path.stem for path in sorted(folder.glob("*.yaml"))))
+        others = (*files.RECIPE_DIRS, *(path.stem for path in sorted(folder.glob("*.yaml"))))
         raise UsageError(f"there is no recipe '{recipe}'{nearest(recipe, others)}")
     return path.resolve()
 
