@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - has NumPy know bfloat16 by name
+import numpy as np
 
 from harness.contract.case import Case, FlagValue, spell
 from harness.errors import CompileError, ContractError, OracleError
@@ -15,9 +19,19 @@ from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.schema import Launch, nearest
 from harness.suite.suite import Suite
 from harness.suite.suite_file import short
-from harness.verify.expected import fields_of, make_inputs
+from harness.verify.expected import expect, fields_of, make_inputs
 
 _ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")
+# What a kernel may call the types of arrays.
+_TYPES = {
+    **dict.fromkeys(("u8", "uint8_t", "unsigned char", "__nv_fp8_e4m3", "__nv_fp8_storage_t"), "uint8"),
+    **dict.fromkeys(("u16", "uint16_t", "unsigned short"), "uint16"),
+    **dict.fromkeys(("bf16", "__nv_bfloat16", "nv_bfloat16"), "bfloat16"),
+    **dict.fromkeys(("fp16", "__half", "half"), "float16"),
+    **dict.fromkeys(("fp32", "float"), "float32"),
+    **dict.fromkeys(("i64", "long long", "int64_t"), "int64"),
+    **dict.fromkeys(("int", "int32_t"), "int32"),
+}
 _COMMENT = re.compile(r"//[^\n]*")
 
 
@@ -102,12 +116,17 @@ def _enums(recipe: str) -> dict[str, list[str]]:
 def binding_errors(suite: Suite) -> Iterator[str]:
     """Parameters that no case of the suite binds, and kernels that no case launches."""
     null: dict[str, set[str]] = {}
+    own = recipe_dir(suite.recipe) is not None
     waiting = {launch.kernel for launch in suite.file.launches if launch.kernel}
     for case in _variants(suite, lambda: bool(waiting or any(null.values()))):
         try:
             arrays = {**fields_of(case), **make_inputs(case)}
+            if own:  # what is wrong with an oracle of the user's is one sentence here, and else one for each case
+                expect(case)
+                own = False
             for step, memory in _steps(case):
                 instantiation(step.signature, step.case.flags)
+                yield from _dtype_errors(step, arrays)
                 bound = zip(step.signature.call, bind(step, {**arrays, **memory}), strict=True)
                 absent = {parameter.name for parameter, (_, value) in bound if value is None}
                 null[step.signature.name] = null.get(step.signature.name, absent) & absent
@@ -131,6 +150,20 @@ def binding_errors(suite: Suite) -> Iterator[str]:
             where = read_signatures(suite.recipe)[kernel].where
             null_in_all = f"parameter '{name}' of {kernel} is null in every case; no array has that name"
             yield f"{_folder(suite.recipe)}/{where}: {null_in_all}"
+
+
+def _dtype_errors(step: Step, arrays: Mapping[str, Any]) -> Iterator[str]:
+    """Pointers to another type than their array has. arrays: fields and NumPy's, by parameter"""
+    types = {parameter.name: step.case.flags[parameter.flag] for parameter in step.signature.template}
+    for parameter in step.signature.call:
+        array = arrays.get(step.stage.key(parameter.name)) if parameter.pointer else None
+        known = _TYPES.get(str(types.get(parameter.type, parameter.type)))
+        if array is not None and known and np.dtype(array.dtype).name != known:
+            where = f"{_folder(step.case.recipe)}/{step.signature.where}"
+            yield (
+                f"{where}: parameter '{parameter.name}' of {step.signature.name} is a pointer to {parameter.type}, "
+                f"which is {known}, and the oracle has {np.dtype(array.dtype).name} there"
+            )
 
 
 def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:

@@ -83,7 +83,7 @@ def _oracle_errors(suite: Suite, path: Path) -> Iterator[str]:
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except SyntaxError as error:
-        yield f"{short(path)}:{error.lineno}: this is not Python: {error.msg}"
+        yield f"{short(path)}:{error.lineno}: this is not Python: {error.msg}: `{(error.text or '').strip()}`"
         return
     names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     names |= {name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names}

@@ -5,6 +5,7 @@ An `…_error` function gives the sentence about what is wrong, or None.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
 
 def check(file: SuiteFile, document: Document, stem: str, root: Path, own: bool = False) -> None:
     """Raise SuiteError, with its line, for the first thing that is wrong. own: whether it lies outside of the tree"""
-    for route, error in (*_errors(file, stem, root), *(() if own else _complete_errors(file))):
+    for route, error in itertools.chain(_errors(file, stem, root), () if own else _complete_errors(file)):
         if error is not None:
             raise SuiteError(document.where(*route), error)
 
