@@ -8,6 +8,7 @@ from pathlib import Path
 from harness import files
 from harness.contract.case import Case, FlagValue, spell
 from harness.errors import UsageError
+from harness.inputs import tensor_file
 from harness.suite import own_recipes
 from harness.suite import suite as suites
 
@@ -54,7 +55,8 @@ def make_case(
     """One case by its parts.
 
     shape: (rows, cols), (M, K, N) of a product, or as ids spell it, `128+0+256x512` of a group
-    input: a distribution, or `file:PATH#TENSOR`
+    input: a distribution, or `file:PATH#TENSOR`, with a path from the working directory; of a product also a tensor for
+        each operand, `file:PATH#A;file:PATH#B`
     flags: those that are not at their defaults, as in rht=True, rounding="sr"
 
     Raises UsageError with the nearest choice, and for flags that the recipe excludes.
@@ -62,6 +64,8 @@ def make_case(
     suite = suites.suite_of(recipe)
     chosen = {name: suite.flag(name, spell(value)) for name, value in flags.items()}
     changed = [f"{name}={spell(value)}" for name, value in chosen.items() if suite.defaults[name] != value]
+    if input.startswith(tensor_file.PREFIX):
+        input = tensor_file.resolved(input, Path.cwd())
     spelled = shape if isinstance(shape, str) else "x".join(map(_extent, shape))
     return suite.find(f"{recipe}/{','.join(changed) or 'default'}/{spelled}/{input}/{mode}")
 

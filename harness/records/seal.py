@@ -93,7 +93,7 @@ def _own_sources() -> list[Path]:
 
 def _tensors(cases: Iterable[Case]) -> Collection[Path]:
     names = dict.fromkeys(case.input for case in cases if case.input.startswith(tensor_file.PREFIX))
-    return dict.fromkeys(map(tensor_file.path_of, names))
+    return dict.fromkeys(tensor_file.path_of(part) for name in names for part in tensor_file.parts_of(name))
 
 
 def _named(path: Path) -> str:

@@ -109,6 +109,16 @@ def input_error(name: str, root: Path) -> str | None:
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
     if not name.isprintable():
         return f"the input {ascii(name)} has a character that no case id may have"
+    for part in tensor_file.parts_of(name):
+        error = _file_error(part, root)
+        if error:
+            return error
+    return None
+
+
+def _file_error(name: str, root: Path) -> str | None:
+    if not name.startswith(tensor_file.PREFIX):
+        return f"'{name}' is no tensor of a file; each begins with {tensor_file.PREFIX}, also after a semicolon"
     text = name.removeprefix(tensor_file.PREFIX).partition("#")[0]
     path = root / text
     if is_file(path):

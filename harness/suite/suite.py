@@ -138,7 +138,8 @@ class Suite:
             extents = self._input_extents(case)
         except ContractError as error:
             raise SuiteError(where or self.name, str(error)) from None
-        error = shapes.tensor_error(input_name, extents)
+        operands = len(extents) if self.file.pipeline else 2 if self.file.gemm else 1
+        error = shapes.tensor_error(input_name, extents, operands)
         if error:
             raise SuiteError(where or self.name, error)
         return case
