@@ -80,7 +80,7 @@ def resolved(name: str, folder: Path) -> str:
             raise InputError(f"{name}: '{part}' is no tensor of a file; each begins with {PREFIX}, as in file:x.npy")
         path, hash_sign, tensor = part.removeprefix(PREFIX).partition("#")
         there = (folder / path).resolve()
-        if is_file(there):
+        if is_file(there) or not is_file(ROOT / path):
             path = str(there.relative_to(ROOT) if there.is_relative_to(ROOT) else there)
         found.append(f"{PREFIX}{path}{hash_sign}{tensor}")
     return BETWEEN.join(found)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness import files
 from harness.errors import UsageError
+from harness.inputs import tensor_file
 from harness.oracles import by_recipe
 
 
@@ -50,6 +51,6 @@ def recipe_dir_option(case_id: str) -> str:
 def verify_command(case_id: str) -> str:
     """The command line that verifies one case again."""
     own = recipe_dir_option(case_id)
-    if own or files.INSTALLED:
+    if own or files.INSTALLED or f"/{tensor_file.PREFIX}/" in case_id:  # of a recipe or a tensor of the user's
         return f"harness verify{own} --case '{case_id}'"
     return f"make verify CASE='{case_id}'"
