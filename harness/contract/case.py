@@ -71,7 +71,9 @@ class Case:
     mode: `eager` or `graph`
     defaults: the flags a case has when its id names none
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
-    philox_offset: what the case adds to the offset of its seed; tensor g of a group adds g
+    philox_seed: the Philox key, if it is not the hash; of a tensor that is not drawn
+    philox_offset: the last Philox counter word beside a `philox_seed`; else what the case adds to that of its hash.
+        Tensor g of a group adds g
     seed_of: the `data_id` whose seed this case shares, if not its own
     dense_defaults: of a group, the defaults of each recipe that its tensors can have; its suite fills them in
     """
@@ -86,6 +88,7 @@ class Case:
     philox_offset: int = 0
     seed_of: str = ""
     dense_defaults: Mapping[str, Flags] = field(default_factory=dict, compare=False, repr=False)
+    philox_seed: int | None = None
 
     @property
     def is_gemm(self) -> bool:
@@ -148,12 +151,13 @@ class Case:
     @cached_property
     def seed(self) -> int:
         """64 bits that depend on `seed_name` alone."""
-        return int.from_bytes(self._digest[:8], "little")
+        return int.from_bytes(self._digest[:8], "little") if self.philox_seed is None else self.philox_seed
 
     @property
     def offset(self) -> int:
         """The last Philox counter word, 32 bits."""
-        return (int.from_bytes(self._digest[8:12], "little") + self.philox_offset) % (1 << 32)
+        drawn = int.from_bytes(self._digest[8:12], "little") if self.philox_seed is None else 0
+        return (drawn + self.philox_offset) % (1 << 32)
 
     @cached_property
     def _digest(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -132,10 +133,11 @@ def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array |
         elif not parameter.pointer and parameter.name in known:
             yield parameter.type, _number(step, parameter, known[parameter.name])
         else:
-            names = ", ".join(arrays if parameter.pointer else known)
+            names = list(arrays if parameter.pointer else known)
+            close = difflib.get_close_matches(key, names, n=1)
             raise CompileError(
-                f"{step.signature.where}: nothing binds to parameter {key!r} of "
-                f"{step.signature.name}; there are {names}"
+                f"{step.signature.where}: nothing binds to parameter {key!r} of {step.signature.name}; there are "
+                f"{', '.join(names)}{f'. Did you mean {close[0]!r}?' if close else ''}"
             )
 
 

@@ -183,8 +183,8 @@ class SuiteFile(_Part):
 
     recipe: Name
     """Stem of `kernels/S.cu`, `oracles/S.py` and this file."""
-    contract: str = Field(min_length=1)
-    """The section of the byte contract that the recipe implements."""
+    contract: str = ""
+    """The section of the byte contract that the recipe implements; a recipe outside of the harness may have none."""
     multiple_of: Extent = 16
     """Rows and cols are multiples of this; of a GEMM, K and N; of a pipeline, M as well."""
     no_rows: bool = False
@@ -208,7 +208,8 @@ class SuiteFile(_Part):
     """In place of launches: stages of other recipes, in order. Such a suite has neither a kernel nor an oracle of its
     own. Its shapes are [M, K, N], all of them multiples."""
     sets: dict[Name, Annotated[list[Block], Field(min_length=1)]] = Field(min_length=1)
-    """Named lists of cases; `smoke`, `full` and `bench` are always there."""
+    """Named lists of cases; `smoke`, `full` and `bench` are always there in the harness. A recipe outside of it has at
+    least one; `smoke` and `bench` are what is run without --set."""
 
     @property
     def sections(self) -> tuple[int, ...]:

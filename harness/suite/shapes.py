@@ -121,15 +121,23 @@ def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape:
 
 
 @cache
-def tensor_error(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
-    """The input is a distribution, or a tensor of a file that has at least all of these extents."""
-    if name.startswith(tensor_file.PREFIX):
-        try:
-            for rows, cols in tensors:
-                if rows and cols:
-                    tensor_file.load(name, rows, cols)
-        except InputError as error:
-            return str(error)
+def tensor_error(name: str, tensors: Sequence[tuple[int, int]], operands: int = 1) -> str | None:
+    """The input is a distribution, or tensors of files that have at least all of these extents.
+
+    operands: how many tensors the case takes, each of which the input may name, in their order and over and over
+    """
+    if not name.startswith(tensor_file.PREFIX):
+        return None
+    parts = tensor_file.parts_of(name)
+    if len(parts) not in (1, operands):
+        most = "one tensor" if operands == 1 else f"one tensor for all operands, or {operands}"
+        return f"the input names {len(parts)} tensors; this case takes {most}"
+    try:
+        for number, (rows, cols) in enumerate(tensors):
+            if rows and cols:
+                tensor_file.load(parts[number % len(parts)], rows, cols)
+    except InputError as error:
+        return str(error)
     return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from harness.contract.field import Field
 from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
+from harness.files import recipe_dir
 from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
@@ -21,10 +23,12 @@ from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
+from harness.verify.diagnosis.casts import decoded
 from harness.verify.witness import objection, variety
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
 _SMALL = 1 << 20  # elements; tensors of so many are drawn twice, to see that the seed matters
+_own_oracles: dict[str, Any] = {}
 _drawn_again: set[tuple[object, ...]] = set()
 NUMPY_LARGEST_TIMED = 1 << 20  # in a timed run, where a GPU waits for the oracle
 
@@ -60,6 +64,7 @@ def oracle_of(recipe: str) -> ModuleType:
 
 def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expected:
     """The answer of both oracles, or of torch alone if the case is more `work` than `numpy_largest`."""
+    _forget_if_edited(case.recipe)
     return _expect(replace(case, mode="eager"), torch_device, numpy_largest)
 
 
@@ -75,6 +80,7 @@ def expect_split(case: Case, torch_device: str = "cpu", numpy_largest: int = NUM
 
 def make_inputs(case: Case) -> dict[str, np.ndarray]:
     """The arrays that the case's kernels read, by parameter."""
+    _forget_if_edited(case.recipe)
     return _inputs(replace(case, mode="eager"))
 
 
@@ -137,6 +143,16 @@ def fields_of(case: Case) -> dict[str, Field]:
 def forget() -> None:
     """Free the last answer of the oracles."""
     _expect.cache_clear()
+
+
+def _forget_if_edited(recipe: str) -> None:
+    """The user may edit an own oracle while the process goes on, as in a notebook."""
+    if recipe_dir(recipe) is not None:
+        oracle = oracle_of(recipe)
+        if _own_oracles.get(recipe) is not oracle:
+            _own_oracles[recipe] = oracle
+            forget()
+            _inputs.cache_clear()
 
 
 @lru_cache(maxsize=1)
@@ -206,5 +222,9 @@ def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str,
             continue
         differing = np.flatnonzero(value.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
         if differing.size:
-            return f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}"
+            at = np.unravel_index(int(differing[0]) // value.dtype.itemsize, value.shape)
+            return (
+                f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}: entry "
+                f"{[int(i) for i in at]} is {decoded(name, value[at])} by NumPy, {decoded(name, other[at])} by torch"
+            )
     return ""

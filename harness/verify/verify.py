@@ -14,6 +14,7 @@ from harness.contract.splits import other_splits
 from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
+from harness.suite.own_recipes import verify_command
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
@@ -220,4 +221,6 @@ def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def reproduce(result: Result, target: str = "verify") -> str:
     subject = f" ARGS='--subject {result.subject.partition(' ')[0]}'" if result.subject else ""
+    if not subject and target == "verify":
+        return verify_command(result.case_id)
     return f"make {target} CASE='{result.case_id}'{subject}"

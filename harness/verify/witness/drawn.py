@@ -51,7 +51,7 @@ def tensors(case: Case, drawn: Mapping[str, np.ndarray]) -> Iterator[Drawn]:
     if is_pipeline(case):
         for stage in stages(case):
             if stage.draws:
-                yield Drawn(stage.name, case.input, drawn[stage.name], str(stage.case.flags.dtype))
+                yield Drawn(stage.name, stage.case.input, drawn[stage.name], str(stage.case.flags.dtype))
         return
     for name, x in drawn.items():
         if case.is_gemm:
@@ -66,7 +66,7 @@ def _of_product(case: Case, name: str, x: np.ndarray) -> Iterator[Drawn]:
     if name in ("a", "b"):
         if case.input not in _BYTES:
             for label, part in _parts(case, name, x):
-                yield Drawn(label, case.input, part, "bf16")
+                yield Drawn(label, tensor_file.of_operand(case.input, "ab".index(name)), part, "bf16")
         return
     plain = "normal" if case.input in _BYTES or case.input.startswith(tensor_file.PREFIX) else case.input
     for label, part in _parts(case, name, x):
