@@ -156,7 +156,7 @@ def binding_errors(suite: Suite) -> Iterator[str]:
 
 def _dtype_errors(step: Step, arrays: Mapping[str, Any]) -> Iterator[str]:
     """Pointers to another type than their array has. arrays: fields and NumPy's, by parameter"""
-    types = {parameter.name: step.case.flags[parameter.flag] for parameter in step.signature.template}
+    types = {parameter.name: step.flags[parameter.flag] for parameter in step.signature.template}
     for parameter in step.signature.call:
         array = arrays.get(step.stage.key(parameter.name)) if parameter.pointer else None
         known = _TYPES.get(str(types.get(parameter.type, parameter.type)))
