@@ -15,12 +15,13 @@
 template <Outputs direction, typename Move>
 __device__ __forceinline__ void for_each_tile(const GroupExtents& group, Move move) {
   using Tiles = GroupTiles<SwizzleTile::kRows, SwizzleTile::kCols>;
-  for_each_work_item<Schedule::tiles, Offsets::scales>(group, Tiles::count, [&](int, const GroupTensor& tensor, u32 item) {
-    const TileOrigin tile = Tiles::origin(tensor.cols, item);
-    const auto scales = ThreadScales<direction>::of(tensor.rows, tensor.cols, tile.row, tile.col);
-    if (!scales.allocated()) return;
-    move(scales, direction == Outputs::rowwise ? tensor.rowwise_scale_inv : tensor.columnwise_scale_inv);
-  });
+  for_each_work_item<Schedule::tiles, Offsets::scales>(
+      group, Tiles::count, [&](int, const GroupTensor& tensor, u32 item) {
+        const TileOrigin tile = Tiles::origin(tensor.cols, item);
+        const auto scales = ThreadScales<direction>::of(tensor.rows, tensor.cols, tile.row, tile.col);
+        if (!scales.allocated()) return;
+        move(scales, direction == Outputs::rowwise ? tensor.rowwise_scale_inv : tensor.columnwise_scale_inv);
+      });
 }
 
 // =====================================================================================================================
