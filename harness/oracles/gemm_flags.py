@@ -19,8 +19,9 @@ EXACT_SUM_LARGEST_K = 16384  # more terms of up to 576 quarters could pass 2^24
 _OPTIONS = {
     "alpha": (1, ("per_tensor",)),
     "beta": (0, ("per_tensor",)),
-    "bias": (False, ("row_scaled",)),
-    "accumulate": (False, ("row_scaled",)),
+    "bias": (False, ("per_tensor", "row_scaled", "per_token_fused")),
+    "accumulate": (False, ("row_scaled", "per_token_fused")),
+    "gelu": (False, ()),
     "b_granularity": ("row", ("row_scaled",)),
 }
 
@@ -60,8 +61,11 @@ def refuse(case: Case) -> None:
     for flag, (neutral, having) in _OPTIONS.items():
         if epilogue not in having:
             quantizer.require(case, flag, neutral, f"the epilogue {epilogue} has no such step, and ignores nothing")
-    if epilogue in PER_TOKEN:
-        quantizer.require(case, "dtype", "bf16", "the outputs of per_token are bf16")
+    if epilogue == "per_token":
+        quantizer.require(case, "dtype", "bf16", "gemm_post_scale scales a bf16 output in its place")
+    if epilogue == "per_token_fused" and flags.accumulate:
+        quantizer.require(case, "dtype", "fp32", "a gradient is accumulated in fp32")
+        quantizer.require(case, "bias", False, "a bias goes forward, and what accumulates is a gradient")
     for name in "ab":
         _refuse_range(case, name)
 

@@ -64,14 +64,14 @@ def finished(
         case "row_scaled":
             value = total * rescale
             value = value * (row * col) if flags.b_granularity == "tensor" else value * row * col
-            if flags.bias:
-                value = value + tensors["bias"][at[1]].float()
-            if flags.accumulate:
-                value = stored(value, flags.dtype).float() + tensors["c"][at].float()
         case "per_token":
             value = stored(total * rescale, "bf16").float() * row * col
         case _:
             value = total * row * col * rescale
+    if flags.bias:
+        value = value + tensors["bias"][at[1]].float()
+    if flags.accumulate:
+        value = stored(value, flags.dtype).float() + tensors["c"][at].float()
     return stored(value, flags.dtype)
 
 

@@ -22,6 +22,9 @@ FLAGS = [
     {"epilogue": "per_token", "layout": "nn", "a_scale_layout": "swizzled"},
     {"epilogue": "per_token", "layout": "nt"},
     {"epilogue": "per_token_fused", "b_scale_layout": "swizzled"},
+    {"epilogue": "per_token_fused", "layout": "nt", "dtype": "fp32", "accumulate": True},
+    {"epilogue": "per_token_fused", "bias": True},
+    {"alpha": 0.75, "beta": 1, "bias": True},
 ]
 
 

@@ -279,7 +279,7 @@ def test_where_sums_are_rounded_the_ends_follow_them(make_gemm):
     [
         ((48, 80, 32), {"route": "wgmma"}, "route must be mma, library, fastest, not wgmma"),
         ((48, 72, 32), {}, "K of A and B must be a positive multiple of 16, not 72"),
-        ((48, 80, 32), {"bias": True}, "bias must be false"),
+        ((48, 80, 32), {"gelu": True}, "gelu must be false"),
     ],
 )
 def test_what_is_refused(make_gemm, shape, flags, sentence):

@@ -135,7 +135,7 @@ def test_a_group_alone_is_the_dense_case():
         ({"epilogue": "per_token"}, "epilogue must not be per_token, whose second kernel"),
         ({"recipe": "gemm_ordered"}, "recipe must be gemm, not gemm_ordered"),
         ({"shape_representation": "same_both_dims"}, "shape_representation must be varying_first_dim"),
-        ({"bias": True}, "bias must be false, not true: the epilogue per_tensor"),
+        ({"accumulate": True}, "accumulate must be false, not true: the epilogue per_tensor"),
         ({"epilogue": "per_token_fused"}, "K of A and B must be a positive multiple of 128, not 48"),
     ],
 )
