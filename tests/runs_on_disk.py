@@ -40,7 +40,7 @@ def passed(case_id: str, times: Sequence[float] = (), **changes: Any) -> dict[st
     """The record of a case that passed on the emulator, or with times on a GPU."""
     case = find_case(case_id)
     targets = ("sm_90a",) if times else ("sm_90a", "sm_100a")
-    kernels = [instantiation(step.signature, step.case.flags) for step in plan(case) if not step.library]
+    kernels = [instantiation(step.signature, step.flags) for step in plan(case) if not step.library]
     nbytes = sum(field.nbytes for field in fields_of(case).values())
     result = Result(
         case.id, case.recipe, Verdict.PASS, input=case.input, device="cuda" if times else "emulator", targets=targets,

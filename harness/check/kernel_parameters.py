@@ -10,7 +10,7 @@ from harness.errors import CompileError, ContractError
 from harness.files import KERNELS, ROOT
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
-from harness.suite.flag_values import position
+from harness.suite.flag_values import launch_axes, position
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.schema import Launch, nearest
 from harness.suite.suite import Suite
@@ -64,11 +64,12 @@ def _template_errors(
     enums: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
     flag, where = parameter.flag, f"{_FOLDER}/{signature.where}"
-    if flag not in suite.file.axes:
-        choices = nearest(flag, suite.file.axes)
+    axes = launch_axes(suite.file)
+    if flag not in axes:
+        choices = nearest(flag, axes)
         yield f"{where}: template parameter '{parameter.name}' names no flag of {suite.name}{choices}"
         return
-    axis = suite.file.axes[flag]
+    axis = axes[flag]
     for index, value in enumerate(axis):
         asked = any(position(value, launch.when.get(flag, axis)) is not None for launch in launches)
         if asked and suite.refusal({flag: value}) is None and not _fits(parameter.kind, value, enums):
@@ -100,7 +101,7 @@ def binding_errors(suite: Suite) -> Iterator[str]:
         try:
             arrays = {**fields_of(case), **make_inputs(case)}
             for step, memory in _steps(case):
-                instantiation(step.signature, step.case.flags)
+                instantiation(step.signature, step.flags)
                 bound = zip(step.signature.call, bind(step, {**arrays, **memory}), strict=True)
                 absent = {parameter.name for parameter, (_, value) in bound if value is None}
                 null[step.signature.name] = null.get(step.signature.name, absent) & absent

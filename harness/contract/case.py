@@ -136,9 +136,17 @@ class Case:
         return f"{self.data_id}/{self.mode}"
 
     @cached_property
+    def seed_name(self) -> str:
+        """What the seed is a hash of: `data_id`, so that eager and graph see the same input and the same bytes.
+
+        All splits of an allocation share a seed, because the host that passes it does not know the split.
+        """
+        return self.seed_of or f"{self.recipe}/{self.variant}/{self.problem.host_shape}/{self.input}"
+
+    @cached_property
     def seed(self) -> int:
-        """64 bits that depend on `data_id` alone, so that eager and graph see the same input and the same bytes."""
-        return int.from_bytes(hashlib.sha256((self.seed_of or self.data_id).encode()).digest()[:8], "little")
+        """64 bits that depend on `seed_name` alone."""
+        return int.from_bytes(hashlib.sha256(self.seed_name.encode()).digest()[:8], "little")
 
     def part(self, g: int) -> Case:
         """Tensor or product g of a group as a dense case, whose bytes the group must have in its place.
@@ -148,7 +156,6 @@ class Case:
         """
         recipe = str(self.flags.recipe)
         defaults = self.dense_defaults[recipe]
-        seed_of = self.seed_of or self.data_id
         return replace(
             self,
             recipe=recipe,
@@ -156,7 +163,7 @@ class Case:
             problem=self.problem.part(g),
             defaults=defaults,
             philox_offset=self.philox_offset + g,
-            seed_of=f"{seed_of}/group {g}" if self.is_gemm else seed_of,
+            seed_of=f"{self.seed_name}/group {g}" if self.is_gemm else self.seed_name,
         )
 
     @property

@@ -21,7 +21,7 @@ def round_up(value: int, multiple: int) -> int:
 class Field:
     """One array that a recipe writes.
 
-    shape: extents of the whole allocation, padding included
+    shape: extents of all that is written, padding included
     dtype: NumPy name, `uint8` for packed e2m1 codes and e4m3 scale bytes
     valid: extents, in compact order, of the corner the contract gives values to; the rest is padding and must be 0.
         None if there is no padding
@@ -29,6 +29,7 @@ class Field:
     block: (rows, cols) of input elements that one entry comes from, to find the inputs of a wrong byte
     transposed: True if axis 0 runs along the input's columns
     parts: the dense fields of a group's tensors, which lie back to back in this one; empty for a dense case
+    slack: entries of the allocation behind the field, which nothing may touch
     """
 
     shape: tuple[int, ...]
@@ -38,6 +39,7 @@ class Field:
     block: tuple[int, int] = (1, 1)
     transposed: bool = False
     parts: tuple[Field, ...] = ()
+    slack: int = 0
 
     def __post_init__(self) -> None:
         wrong = next((number for number, part in enumerate(self.parts) if part.dtype != self.dtype), None)
@@ -48,9 +50,9 @@ class Field:
             raise ContractError(f"the tensors of a field of {self.size} entries have {total}; they must fill it")
 
     @classmethod
-    def joined(cls, parts: Sequence[Field], shape: tuple[int, ...] | None = None) -> Field:
-        """The field of a group from those of its tensors: one flat allocation, unless `shape` is given."""
-        return cls(shape or (sum(part.size for part in parts),), parts[0].dtype, parts=tuple(parts))
+    def joined(cls, parts: Sequence[Field], shape: tuple[int, ...] | None = None, slack: int = 0) -> Field:
+        """The field of a group from those of its tensors: flat, unless `shape` is given."""
+        return cls(shape or (sum(part.size for part in parts),), parts[0].dtype, parts=tuple(parts), slack=slack)
 
     def part(self, array: Any, number: int) -> Any:
         """The entries of one tensor of a group, in its own shape. array: this field's, of NumPy or torch"""
@@ -65,6 +67,11 @@ class Field:
     @property
     def nbytes(self) -> int:
         return self.size * np.dtype(self.dtype).itemsize
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the field and its slack."""
+        return self.nbytes + self.slack * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)

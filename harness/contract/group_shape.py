@@ -2,6 +2,9 @@
 
 A shape is written `128+0+256x512` (three tensors, 512 columns each), `256x128+384`, `128+256x512+128` or `8*1024x2048`
 (eight tensors alike). Its representation says which extents may differ from tensor to tensor.
+
+A group may lie in a larger allocation, whose capacity is written with `of`: `128+0+256of1024x512` has 384 of 1024 rows,
+and `128+256x512+128of131072` a part of 131072 elements.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
 
 # Python takes seconds to read numbers of thousands of digits.
-_SIDE = r"\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+"
+_SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18})?"
 _ROWS, _COLS = 0, 1
 _SIDES = ("rows", "cols")
 
@@ -46,20 +49,25 @@ class ShapeRepresentation(StrEnum):
 
 @dataclass(frozen=True)
 class GroupedShape:
-    """tensors: (rows, cols) of every tensor, in order."""
+    """tensors: (rows, cols) of every tensor, in order; capacity: elements of the allocation, None if they fill it"""
 
     tensors: tuple[tuple[int, int], ...]
+    capacity: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> GroupedShape:
-        """The shape a text stands for, each side `N`, `n*N` or `A+B+C`; ContractError if it is none."""
+        """The shape a text stands for, each side `N`, `n*N` or `A+B+C`; ContractError if it is none.
+
+        One side may end in a capacity, `of1024`: rows if it is the first, elements if it is the second.
+        """
         sides = text.split("x")
         if len(sides) != 2 or not all(re.fullmatch(_SIDE, side, re.ASCII) for side in sides):
             raise ContractError(
                 f"'{text}' is not a grouped shape; one reads ROWSxCOLS with each side N for all tensors, n*N or A+B+C, "
                 "as in 128+0+256x512 or 8*1024x2048"
             )
-        rows, cols = map(_extents, sides)
+        (first, _, of_rows), (second, _, of_elements) = (side.partition("of") for side in sides)
+        rows, cols = _extents(first), _extents(second)
         count = max(len(rows), len(cols))
         if 1 < len(rows) != len(cols) > 1:
             raise ContractError(f"'{text}' has {len(rows)} rows extents and {len(cols)} cols extents; give one of each")
@@ -67,14 +75,18 @@ class GroupedShape:
             if not extents:
                 raise ContractError(f"'{text}' has no tensor: {side} is none of them; a group has at least one")
         rows, cols = (extents * count if len(extents) == 1 else extents for extents in (rows, cols))
-        return cls(tuple(zip(rows, cols, strict=True)))
+        return cls(tuple(zip(rows, cols, strict=True)), _capacity(text, of_rows, of_elements, cols))
 
     def __str__(self) -> str:
         """The one canonical spelling, which a case id holds."""
         rows, cols = self.side(_ROWS), self.side(_COLS)
-        if len(set(self.tensors)) == 1:
-            return f"{f'{len(self)}*' if len(self) > 1 else ''}{rows[0]}x{cols[0]}"
-        return "x".join(str(s[0]) if len(set(s)) == 1 else "+".join(map(str, s)) for s in (rows, cols))
+        sides = [str(s[0]) if len(set(s)) == 1 else "+".join(map(str, s)) for s in (rows, cols)]
+        if len(set(self.tensors)) == 1 < len(self):
+            sides[_ROWS] = f"{len(self)}*{rows[0]}"
+        if self.capacity is not None:
+            in_rows = len(set(cols)) == 1 and cols[0] > 0 and self.capacity % cols[0] == 0
+            sides[_ROWS if in_rows else _COLS] += f"of{self.capacity // (cols[0] if in_rows else 1)}"
+        return "x".join(sides)
 
     def __len__(self) -> int:
         return len(self.tensors)
@@ -93,6 +105,11 @@ class GroupedShape:
         return sum(self.sizes)
 
     @property
+    def allocated(self) -> int:
+        """Elements of the allocation."""
+        return self.elements if self.capacity is None else self.capacity
+
+    @property
     def tensor_offsets(self) -> np.ndarray:
         """Where each tensor starts and the last ends, int64 (num_tensors + 1,), elements."""
         return np.array((0, *accumulate(self.sizes)), np.int64)
@@ -108,11 +125,13 @@ class GroupedShape:
         return np.array(self.side(_COLS), np.int64)
 
     def logical(self, representation: str) -> tuple[int, int]:
-        """(rows, cols) of the group as one matrix: extents that may differ are summed, or (1, elements)."""
+        """(rows, cols) of the allocation as one matrix: extents that may differ are summed, or (1, elements)."""
         kind = ShapeRepresentation(representation)
         rows, cols = self.side(_ROWS), self.side(_COLS)
         if kind is ShapeRepresentation.VARYING_BOTH_DIMS:
-            return 1, self.elements
+            return 1, self.allocated
+        if self.capacity is not None:
+            return self.capacity // max(1, cols[0]), cols[0]
         if kind is ShapeRepresentation.VARYING_LAST_DIM:
             return rows[0], sum(cols)
         return sum(rows), cols[0]
@@ -141,6 +160,8 @@ class GroupedShape:
                         f"tensor {number} has {name} = {extent} where tensor 0 has {extents[0]}; "
                         f"in {kind} all tensors have the same {name}"
                     )
+        if self.capacity is not None:
+            _require_capacity(self, self.capacity, kind)
 
 
 def from_arrays(
@@ -151,19 +172,21 @@ def from_arrays(
     last_dims: Iterable[int] | None = None,
     tensor_offsets: Iterable[int] | None = None,
     multiple_of: int = 16,
+    capacity: int | None = None,
 ) -> GroupedShape:
     """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
 
-    logical: (rows, cols) of the group as one matrix, (1, elements) for varying_both_dims
+    logical: (rows, cols) of the allocation as one matrix, (1, elements) for varying_both_dims
     first_dims, last_dims: (num_tensors,) integers; None only for an extent that may not differ
     tensor_offsets: (num_tensors + 1,) integers, elements; None for tensors that lie back to back
+    capacity: elements of the allocation; None if the tensors fill it
     """
     kind = ShapeRepresentation(representation)
     _require_count(num_tensors)
     if kind is ShapeRepresentation.SAME_BOTH_DIMS:
         _require_divisible(logical[_ROWS], num_tensors)
     dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
-    shape = GroupedShape(tuple(zip(*dims, strict=True)))
+    shape = GroupedShape(tuple(zip(*dims, strict=True)), capacity)
     shape.require(kind, multiple_of)
     _require_logical(shape, kind, logical)
     if tensor_offsets is not None:
@@ -184,6 +207,45 @@ def _extents(side: str) -> tuple[int, ...]:
         # One more than are allowed is refused all the same, and cannot fill the memory.
         return (int(extent),) * min(int(count), MOST_TENSORS + 1)
     return tuple(map(int, side.split("+")))
+
+
+def _capacity(text: str, of_rows: str, of_elements: str, cols: Sequence[int]) -> int | None:
+    """Elements of the allocation that a text names; None if it names none."""
+    if of_rows and of_elements:
+        raise ContractError(f"'{text}' has two capacities; give one, in rows or in elements")
+    if not of_rows:
+        return int(of_elements) if of_elements else None
+    if len(set(cols)) > 1:
+        raise ContractError(
+            f"'{text}' counts its capacity in rows, which have different cols; count elements after the cols, "
+            "as in 128+256x512+128of131072"
+        )
+    return int(of_rows) * cols[0]
+
+
+def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentation) -> None:
+    if not kind.varies(_ROWS):
+        raise ContractError(
+            f"a capacity in {kind}; the tensors fill their allocation unless their rows vary, in "
+            f"{ShapeRepresentation.VARYING_FIRST_DIM} or {ShapeRepresentation.VARYING_BOTH_DIMS}"
+        )
+    in_rows = kind is ShapeRepresentation.VARYING_FIRST_DIM
+    unit, what = (shape.tensors[0][_COLS], "rows") if in_rows else (VARYING_MULTIPLE_OF, "elements / 128")
+    lines = capacity // unit
+    if capacity % unit or lines % VARYING_MULTIPLE_OF or not lines:
+        nearest = max(round(lines / VARYING_MULTIPLE_OF), 1) * VARYING_MULTIPLE_OF
+        raise ContractError(
+            f"a capacity of {capacity / unit:g} {what}; it is a positive multiple of 128, the nearest is {nearest}"
+        )
+    for number, end in enumerate(accumulate(shape.sizes)):
+        if end > capacity:
+            raise ContractError(f"tensor {number} ends at element {end} of an allocation of {capacity}")
+    for side, name in enumerate(_SIDES):
+        total = sum(shape.side(side))
+        if not in_rows and total > lines:  # only empty tensors can have so many
+            raise ContractError(
+                f"the {name} sum up to {total}; an allocation of {capacity} elements has amaxes of {lines}"
+            )
 
 
 def _require_extent(number: int, name: str, extent: int, multiple: int, varies: bool) -> None:

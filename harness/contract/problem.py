@@ -1,14 +1,17 @@
 """What a case computes on: one tensor, a group of tensors, a product, or a group of products, each with its extents.
 
-`str` of a problem is how a case id spells it: `256x192`, `128+0+256x512`, `64x512x128`, `128+0+256x512x1024`.
+`str` of a problem is how a case id spells it: `256x192`, `128+0+256x512`, `128+0+256of1024x512`, `64x512x128`,
+`128+0+256x512x1024`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from harness.contract.group_shape import GroupedShape
+from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape
+from harness.errors import ContractError
 
 Extents = tuple[int, int]
 
@@ -17,10 +20,13 @@ class Problem:
     """What every kind of problem can be asked.
 
     rows, cols: of the tensor, of a group as one matrix, or M and K of a product
-    elements: of the tensor or the group, or of a product's operands and output together
+    capacity: elements of an allocation that a group may be a part of; None if it has no more than its tensors
+    elements: of the tensor or the allocation of a group, or of a product's operands and output together
     terms: how many pairs of elements a product multiplies; 0 for a quantizer
     grid_extents: the (rows, cols) that a grid covers: of the tensor, of each tensor of a group, of a product's output
     numbers: the extents by the names that a kernel asks for them
+    on_host: the problem as far as the host knows it when it launches
+    host_shape: the extents that the host knows, as text
     """
 
     is_group: ClassVar[bool] = False
@@ -28,6 +34,7 @@ class Problem:
 
     rows: int
     cols: int
+    capacity: int | None = None
 
     @property
     def elements(self) -> int:
@@ -44,6 +51,33 @@ class Problem:
     @property
     def numbers(self) -> dict[str, int]:
         return {"rows": self.rows, "cols": self.cols}
+
+    @property
+    def on_host(self) -> Problem:
+        return self
+
+    @property
+    def host_shape(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class OnDevice(Sequence[Extents]):
+    """Stands for the extents of `count` tensors that only the device knows."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int | slice) -> Extents:
+        raise ContractError(
+            f"the host reads the extents of {self.count} tensors, which lie on the device; "
+            "it knows their number and the capacity of their allocation"
+        )
+
+    def __iter__(self) -> Iterator[Extents]:
+        yield self[0]
 
 
 @dataclass(frozen=True)
@@ -113,23 +147,49 @@ class _Group(Problem):
 class Grouped(_Group):
     """Tensors that lie back to back.
 
-    rows, cols: extents of all as one matrix, (1, elements) where both differ from tensor to tensor
+    rows, cols: extents of the allocation as one matrix, (1, elements) where both differ from tensor to tensor
     tensors: (rows, cols) of each
     """
 
     rows: int
     cols: int
-    tensors: tuple[Extents, ...]
+    tensors: Sequence[Extents]
+    capacity: int | None = None
 
     def __str__(self) -> str:
         return str(self.group)
+
+    @property
+    def group(self) -> GroupedShape:
+        return GroupedShape(tuple(self.tensors), self.capacity)
+
+    @property
+    def lines(self) -> Extents:
+        """The allocation as (rows, cols); as rows of 128 elements where both extents differ."""
+        if self.rows != 1:
+            return self.rows, self.cols
+        return self.elements // VARYING_MULTIPLE_OF, VARYING_MULTIPLE_OF
+
+    @property
+    def on_host(self) -> Grouped:
+        """Without the extents of the tensors if the allocation has a capacity: their split may change on the device."""
+        return self if self.capacity is None else replace(self, tensors=OnDevice(len(self.tensors)))
+
+    @property
+    def host_shape(self) -> str:
+        return str(self) if self.capacity is None else f"{len(self.tensors)}of{self.rows}x{self.cols}"
 
     def part(self, g: int) -> Dense:
         return Dense(*self.tensors[g])
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
-        return self.tensors
+        """Of an allocation with a capacity, the split that takes the most CTAs: the same for all tensors, and full."""
+        if self.capacity is None:
+            return tuple(self.tensors)
+        rows, cols = self.lines
+        each, more = divmod(rows // VARYING_MULTIPLE_OF, len(self.tensors))
+        return tuple((VARYING_MULTIPLE_OF * (each + (g < more)), cols) for g in range(len(self.tensors)))
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device import cublas
 from harness.device.device import Outcome
-from harness.device.memory import Guarded, Memory
+from harness.device.memory import Guarded, Memory, upload
 from harness.errors import LaunchError
 from harness.jit.compile import Compiled, compile_kernel
 from harness.jit.geometry import Grid
@@ -42,7 +43,7 @@ class CudaProgram:
         self.memory = memory
 
         def compiled(step: Step) -> Compiled:
-            return compile_kernel(step.signature, step.case.flags, target)
+            return compile_kernel(step.signature, step.flags, target)
 
         def fits(step: Step) -> bool:
             kernel = compiled(step)
@@ -91,6 +92,12 @@ class CudaProgram:
             stream.synchronize()
         return self.outcome(poison)
 
+    def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
+        self.memory.put({name: upload(value) for name, value in inputs.items()})
+        self.memory.refit(fields)
+        # A non-blocking stream would not wait for these copies.
+        import_module("cupy").cuda.get_current_stream().synchronize()
+
     def poison(self, byte: int) -> None:
         for guarded in (*self.memory.outputs.values(), *self.workspace.values()):
             guarded.poison(byte)
@@ -128,7 +135,7 @@ class CudaProgram:
     def _calls(self, grids: tuple[Grid, ...]) -> Iterator[Callable[[], None]]:
         """Every launch with its arguments. grids: of our own kernels"""
         guarded = {**self.memory.outputs, **self.workspace}
-        arrays = {**self.memory.inputs, **{name: it.payload for name, it in guarded.items()}, **self.scratch}
+        arrays = {**self.memory.inputs, **{name: it.allocation for name, it in guarded.items()}, **self.scratch}
         kernels = iter(zip(self.kernels, grids, strict=True))
         for step in self.steps:
             bound = list(bind(step, arrays))

@@ -37,6 +37,12 @@ class Program(Protocol):
     def run(self, poison: int, repeat: int) -> Outcome:
         """Fill outputs and guards with the byte `poison`, launch, wait. `repeat` counts the runs of a verification."""
 
+    def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
+        """Put another split of the case's allocation in place, inputs and outputs at the same addresses.
+
+        Launches, their grids and a captured graph stay as they are.
+        """
+
 
 class Device(Protocol):
     """A place to run kernels. targets: architectures it can execute; modes: ways to launch.

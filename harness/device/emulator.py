@@ -98,7 +98,7 @@ class EmulatedProgram:
         self.lane_instructions = 0  # of all runs, for what measures the emulator
 
         def compiled(step: Step) -> Compiled:
-            return compile_kernel(step.signature, step.case.flags, ptx_of(target))
+            return compile_kernel(step.signature, step.flags, ptx_of(target))
 
         def fits(step: Step) -> bool:
             launch = compiled(step).launch
@@ -107,6 +107,9 @@ class EmulatedProgram:
 
         self.steps = plan(case, device.kernels, fits)
         self.kernels = tuple(map(compiled, self.steps))
+
+    def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
+        self.inputs, self.fields = inputs, fields
 
     def run(self, poison: int, repeat: int) -> Outcome:
         """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
@@ -118,11 +121,12 @@ class EmulatedProgram:
             name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
             for name, value in self.inputs.items()
         }
-        outputs = {name: np.full(field.nbytes, poison, np.uint8) for name, field in self.fields.items()}
+        allocations = {name: np.full(field.allocated, poison, np.uint8) for name, field in self.fields.items()}
+        outputs = {name: allocations[name][: field.nbytes] for name, field in self.fields.items()}
         scratch_sizes, workspace_sizes = own_memory(self.steps)
         scratch = {name: np.zeros(size, np.uint8) for name, size in scratch_sizes.items()}
         workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
-        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in (outputs | workspace).items()}
+        arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in (allocations | workspace).items()}
         arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
             self._launch(step, compiled, arrays, repeat)
@@ -131,6 +135,10 @@ class EmulatedProgram:
                 return Outcome(
                     outputs, f"scratch {name!r} is not zero after the last launch, so a second run would differ"
                 )
+        for name, field in self.fields.items():
+            touched = np.count_nonzero(allocations[name][field.nbytes :] != poison)
+            if touched:
+                return Outcome(outputs, f"output {name!r}: {touched} bytes of its slack were written")
         return Outcome(outputs)
 
     def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int) -> None:

@@ -16,25 +16,45 @@ ALIGNMENT = 256
 
 
 class Guarded:
-    """One output or workspace between two guard bands, which nothing may touch. of: the module of its array, or CuPy"""
+    """One output or workspace between two guard bands, which nothing may touch, and neither its slack.
+
+    of: the module of its array, or CuPy
+    """
 
     def __init__(self, field: Field, of: ModuleType | None = None):
         self.field = field
         of = of or import_module("cupy")
         # The payload starts at the same alignment as an allocation of its own.
-        self.memory = of.empty(2 * GUARD + -(-field.nbytes // ALIGNMENT) * ALIGNMENT, of.uint8)
-        self.payload = self.memory[GUARD : GUARD + field.nbytes]
+        self.memory = of.empty(2 * GUARD + -(-field.allocated // ALIGNMENT) * ALIGNMENT, of.uint8)
+
+    @property
+    def allocation(self) -> Any:
+        """What a kernel is given: the field and its slack."""
+        return self.memory[GUARD : GUARD + self.field.allocated]
+
+    @property
+    def payload(self) -> Any:
+        """What the kernel writes."""
+        return self.memory[GUARD : GUARD + self.field.nbytes]
+
+    def refit(self, field: Field) -> None:
+        """Hold the field of another split of the same allocation, at the same address."""
+        if field.allocated != self.field.allocated:
+            raise ValueError(f"a field of {field.allocated} bytes in an allocation of {self.field.allocated}")
+        self.field = field
 
     def poison(self, byte: int) -> None:
         self.memory.fill(byte)
 
     def trespass(self, byte: int) -> str:
         """Name the guard band that was written to, and how far off; empty if none was."""
-        for where, band in (("before", self.memory[:GUARD]), ("after", self.memory[GUARD + self.field.nbytes :])):
+        first, last = GUARD + self.field.nbytes, GUARD + self.field.allocated
+        bands = {"before it": self.memory[:GUARD], "of its slack": self.memory[first:last], "after it": self.memory[last:]}
+        for where, band in bands.items():
             touched = (band != byte).nonzero()[0]
             if touched.size:
-                offset = GUARD - int(touched[-1]) if where == "before" else int(touched[0]) + 1
-                return f"{touched.size} bytes {where} it were written, the nearest {offset} bytes off"
+                offset = GUARD - int(touched[-1]) if where == "before it" else int(touched[0]) + 1
+                return f"{touched.size} bytes {where} were written, the nearest {offset} bytes off"
         return ""
 
 
@@ -66,6 +86,11 @@ class Memory:
     def replace_input(self, name: str, value: np.ndarray) -> None:
         """Other contents for an input of the same size, at the same address."""
         self.put({**self.pristine, name: upload(value)})
+
+    def refit(self, fields: Mapping[str, Field]) -> None:
+        """Hold the outputs of another split of the same allocation, at the same addresses."""
+        for name, field in fields.items():
+            self.outputs[name].refit(field)
 
     def put(self, pristine: Mapping[str, Any]) -> None:
         """Other contents for all inputs, at the same addresses; flat arrays of bytes where the inputs are."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,7 +104,8 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
         with cache.lock(key):
             found = _stored(key, kinds) or _compile(signature, expression, sources, arch, key)
     record, contents = found
-    return _read(Compiled, record, key, packed_ptx=contents[_PTX])
+    compiled = _read(Compiled, record, key, packed_ptx=contents[_PTX])
+    return replace(compiled, launch=compiled.launch.of_case(flags))
 
 
 def examine(variants: Sequence[tuple[Signature, Mapping[str, object]]], arch: str) -> list[Examined]:

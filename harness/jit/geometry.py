@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -24,6 +25,7 @@ class Schedule(IntEnum):
     PERSISTENT = 1
     RESIDENT = 2
     PATCHES = 3
+    BY_FLAG = 4
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Launch:
 
     tile_rows, tile_cols: elements that one CTA takes, in all or (persistent) at a time
     blocks_per_sm: CTAs that an SM holds at once or, with Schedule.PATCHES, at least; 0 if it does not matter
+    schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for
     """
 
     tile_rows: int
@@ -40,11 +43,22 @@ class Launch:
     blocks_per_sm: int
     schedule: int
 
+    def of_case(self, flags: Mapping[str, object]) -> Launch:
+        """The launch with the schedule that the flags of a case choose, where its kernel leaves it to them."""
+        if self.schedule != Schedule.BY_FLAG:
+            return self
+        return replace(self, schedule=Schedule[str(flags["schedule"]).upper()])
+
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
         """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.
 
         Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them.
+        A group's persistent CTAs take three tiles each on a device that is small enough.
         """
+        if self.schedule == Schedule.PERSISTENT and problem.is_group and not problem.is_gemm:
+            own, _, _ = self.grid(problem, multiprocessors)
+            few = max(1, self._count(problem) // 3)
+            return ((own, 1, 1), (few, 1, 1)) if few < own else ((own, 1, 1),)
         if self.schedule != Schedule.PATCHES:
             across, down, layers = own = self.grid(problem, multiprocessors)
             layered = self.schedule == Schedule.TILES and layers == 1 < down
@@ -59,9 +73,7 @@ class Launch:
         """CTAs along x, y and z for the problem's extents; at least one, even for a group without elements."""
         if self.schedule == Schedule.PATCHES:
             return self.grids(problem, multiprocessors)[0]
-        padded_to = 1 if problem.is_gemm else _PADDED_TO  # tiles of a GEMM are of its output, which is not padded
-        tiles = [self._tiles(*extents, padded_to) for extents in problem.grid_extents]
-        count = sum(math.prod(both) for both in tiles)
+        tiles, count = self._all_tiles(problem), self._count(problem)
         if self.schedule == Schedule.PERSISTENT:
             if not problem.is_group and not problem.is_gemm:  # one tensor is read by elements, without padding
                 count = -(-problem.elements // (self.tile_rows * self.tile_cols))
@@ -71,6 +83,13 @@ class Launch:
         down, across = (max(1, count) for count in tiles[0])
         layers = -(-down // _LARGEST_Y)
         return across, -(-down // layers), layers
+
+    def _count(self, problem: Problem) -> int:
+        return sum(map(math.prod, self._all_tiles(problem)))
+
+    def _all_tiles(self, problem: Problem) -> list[tuple[int, int]]:
+        padded_to = 1 if problem.is_gemm else _PADDED_TO  # tiles of a GEMM are of its output, which is not padded
+        return [self._tiles(*extents, padded_to) for extents in problem.grid_extents]
 
     def _tiles(self, rows: int, cols: int, padded_to: int) -> tuple[int, int]:
         return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)

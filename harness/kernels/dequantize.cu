@@ -4,9 +4,11 @@
 //   1. f      = (scale_inv * amax) * C,  C = 1 / (6 * e4m3_max)   amax of the tensor, the row or the 1x64 window
 //   2. output = cast(code * f)                                    f32->Dtype rounds to nearest even
 // All codes and scale bytes decode; 0x7F and 0xFF are NaN. A stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in fp32.
+// dequantize reads the rowwise copy. dequantize_columnwise reads the copy whose lines are the columns.
 //
 // Run it: make verify R=dequantize          Time it: make bench R=dequantize
 #include "memory/scale_layout.cuh"
+#include "memory/transpose_tile.cuh"
 #include "numerics/nvfp4.cuh"
 #include "scheduler/launch.cuh"
 
@@ -53,15 +55,25 @@ __device__ __forceinline__ uint4 decode(u32 codes, float factor) {
 
 template <Granularity granularity>
 __device__ __forceinline__ float granule_amax(
-    const float* __restrict__ amax, const ScaleExtents& extents, int row, int block_col) {
+    const float* __restrict__ amax, const ScaleExtents& extents, int line, int block) {
   constexpr u32 kWindowBlocks = kWindow / kBlock;
   if constexpr (granularity == Granularity::tensor) return __ldg(amax);
-  if constexpr (granularity == Granularity::row) return __ldg(amax + row);
-  return __ldg(amax + row_offset(row, extents.blocks / kWindowBlocks) + block_col / kWindowBlocks);
+  if constexpr (granularity == Granularity::row) return __ldg(amax + line);
+  return __ldg(amax + row_offset(line, extents.blocks / kWindowBlocks) + block / kWindowBlocks);
 }
 
+// A block of a line as it lies in memory
+struct LoadedBlock {
+  uint2 codes;
+  u32 scale_inv;
+
+  __device__ float value(int i, float factor) const {
+    return __fmul_rn(e2m1_decode((i < 8 ? codes.x : codes.y) >> (4 * (i % 8))), factor);
+  }
+};
+
 // =====================================================================================================================
-// Kernel
+// Rowwise
 // =====================================================================================================================
 
 // Moves 0.5625 bytes in and, for bf16, 2 bytes out for each element.
@@ -97,7 +109,66 @@ __global__ void __launch_bounds__(kThreads) dequantize(
 }
 
 // =====================================================================================================================
+// Columnwise
+// =====================================================================================================================
+
+// Moves as many bytes. A thread decodes a block of each of its columns into the tile, then the CTA stores whole rows.
+template <typename Dtype, ScaleLayout scale_layout, Granularity granularity>
+__global__ void __launch_bounds__(TransposeTile::kThreads) dequantize_columnwise(
+    const u8* __restrict__ data,       // (cols, rows/2) e2m1 pairs
+    const u8* __restrict__ scale_inv,  // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
+    const float* __restrict__ amax,    // (1,), (cols,) or (cols, rows/64)
+    Dtype* __restrict__ output,        // (rows, cols)
+    int rows, int cols, int e4m3_max) {
+  using Pass = TransposePass<Dtype>;
+  __shared__ TransposeSmem<Dtype> tile;
+  const TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
+  const ScaleExtents extents(cols, u32(rows) / kBlock);
+  const ColumnRole role;
+  const int block = u32(origin.row) / kBlock + role.band;
+  const float range = decode_range(float(e4m3_max));
+#pragma unroll
+  for (int pass = 0; pass < Pass::kPasses; ++pass) {
+    const int first_col = origin.col + pass * Pass::kCols;
+    LoadedBlock loaded[Pass::kPairs][2];
+    float line_amax[Pass::kPairs][2];
+#pragma unroll
+    for (int i = 0; i < Pass::kLines; ++i) {
+      const int col = first_col + role.pair_col(i / 2) + i % 2;
+      if (!extents.holds(col, block)) continue;
+      LoadedBlock& own = loaded[i / 2][i % 2];
+      own.codes = __ldg(reinterpret_cast<const uint2*>(data) + row_offset(col, extents.blocks) + block);
+      own.scale_inv = __ldg(scale_inv + scale_offset<scale_layout>(col, block, extents.padded_blocks));
+      line_amax[i / 2][i % 2] = granule_amax<granularity>(amax, extents, col, block);
+    }
+    if (pass > 0) __syncthreads();
+#pragma unroll
+    for (int pair = 0; pair < Pass::kPairs; ++pair) {
+      if (!extents.holds(first_col + role.pair_col(pair), block)) continue;
+      const LoadedBlock &left = loaded[pair][0], &right = loaded[pair][1];
+      const float left_factor = block_decode_scale(left.scale_inv, line_amax[pair][0], range);
+      const float right_factor = block_decode_scale(right.scale_inv, line_amax[pair][1], range);
+#pragma unroll
+      for (int row = 0; row < kBlock; ++row) {
+        tile.store_pair(role, pair, row, left.value(row, left_factor), right.value(row, right_factor));
+      }
+    }
+    __syncthreads();
+    // Neighbouring lanes store neighbouring 16 bytes of a row.
+    constexpr int kChunk = TransposeSmem<Dtype>::kChunk, kAcross = Pass::kCols / kChunk;
+    const int chunk_col = int(threadIdx.x) % kAcross * kChunk, col = first_col + chunk_col;
+#pragma unroll
+    for (int row = threadIdx.x / kAcross; row < Pass::kRows; row += TransposeTile::kThreads / kAcross) {
+      if (origin.row + row >= rows || col >= cols) continue;
+      const uint4 chunk = tile.chunk(row, chunk_col);
+      *reinterpret_cast<uint4*>(output + row_offset(origin.row + row, cols) + col) = chunk;
+    }
+  }
+}
+
+// =====================================================================================================================
 // Exports
 // =====================================================================================================================
 
 __constant__ Launch dequantize_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};
+__constant__ Launch dequantize_columnwise_launch = kLaunchTiles<TransposeTile>;

@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 // encode (step 4)
 // =====================================================================================================================
 
-template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
     u8* __restrict__ rowwise_data,           // (elements / 2,) e2m1 pairs
     u8* __restrict__ rowwise_scale_inv,      // (padded scales of each tensor,) e4m3
     int num_tensors, u64 seed, u32 offset) {
-  for_each_work_item<Offsets::scales>(
+  for_each_work_item<schedule, Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, RowwiseTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
@@ -267,7 +267,9 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
 }
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
-template <typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <
+    typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation,
+    Schedule schedule>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
@@ -284,7 +286,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
         int num_tensors, u64 seed, u32 offset) {
   static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_encode_rowwise");
   __shared__ EncodeSmem<Dtype> shared;
-  for_each_work_item<Offsets::scales>(
+  for_each_work_item<schedule, Offsets::scales>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
@@ -371,7 +373,8 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 }
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
     const bf16* __restrict__ input,          // (elements,)
     Optional<const bf16> act_input,          // (elements,)
@@ -386,11 +389,11 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
     Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
     int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
-  for_each_work_item<Offsets::lines>(
+  for_each_work_item<schedule, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns>(
+        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns, false>(
             tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,
@@ -443,6 +446,8 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 // =====================================================================================================================
 
 // The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
+constexpr Launch kLaunchEncode = {
+    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kTileBlocksPerSm, Schedule::by_flag};
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
@@ -450,14 +455,15 @@ __constant__ Launch grouped_amax_rht_launch = {
 __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
-__constant__ Launch grouped_encode_rowwise_launch = {kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::tiles};
-__constant__ Launch grouped_encode_tile_launch = kLaunchTiles<TransposeTile>;
+__constant__ Launch grouped_encode_rowwise_launch = {
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, kRowwiseBlocks<bf16>, Schedule::by_flag};
+__constant__ Launch grouped_encode_tile_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_amax_launch = {
     RowColStrip<false>::kRows, RowColStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_rht_launch = {
     RowColStrip<true>::kRows, RowColStrip<true>::kCols, kThreads, kTokenAmaxRhtBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_per_token_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
-__constant__ Launch grouped_per_token_encode_launch = kLaunchTiles<TransposeTile>;
+__constant__ Launch grouped_per_token_encode_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_resident_launch = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};

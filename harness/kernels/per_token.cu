@@ -12,7 +12,7 @@
 // elements are +-0.
 // weight_2d: per_tensor in 16x16 blocks (NUMERICS 3), its one amax written for every row and column.
 // rowwise: blocks along cols. columnwise: blocks of the transpose, stored transposed; rht rotates only these.
-// rows and cols are multiples of 128.
+// edges: whether a tile reaches beyond the matrix, so that not both rows and cols are multiples of 128.
 //
 // Run it: make verify R=per_token          Time it: make bench R=per_token
 #include "encode/per_token_resident.cuh"
@@ -103,23 +103,24 @@ __global__ void __launch_bounds__(TensorAmax::kThreads) per_token_amax_2d(
 // =====================================================================================================================
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask>
+template <
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask, bool edges>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<rounding>) per_token_encode(
     const bf16* __restrict__ input,         // (rows, cols)
     Optional<const float> rowwise_amax,     // (rows,)
     Optional<const float> columnwise_amax,  // (cols,)
     Optional<u8> rowwise_data,              // (rows, cols/2) e2m1 pairs
-    Optional<u8> rowwise_scale_inv,         // (rows, cols/16) e4m3
+    Optional<u8> rowwise_scale_inv,         // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     Optional<u8> columnwise_data,           // (cols, rows/2) e2m1 pairs
-    Optional<u8> columnwise_scale_inv,      // (cols, rows/16) e4m3
+    Optional<u8> columnwise_scale_inv,      // (round_up(cols, 128), round_up(rows/16, 4)) e4m3
     int rows, int cols, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> shared;
   TileOrigin origin = tile_origin(TransposeTile::kRows, TransposeTile::kCols);
   if (origin.row >= rows) return;
   // Bottom up, because L2 still holds what the amax read last
-  origin.row = rows - TransposeTile::kRows - origin.row;
+  origin.row = (edges ? round_up(rows, TransposeTile::kRows) : rows) - TransposeTile::kRows - origin.row;
   const InputPrologue<bf16> prologue = {input};
-  per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask>(
+  per_token_encode_tile<outputs, rht, rounding, scale_layout, weight_2d, sign_mask, edges>(
       shared, prologue, rowwise_amax, columnwise_amax, {rowwise_data, rowwise_scale_inv},
       {columnwise_data, columnwise_scale_inv}, rows, cols, origin, seed, offset);
 }
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kEncodeBlocksPerSm<ro
 // full (steps 1 to 5)
 // =====================================================================================================================
 
-// Reads the input once, on a device that holds all tiles at once.
+// Reads the input once, on a device that holds all tiles at once. No tile has an edge.
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kMostResidentBlocksPerSm<outputs, rht, rounding>)
     per_token_resident(

@@ -1,7 +1,8 @@
-// swizzle: reorders a compact scale matrix into the 128x4 tiles that a GEMM reads.
+// swizzle: reorders a compact scale matrix into the 128x4 tiles that a GEMM reads, and unswizzle puts it back.
 //
-// Contract (NUMERICS 1): entry (r, c) of the padded (R, C) matrix goes to byte
+// Contract (NUMERICS 1.7): entry (r, c) of the padded (R, C) matrix is at byte
 //   ((r / 128) * (C / 4) + c / 4) * 512 + (r % 32) * 16 + ((r % 128) / 32) * 4 + c % 4
+// of the tiles.
 //
 // Run it: make verify R=swizzle          Time it: make bench R=swizzle
 #include "memory/scale_layout.cuh"
@@ -22,37 +23,66 @@ constexpr int kGemmTilesAcross = kTile / kGemmTileCols;
 static_assert(kThreads / 32 == kTile / kGemmTileRows * kGemmTilesAcross, "one warp for each GEMM tile");
 
 // =====================================================================================================================
-// Kernel
+// Helpers
 // =====================================================================================================================
 
-// Moves a byte in and a byte out for each scale. direction: columnwise swaps rows and cols below
+// A thread's scales: four of each of four rows, 32 apart, which are sixteen contiguous bytes of a tile.
+// direction: columnwise swaps rows and cols
+template <Outputs direction>
+struct ThreadScales {
+  ScaleExtents extents;
+  int row, block_col;
+
+  __device__ ThreadScales(int rows, int cols)
+      : extents(
+            direction == Outputs::rowwise ? rows : cols, (direction == Outputs::rowwise ? cols : rows) / kBlock) {
+    // The grid follows the tensor, whose transpose swaps rows and columns.
+    const TileOrigin tile = tile_origin(kTile, kTile);
+    const TileOrigin origin = direction == Outputs::rowwise ? tile : TileOrigin{tile.col, tile.row};
+    const int warp = threadIdx.x / 32;
+    row = origin.row + warp / kGemmTilesAcross * kGemmTileRows + threadIdx.x % 32;
+    block_col = origin.col / kBlock + warp % kGemmTilesAcross * 4;
+  }
+  __device__ bool allocated() const { return extents.allocated(row, block_col); }
+  // The bytes of row `i`
+  __device__ i64 compact(int i) const {
+    return scale_offset<ScaleLayout::compact>(row + 32 * i, block_col, extents.padded_blocks);
+  }
+  // The bytes of all rows
+  __device__ i64 swizzled() const {
+    return scale_offset<ScaleLayout::swizzled>(row, block_col, extents.padded_blocks);
+  }
+};
+
+// =====================================================================================================================
+// Kernels: a byte in and a byte out for each scale
+// =====================================================================================================================
+
 template <Outputs direction>
 __global__ void __launch_bounds__(kThreads) swizzle(
     const u8* __restrict__ scale_inv,     // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
     u8* __restrict__ swizzled_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, in 128x4 tiles
     int rows, int cols) {
-  const int scale_rows = direction == Outputs::rowwise ? rows : cols;
-  const int scale_cols = direction == Outputs::rowwise ? cols : rows;
-  // The grid follows the tensor, whose transpose swaps rows and columns.
-  const TileOrigin tile = tile_origin(kTile, kTile);
-  const TileOrigin origin = direction == Outputs::rowwise ? tile : TileOrigin{tile.col, tile.row};
-  const ScaleExtents extents(scale_rows, scale_cols / kBlock);
-  const int warp = threadIdx.x / 32;
-  const int row = origin.row + warp / kGemmTilesAcross * kGemmTileRows + threadIdx.x % 32;
-  const int block_col = origin.col / kBlock + warp % kGemmTilesAcross * 4;
-  if (!extents.allocated(row, block_col)) return;
-
-  // Four scales of each of four rows, 32 apart, are sixteen contiguous bytes of a tile.
+  const ThreadScales<direction> scales(rows, cols);
+  if (!scales.allocated()) return;
   u32 quarter[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    quarter[i] = __ldg(
-        reinterpret_cast<const u32*>(
-            scale_inv + scale_offset<ScaleLayout::compact>(row + 32 * i, block_col, extents.padded_blocks)));
-  }
-  uint4* target = reinterpret_cast<uint4*>(
-      swizzled_scale_inv + scale_offset<ScaleLayout::swizzled>(row, block_col, extents.padded_blocks));
+  for (int i = 0; i < 4; ++i) quarter[i] = __ldg(reinterpret_cast<const u32*>(scale_inv + scales.compact(i)));
+  uint4* target = reinterpret_cast<uint4*>(swizzled_scale_inv + scales.swizzled());
   *target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
+}
+
+template <Outputs direction>
+__global__ void __launch_bounds__(kThreads) unswizzle(
+    const u8* __restrict__ swizzled_scale_inv,  // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, in 128x4 tiles
+    u8* __restrict__ scale_inv,                 // (round_up(rows, 128), round_up(cols/16, 4)) e4m3, compact
+    int rows, int cols) {
+  const ThreadScales<direction> scales(rows, cols);
+  if (!scales.allocated()) return;
+  const uint4 v = __ldg(reinterpret_cast<const uint4*>(swizzled_scale_inv + scales.swizzled()));
+  const u32 quarter[] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) *reinterpret_cast<u32*>(scale_inv + scales.compact(i)) = quarter[i];
 }
 
 // =====================================================================================================================
@@ -60,3 +90,4 @@ __global__ void __launch_bounds__(kThreads) swizzle(
 // =====================================================================================================================
 
 __constant__ Launch swizzle_launch = {kTile, kTile, kThreads, 0, Schedule::tiles};
+__constant__ Launch unswizzle_launch = {kTile, kTile, kThreads, 0, Schedule::tiles};

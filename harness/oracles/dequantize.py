@@ -4,6 +4,7 @@ Float32; RN marks every rounding, to nearest even. E is `e4m3_max`.
   1. f = RN(RN(f32(scale_inv) * amax) * C), C = RN(1 / (6*E))    one f per 1x16 block; not reassociated
      The amax is the one of the block's tensor, row or 1x64 window.
   2. out = cast(RN(q * f))         f32→bf16, fp16 rounds to nearest even; overflow gives inf; q of code 8 is -0.0
+  3. columnwise: a line of the copy is a column of the output
 A NaN scale byte (0x7F, 0xFF) makes its 16 elements NaN, also where the code is 0; an infinite amax makes codes of 0
 NaN. A NaN is stored as the hardware's conversions write it: 0x7FFF in bf16 and fp16, 0x7FFFFFFF in fp32.
 """
@@ -18,7 +19,6 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.errors import ContractError
 from harness.oracles import four_over_six, layout, local_1x64, nvfp4, per_tensor, quantizer, row_scaled
-from harness.oracles.layout import ROWWISE
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +43,8 @@ def refuse(case: Case) -> None:
         quantizer.require(
             case, "block", "block_1x16", f"no recipe has 16x16 blocks and one amax per {flags.granularity}"
         )
+    if flags.granularity == "row" and flags.outputs == "columnwise":
+        quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "four_over_six has no amax of a column")
     if flags.granularity == "window":
         quantizer.require(case, "e4m3_max", nvfp4.E4M3_MAX, "no recipe has windows and scales up to 256")
 
@@ -54,9 +56,9 @@ def outputs(case: Case) -> dict[str, Field]:
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """`data` (rows, cols/2) u8, `scale_inv` whole allocation u8, `amax` float32 by granularity.
+    """`data` (lines, length/2) u8, `scale_inv` whole allocation u8, `amax` float32 by granularity, of one direction.
 
-    They come from `x` as bf16, by the recipe that has this granularity and e4m3_max. The input `exhaustive` ignores `x`
+    They come from `x` in the case's dtype, by the recipe that has this granularity and e4m3_max. The input `exhaustive` ignores `x`
     and has every scale byte meet every code: the 16 codes in order in each block, scale byte = number of the block
     mod 256, and another amax for every granule.
     """
@@ -69,21 +71,24 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
 
 def _quantized(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     flags = case.flags
+    by = {"dtype": flags.dtype, "outputs": flags.outputs, "block": flags.block}
     if flags.e4m3_max == nvfp4.E4M3_MAX:
-        quantized = quantizer.quantize_plain(case, x, QUANTIZERS[flags.granularity], block=flags.block)
+        quantized = quantizer.quantize_plain(case, x, QUANTIZERS[flags.granularity], **by)
     else:
-        by = {"e4m3_max": flags.e4m3_max, "row_scaled": flags.granularity == "row", "block": flags.block}
+        by |= {"e4m3_max": flags.e4m3_max, "row_scaled": flags.granularity == "row"}
         quantized = quantizer.quantize_plain(case, x, four_over_six, **by)
-    return {name.removeprefix("rowwise_"): array for name, array in quantized.items()}
+    return {name.removeprefix(f"{flags.outputs}_"): array for name, array in quantized.items()}
 
 
 def _exhaustive(case: Case) -> dict[str, np.ndarray]:
-    blocks = case.cols // nvfp4.BLOCK
-    data = np.tile(nvfp4.pack(np.arange(nvfp4.BLOCK, dtype=np.uint8)), (case.rows, blocks))
-    tile_rows = nvfp4.BLOCK if case.flags.block == "block_16x16" else 1
-    number = np.arange(case.rows // tile_rows * blocks).reshape(-1, blocks)
-    scale_inv = np.repeat((number % 256).astype(np.uint8), tile_rows, axis=0)
-    granules = layout.amax_field(case.rows, case.cols, ROWWISE, case.flags.granularity).shape
+    direction = layout.DIRECTIONS[case.flags.outputs]
+    lines, length = direction.extents(case.rows, case.cols)
+    blocks = length // nvfp4.BLOCK
+    data = np.tile(nvfp4.pack(np.arange(nvfp4.BLOCK, dtype=np.uint8)), (lines, blocks))
+    tile_lines = nvfp4.BLOCK if case.flags.block == "block_16x16" else 1
+    number = np.arange(lines // tile_lines * blocks).reshape(-1, blocks)
+    scale_inv = np.repeat((number % 256).astype(np.uint8), tile_lines, axis=0)
+    granules = layout.amax_field(case.rows, case.cols, direction, case.flags.granularity).shape
     amax = EXHAUSTIVE_AMAX * np.arange(1, np.prod(granules) + 1, dtype=np.float32).reshape(granules)
     return {"data": data, "scale_inv": layout.arrange(scale_inv, "compact"), "amax": amax}
 
@@ -96,21 +101,24 @@ def decode_steps(case: Case) -> dict[str, object]:
         "e4m3_max": flags.e4m3_max,
         "layout": flags.scale_layout,
         "granularity": flags.granularity,
+        "transposed": flags.outputs == "columnwise",
     }
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     refuse(case)
     flags = case.flags
-    layout.require_amax(case, "amax", tensors["amax"], ROWWISE, flags.granularity)
-    valid = (case.rows, case.cols // nvfp4.BLOCK)
-    scale_inv = layout.gather(tensors["scale_inv"], valid, flags.scale_layout)
+    direction = layout.DIRECTIONS[flags.outputs]
+    layout.require_amax(case, "amax", tensors["amax"], direction, flags.granularity)
+    lines, length = direction.extents(case.rows, case.cols)
+    scale_inv = layout.gather(tensors["scale_inv"], (lines, length // nvfp4.BLOCK), flags.scale_layout)
     output = np.empty((case.rows, case.cols), nvfp4.DTYPES[flags.dtype])
-    for part in layout.slabs(case.rows, case.cols):
+    by_line = output.T if direction.transposed else output  # 3
+    for part in layout.slabs(lines, length):
         q = nvfp4.decode_e2m1(nvfp4.unpack(tensors["data"][part]))
         amax = layout.amax_of_blocks(tensors["amax"], part, flags.granularity)
         f = nvfp4.decode_factor(scale_inv[part], amax, flags.e4m3_max)  # 1
-        output[part] = nvfp4.convert(nvfp4.scaled(q, f), flags.dtype)  # 2
+        by_line[part] = nvfp4.convert(nvfp4.scaled(q, f), flags.dtype)  # 2
     return {"output": output}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from harness.contract.case import Case
 from harness.errors import ContractError
 from harness.oracles import nvfp4, quantizer
-from harness.oracles.layout import COLUMNWISE, ROWWISE, TILE_ROWS, Direction
+from harness.oracles.layout import COLUMNWISE, ROWWISE, Direction
 
 LAYOUTS = {"tn": (ROWWISE, ROWWISE), "nn": (ROWWISE, COLUMNWISE), "nt": (COLUMNWISE, COLUMNWISE)}  # copies of A and B
 PER_TOKEN = ("per_token", "per_token_fused")
@@ -71,9 +71,7 @@ def refuse(case: Case) -> None:
 
 
 def _refuse_extents(case: Case) -> None:
-    per_token = case.flags.epilogue in PER_TOKEN
-    block = TILE_ROWS if per_token else nvfp4.BLOCK
-    because = "per_token quantizes whole tiles" if per_token else "a scale covers 16 elements"
+    block = nvfp4.BLOCK
     # A kernel may read any number of rows of a rowwise copy; every other extent is the quantizer's own.
     a_multiple = 1 if direction(case, "a") is ROWWISE else block
     for extent, value, operands, multiple in (
@@ -84,7 +82,7 @@ def _refuse_extents(case: Case) -> None:
         if value < 1 or value % multiple:
             raise ContractError(
                 f"{case.recipe}: {extent} of {operands} must be a positive multiple of {multiple}, not {value}: "
-                f"{because}"
+                "a scale covers 16 elements"
             )
     if case.input == "exact_sum" and case.cols > EXACT_SUM_LARGEST_K:
         raise ContractError(

@@ -7,6 +7,7 @@ every rounding, to nearest even. For each tensor g:
      sums in order; then cast to the input's dtype, which rounds to nearest even. stage=encode writes none.
   3. the recipe named by `recipe` makes everything else of v cast to the input's dtype, amax included
      Random bits take the group's seed and the offset plus g.
+The group may be a part of its allocation. The rest is NaN in what is read, and is not written in what is written.
 An empty tensor has no bytes; its amaxes, as many as its extents call for, and its dbias are 0.
 stage=encode is given the amaxes of all tensors, back to back.
 """
@@ -23,7 +24,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.group_shape import ShapeRepresentation, from_arrays
-from harness.contract.problem import Grouped
+from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
 from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, quantizer
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import torch
 
 RECIPES: dict[str, ModuleType] = {"per_tensor": per_tensor, "per_token": per_token}
+MULTIPLES = {"per_tensor": nvfp4.BLOCK, "per_token": layout.TILE_ROWS}  # of extents that do not vary
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 
@@ -51,7 +53,7 @@ def refuse(case: Case) -> None:
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
     try:
-        case.problem.group.require(flags.shape_representation, recipe.MULTIPLE)
+        case.problem.group.require(flags.shape_representation, MULTIPLES[flags.recipe])
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -59,8 +61,10 @@ def refuse(case: Case) -> None:
 def outputs(case: Case) -> dict[str, Field]:
     """The fields of the recipe, each flat and with its tensors as parts; `dbias` is (num_tensors, cols)."""
     refuse(case)
-    of_tensors = [_fields(case, g) for g in range(len(case.problem.tensors))]
-    fields = {name: Field.joined([fields[name] for fields in of_tensors]) for name in of_tensors[0]}
+    of_tensors, slack = [_fields(case, case.part(g)) for g in range(len(case.problem.tensors))], _slack(case)
+    fields = {
+        name: Field.joined([fields[name] for fields in of_tensors], slack=slack.get(name, 0)) for name in of_tensors[0]
+    }
     if case.flags.dbias:
         dtype = nvfp4.DTYPES[case.flags.dtype].name
         parts = [Field((cols,), dtype, block=(1, rows), transposed=True) for rows, cols in case.problem.tensors]
@@ -71,22 +75,23 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """`input`, `act_input`, `tensor_offsets` (num_tensors + 1,), `first_dims` and `last_dims` (num_tensors,) int64.
 
-    For stage=encode the amaxes, too, float32, flat.
+    For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN.
 
     x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation
     """
     refuse(case)
     shape = case.problem.group
     tensors = {
-        "input": x,
+        "input": _allocated(x, shape.allocated),
         "tensor_offsets": shape.tensor_offsets,
         "first_dims": shape.first_dims,
         "last_dims": shape.last_dims,
     }
     if case.flags.activation != "none":
-        tensors["act_input"] = act_input
+        tensors["act_input"] = _allocated(act_input, shape.allocated)
     if case.flags.stage == "encode":
-        tensors |= numpy_oracle(_amax_case(case), tensors)
+        amaxes, fields = numpy_oracle(_amax_case(case), tensors), _given_fields(case)
+        tensors |= {name: _allocated(amaxes[name], field.size + field.slack) for name, field in fields.items()}
     return tensors
 
 
@@ -120,7 +125,7 @@ def _numpy_part(case: Case, g: int, tensors: dict[str, np.ndarray]) -> dict[str,
     if case.flags.dbias:
         part["dbias"] = nvfp4.convert(activations.bias_gradient(v), case.flags.dtype)  # 2
     if not v.size:
-        return part | {name: np.zeros(field.shape, field.dtype) for name, field in _fields(case, g).items()}
+        return part | {name: np.zeros(field.shape, field.dtype) for name, field in _fields(case, case.part(g)).items()}
     module = RECIPES[case.flags.recipe]
     return part | module.numpy_oracle(case.part(g), _given(case, g, tensors, v))  # 3
 
@@ -138,13 +143,37 @@ def _given(case: Case, g: int, tensors: Mapping[str, np.ndarray], v: np.ndarray)
     return {"input": nvfp4.convert(v, case.flags.dtype), **amaxes}
 
 
-def _fields(case: Case, g: int) -> dict[str, Field]:
-    """The fields of tensor g alone; for an empty one, those its recipe would have if it took empty tensors."""
+def _fields(case: Case, dense: Case) -> dict[str, Field]:
+    """The fields of a tensor alone; for an empty one, those its recipe would have if it took empty tensors."""
     recipe = RECIPES[case.flags.recipe]
-    dense = case.part(g)
     if dense.elements:
         return recipe.outputs(dense)
     return quantizer.outputs(replace(dense, flags=dense.flags.replace(block="block_1x16")), recipe.GRANULARITY)
+
+
+def _slack(case: Case) -> dict[str, int]:
+    """Entries that each field has behind the last tensor: codes, scales and amaxes of the lines that no tensor has.
+
+    An amax of a tensor, or of a column that all tensors have, is there for every tensor.
+    """
+    if case.problem.capacity is None:
+        return {}
+    shape, lines = case.problem.group, case.problem.lines
+    left = Dense((shape.allocated - shape.elements) // lines[1], lines[1])
+    fields = _fields(case, replace(case.part(0), problem=left))
+    slack = {name: field.size for name, field in fields.items() if not name.endswith("amax")}
+    if RECIPES[case.flags.recipe].GRANULARITY == "row":
+        slack["rowwise_amax"] = lines[0] - sum(shape.side(0))
+        if case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS:
+            slack["columnwise_amax"] = lines[0] - sum(shape.side(1))
+    return slack
+
+
+def _allocated(array: np.ndarray, entries: int) -> np.ndarray:
+    """A flat array at the start of an allocation that is NaN otherwise."""
+    if array.size == entries:
+        return array
+    return np.concatenate([array, np.full(entries - array.size, np.nan, array.dtype)])
 
 
 def _amax_case(case: Case) -> Case:
@@ -160,10 +189,10 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
     shape, flags = case.problem.group, case.flags
-    lengths = {"input": (shape.elements,)}
+    lengths = {"input": (shape.allocated,)}
     if flags.activation != "none":
-        lengths["act_input"] = (shape.elements,)
-    lengths |= {name: field.shape for name, field in _given_fields(case).items()}
+        lengths["act_input"] = (shape.allocated,)
+    lengths |= {name: (field.size + field.slack,) for name, field in _given_fields(case).items()}
     for name, right in lengths.items():
         if tensors.get(name) is None:
             raise ContractError(f"{case.recipe}: {name} is missing; this case reads it")
@@ -174,7 +203,8 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             )
     dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
     logical = shape.logical(flags.shape_representation)
-    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, RECIPES[flags.recipe].MULTIPLE)
+    multiple = MULTIPLES[flags.recipe]
+    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, multiple, shape.capacity)
     for g, ((rows, cols), expected) in enumerate(zip(described.tensors, shape.tensors, strict=True)):
         if (rows, cols) != expected:
             right = "x".join(map(str, expected))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
 GRANULARITY = "row"
-MULTIPLE = layout.TILE_ROWS
+MULTIPLE = nvfp4.BLOCK
 PLAIN = {**quantizer.PLAIN, "rht": False, "weight_2d": False}
 
 

@@ -114,12 +114,13 @@ def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
 
 
 def quantize_plain(case: Case, x: np.ndarray, oracle: ModuleType, **flags: FlagValue) -> dict[str, np.ndarray]:
-    """Quantize `x`, as bf16, for a case that reads quantized tensors: by `oracle.PLAIN`, but for `flags`."""
+    """Quantize `x`, for a case that reads quantized tensors: by `oracle.PLAIN` and as bf16, but for `flags`."""
     recipe = oracle.__name__.rpartition(".")[2]
-    quantized_case = replace(case, recipe=recipe, flags=Flags({**oracle.PLAIN, **flags, "dtype": "bf16"}))
-    plain = np.empty(x.shape, nvfp4.DTYPES["bf16"])
+    quantized_case = replace(case, recipe=recipe, flags=Flags({**oracle.PLAIN, "dtype": "bf16", **flags}))
+    dtype = str(quantized_case.flags.dtype)
+    plain = np.empty(x.shape, nvfp4.DTYPES[dtype])
     for part in layout.slabs(*x.shape):
-        plain[part] = nvfp4.convert(x[part].astype(np.float32), "bf16")
+        plain[part] = nvfp4.convert(x[part].astype(np.float32), dtype)
     return oracle.numpy_oracle(quantized_case, {"input": plain})
 
 

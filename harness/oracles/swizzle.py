@@ -1,7 +1,8 @@
-"""swizzle: compact scale bytes into the 128x4 tiles that a GEMM reads. NUMERICS 1.7; a permutation, no numerics.
+"""swizzle: compact scale bytes into the 128x4 tiles that a GEMM reads, or back. NUMERICS 1.7; a permutation.
 
-  1. byte (r, c) of the padded (R, C) matrix goes to
+  1. to=swizzled: byte (r, c) of the padded (R, C) matrix goes to
      off(r, c) = ((r/128)*(C/4) + c/4)*512 + (r%32)*16 + ((r%128)/32)*4 + c%4      divisions of integers; nothing rounds
+  2. to=compact: the byte at off(r, c) goes to (r, c)
 Padding moves with the rest and stays 0. Both directions take the one formula; columnwise is the transpose's matrix.
 """
 
@@ -24,22 +25,25 @@ def refuse(case: Case) -> None:
 
 
 def outputs(case: Case) -> dict[str, Field]:
-    """`swizzled_scale_inv`: (roundup(lines, 128), roundup(length/16, 4)) u8 in 128x4 tiles."""
+    """`swizzled_scale_inv`, or `scale_inv`: (roundup(lines, 128), roundup(length/16, 4)) u8."""
     refuse(case)
-    direction = layout.DIRECTIONS[case.flags.direction]
-    return {"swizzled_scale_inv": layout.scale_field(case.rows, case.cols, direction, "block_1x16", swizzled=True)}
+    direction, swizzled = layout.DIRECTIONS[case.flags.direction], case.flags.to == "swizzled"
+    return {_name(swizzled): layout.scale_field(case.rows, case.cols, direction, "block_1x16", swizzled)}
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
-    """`scale_inv`: the compact padded scale bytes that per_tensor makes of `x` as bf16."""
+    """`scale_inv`, or `swizzled_scale_inv`: the padded scale bytes that per_tensor makes of `x` as bf16."""
     refuse(case)
-    direction = case.flags.direction
-    quantized = quantizer.quantize_plain(case, x, per_tensor, outputs=direction)
-    return {"scale_inv": quantized[f"{direction}_scale_inv"]}
+    direction, swizzled = case.flags.direction, case.flags.to == "compact"
+    flags = {"outputs": direction, "scale_layout": "swizzled" if swizzled else "compact"}
+    quantized = quantizer.quantize_plain(case, x, per_tensor, **flags)
+    return {_name(swizzled): quantized[f"{direction}_scale_inv"]}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     refuse(case)
+    if case.flags.to == "compact":
+        return {"scale_inv": layout.unswizzle(tensors["swizzled_scale_inv"])}
     return {"swizzled_scale_inv": layout.swizzle(tensors["scale_inv"])}
 
 
@@ -47,4 +51,10 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     from harness.oracles import torch_layout
 
     refuse(case)
+    if case.flags.to == "compact":
+        return {"scale_inv": torch_layout.unswizzle(tensors["swizzled_scale_inv"])}
     return {"swizzled_scale_inv": torch_layout.swizzle(tensors["scale_inv"])}
+
+
+def _name(swizzled: bool) -> str:
+    return "swizzled_scale_inv" if swizzled else "scale_inv"

@@ -26,15 +26,15 @@ DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor]]
 def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) -> dict[str, torch.Tensor]:
     """Quantize every tensor of a group by itself, and join each field back to back.
 
-    tensors: `input` (elements,) of the case's dtype; `act_input` alike if there is an activation; for stage=encode the
-        amax fields of all tensors back to back, float32
+    tensors: `input` (allocated elements,) of the case's dtype; `act_input` alike if there is an activation; for
+        stage=encode the amax fields of all tensors back to back, float32
     dense, granularity: torch oracle of the recipe that quantizes every tensor, and the extent of its amaxes
     returns: flat fields, and `dbias` (num_tensors, cols) if asked for
     """
     flags = case.flags
     sizes = [rows * cols for rows, cols in case.problem.tensors]
-    grads = tensors["input"].split(sizes)
-    inputs = tensors["act_input"].split(sizes) if flags.activation != "none" else [None] * len(sizes)
+    grads = cut(tensors["input"], sizes)
+    inputs = cut(tensors["act_input"], sizes) if flags.activation != "none" else [None] * len(sizes)
     # Entries of each direction's amax of each tensor, also of an empty one.
     entries = {
         side: [extents[axis] if granularity == "row" else 1 for extents in case.problem.tensors]
@@ -43,7 +43,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
     }
     given = {}
     if flags.stage == "encode":
-        given = {f"{side}_amax": tensors[f"{side}_amax"].split(counts) for side, counts in entries.items()}
+        given = {f"{side}_amax": cut(tensors[f"{side}_amax"], counts) for side, counts in entries.items()}
     written: list[dict[str, torch.Tensor]] = []
     for g, extents in enumerate(case.problem.tensors):
         value = dact(flags.activation, grads[g], inputs[g]).view(extents)
@@ -57,6 +57,11 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
     if "dbias" in joined:
         joined["dbias"] = joined["dbias"].view(len(sizes), -1)
     return joined
+
+
+def cut(flat: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
+    """The tensors at the start of an allocation; what it has behind them is no tensor's."""
+    return flat.narrow(0, 0, sum(sizes)).split(sizes)
 
 
 def dact(activation: str, grad: torch.Tensor, x: torch.Tensor | None) -> torch.Tensor:

@@ -58,9 +58,10 @@ def dequantize(
 ) -> dict[str, torch.Tensor]:
     """Section 9: decode one direction of a quantized tensor.
 
-    tensors: `data` (rows, cols/2) uint8, `scale_inv` padded (rows, cols/16) uint8 in the layout of the case, `amax`
-        float32: (1,), (rows,) or (rows, cols/64) by the case's granularity
-    returns: `output` (rows, cols) of the case's dtype; a NaN is stored with every bit below the sign set
+    tensors: `data` (lines, length/2) uint8, `scale_inv` padded (lines, length/16) uint8 in the layout of the case,
+        `amax` float32: (1,), (lines,) or (lines, length/64) by the case's granularity
+    returns: `output` of the case's dtype, (lines, length), or its transpose if the lines are columns; a NaN is stored
+        with every bit below the sign set
     raises ContractError for an amax of another granularity than the case's
     """
     data, scale_inv, amax = tensors["data"], tensors["scale_inv"], tensors["amax"]
@@ -76,7 +77,7 @@ def dequantize(
         factor = scale * frame.per_block(amax, granularity, slab) * rescale
         values = numerics.decoded_pairs(data[slab[0], divided(slab[1], 2)]).unflatten(1, (-1, BLOCK))
         output[slab] = stored((values * factor.unsqueeze(2)).flatten(1), dtype)
-    return {"output": output}
+    return {"output": output.t().contiguous() if case.flags.outputs == "columnwise" else output}
 
 
 def casts(x: torch.Tensor) -> dict[str, torch.Tensor]:

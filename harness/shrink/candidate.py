@@ -12,6 +12,7 @@ from harness.contract.case import Case
 from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
 from harness.errors import UsageError
 from harness.suite import gemm_operands
+from harness.suite.shapes import tensor_multiple
 from harness.suite.stages import is_pipeline
 from harness.suite.suite import suite_of
 from harness.verify.expected import high_precision, oracle_of
@@ -33,7 +34,7 @@ class Candidate:
 
     @classmethod
     def of(cls, case: Case) -> Candidate:
-        return cls(replace(case, seed_of=case.seed_of or case.data_id), _split(case, high_precision(case)))
+        return cls(replace(case, seed_of=case.seed_name), _split(case, high_precision(case)))
 
     def inputs(self) -> dict[str, np.ndarray]:
         """The kernel inputs. Raises ContractError where the oracle refuses such tensors."""
@@ -93,9 +94,16 @@ class Candidate:
         return self._cut(extents, n, tuple(parts))
 
     def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Candidate | None:
-        extents = str(GroupedShape(tuple(tensors))) if self.case.is_group else "x".join(map(str, tensors[0]))
+        extents = "x".join(map(str, tensors[0]))
+        if self.case.is_group:
+            extents = str(GroupedShape(tuple(tensors), self._capacity(tensors[0][1])))
         case = _found(self.case, f"{extents}x{n}" if n else extents)
         return Candidate(case, parts) if case else None
+
+    def _capacity(self, cols: int) -> int | None:
+        """Elements of an allocation that keeps its rows, or where both extents of a tensor vary its elements."""
+        capacity = self.case.problem.capacity
+        return capacity if capacity is None or self.case.rows == 1 else self.case.rows * cols
 
     def _varies(self, axis: str) -> bool:
         if not self.case.is_group or axis == N:
@@ -105,8 +113,8 @@ class Candidate:
     def _piece(self, axis: str) -> int:
         file = suite_of(self.case.recipe).file
         if self.case.is_group:
-            dense = suite_of(str(self.case.flags["recipe"])).file.multiple_of
-            return max(file.multiple_of, dense, VARYING_MULTIPLE_OF if self._varies(axis) else 1)
+            multiple = tensor_multiple(file, suite_of(str(self.case.flags["recipe"])).file)
+            return max(multiple, VARYING_MULTIPLE_OF if self._varies(axis) else 1)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 
     def _joined(self) -> dict[str, np.ndarray]:

@@ -94,7 +94,7 @@ def _yaml(shrunk: Shrunk, kernels: Path | None) -> str:
     case = shrunk.case
     flags = {flag: value for flag, value in case.flags.items() if case.defaults[flag] != value}
     shape = case.shape if case.is_group else [int(extent) for extent in case.shape.split("x")]
-    seed_of = case.seed_of or case.data_id
+    seed_of = case.seed_name
     found = {
         "verdict": str(shrunk.result.verdict),
         "where": shrunk.failure.where,

@@ -50,7 +50,8 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
         for number, name in enumerate(entry.inputs):
             yield ("degenerate", index, "inputs", number), input_error(name, root)
     for index, launch in enumerate(file.launches):
-        yield from flag_values.errors(file, ("launches", index, "when"), launch.when)
+        axes = flag_values.launch_axes(file)
+        yield from flag_values.errors(file, ("launches", index, "when"), launch.when, axes)
         yield from _memory_errors(file, ("launches", index), launch)
         if launch.library and launch.library not in SIGNATURES:
             sentence = f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
@@ -67,6 +68,8 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
 def _axis_errors(flag: str, values: Sequence[FlagValue]) -> Errors:
     if flag == OTHERS:
         yield ("axes", flag), f"a flag cannot be called '{OTHERS}': sets use that word for all flags they do not name"
+    if flag == flag_values.EDGES:
+        yield ("axes", flag), f"a flag cannot be called '{flag}': launches have one of that name, by the key `tile`"
     for index, value in enumerate(values):
         if flag_values.position(value, values[:index]) is not None:
             yield ("axes", flag, index), f"axis {flag} lists '{spell(value)}' twice"

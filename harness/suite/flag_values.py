@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.contract.case import FlagValue, spell
+from harness.contract.case import Case, Flags, FlagValue, spell
 from harness.suite.schema import SuiteFile, nearest
 from harness.suite.yaml_lines import Route
 
+EDGES = "edges"
 Errors = Iterator[tuple[Route, str | None]]  # places in a file, each with a sentence about what is wrong, or None
 
 
@@ -20,28 +21,49 @@ def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue
     return True
 
 
+def launch_axes(file: SuiteFile) -> dict[str, list[FlagValue]]:
+    """The flags that a launch, or a template parameter, may name."""
+    return {**file.axes, **({EDGES: [False, True]} if file.tile else {})}
+
+
+def launch_flags(file: SuiteFile, case: Case) -> Flags:
+    """The flags of a case as its launches see them."""
+    if not file.tile:
+        return case.flags
+    return case.flags.replace(**{EDGES: bool(case.rows % file.tile or case.cols % file.tile)})
+
+
 def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:
     """Why these flags are excluded, or None if they are legal; flags may be missing."""
     return next((exclusion.because for exclusion in file.exclude if holds(exclusion.when, flags)), None)
 
 
-def errors(file: SuiteFile, route: Route, when: Mapping[str, Sequence[FlagValue]]) -> Errors:
-    """Unknown flags and values among those that are named at a route."""
+def errors(
+    file: SuiteFile,
+    route: Route,
+    when: Mapping[str, Sequence[FlagValue]],
+    axes: Mapping[str, Sequence[FlagValue]] | None = None,
+) -> Errors:
+    """Unknown flags and values among those that are named at a route. axes: those of the file, if absent"""
     for flag, values in when.items():
-        yield (*route, flag), flag_error(file, flag)
+        yield (*route, flag), flag_error(file, flag, axes)
         for index, value in enumerate(values):
-            yield (*route, flag, index), value_error(file, flag, value)
+            yield (*route, flag, index), value_error(file, flag, value, axes)
 
 
-def flag_error(file: SuiteFile, flag: str) -> str | None:
-    return None if flag in file.axes else f"{file.recipe} has no flag '{flag}'{nearest(flag, file.axes)}"
+def flag_error(file: SuiteFile, flag: str, axes: Mapping[str, Sequence[FlagValue]] | None = None) -> str | None:
+    axes = axes or file.axes
+    return None if flag in axes else f"{file.recipe} has no flag '{flag}'{nearest(flag, axes)}"
 
 
-def value_error(file: SuiteFile, flag: str, value: FlagValue) -> str | None:
+def value_error(
+    file: SuiteFile, flag: str, value: FlagValue, axes: Mapping[str, Sequence[FlagValue]] | None = None
+) -> str | None:
     """The flag must exist."""
-    if position(value, file.axes[flag]) is not None:
+    values = (axes or file.axes)[flag]
+    if position(value, values) is not None:
         return None
-    return f"flag {flag} has no value '{spell(value)}'{nearest(value, file.axes[flag])}"
+    return f"flag {flag} has no value '{spell(value)}'{nearest(value, values)}"
 
 
 def position(value: FlagValue, values: Sequence[FlagValue]) -> int | None:

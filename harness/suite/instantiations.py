@@ -43,9 +43,9 @@ def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
         for step in (*plan(case), *plan(case, fits=lambda step: True)):
             if step.library:
                 continue
-            expression = instantiation(step.signature, step.case.flags)
+            expression = instantiation(step.signature, step.flags)
             for arch in arches:
-                jobs.setdefault((expression, arch), Job(step.signature, step.case.flags, arch))
+                jobs.setdefault((expression, arch), Job(step.signature, step.flags, arch))
     return list(jobs.values())
 
 

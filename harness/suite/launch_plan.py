@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness.contract.case import Case
+from harness.contract.case import Case, Flags
 from harness.errors import CompileError
 from harness.files import KERNELS
 from harness.jit.library_calls import SIGNATURES
 from harness.jit.signature import CallParameter, Signature, read_signatures
+from harness.suite import flag_values
 from harness.suite.sizes import size_of
 from harness.suite.stages import Stage, stages
 from harness.suite.suite import suite_of
@@ -25,7 +26,8 @@ Array = TypeVar("Array")
 class Step:
     """One launch of a case, of a kernel or a library call.
 
-    stage: has the case with the launch's flags, extents and numbers
+    stage: has the case with the launch's extents and numbers
+    flags: of the case, and `edges` where its recipe has tiles
     scratch: name to bytes, zero before the first launch and after the last; names as the pipeline has them
     workspace: name to bytes, with any contents before the first launch and after the last
     together: True if its CTAs wait for each other, so that all of them must run at once
@@ -33,6 +35,7 @@ class Step:
 
     signature: Signature
     stage: Stage
+    flags: Flags
     scratch: Mapping[str, int] = field(default_factory=dict)
     workspace: Mapping[str, int] = field(default_factory=dict)
     together: bool = False
@@ -53,15 +56,18 @@ def plan(
 
     fits: whether the device runs all CTAs of a launch at once, by which launches with the key `fits` are chosen
     suites: the folder of the suites that list launches, if it is not this revision's; stages are always this one's
+    The tensors of an allocation with a capacity are not known to the launches, because they may change on the device.
     Raises CompileError if the suite names a kernel that the `.cu` does not have.
     """
+    case = replace(case, problem=case.problem.on_host, seed_of=case.seed_name)
     return tuple(step for stage in stages(case) if not stage.given for step in _steps(stage, kernels, fits, suites))
 
 
 def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Path | None) -> Iterator[Step]:
     case = stage.case
     signatures = read_signatures(case.recipe, kernels)
-    launches = suite_of(case.recipe, suites).launches(case)
+    suite = suite_of(case.recipe, suites)
+    launches = suite.launches(case)
     for launch in launches:
         if launch.kernel is not None and launch.kernel not in signatures:
             raise CompileError(
@@ -72,6 +78,7 @@ def _steps(stage: Stage, kernels: Path, fits: Callable[[Step], bool], suites: Pa
         Step(
             SIGNATURES[launch.library] if launch.library else signatures[launch.name],
             stage,
+            flag_values.launch_flags(suite.file, case),
             _sizes(launch.scratch, stage),
             _sizes(launch.workspace, stage),
             together=bool(launch.fits),

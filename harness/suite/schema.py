@@ -185,6 +185,9 @@ class SuiteFile(_Part):
     """The section of the byte contract that the recipe implements."""
     multiple_of: Extent = 16
     """Rows and cols are multiples of this; of a GEMM, K and N; of a pipeline, M as well."""
+    tile: Extent | None = None
+    """Rows and cols of its kernels' tiles. Launches and template parameters then have a flag that no id has, `edges`:
+    whether a tile reaches beyond the tensor. The tensors of a group have whole tiles."""
     gemm: bool = False
     """Whether the recipe multiplies two quantized tensors, (M, K) by (N, K) transposed."""
     quality: list[str] = []

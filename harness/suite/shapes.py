@@ -54,7 +54,9 @@ def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Pr
         return (Gemm if file.gemm else Dense)(*_dense(file, shape))
     group, n = _group(file, shape)
     rows, cols = group.logical(str(flags[REPRESENTATION]))
-    return GroupedGemm(rows, cols, n, group.tensors) if file.gemm else Grouped(rows, cols, group.tensors)
+    if file.gemm:
+        return GroupedGemm(rows, cols, n, group.tensors)
+    return Grouped(rows, cols, group.tensors, group.capacity)
 
 
 def canonical(shape: str) -> str:
@@ -85,11 +87,16 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
         if not is_grouped(file):
             return extents_error(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
         group, n = _group(file, shape)
-        multiple = max(file.multiple_of, file_of(str(flags[RECIPE])).multiple_of)
+        multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
         group.require(str(flags[REPRESENTATION]), multiple)
     except (ContractError, UsageError) as error:
         return str(error)
     return _extent_error("N", n, multiple) if file.gemm else None
+
+
+def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
+    """What divides the extents of a group's tensors that may not differ. recipe: of the tensors"""
+    return max(file.multiple_of, recipe.multiple_of, recipe.tile or 1)
 
 
 def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:
@@ -136,7 +143,10 @@ def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
         raise ContractError(
             f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in {_GROUP[True]}"
         )
-    return GroupedShape.parse(group), int(n)
+    parsed = GroupedShape.parse(group)
+    if parsed.capacity is not None:
+        raise ContractError(f"'{text}' has a capacity; the tensors of a grouped GEMM fill their allocations")
+    return parsed, int(n)
 
 
 def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:

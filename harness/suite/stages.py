@@ -103,7 +103,7 @@ def _case(case: Case, entry: schema.Stage) -> Case:
         case.mode,
         defaults,
         case.where,
-        seed_of=f"{case.seed_of or case.data_id}/{entry.stage}",
+        seed_of=f"{case.seed_name}/{entry.stage}",
     )
 
 

@@ -63,6 +63,16 @@ def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LAR
     return _expect(replace(case, mode="eager"), torch_device, numpy_largest)
 
 
+def expect_split(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expected:
+    """As `expect`, of a case that follows another in the same memory; its values may be all alike. Nothing is kept."""
+    high_precision = _high_precision.__wrapped__(replace(case, mode="eager"))
+    inputs = oracle_of(case.recipe).inputs(case, **high_precision)
+    wrong = objection.to_inputs(case, high_precision, None, inputs)
+    if wrong:
+        return Expected(inputs, fields_of(case), {}, (), wrong)
+    return expect_on(case, inputs, torch_device, numpy_largest)
+
+
 def make_inputs(case: Case) -> dict[str, np.ndarray]:
     """The arrays that the case's kernels read, by parameter."""
     return _inputs(replace(case, mode="eager"))
@@ -101,7 +111,7 @@ def _draw(case: Case, seed: int) -> np.ndarray:
     dtype = str(case.flags.get("dtype", "bf16"))
     if not case.is_group:
         return make(case.input, case.rows, case.cols, dtype, seed)
-    flat = np.empty(case.elements, DTYPES[dtype])
+    flat = np.empty(case.problem.group.elements, DTYPES[dtype])
     offsets = case.problem.group.tensor_offsets
     for number, (rows, cols) in enumerate(case.problem.tensors):
         if rows and cols:
@@ -143,7 +153,7 @@ def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
     if case.elements > _SMALL or kind in _drawn_again:
         return None
     _drawn_again.add(kind)
-    return _high_precision.__wrapped__(replace(case, seed_of=f"{case.seed_of or case.data_id}/again"))
+    return _high_precision.__wrapped__(replace(case, seed_of=f"{case.seed_name}/again"))
 
 
 def expect_on(

@@ -10,13 +10,14 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
+from harness.contract.splits import other_splits
 from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
-from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, make_inputs
+from harness.verify.expected import NUMPY_LARGEST, Expected, expect, expect_on, expect_split, make_inputs
 from harness.verify.host_room import host_room
 
 # Complementary patterns: a byte no run writes differs from the expected one in one of the first two runs, whatever it
@@ -83,16 +84,22 @@ def _verify(
     expected = expect(case, *where) if inputs is None else expect_on(case, inputs, *where)
     if expected.disagreement:
         return failed(empty, Verdict.MISMATCH, expected.disagreement)
+    splits = [] if inputs else [(split, expect_split(split, *where)) for split in other_splits(case)]
+    for split, other in splits:
+        if other.disagreement:
+            return failed(empty, Verdict.MISMATCH, f"split {split.shape}: {other.disagreement}")
     compared, ran, written = 0, [], {}
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
         outcomes, found = judge(case, device, target, program, expected)
         found = found or _unlike_eager(case, device, target, program, expected)
+        found = found or _resplit(case, device, target, program, splits)
         if found is not None:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)
-        compared += len(POISONS) * sum(field.nbytes for field in expected.fields.values())
+        fields = [field for each in (expected, *dict(splits).values()) for field in each.fields.values()]
+        compared += len(POISONS) * sum(field.nbytes for field in fields)
         if wrote := digests(device, outcomes[0], expected):
             written[target] = wrote
     return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.oracles, digests=written)
@@ -133,6 +140,20 @@ def judge(
     if not wrong:
         return outcomes, None
     return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected))
+
+
+def _resplit(
+    case: Case, device: Device, target: str, program: Program, splits: Sequence[tuple[Case, Expected]]
+) -> tuple[Verdict, str, str] | None:
+    """Run the launches of the case, or replay its graph, on other splits of its allocation."""
+    for split, expected in splits:
+        program.resplit(expected.inputs, expected.fields)
+        _, found = judge(split, device, target, program, expected)
+        if found:
+            verdict, reason, story = found
+            story = story.replace(f"CASE='{split.id}'", f"CASE='{case.id}'")
+            return verdict, f"{reason}, when the split became {split.shape}", story
+    return None
 
 
 def _unlike_eager(

@@ -104,11 +104,28 @@ def test_reads_what_the_recipe_of_its_metadata_writes(make_case, tensor, granula
         np.testing.assert_array_equal(array, written[f"rowwise_{name}"], err_msg=name)
 
 
-def test_an_input_of_another_dtype_is_quantized_as_bf16(make_case, tensor):
-    x = tensor(48, 80)
-    case = make_case("dequantize", 48, 80)
-    for name, array in dequantize.inputs(case, x.astype(F32)).items():
-        np.testing.assert_array_equal(array, dequantize.inputs(case, x)[name])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_input_is_quantized_in_the_dtype_of_the_output(make_case, dtype):
+    x = (np.random.default_rng(3).standard_normal((48, 80)) + F32(2**-12)).astype(nvfp4.DTYPES[dtype])
+    given = dequantize.inputs(make_case("dequantize", 48, 80, dtype=dtype), x)
+    assert given["amax"] == np.abs(x.astype(F32)).max()
+    written = per_tensor.numpy_oracle(make_case("per_tensor", 48, 80, dtype=dtype, outputs="rowwise"), {"input": x})
+    for name, array in given.items():
+        np.testing.assert_array_equal(array, written[f"rowwise_{name}"], err_msg=name)
+
+
+@pytest.mark.parametrize(("granularity", "e4m3_max"), [legal for legal in LEGAL if legal != ("row", 256)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_columnwise_copy_is_the_transpose_rowwise(make_case, tensor, dtype, granularity, e4m3_max):
+    flags = {"dtype": dtype, "granularity": granularity, "e4m3_max": e4m3_max}
+    x = tensor(64, 192)
+    case = make_case("dequantize", 64, 192, outputs="columnwise", **flags)
+    turned = make_case("dequantize", 192, 64, **flags)
+    output = run(case, x)
+    assert output.shape == dequantize.outputs(case)["output"].shape == (64, 192)
+    unsigned = f"u{output.itemsize}"
+    np.testing.assert_array_equal(output.view(unsigned), run(turned, np.ascontiguousarray(x.T)).view(unsigned).T)
+    assert (run(make_case("dequantize", 64, 192, **flags), x).view(unsigned) != output.view(unsigned)).any()
 
 
 def test_infinite_amax_gives_inf_and_nan(make_case):
@@ -141,6 +158,7 @@ def test_an_amax_of_another_granularity_is_refused(make_case, tensor, granularit
         ((64, 64), {"granularity": "window", "block": "block_16x16"}, "block must be block_1x16"),
         ((64, 64), {"granularity": "window", "e4m3_max": 256}, "e4m3_max must be 448"),
         ((64, 80), {"granularity": "window"}, "multiples of 64, not 64x80"),
+        ((48, 80), {"granularity": "row", "e4m3_max": 256, "outputs": "columnwise"}, "no amax of a column"),
         ((48, 72), {}, "48x72"),
     ],
 )

@@ -33,6 +33,18 @@ def test_moves_bytes(make_case, tensor):
     np.testing.assert_array_equal(np.sort(given, axis=None), np.sort(tensors["scale_inv"], axis=None))
 
 
+@pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
+def test_goes_back(make_case, tensor, direction):
+    x = tensor(304, 272)
+    there, back = (make_case("swizzle", 304, 272, direction=direction, to=to) for to in ("swizzled", "compact"))
+    compact, swizzled = swizzle.inputs(there, x), swizzle.inputs(back, x)
+    np.testing.assert_array_equal(swizzle.numpy_oracle(there, compact)["swizzled_scale_inv"], *swizzled.values())
+    given = swizzle.numpy_oracle(back, swizzled)
+    assert list(given) == list(swizzle.outputs(back)) == ["scale_inv"]
+    assert not swizzle.outputs(back)["scale_inv"].swizzled
+    np.testing.assert_array_equal(given["scale_inv"], compact["scale_inv"])
+
+
 def test_refuses_a_partial_block(make_case):
     with pytest.raises(ContractError, match="40x80"):
         swizzle.outputs(make_case("swizzle", 40, 80))

@@ -93,6 +93,7 @@ AXES = {
         "block": _BLOCK,
         "granularity": ["tensor", "row", "window"],
         "e4m3_max": [448, 256],
+        "outputs": ["rowwise", "columnwise"],
     },
 }
 MODULES = {
@@ -216,24 +217,25 @@ def test_the_oracles_agree(recipe, shape, how, device):
         flags_of_cases = flags_of_cases[:3]
     for flags in flags_of_cases:
         case = Case(recipe, flags, Dense(*shape), how.__name__)
-        dtype = "bf16" if recipe == "dequantize" else flags.dtype
-        agree(MODULES[recipe], case, MODULES[recipe].inputs(case, draw(how, shape, dtype)), device)
+        agree(MODULES[recipe], case, MODULES[recipe].inputs(case, draw(how, shape, flags.dtype)), device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize("amax", [np.pi, np.inf, 0.0, 1e-38, 3e38])
-def test_dequantize_of_every_scale_byte_and_every_code(dtype, amax, device):
-    flags = {"dtype": dtype, "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
-    case = Case("dequantize", Flags(flags), Dense(64, 64), "exhaustive")
-    tensors = dequantize.inputs(case, np.zeros((64, 64), NUMPY["bf16"]))
+@pytest.mark.parametrize("outputs", ["rowwise", "columnwise"])
+def test_dequantize_of_every_scale_byte_and_every_code(dtype, amax, outputs, device):
+    flags = {"dtype": dtype, "outputs": outputs, "scale_layout": "compact", "granularity": "tensor", "e4m3_max": 448}
+    case = Case("dequantize", Flags({**flags, "block": "block_1x16"}), Dense(128, 32), "exhaustive")
+    tensors = dequantize.inputs(case, np.zeros((128, 32), NUMPY["bf16"]))
     agree(dequantize, case, {**tensors, "amax": np.array([amax], np.float32)}, device)
 
 
 @pytest.mark.parametrize("direction", ["rowwise", "columnwise"])
+@pytest.mark.parametrize("to", ["swizzled", "compact"])
 @pytest.mark.parametrize("shape", SHAPES["swizzle"], ids="{0[0]}x{0[1]}".format)
-def test_swizzle(shape, direction):
-    case = Case("swizzle", Flags({"direction": direction}), Dense(*shape))
+def test_swizzle(shape, to, direction):
+    case = Case("swizzle", Flags({"direction": direction, "to": to}), Dense(*shape))
     agree(swizzle, case, swizzle.inputs(case, draw(normal, shape, "bf16")))
 
 
@@ -259,7 +261,7 @@ def test_the_pairs_reach_every_value_of_every_flag(recipe):
 
 
 def test_a_wrong_byte_is_seen(monkeypatch):
-    case = Case("swizzle", Flags({"direction": "rowwise"}), Dense(128, 64))
+    case = Case("swizzle", Flags({"direction": "rowwise", "to": "swizzled"}), Dense(128, 64))
     tensors = swizzle.inputs(case, draw(normal, (128, 64), "bf16"))
     monkeypatch.setattr(swizzle, "torch_oracle", lambda case, t: {"swizzled_scale_inv": t["scale_inv"]})
     with pytest.raises(AssertionError, match="bytes differ"):

@@ -17,7 +17,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 def decoding(dtype: str, **flags) -> Case:
     base = {"dtype": dtype, "scale_layout": "compact", "block": "block_1x16", "granularity": "tensor", "e4m3_max": 448}
-    return Case("dequantize", Flags({**base, **flags}), Dense(0, 0))
+    return Case("dequantize", Flags({**base, "outputs": "rowwise", **flags}), Dense(0, 0))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -48,6 +48,9 @@ def test_dequantize_rounds_after_every_product(dtype, granularity, e4m3_max):
         torch_oracle.dequantize(case, tensors, slab_elements=1),
     ):
         assert torch.equal(again["output"], output)
+    if (granularity, e4m3_max) != ("row", 256):
+        by_column = decoding(dtype, granularity=granularity, e4m3_max=e4m3_max, outputs="columnwise")
+        assert torch.equal(torch_oracle.dequantize(by_column, tensors)["output"], output.t())
 
 
 @pytest.mark.parametrize("dtype, bits", [("fp32", 0x7FFFFFFF), ("bf16", 0x7FFF), ("fp16", 0x7FFF)])

@@ -163,7 +163,7 @@ def test_what_the_reasons_say_of_our_kernels_beside_a_library_is_so() -> None:
     alone = {step.signature.name: step for step in steps[True] if step.signature.name not in elsewhere}
     assert set(alone) == {"gemm_decode", "gemm_epilogue"}
     for step in alone.values():
-        assert compile_kernel(step.signature, step.case.flags, "sm_90a").shared_bytes == 0
+        assert compile_kernel(step.signature, step.flags, "sm_90a").shared_bytes == 0
 
 
 def test_a_machine_on_which_no_tool_sees_anything_is_refused_in_a_sentence(sanitize, capsys) -> None:

@@ -71,12 +71,12 @@ def test_arguments_are_bound_by_name_in_the_order_of_the_signature():
 def test_launches_that_use_a_name_share_the_largest_of_its_sizes():
     signature = read_signatures("per_tensor")["per_tensor_amax"]
     sizes = [({"a": 16, "b": 8},), ({"a": 4}, {"c": 2}), ({}, {"c": 3})]
-    steps = [Step(signature, Stage("", CASE), *own) for own in sizes]
+    steps = [Step(signature, Stage("", CASE), CASE.flags, *own) for own in sizes]
     assert own_memory(steps) == ({"a": 16, "b": 8}, {"c": 3})
 
 
 def test_a_parameter_nothing_goes_by_is_named():
-    step = Step(read_signatures("per_tensor")["per_tensor_amax"], Stage("", CASE))
+    step = Step(read_signatures("per_tensor")["per_tensor_amax"], Stage("", CASE), CASE.flags)
     with pytest.raises(
         CompileError, match=r"nothing binds to parameter 'input' of per_tensor_amax; there are rowwise_amax"
     ):

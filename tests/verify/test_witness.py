@@ -112,6 +112,7 @@ OPERANDS = [
     ("dequantize/scale_layout=swizzled,granularity=row/48x80/normal/eager", ""),
     ("dequantize/granularity=window/192x320/normal/eager", ""),
     ("dequantize/block=block_16x16,e4m3_max=256/48x80/normal/eager", ""),
+    ("dequantize/dtype=fp16,granularity=row,outputs=columnwise/48x80/normal/eager", ""),
     ("gemm_ordered/layout=nt/32x48x16/normal/eager", "b_"),
     ("gemm/epilogue=row_scaled,a_e4m3_max=256,a_scale_layout=swizzled/80x48x16/normal/eager", "a_"),
     ("gemm_grouped/default/128+0+128x128x128/normal/eager", "a_"),
@@ -137,15 +138,18 @@ def test_an_operand_that_is_not_what_was_drawn(case_id, prefix):
         assert "is not the tensor that was drawn" in operands.objection(case, drawn, inputs | {name: wrong}), name
 
 
-def test_scales_that_are_to_be_moved():
-    case = find_case("swizzle/direction=columnwise/48x80/normal/eager")
-    scales = expected.make_inputs(case)["scale_inv"]
+@pytest.mark.parametrize(
+    ("flags", "name"), [("direction=columnwise", "scale_inv"), ("direction=columnwise,to=compact", "swizzled_scale_inv")]
+)
+def test_scales_that_are_to_be_moved(flags, name):
+    case = find_case(f"swizzle/{flags}/48x80/normal/eager")
+    scales = expected.make_inputs(case)[name]
     assert objection_to(case) == ""
-    turned = np.concatenate([scales[79::-1], scales[80:]])
-    assert "does not fit its largest magnitude" in objection_to(case, scale_inv=turned)
+    turned = np.where(scales, 0x87 - scales, 0).astype(np.uint8)
+    assert "does not fit its largest magnitude" in objection_to(case, **{name: turned})
     padding = scales.copy()
     padding[-1, -1] = 1
-    assert "a scale byte of the padding is not 0" in objection_to(case, scale_inv=padding)
+    assert "a scale byte of the padding is not 0" in objection_to(case, **{name: padding})
 
 
 @pytest.mark.parametrize("input_name", ["exact_sum", "wide_sum"])
@@ -161,13 +165,14 @@ def test_operands_that_are_drawn_as_bytes(input_name):
         assert "is not what it promises" in packed.objection(case, inputs | wrong).replace("are not", "is not")
 
 
-def test_every_scale_byte_is_dequantized_in_smoke():
+@pytest.mark.parametrize("outputs", ["rowwise", "columnwise"])
+def test_every_scale_byte_is_dequantized_in_smoke(outputs):
     case = next(
         case
         for suite in load_suites()
         if suite.recipe == "dequantize"
         for case in suite.cases("smoke")
-        if case.input == "exhaustive"
+        if case.input == "exhaustive" and case.flags.outputs == outputs
     )
     inputs = expected.make_inputs(case)
     assert np.unique(inputs["scale_inv"]).size == 256

@@ -1,5 +1,5 @@
-// per_token: a tile in both directions, from one read. Rows and cols are multiples of 128, so nothing is padded and no
-// tile has an edge.
+// per_token: a tile in both directions, from one read. edges: whether a tile may reach beyond the matrix; without, rows
+// and cols are multiples of 128 and nothing is padded.
 #pragma once
 
 #include "encode/scale_pair.cuh"
@@ -28,6 +28,12 @@ __device__ __forceinline__ EncodedBlock per_token_encode_block(
   return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
 }
 
+// A line's amax, 0 for one outside the matrix
+template <bool edges>
+__device__ __forceinline__ float line_amax(const float* __restrict__ amax, int line, int lines) {
+  return edges && line >= lines ? 0.0f : __ldg(amax + line);
+}
+
 struct RowBlock {
   Packed16<bf16> x;
   float amax;
@@ -40,15 +46,20 @@ struct TileRows {
   Packed16<bf16> x[Pass::kLines];
   float amax[Pass::kLines];
 
-  // Reads the blocks. shares: whether to store them to shared memory as well
-  template <bool shares, bool weight_2d, typename Prologue>
+  // Reads the blocks; zeros outside the matrix. shares: whether to store them to shared memory as well
+  template <bool shares, bool weight_2d, bool edges, typename Prologue>
   __device__ static TileRows load(
-      EncodeSmem<bf16>& shared, const Prologue& prologue, int cols, const TileOrigin& origin) {
+      EncodeSmem<bf16>& shared, const Prologue& prologue, int matrix_rows, int cols, const TileOrigin& origin) {
     TileRows rows;
     const typename Pass::Role& role = rows.role;
 #pragma unroll
     for (int i = 0; i < Pass::kLines; ++i) {
-      rows.x[i] = prologue.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
+      if constexpr (edges) {
+        const ScaleExtents extents(matrix_rows, u32(cols) / kBlock);
+        rows.x[i] = prologue.block(extents, origin.row + role.row(i), u32(origin.col) / kBlock + role.block);
+      } else {
+        rows.x[i] = prologue.block(row_offset(origin.row + role.row(i), cols) + origin.col + role.block * kBlock);
+      }
     }
 #pragma unroll
     for (int i = 0; i < Pass::kLines; ++i) {
@@ -64,14 +75,14 @@ struct TileRows {
 };
 
 // Encodes a thread's blocks, rowwise. block_of(i): the role's i-th block; amax_of(row in the tile): the row's amax
-template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, typename BlockOf, typename AmaxOf>
+template <Rounding rounding, ScaleLayout scale_layout, bool weight_2d, bool edges, typename BlockOf, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_rows(
-    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, const Quantized& rowwise, int cols,
-    const TileOrigin& origin, u64 seed, u32 offset) {
+    const TransposePass<bf16>::Role& role, BlockOf block_of, AmaxOf amax_of, const Quantized& rowwise, int rows,
+    int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   const bool odd = threadIdx.x % 2 != 0;
   const int block_col = u32(origin.col) / kBlock + role.block, blocks = u32(cols) / kBlock;
-  const ScaleExtents extents(origin.row + TransposeTile::kRows, blocks);  // down to the end of this tile
-  const TileStore<scale_layout, false> target(rowwise, extents, origin.row + role.row(0), block_col);
+  const ScaleExtents extents(edges ? rows : origin.row + TransposeTile::kRows, blocks);  // or to the end of this tile
+  const TileStore<scale_layout, edges> target(rowwise, extents, origin.row + role.row(0), block_col);
 #pragma unroll
   for (int i = 0; i < TransposePass<bf16>::kLines; i += 2) {
     const ScalePair<kTokenMultiplier<weight_2d>> lines(token_scale<weight_2d>(amax_of(role.row(i + odd))));
@@ -119,14 +130,14 @@ struct ColumnAmaxes {
 };
 
 // Encodes a thread's columns. amax_of(pair): the amax of the column it divides for
-template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, typename AmaxOf>
+template <bool rht, Rounding rounding, bool weight_2d, int sign_mask, bool edges, typename AmaxOf>
 __device__ __forceinline__ void per_token_encode_columns(
-    const EncodeSmem<bf16>& shared, AmaxOf amax_of, const Quantized& columnwise, int rows, const TileOrigin& origin,
-    u64 seed, u32 offset) {
+    const EncodeSmem<bf16>& shared, AmaxOf amax_of, const Quantized& columnwise, int rows, int cols,
+    const TileOrigin& origin, u64 seed, u32 offset) {
   const ColumnRole role;
   const int block_row = u32(origin.row) / kBlock + role.band, blocks = u32(rows) / kBlock;
-  const ScaleExtents extents(origin.col + TransposeTile::kCols, blocks);  // down to the end of this tile
-  const TileStore<ScaleLayout::compact, false> target(columnwise, extents, origin.col + role.col, block_row);
+  const ScaleExtents extents(edges ? cols : origin.col + TransposeTile::kCols, blocks);  // or to the end of this tile
+  const TileStore<ScaleLayout::compact, edges> target(columnwise, extents, origin.col + role.col, block_row);
 #pragma unroll(rht ? 1 : TransposePass<bf16>::kPairs)
   for (int pair_index = 0; pair_index < TransposePass<bf16>::kPairs; ++pair_index) {
     const int col_in_tile = role.pair_col(pair_index);
@@ -149,7 +160,7 @@ __device__ __forceinline__ void per_token_encode_columns(
 // Encodes the TransposeTile at `origin`, given the amaxes. All threads call this; shared memory may be reused after the
 // next barrier.
 template <
-    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask,
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool weight_2d, int sign_mask, bool edges,
     typename Prologue>
 __device__ __forceinline__ void per_token_encode_tile(
     EncodeSmem<bf16>& shared, const Prologue& prologue, const float* __restrict__ rowwise_amax,
@@ -157,18 +168,21 @@ __device__ __forceinline__ void per_token_encode_tile(
     int cols, const TileOrigin& origin, u64 seed, u32 offset) {
   static_assert(!rht || !weight_2d, "a rotated column has no 16x16 tile in common with the rowwise output");
   {
-    const TileRows tile = TileRows::load<outputs != Outputs::rowwise, weight_2d>(shared, prologue, cols, origin);
+    const TileRows tile =
+        TileRows::load<outputs != Outputs::rowwise, weight_2d, edges>(shared, prologue, rows, cols, origin);
     if constexpr (outputs != Outputs::columnwise) {
-      per_token_encode_rows<rounding, scale_layout, weight_2d>(
+      per_token_encode_rows<rounding, scale_layout, weight_2d, edges>(
           tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
-          [&](int row) { return __ldg(rowwise_amax + origin.row + row); }, rowwise, cols, origin, seed, offset);
+          [&](int row) { return line_amax<edges>(rowwise_amax, origin.row + row, rows); }, rowwise, rows, cols, origin,
+          seed, offset);
     }
   }
   if constexpr (outputs != Outputs::rowwise) {
-    const ColumnAmaxes amaxes(
-        [&](int col) { return __ldg(columnwise_amax + origin.col + col); });  // before the barrier, to hide the latency
+    const ColumnAmaxes amaxes([&](int col) {
+      return line_amax<edges>(columnwise_amax, origin.col + col, cols);
+    });  // before the barrier, to hide the latency
     __syncthreads();
-    per_token_encode_columns<rht, rounding, weight_2d, sign_mask>(
-        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise, rows, origin, seed, offset);
+    per_token_encode_columns<rht, rounding, weight_2d, sign_mask, edges>(
+        shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise, rows, cols, origin, seed, offset);
   }
 }

@@ -40,7 +40,7 @@ __device__ __forceinline__ void per_token_resident_tile(
 
   const Pass::Role row_role;
   {
-    const TileRows tile = TileRows::load<true, false>(shared.encode, prologue, cols, origin);
+    const TileRows tile = TileRows::load<true, false, false>(shared.encode, prologue, rows, cols, origin);
     if constexpr (kByRow) by_row->add_four(tile.amax, [&](int i) { return row_role.row(i); });
   }
   if constexpr (kByCol) {
@@ -77,17 +77,17 @@ __device__ __forceinline__ void per_token_resident_tile(
   if (kByCol && threadIdx.x >= TileSync::kLines && threadIdx.x < TileSync::kLines + 32) by_col->leave(down);
 
   if constexpr (kByRow) {
-    per_token_encode_rows<rounding, scale_layout, false>(
+    per_token_encode_rows<rounding, scale_layout, false, false>(
         row_role,
         [&](int i) {
           const Packed16<bf16> x = shared.encode.tile.load(row_role, i);
           return RowBlock{x, block_amax(x)};
         },
-        [&](int row) { return shared.row_amax[row]; }, out.rowwise, cols, origin, seed, offset);
+        [&](int row) { return shared.row_amax[row]; }, out.rowwise, rows, cols, origin, seed, offset);
   }
   if constexpr (kByCol) {
-    per_token_encode_columns<rht, rounding, false, sign_mask>(
+    per_token_encode_columns<rht, rounding, false, sign_mask, false>(
         shared.encode, [&](int pair) { return shared.col_amax[ColumnRole().pair_col(pair) + threadIdx.x % 2]; },
-        out.columnwise, rows, origin, seed, offset);
+        out.columnwise, rows, cols, origin, seed, offset);
   }
 }

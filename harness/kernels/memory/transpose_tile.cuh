@@ -126,6 +126,20 @@ struct TransposeSmem {
     return x;
   }
 
+  // Stores a row of a pair of columns, rounded to Dtype.
+  __device__ void store_pair(const ColumnRole& role, int pair_index, int row, float left, float right) {
+    Dtype* target = elements + place(role.band, row, role.pair_col(pair_index));
+    if constexpr (sizeof(Dtype) == 4)
+      *reinterpret_cast<float2*>(target) = make_float2(left, right);
+    else
+      *reinterpret_cast<u32*>(target) = pack2(left, right, Dtype{});
+  }
+
+  // 16 bytes of a row of the tile, from column `col` on, a multiple of kChunk
+  __device__ uint4 chunk(int row, int col) const {
+    return *reinterpret_cast<const uint4*>(elements + place(row / kBlock, row % kBlock, col));
+  }
+
   __device__ ColumnPair<Dtype> column_pair(const ColumnRole& role, int pair_index) const {
     ColumnPair<Dtype> pair;
 #pragma unroll

@@ -1,4 +1,4 @@
-// Amaxes of all rows and all columns in one read, for per_token. Rows and cols are multiples of 128.
+// Amaxes of all rows and all columns in one read, for per_token. Rows and cols are multiples of 16.
 #pragma once
 
 #include "memory/block_io.cuh"

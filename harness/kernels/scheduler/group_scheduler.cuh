@@ -1,7 +1,8 @@
 // Work items of a group of tensors, from extents in device memory.
 //
-// CTA b of a persistent grid of G takes items b, b + G, b + 2G, ...; the bytes do not depend on who takes which. All
-// four shape representations arrive as the same arrays of extents.
+// CTA b of a grid of G takes items b, b + G, b + 2G, ...; the bytes do not depend on who takes which. All four shape
+// representations arrive as the same arrays of extents. The host sizes a grid for the capacity of the allocation, so
+// CTAs may find no item, and leave.
 #pragma once
 
 #include "memory/scale_layout.cuh"
@@ -188,18 +189,27 @@ __device__ __forceinline__ void find_work_item(
   __syncthreads();
 }
 
-// Finds each item of this CTA anew, for grids so large that a CTA has one or two. All threads call work(index of the
-// tensor, tensor, item within it).
-template <Offsets places, typename ItemsOf, typename Work>
+// All threads call work(index of the tensor, tensor, item within it) for each item of this CTA. Schedule::tiles finds
+// each item anew, because a CTA has one or two; Schedule::persistent reads the extents once.
+template <Schedule schedule, Offsets places, typename ItemsOf, typename Work>
 __device__ __forceinline__ void for_each_work_item(const GroupExtents& extents, ItemsOf items_of, Work work) {
-  __shared__ WorkItem work_item;
-  for (u32 item = blockIdx.x;;) {
-    find_work_item<places>(work_item, item, extents, items_of);
-    if (work_item.index >= extents.num_tensors) return;
-    work(work_item.index, work_item.tensor, work_item.item);
-    item += gridDim.x;
-    if (item >= work_item.items) return;
-    __syncthreads();
+  if constexpr (schedule == Schedule::persistent) {
+    __shared__ Group group;
+    read_group(group, extents, items_of);
+    for_each_work_item(group, [&](int index, const GroupTensor& tensor, u32 item) {
+      work(index, tensor, item);
+      __syncthreads();  // before the next item takes over the work's shared memory
+    });
+  } else {
+    __shared__ WorkItem work_item;
+    for (u32 item = blockIdx.x;;) {
+      find_work_item<places>(work_item, item, extents, items_of);
+      if (work_item.index >= extents.num_tensors) return;
+      work(work_item.index, work_item.tensor, work_item.item);
+      item += gridDim.x;
+      if (item >= work_item.items) return;
+      __syncthreads();
+    }
   }
 }
 

@@ -92,7 +92,7 @@ def _launches(case: Case, target: str, kernels: Path) -> list[tuple]:
 
 
 def _compiled(step: Step, target: str) -> Compiled:
-    return compile_kernel(step.signature, step.case.flags, ptx_of(target))
+    return compile_kernel(step.signature, step.flags, ptx_of(target))
 
 
 def _code(compiled: Compiled) -> tuple[Launch, str]:

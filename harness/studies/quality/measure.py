@@ -159,6 +159,7 @@ def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
         "scale_layout": case.flags.get("scale_layout", "compact"),
         "granularity": "window" if len(amax_shape) == 2 else "tensor" if amax_shape == (1,) else "row",
         "e4m3_max": case.flags.get("e4m3_max", 448),
+        "outputs": "rowwise",  # of lines, whichever they are
     }
     return Case("dequantize", Flags(flags), case.problem)
 

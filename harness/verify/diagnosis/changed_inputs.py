@@ -48,7 +48,7 @@ def _flag(name: str, *values: object, without: str = "") -> Ask:
 
 
 def _with_flags(case: Case, **flags: object) -> Case:
-    return replace(case, flags=case.flags.replace(**flags), seed_of=case.seed_of or case.data_id)
+    return replace(case, flags=case.flags.replace(**flags), seed_of=case.seed_name)
 
 
 def _array(names: tuple[str, ...], *changes: Callable[[np.ndarray], np.ndarray]) -> Ask:
@@ -114,7 +114,7 @@ def _any_order(case: Case, tensors: Arrays) -> Variants:
     if recipe:
         defaults = suite_of(recipe).defaults
         flags = defaults.replace(**{name: value for name, value in case.flags.items() if name in defaults})
-        yield replace(case, recipe=recipe, flags=flags, seed_of=case.data_id), tensors
+        yield replace(case, recipe=recipe, flags=flags, seed_of=case.seed_name), tensors
 
 
 QUESTIONS = (

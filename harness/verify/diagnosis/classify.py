@@ -26,7 +26,7 @@ def cause_of(evidence: Evidence) -> Cause | None:
         return None
     if not evidence.comparable:
         return Cause("wrong dtype, shape or strides", "the array is not what the field says, so no entry was compared")
-    return next((each.cause for each in HYPOTHESES if each.holds(evidence)), UNKNOWN)
+    return next((each.cause for each in HYPOTHESES if each.holds(evidence.by_line)), UNKNOWN)
 
 
 def _unwritten(e: Evidence) -> bool:

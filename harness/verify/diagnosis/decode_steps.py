@@ -47,6 +47,7 @@ class DecodeSteps:
     low_nibble_first: whether the even element is in the low nibble
     granularity: of the amax, `tensor`, `row` or `window`
     granule: `own`, or `first` if every block is given the first amax there is
+    transposed: whether a line of the copy that is read is a column of the output
     """
 
     dtype: str
@@ -56,10 +57,11 @@ class DecodeSteps:
     low_nibble_first: bool = True
     granularity: str = "tensor"
     granule: str = "own"
+    transposed: bool = False
 
     @np.errstate(all="ignore")
     def decode(self, tensors: Mapping[str, np.ndarray], rows: np.ndarray) -> Decoded:
-        """Decode whole rows of `data` and `scale_inv`, by the `amax` of every granule."""
+        """Decode whole rows of `data` and `scale_inv`, by the `amax` of every granule; nothing is transposed."""
         data = tensors["data"][rows]
         nibbles = (data & 15, data >> 4)
         codes = np.stack(nibbles if self.low_nibble_first else nibbles[::-1], axis=2).reshape(len(rows), -1)

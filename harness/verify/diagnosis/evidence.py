@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval, order
+from harness.contract.problem import Dense
 from harness.verify.diagnosis.casts import BLOCK, unpacked
 from harness.verify.diagnosis.decode_steps import DecodeSteps, steps_of
 from harness.verify.diagnosis.difference import Difference, compacted, compare, owned, wrong_entries
@@ -133,6 +134,25 @@ class Evidence:
     def steps(self) -> Steps | DecodeSteps | None:
         """The contract's steps to the root; None where none are known."""
         return steps_of(self.case, self.side)
+
+    @cached_property
+    def by_line(self) -> Evidence:
+        """The evidence with the lines that were decoded as rows: of a columnwise copy, its output is transposed."""
+        if not (isinstance(self.steps, DecodeSteps) and self.steps.transposed and self.comparable):
+            return self
+
+        def turned(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return {name: np.ascontiguousarray(array.T) for name, array in arrays.items()}
+
+        case = replace(
+            self.case,
+            flags=self.case.flags.replace(outputs="rowwise"),
+            problem=Dense(self.case.cols, self.case.rows),
+            seed_of=self.case.seed_of or self.case.data_id,
+        )
+        fields = {name: replace(field, shape=field.shape[::-1]) for name, field in self.fields.items()}
+        runs = tuple(map(turned, self.runs))
+        return replace(self, case=case, fields=fields, expected=turned(self.expected), runs=runs)
 
     @cached_property
     def lines(self) -> np.ndarray:

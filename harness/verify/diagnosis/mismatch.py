@@ -193,20 +193,20 @@ def _block(e: Evidence, found: Difference) -> list[str]:
 
 
 def _decoded_block(e: Evidence, found: Difference) -> list[str]:
-    row, col = found.compact
-    got = e.steps.decode(e.tensors, np.array([row]))
-    block = col // BLOCK
+    line, element = found.compact[::-1] if e.steps.transposed else found.compact
+    got = e.steps.decode(e.tensors, np.array([line]))
+    block = element // BLOCK
     span = slice(block * BLOCK, block * BLOCK + BLOCK)
     summary = (
         f"scale_inv {decoded('scale_inv', got.scale_inv[0, block])}  amax {_number(got.amax[0, block])}  "
         f"factor {_number(got.factor[0, block])}"
     )
     return [
-        _labelled("block", f"{block} of row {row}"),
+        _labelled("block", f"{block} of {'column' if e.steps.transposed else 'row'} {line}"),
         *_sixteen("codes", E2M1_VALUES[got.codes[0, span]]),
         _labelled("steps", summary),
         *_sixteen("products", got.product[0, span]),
-        *_sixteen("actual", e.actual[row, span]),
+        *_sixteen("actual", e.by_line.actual[line, span]),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,6 +79,7 @@ def trace(
     side, _ = side_and_kind(name)
     steps = steps_of(alone, side)
     if isinstance(steps, DecodeSteps):
+        spot = spot.of_columns() if steps.transposed else spot
         tables = _decoding(spot, steps, inputs)
     elif steps is not None:
         tables = _encoding(spot, steps, side, inputs)
@@ -103,6 +104,11 @@ class _Spot:
     name: str
     at: tuple[int, int]
     witnesses: Mapping[str, Mapping[str, Demand]]
+
+    def of_columns(self) -> _Spot:
+        """The same spot of an output whose columns are lines."""
+        witnesses = {who: {name: array.T for name, array in arrays.items()} for who, arrays in self.witnesses.items()}
+        return replace(self, at=self.at[::-1], witnesses=witnesses)
 
     @property
     def line(self) -> int:

@@ -108,15 +108,16 @@ def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
     elif case.is_gemm and "a_data" in inputs and case.input not in ("exact_sum", "wide_sum"):
         for name in "ab":
             yield from _of_product(case, name, drawn[name], inputs)
-    elif "scale_inv" in inputs and "input" not in inputs and "x" in drawn and case.input != "exhaustive":
-        columnwise = case.flags.get("direction") == "columnwise"
+    elif {"scale_inv", "swizzled_scale_inv"} & set(inputs) and "input" not in inputs and "x" in drawn and case.input != "exhaustive":
+        columnwise = "columnwise" in (case.flags.get("direction"), case.flags.get("outputs"))
+        unswizzles = "swizzled_scale_inv" in inputs
         yield Operand(
             "the operand",
-            _as_bf16(drawn["x"].T if columnwise else drawn["x"]),
+            np.ascontiguousarray(drawn["x"].T if columnwise else drawn["x"], np.float32),
             inputs.get("data"),
-            inputs["scale_inv"],
+            inputs["swizzled_scale_inv" if unswizzles else "scale_inv"],
             inputs.get("amax"),
-            case.flags.get("scale_layout") == "swizzled",
+            unswizzles or case.flags.get("scale_layout") == "swizzled",
             int(case.flags.get("e4m3_max", 448)),
             case.flags.get("block") == "block_16x16",
         )
@@ -172,7 +173,3 @@ def _of_stages(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str,
                 stochastic=flags.rounding == "sr",
                 one_amax=bool(flags.get("weight_2d")),
             )
-
-
-def _as_bf16(x: np.ndarray) -> np.ndarray:
-    return magnitudes.to_bf16(np.ascontiguousarray(x, np.float32))

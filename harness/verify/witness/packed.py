@@ -63,7 +63,9 @@ def _exhaustive(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
     codes = np.stack([inputs["data"] & 15, inputs["data"] >> 4], axis=-1).reshape(-1, 16)
     if (np.sort(codes, axis=1) != np.arange(16)).any():
         return "every block has every code"
-    valid = (case.rows, case.cols // 16)
+    columnwise = case.flags.get("outputs") == "columnwise"
+    lines, length = (case.cols, case.rows) if columnwise else (case.rows, case.cols)
+    valid = (lines, length // 16)
     place = magnitudes.places(inputs["scale_inv"].shape, valid, case.flags.get("scale_layout") == "swizzled")
     count = valid[0] * valid[1] // (16 if case.flags.get("block") == "block_16x16" else 1)
     if np.unique(inputs["scale_inv"].reshape(-1)[place]).size != min(256, count):

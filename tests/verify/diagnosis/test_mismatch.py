@@ -252,14 +252,16 @@ def test_the_screens_of_the_other_recipes():
         "granularity": "tensor",
         "e4m3_max": 448,
     }
-    case = Case("dequantize", Flags(flags), Dense(48, 80))
 
     def zero(run, poison):
         run["output"][run["output"] == 0] = 0
 
-    text = told(dequantize, case, normal(48, 80), zero)
-    assert "sign of zero dropped" in text and "factor" in text and "--field output --at" in text
-    case = Case("swizzle", Flags({"direction": "columnwise"}), Dense(48, 80))
+    for outputs, line in (("rowwise", "row"), ("columnwise", "column")):
+        case = Case("dequantize", Flags({**flags, "outputs": outputs}), Dense(48, 80))
+        text = told(dequantize, case, normal(48, 80), zero)
+        assert "sign of zero dropped" in text and "factor" in text and "--field output --at" in text
+        assert f" of {line} " in text
+    case = Case("swizzle", Flags({"direction": "columnwise", "to": "swizzled"}), Dense(48, 80))
 
     def roll(run, poison):
         run["swizzled_scale_inv"][:] = np.roll(run["swizzled_scale_inv"], 16, axis=0)

@@ -103,21 +103,24 @@ def test_an_oracle_that_parts_is_named(monkeypatch):
     assert "first difference from the steps: numpy at" in text and "kernel" not in text
 
 
-@pytest.mark.parametrize("scale_layout, dtype", [("compact", "bf16"), ("swizzled", "fp32")])
-def test_dequantize(scale_layout, dtype):
+@pytest.mark.parametrize(
+    "scale_layout, dtype, outputs, place",
+    [("compact", "bf16", "rowwise", "5"), ("swizzled", "fp32", "rowwise", "5"), ("compact", "fp16", "columnwise", "8")],
+)
+def test_dequantize(scale_layout, dtype, outputs, place):
     base = {"dtype": dtype, "scale_layout": scale_layout, "block": "block_1x16", "granularity": "tensor"}
-    case = Case("dequantize", Flags({**base, "e4m3_max": 448}), Dense(48, 80))
+    case = Case("dequantize", Flags({**base, "outputs": outputs, "e4m3_max": 448}), Dense(48, 80))
     inputs = dequantize.inputs(case, tensor(48, 80))
     kernel = dequantize.numpy_oracle(case, inputs)
     assert "all agree" in trace(case, "output", (40, 20), kernel, inputs)
     kernel["output"][40, 21] = 9
-    text = trace(case, None, (40, 20), kernel, inputs)
-    assert [row.split()[0] for row in text.splitlines() if "<- first" in row] == ["5"]
+    text = trace(case, None, (40, 21), kernel, inputs)
+    assert [row.split()[0] for row in text.splitlines() if "<- first" in row] == [place]
     assert "…" not in text
 
 
 def test_a_recipe_without_steps_shows_its_entry():
-    case = Case("swizzle", Flags({"direction": "columnwise"}), Dense(48, 80))
+    case = Case("swizzle", Flags({"direction": "columnwise", "to": "swizzled"}), Dense(48, 80))
     inputs = swizzle.inputs(case, tensor(48, 80))
     kernel = swizzle.numpy_oracle(case, inputs)
     text = trace(case, None, (40, 65), kernel, inputs)
