@@ -142,16 +142,18 @@ class GroupedShape:
         cols = gcd(*self.side(_COLS)) or 1
         return self.elements // cols, cols
 
-    def require(self, representation: str, multiple_of: int = 16) -> None:
+    def require(
+        self, representation: str, multiple_of: int = 16, varying_multiple_of: int = VARYING_MULTIPLE_OF
+    ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
-        multiple_of: what divides the extents that may not differ
+        multiple_of, varying_multiple_of: what divides the extents that may not differ, and those that may
         """
         kind = ShapeRepresentation(representation)
         _require_count(len(self))
         for side, name in enumerate(_SIDES):
             extents, varies = self.side(side), kind.varies(side)
-            multiple = max(VARYING_MULTIPLE_OF, multiple_of) if varies else multiple_of
+            multiple = varying_multiple_of if varies else multiple_of
             for number, extent in enumerate(extents):
                 _require_extent(number, name, extent, multiple, varies)
             for number, extent in enumerate(extents):
@@ -173,6 +175,7 @@ def from_arrays(
     tensor_offsets: Iterable[int] | None = None,
     multiple_of: int = 16,
     capacity: int | None = None,
+    varying_multiple_of: int = VARYING_MULTIPLE_OF,
 ) -> GroupedShape:
     """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
 
@@ -180,6 +183,7 @@ def from_arrays(
     first_dims, last_dims: (num_tensors,) integers; None only for an extent that may not differ
     tensor_offsets: (num_tensors + 1,) integers, elements; None for tensors that lie back to back
     capacity: elements of the allocation; None if the tensors fill it
+    multiple_of, varying_multiple_of: what divides the extents that may not differ, and those that may
     """
     kind = ShapeRepresentation(representation)
     _require_count(num_tensors)
@@ -187,7 +191,7 @@ def from_arrays(
         _require_divisible(logical[_ROWS], num_tensors)
     dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
     shape = GroupedShape(tuple(zip(*dims, strict=True)), capacity)
-    shape.require(kind, multiple_of)
+    shape.require(kind, multiple_of, varying_multiple_of)
     _require_logical(shape, kind, logical)
     if tensor_offsets is not None:
         _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))

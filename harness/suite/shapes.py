@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from harness.contract.case import FlagValue
-from harness.contract.group_shape import GroupedShape, ShapeRepresentation
+from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
 from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
@@ -88,7 +88,7 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
             return extents_error(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
-        group.require(str(flags[REPRESENTATION]), multiple)
+        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, str(flags[REPRESENTATION])))
     except (ContractError, UsageError) as error:
         return str(error)
     return _extent_error("N", n, multiple) if file.gemm else None
@@ -97,6 +97,11 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
 def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
     """What divides the extents of a group's tensors that may not differ. recipe: of the tensors"""
     return max(file.multiple_of, recipe.multiple_of, recipe.tile or 1)
+
+
+def varying_multiple(file: SuiteFile, representation: str) -> int:
+    """What divides the extents of a group's tensors that may differ."""
+    return GroupedGemm.varying_multiple_of(representation) if file.gemm else VARYING_MULTIPLE_OF
 
 
 def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:
@@ -141,7 +146,8 @@ def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
     group, _, n = text.rpartition("x")
     if "x" not in group or not _is_extent(n):
         raise ContractError(
-            f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in {_GROUP[True]}"
+            f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M or K of every group, as in "
+            f"{_GROUP[True]}"
         )
     parsed = GroupedShape.parse(group)
     if parsed.capacity is not None:
