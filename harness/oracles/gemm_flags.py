@@ -68,6 +68,11 @@ def refuse(case: Case) -> None:
         quantizer.require(case, "bias", False, "a bias goes forward, and what accumulates is a gradient")
     for name in "ab":
         _refuse_range(case, name)
+        if flags[f"{name}_dtype"] not in nvfp4.DTYPES:
+            right = ", ".join(nvfp4.DTYPES)
+            raise ContractError(f"{case.recipe}: {name}_dtype must be {right}, not {flags[f'{name}_dtype']}")
+        if epilogue in PER_TOKEN:
+            quantizer.require(case, f"{name}_dtype", "bf16", "per_token quantizes bf16 alone")
 
 
 def _refuse_extents(case: Case) -> None:

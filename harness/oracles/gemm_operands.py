@@ -43,7 +43,8 @@ def inputs(
 ) -> dict[str, np.ndarray]:
     """`a_data`, `a_scale_inv` and `a_amax`, the same three for b, and `c` and `bias` if they are given.
 
-    a, b: high precision, (M, K) and (N, K), or (K, M) and (K, N) if their columnwise copies are read
+    a, b: high precision, of the flags `a_dtype` and `b_dtype`, (M, K) and (N, K), or (K, M) and (K, N) if their
+        columnwise copies are read
     c, bias: (M, N) and (N,) in the output's dtype
     The inputs `exact_sum` and `wide_sum` ignore a and b: `gemm_packed` draws the bytes.
     """
@@ -59,7 +60,8 @@ def quantize(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
     direction, lines = gemm_flags.direction(case, name), gemm_flags.lines(case, name)
     if direction.extents(*x.shape) != (lines, case.cols):
         raise ContractError(f"{case.recipe}: operand {name.upper()} has the shape {x.shape}, which is not its case's")
-    bound, flags = case.flags[f"{name}_e4m3_max"], {"outputs": direction.name}
+    bound = case.flags[f"{name}_e4m3_max"]
+    flags = {"outputs": direction.name, "dtype": case.flags[f"{name}_dtype"]}
     recipe, *others = gemm_flags.recipes(case, name)
     if bound == nvfp4.E4M3_MAX_REDUCED:
         (recipe,) = others

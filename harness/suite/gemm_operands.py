@@ -34,7 +34,9 @@ def _operand_extents(case: Case) -> dict[str, tuple[int, int]]:
 
 
 def draw(case: Case) -> dict[str, np.ndarray]:
-    """`a`, `b` in bf16 and, where the flags ask for them, `c` (M, N) and `bias` (N,) in the output's type."""
+    """`a`, `b` in the types they are quantized from and, where the flags ask for them, `c` (M, N) and `bias` (N,) in
+    the output's type.
+    """
     if not case.is_group:
         return _draw(case)
     groups = [_draw(part) for part in case.parts]
@@ -43,7 +45,10 @@ def draw(case: Case) -> dict[str, np.ndarray]:
 
 def _draw(case: Case) -> dict[str, np.ndarray]:
     flags = case.flags
-    wanted = {name: (case.input, *extents, "bf16") for name, extents in _operand_extents(case).items()}
+    wanted = {
+        name: (case.input, *extents, str(flags.get(f"{name}_dtype", "bf16")))
+        for name, extents in _operand_extents(case).items()
+    }
     plain = _PLAIN if case.input in INPUTS or case.input.startswith(tensor_file.PREFIX) else case.input
     if flags.get("beta", 0) or flags.get("accumulate", False):
         wanted["c"] = (plain, case.rows, case.problem.n, str(flags.dtype))

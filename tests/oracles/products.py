@@ -19,6 +19,8 @@ FLAGS = [
     {"epilogue": "row_scaled", "layout": "nt", "bias": True},
     {"epilogue": "row_scaled", "dtype": "fp32", "a_e4m3_max": 256, "b_e4m3_max": 256, "accumulate": True},
     {"epilogue": "row_scaled", "layout": "nn", "b_granularity": "tensor", "b_e4m3_max": 256, "bias": True},
+    {"a_dtype": "fp32", "b_dtype": "fp16", "layout": "nn", "a_e4m3_max": 256},
+    {"epilogue": "row_scaled", "a_dtype": "fp16", "b_dtype": "fp32", "layout": "nt"},
     {"epilogue": "per_token", "layout": "nn", "a_scale_layout": "swizzled"},
     {"epilogue": "per_token", "layout": "nt"},
     {"epilogue": "per_token_fused", "b_scale_layout": "swizzled"},

@@ -59,6 +59,8 @@ def assert_bind_refused(case, name, tensor, sentence):
         ((1, 128, 128), {"epilogue": "per_token_fused", "beta": 0.5}, "beta must be 0, not 0.5"),
         ((1, 128, 128), {"epilogue": "per_token", "bias": True}, "bias must be false"),
         ((1, 128, 128), {"epilogue": "per_token", "accumulate": True}, "accumulate must be false"),
+        ((1, 128, 128), {"epilogue": "per_token_fused", "b_dtype": "fp32"}, "b_dtype must be bf16, not fp32: per_token"),
+        (SHAPE, {"a_dtype": "fp8"}, "a_dtype must be bf16, fp16, fp32, not fp8|a_dtype must be"),
         (
             (1, 128, 128),
             {"epilogue": "per_token_fused", "accumulate": True},

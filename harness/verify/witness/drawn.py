@@ -67,7 +67,7 @@ def _of_product(case: Case, name: str, x: np.ndarray) -> Iterator[Drawn]:
     if name in ("a", "b"):
         if case.input not in _BYTES:
             for label, part in _parts(case, name, x):
-                yield Drawn(label, case.input, part, "bf16")
+                yield Drawn(label, case.input, part, str(case.flags[f"{name}_dtype"]))
         return
     plain = "normal" if case.input in _BYTES or case.input.startswith(tensor_file.PREFIX) else case.input
     for label, part in _parts(case, name, x):
