@@ -5,6 +5,7 @@
                    5. D = cast(out)
   row_scaled       1. out = RN(C_AB * acc)   2. out = RN(RN(out * a_i) * b_j); one amax of B: RN(out * RN(a_i * b))
                    3. bias: out = RN(out + bias_j)   4. D = cast(out)   5. accumulate: D = cast(RN(D + C))
+  windows          1. D = cast(RN(C_AB * acc)); the amaxes are in acc
   per_token        1. d = bf16(RN(C_AB * acc))   2. D = bf16(RN(RN(d * a_i) * b_j)), by a kernel of its own
   per_token_fused  1. out = RN(C_AB * RN(b_j * RN(a_i * acc)))   2. bias: out = RN(out + bias_j)
                    3. D = cast(out)   4. accumulate: D = cast(RN(D + C))
@@ -33,6 +34,8 @@ def output(case: Case, tensors: Mapping[str, np.ndarray], rows: slice, acc: np.n
         if flags.beta != 0:
             out = fma(np.float32(flags.beta), tensors["c"][rows].astype(np.float32), out)
         return nvfp4.convert(_biased(case, tensors, out), flags.dtype)
+    if flags.epilogue == "windows":
+        return nvfp4.convert(c_ab * acc, flags.dtype)
     a, b = tensors["a_amax"][rows, None], tensors["b_amax"]
     if flags.epilogue == "per_token":
         d = nvfp4.bf16(c_ab * acc)  # 1

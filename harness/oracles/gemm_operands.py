@@ -21,6 +21,7 @@ from harness.oracles import (
     gemm_flags,
     gemm_packed,
     layout,
+    local_1x64,
     nvfp4,
     per_tensor,
     per_token,
@@ -35,6 +36,7 @@ QUANTIZERS = {
     "row_scaled": row_scaled,
     "four_over_six": four_over_six,
     "per_token": per_token,
+    "local_1x64": local_1x64,
 }
 
 
@@ -156,7 +158,7 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
         lines, amaxes = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
         found[f"{name}_data"] = (lines, case.cols // nvfp4.CODES_PER_BYTE)
         found[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
-        found[f"{name}_amax"] = (1,) if amaxes == "tensor" else (lines,)
+        found[f"{name}_amax"] = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}[amaxes]
     if case.flags.beta != 0 or case.flags.accumulate:
         found["c"] = (case.rows, case.problem.n)
     if case.flags.bias:
@@ -187,9 +189,12 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
 
     An infinite amax is the tensor's own and goes on into the output.
     """
-    if gemm_flags.granularity(case, "b") != "tensor":
+    if gemm_flags.granularity(case, "b") == "row":
         return
     a, b = (_host(tensors[f"{name}_amax"]) for name in "ab")
+    if gemm_flags.granularity(case, "b") == "window":
+        _require_finite_windows(case, a, b)
+        return
     with np.errstate(over="ignore"):
         per_tensor = case.flags.epilogue == "per_tensor"
         alpha = np.float32(case.flags.alpha) if per_tensor else nvfp4.ONE
@@ -201,6 +206,18 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
         raise ContractError(
             f"{case.recipe}: {what}amax {a[row]:g} of operand A{'' if per_tensor else f', row {row},'} times amax "
             f"{b[0]:g} of operand B overflows float32; their product must be finite"
+        )
+
+
+def _require_finite_windows(case: Case, a: np.ndarray, b: np.ndarray) -> None:
+    a, b = (np.where(np.isfinite(amax), amax, np.float32(0)).max(axis=0) for amax in (a, b))
+    with np.errstate(over="ignore"):
+        overflowing = np.flatnonzero(np.isinf(a * b))
+    if overflowing.size:
+        window = overflowing[0]
+        raise ContractError(
+            f"{case.recipe}: in window {window} along K an amax {a[window]:g} of operand A times an amax {b[window]:g} "
+            "of operand B overflows float32; their product must be finite"
         )
 
 

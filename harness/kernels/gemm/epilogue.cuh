@@ -6,6 +6,7 @@
 //                    (C_AB * acc) * (a_i * b) if one amax b serves all of B
 //   per_token        d = cast(C_AB * acc),  then gemm_post_scale: D = cast((d * a_i) * b_j)
 //   per_token_fused  D = cast(C_AB * (b_j * (a_i * acc)) + bias_j),  then D = cast(D + C) if there is a C
+//   windows          D = cast(C_AB * acc),  the amaxes being in acc
 // C_AB = 1 / (36 * E_A * E_B); a_i, b_j: amaxes of row i of A and row j of B.
 #pragma once
 
@@ -13,12 +14,12 @@
 #include "numerics/packed16.cuh"
 #include "scheduler/launch.cuh"
 
-enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused };
+enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused, windows };
 
 // What an epilogue reads besides the accumulator
 template <typename Dtype>
 struct EpilogueParams {
-  const float* a_amax;  // (1,) for per_tensor, else (M,)
+  const float* a_amax;  // (1,) for per_tensor, else (M,); not read for windows
   const float* b_amax;  // (1,) for per_tensor and Granularity::tensor, else (N,)
   const Dtype* c;       // (M, N) or null
   const Dtype* bias;    // (N,) or null
@@ -55,7 +56,7 @@ __device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, con
       out = __fmul_rn(__fmul_rn(out, __ldg(p.a_amax + row)), __ldg(p.b_amax + col));
     }
     return accumulated(biased(out, col, p), row, col, p);
-  } else if constexpr (epilogue == Epilogue::per_token) {
+  } else if constexpr (epilogue == Epilogue::per_token || epilogue == Epilogue::windows) {
     return rounded<Dtype>(__fmul_rn(p.c_ab, acc));
   } else {
     const float scaled = __fmul_rn(__ldg(p.b_amax + col), __fmul_rn(__ldg(p.a_amax + row), acc));
