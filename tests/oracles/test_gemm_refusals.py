@@ -45,7 +45,7 @@ def assert_bind_refused(case, name, tensor, sentence):
         (
             (1, 96, 64),
             {"epilogue": "windows"},
-            "K of A and B must be a positive multiple of 64, not 96: an amax covers",
+            "K of A and B must be a positive multiple of 64, not 96",
         ),
         ((1, 64, 64), {"epilogue": "windows", "bias": True}, "bias must be false, not true: the epilogue windows"),
         ((1, 64, 64), {"epilogue": "windows", "a_e4m3_max": 256}, "a_e4m3_max must be 448, not 256: .* has no windows"),
@@ -65,9 +65,9 @@ def assert_bind_refused(case, name, tensor, sentence):
         (
             (1, 128, 128),
             {"epilogue": "per_token_fused", "b_dtype": "fp32"},
-            "b_dtype must be bf16, not fp32: per_token",
+            "b_dtype must be bf16, not fp32",
         ),
-        (SHAPE, {"a_dtype": "fp8"}, "a_dtype must be bf16, fp16, fp32, not fp8|a_dtype must be"),
+        (SHAPE, {"a_dtype": "fp8"}, "a_dtype must be bf16, fp16, fp32, not fp8"),
         (
             (1, 128, 128),
             {"epilogue": "per_token_fused", "accumulate": True},

@@ -20,7 +20,9 @@ _CLEAR = 0.05  # how far from an integer a count may be
 def _counts(e: Evidence, width: int) -> np.ndarray | None:
     """How often each `width` elements along K are in the sums; None if that cannot be computed."""
     case, flags = e.case, e.case.flags
-    if not case.is_gemm or flags.epilogue == "windows" or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
+    if not case.is_gemm or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
+        return None
+    if flags.get("epilogue") == "windows":  # which have factors of their own
         return None
     parts = case.cols // width
     if parts > _MOST or case.rows * case.problem.n < 2 * parts:
