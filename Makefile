@@ -38,7 +38,7 @@ verify: $(ENV) ## Run every kernel of the suites and compare every byte with two
 
 .PHONY: bench
 bench: $(ENV) ## Verify the bench set, then time it, eager and as CUDA graphs, against the baseline recipe.
-	$(PY) -m pytest $(SUITES) --bench $(CASES) --device $(DEVICE) $(ARGS)
+	$(PY) -m harness bench $(R) $(CASES) --device $(DEVICE) $(ARGS)
 
 .PHONY: roofline
 roofline: $(ENV) ## Time every kernel that has a figure to reach, and compare it with that figure.

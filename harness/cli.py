@@ -1,6 +1,7 @@
 """The console script: `harness NAME` runs `command` of `harness/commands/NAME.py`.
 
-A new command is a new file there. Its module is imported only when it is run or described.
+A new command is a new file there. Its module is imported only when it is run or described. The help has everyday
+commands first, then those for who changes suites or merges; all others make evidence about the harness itself.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -19,9 +21,25 @@ from harness.errors import Exit, HarnessError
 from harness.suite.schema import nearest
 from harness.text import printable
 
+EVERYDAY = ("verify", "bench", "run", "new", "trace", "shrink", "list", "gate", "report", "doctor", "quality")
+SUITES = ("recipes", "check", "compile", "schema", "compared", "merge", "coverage", "size")
+_COMPLETION = (
+    'Completion in a shell: eval "$(_HARNESS_COMPLETE=bash_source harness)", in zsh zsh_source; in fish\n'
+    "_HARNESS_COMPLETE=fish_source harness | source"
+)
+
 
 class Commands(click.Group):
     """The modules of `harness.commands` as commands."""
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole first sentences, in three groups."""
+        there = self.list_commands(context)
+        evidence = [name for name in there if name not in EVERYDAY + SUITES]
+        for title, names in (("Commands", EVERYDAY), ("Suites and merges", SUITES), ("Evidence", evidence)):
+            rows = [(name, sentence(self.get_command(context, name))) for name in names if name in there]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def list_commands(self, context: click.Context) -> list[str]:
         names = (module.name for module in pkgutil.iter_modules(commands.__path__))
@@ -41,10 +59,19 @@ class Commands(click.Group):
         return super().resolve_command(context, args)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=f"\b\n{_COMPLETION}",
+)
 @click.version_option(package_name="nvfp4-harness", prog_name="harness")
 def cli() -> None:
     """Verify and time NVFP4 kernels, byte for byte."""
+
+
+def sentence(command: click.Command) -> str:
+    """The first sentence of a command's help, whole."""
+    return re.split(r"(?<=\w\.)\s", " ".join((command.help or "").split()))[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -60,6 +60,10 @@ class InputError(UsageError):
     """A distribution or a tensor file cannot give the tensor that a case needs."""
 
 
+class OracleError(UsageError):
+    """An oracle of the user's is no Python, or raised; the sentence quotes its line. No kernel can be judged by it."""
+
+
 class StorageError(UsageError):
     """A folder or a disk cannot be written. The run ends and keeps the records it has."""
 
@@ -91,7 +95,8 @@ class LaunchError(CaseError):
 class AccessError(LaunchError):
     """The emulator, acting as a sanitizer, stopped a kernel. The verdict depends on `kind`.
 
-    kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`, `deadlock`
+    kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`, `deadlock`,
+        `assertion`
     where: `file.cu:line` of the instruction
     """
 

@@ -21,6 +21,9 @@ KERNELS = PACKAGE / "kernels"
 WORKDIR = Path.cwd() if INSTALLED else ROOT
 RESULTS = WORKDIR / "results"
 
+# Recipe of the user's → its folder; `harness.suite.own_recipes` fills it in.
+RECIPE_DIRS: dict[str, Path] = {}
+
 _REFUSALS = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENOTDIR,
     errno.EISDIR, errno.EEXIST,
@@ -37,6 +40,16 @@ def storage_error(path: Path | str, error: OSError) -> StorageError:
         f"{path} cannot be written: {error.strerror or error}; make room and give the right to write there, or name "
         "another folder"
     )
+
+
+def recipe_dir(recipe: str) -> Path | None:
+    """The folder of a recipe of the user's, see `harness.suite.own_recipes`; None of ours."""
+    return RECIPE_DIRS.get(recipe)
+
+
+def is_own(folder: Path) -> bool:
+    """Whether a folder has recipes of the user's."""
+    return folder in RECIPE_DIRS.values()
 
 
 def is_file(path: Path) -> bool:

@@ -11,18 +11,25 @@ import json
 import sys
 import threading
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError
+from harness.device.select import NAMES
+from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError, UsageError
 from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.isolation import CASE_TIMEOUT
 from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files, under_test
 from harness.runner.request import named_suites
-from harness.runner.supervisor import leave, supervise, supervised
+from harness.runner.supervisor import leave, supervise, supervised, told
+from harness.suite.own_recipes import use_recipe_dir
+from harness.suite.schema import nearest
+
+_SETTLED = pytest.StashKey[bool]()
+_ALLOCATIONS = 10_000  # between two looks of the garbage collector; its own 700 take a tenth of a run
 
 
 class Refusal(pytest.UsageError):
@@ -37,14 +44,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("nvfp4", "NVFP4 suites: pytest suites[/S.yaml]")
     group.addoption("--set", metavar="NAME", help="set of cases: smoke, full, bench, ... (smoke; bench with --bench)")
     group.addoption("--case", action="append", default=[], metavar="ID", help="only this case, even if no set has it")
+    group.addoption(
+        "--recipe-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with recipes of yours: S.cu, S.py, S.yaml",
+    )
     group.addoption("--shard", default="1/1", metavar="I/N", help="only part I of N parts of like cost")
-    group.addoption("--device", default="auto", choices=("auto", "emulator", "cuda"), help="where kernels run (auto)")
+    # What these two may be is checked with the suites, because pytest would refuse them with a code of its own.
+    group.addoption("--device", metavar="NAME", default="auto", help="where kernels run: auto, emulator or cuda (auto)")
     group.addoption("--subject", metavar="NAME", help="run this in place of our kernels: a subject, or module:function")
     group.addoption("--bench", action="store_true", help="time every case that passes; needs a GPU")
     group.addoption("--run-dir", type=Path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)")
     group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
     group.addoption(
-        "--case-timeout", type=_seconds, default=CASE_TIMEOUT, metavar="SECONDS",
+        "--case-timeout", default=CASE_TIMEOUT, metavar="SECONDS",
         help=f"a case that takes longer is a LAUNCH_ERROR, and the run goes on ({CASE_TIMEOUT}; 0: no limit)",
     )  # fmt: skip
 
@@ -55,6 +70,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
     A wrapper, because pytest begins to capture output in one.
     """
+    with suppress(HarnessError):  # `Request` tells what is wrong with them
+        for each in early_config.known_args_namespace.recipe_dir:
+            use_recipe_dir(Path(early_config.invocation_params.dir, each))
     folder, words = early_config.invocation_params.dir, [str(word) for word in early_config.invocation_params.args]
     if supervised() or not named_suites(words, folder)[0]:
         return (yield)
@@ -73,14 +91,14 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
         status = yield
     except pytest.UsageError as error:
         print(f"error: {error}", file=sys.stderr)
-        return getattr(error, "exit_code", Exit.USAGE)
+        return told(getattr(error, "exit_code", Exit.USAGE))
     process = config.stash.get(PROCESS, None)
     if process is None or process.run is None:
         return status or Exit.USAGE  # --help or --collect-only, which compare nothing
     code, sentence = process.run.outcome(status)
     if sentence and not supervised():
         print(f"error: {sentence}", file=sys.stderr)
-    return code
+    return told(code)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,6 +106,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not suite_files(config) or config.option.help or config.option.version:
         return
     try:
+        config.option.case_timeout = _seconds(config.option.case_timeout)
+        if config.option.device not in NAMES:
+            raise UsageError(f"there is no device '{config.option.device}'{nearest(config.option.device, NAMES)}")
         process = config.stash[PROCESS] = Process(config)
         _leave_out_hypothesis(config)
         if not config.option.collectonly:
@@ -106,6 +127,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take what is loaded by now out of the garbage collector, which would look through all of it again and again."""
     if PROCESS in session.config.stash:
+        gc.freeze()
+        gc.set_threshold(_ALLOCATIONS)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """The first case that is compared loads torch and Numba, which the collector shall not look through either."""
+    if isinstance(item, CaseItem) and "torch" in sys.modules and not item.config.stash.get(_SETTLED, False):
+        item.config.stash[_SETTLED] = True
+        gc.collect()  # so that no memory of this case is kept
         gc.freeze()
 
 
@@ -177,8 +208,11 @@ def _leave_out_hypothesis(config: pytest.Config) -> None:
         config.pluginmanager.unregister(plugin)
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
+def _seconds(text: str | float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value <= threading.TIMEOUT_MAX / 2:
-        raise ValueError(text)
+        raise UsageError(f"--case-timeout '{text}' is no number of seconds; give one, as in 60, or 0 for no limit")
     return value

@@ -90,6 +90,7 @@ def test_an_oracle_knows_nothing_of_kernels(path: Path):
     allowed = (
         "harness.contract.case.",
         "harness.errors.",
+        "harness.contract.group_arrays.",
         "harness.contract.group_shape.",
         "harness.contract.interval.",
         "harness.contract.problem.",

@@ -4,33 +4,54 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - has NumPy know bfloat16 by name
+import numpy as np
 
 from harness.contract.case import Case, FlagValue, spell
-from harness.errors import CompileError, ContractError
-from harness.files import KERNELS, ROOT
+from harness.errors import CompileError, ContractError, OracleError
+from harness.files import KERNELS, ROOT, recipe_dir
 from harness.jit.compile import include_closure, instantiation
 from harness.jit.signature import Signature, TemplateParameter, read_signatures
 from harness.suite.flag_values import launch_axes, position
 from harness.suite.launch_plan import Step, bind, own_memory, plan
 from harness.suite.schema import Launch, nearest
 from harness.suite.suite import Suite
-from harness.verify.expected import fields_of, make_inputs
+from harness.suite.suite_file import short
+from harness.verify.expected import expect, fields_of, make_inputs
 
 _ENUM = re.compile(r"enum class (\w+)[^{;]*\{([^}]*)\}")
+# What a kernel may call the types of arrays.
+_TYPES = {
+    **dict.fromkeys(("u8", "uint8_t", "unsigned char", "__nv_fp8_e4m3", "__nv_fp8_storage_t"), "uint8"),
+    **dict.fromkeys(("u16", "uint16_t", "unsigned short"), "uint16"),
+    **dict.fromkeys(("bf16", "__nv_bfloat16", "nv_bfloat16"), "bfloat16"),
+    **dict.fromkeys(("fp16", "__half", "half"), "float16"),
+    **dict.fromkeys(("fp32", "float"), "float32"),
+    **dict.fromkeys(("i64", "long long", "int64_t"), "int64"),
+    **dict.fromkeys(("int", "int32_t"), "int32"),
+}
 _COMMENT = re.compile(r"//[^\n]*")
-_FOLDER = KERNELS.relative_to(ROOT)
+
+
+def _folder(recipe: str) -> str:
+    """Where the kernel lies, for messages."""
+    own = recipe_dir(recipe)
+    return f"{short(own) if own else KERNELS.relative_to(ROOT)}"
 
 
 def kernel_errors(suite: Suite) -> Iterator[str]:
     """Kernels, template parameters and pointers that only one of `S.cu` and `S.yaml` names."""
-    path = KERNELS / f"{suite.recipe}.cu"
-    if not path.read_text(encoding="utf-8").startswith(f"// {suite.recipe}: "):
-        yield f"{_FOLDER}/{path.name}:1: the file must begin with what it is, as in `// {suite.recipe}: one amax ...`"
+    path, folder = (recipe_dir(suite.recipe) or KERNELS) / f"{suite.recipe}.cu", _folder(suite.recipe)
+    ours = path.parent == KERNELS
+    if ours and not path.read_text(encoding="utf-8").startswith(f"// {suite.recipe}: "):
+        yield f"{folder}/{path.name}:1: the file must begin with what it is, as in `// {suite.recipe}: one amax ...`"
     try:
         signatures = read_signatures(suite.recipe)
         enums = _enums(suite.recipe)
     except CompileError as error:
-        yield f"{_FOLDER}/{error}"
+        yield f"{folder}/{error}"
         return
     for index, launch in enumerate(suite.file.launches):
         if launch.kernel:
@@ -38,7 +59,7 @@ def kernel_errors(suite: Suite) -> Iterator[str]:
     for name, signature in signatures.items():
         launches = [launch for launch in suite.file.launches if launch.kernel == name]
         if not launches:
-            yield f"{_FOLDER}/{signature.where}: no launch of {suite.name} names the kernel '{name}'"
+            yield f"{folder}/{signature.where}: no launch of {suite.name} names the kernel '{name}'"
         for parameter in signature.template if launches else ():
             yield from _template_errors(suite, signature, parameter, launches, enums)
 
@@ -63,7 +84,7 @@ def _template_errors(
     launches: Sequence[Launch],
     enums: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:
-    flag, where = parameter.flag, f"{_FOLDER}/{signature.where}"
+    flag, where = parameter.flag, f"{_folder(suite.recipe)}/{signature.where}"
     axes = launch_axes(suite.file)
     if flag not in axes:
         choices = nearest(flag, axes)
@@ -81,36 +102,45 @@ def _template_errors(
 
 
 def _fits(kind: str, value: FlagValue, enums: Mapping[str, Sequence[str]]) -> bool:
-    if kind in ("bool", "int"):
+    if kind in ("bool", "int") and not isinstance(value, str):
         return isinstance(value, int) and isinstance(value, bool) == (kind == "bool")
     return value in enums.get(kind, ())
 
 
 def _enums(recipe: str) -> dict[str, list[str]]:
-    """Enumerators by enum of a `.cu` and all it includes; by `typename`, the types there are."""
-    text = _COMMENT.sub("", "\n".join(include_closure(KERNELS / f"{recipe}.cu").values()))
+    """Of a `.cu` and all it includes: enumerators by enum, types by `typename`, constants by `int`."""
+    text = _COMMENT.sub("", "\n".join(include_closure((recipe_dir(recipe) or KERNELS) / f"{recipe}.cu").values()))
     found = {name: re.findall(r"\w+(?=\s*(?:,|=|$))", body.strip()) for name, body in _ENUM.findall(text)}
-    return {**found, "typename": re.findall(r"\b(?:using|struct|class) (\w+)\b", text)}
+    types, constants = r"\b(?:using|struct|class) (\w+)\b", r"^constexpr int (\w+) = "
+    return {**found, "typename": re.findall(types, text), "int": re.findall(constants, text, re.MULTILINE)}
 
 
 def binding_errors(suite: Suite) -> Iterator[str]:
     """Parameters that no case of the suite binds, and kernels that no case launches."""
     null: dict[str, set[str]] = {}
+    own = recipe_dir(suite.recipe) is not None
     waiting = {launch.kernel for launch in suite.file.launches if launch.kernel}
     for case in _variants(suite, lambda: bool(waiting or any(null.values()))):
         try:
             arrays = {**fields_of(case), **make_inputs(case)}
+            if own:  # what is wrong with an oracle of the user's is one sentence here, and else one for each case
+                expect(case)
+                own = False
             for step, memory in _steps(case):
                 instantiation(step.signature, step.flags)
+                yield from _dtype_errors(step, arrays)
                 bound = zip(step.signature.call, bind(step, {**arrays, **memory}), strict=True)
                 absent = {parameter.name for parameter, (_, value) in bound if value is None}
                 null[step.signature.name] = null.get(step.signature.name, absent) & absent
                 waiting.discard(step.signature.name)
         except CompileError as error:
-            yield f"{_FOLDER}/{error}"
+            yield f"{_folder(suite.recipe)}/{error}"
             return
         except ImportError as error:
             yield f"harness/oracles/{suite.recipe}.py:1: it cannot be imported: {error}"
+            return
+        except OracleError as error:
+            yield f"{_folder(suite.recipe)}/{error}"
             return
         except ContractError as error:
             yield f"{case.where}: the oracle refuses {case.id}: {error}; the suite must exclude it"
@@ -120,7 +150,22 @@ def binding_errors(suite: Suite) -> Iterator[str]:
     for kernel, names in null.items():
         for name in sorted(names):
             where = read_signatures(suite.recipe)[kernel].where
-            yield f"{_FOLDER}/{where}: parameter '{name}' of {kernel} is null in every case; no array has that name"
+            null_in_all = f"parameter '{name}' of {kernel} is null in every case; no array has that name"
+            yield f"{_folder(suite.recipe)}/{where}: {null_in_all}"
+
+
+def _dtype_errors(step: Step, arrays: Mapping[str, Any]) -> Iterator[str]:
+    """Pointers to another type than their array has. arrays: fields and NumPy's, by parameter"""
+    types = {parameter.name: step.flags[parameter.flag] for parameter in step.signature.template}
+    for parameter in step.signature.call:
+        array = arrays.get(step.stage.key(parameter.name)) if parameter.pointer else None
+        known = _TYPES.get(str(types.get(parameter.type, parameter.type)))
+        if array is not None and known and np.dtype(array.dtype).name != known:
+            where = f"{_folder(step.case.recipe)}/{step.signature.where}"
+            yield (
+                f"{where}: parameter '{parameter.name}' of {step.signature.name} is a pointer to {parameter.type}, "
+                f"which is {known}, and the oracle has {np.dtype(array.dtype).name} there"
+            )
 
 
 def _steps(case: Case) -> Iterator[tuple[Step, dict[str, int]]]:

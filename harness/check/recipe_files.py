@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.check.kernel_parameters import binding_errors, kernel_errors
 from harness.errors import SuiteError, UsageError
-from harness.files import KERNELS, PACKAGE, SUITES
+from harness.files import KERNELS, PACKAGE, RECIPE_DIRS, SUITES, recipe_dir
 from harness.inputs.dtypes import DTYPES
 from harness.suite.schema import nearest
 from harness.suite.shapes import is_grouped
@@ -23,8 +23,8 @@ FUNCTIONS = ("outputs", "inputs", "numpy_oracle", "torch_oracle")
 
 
 def errors(recipes: Iterable[str] = ()) -> list[str]:
-    """Sentences about these recipes, or about all that have any of the three files."""
-    return list(dict.fromkeys(error for name in recipes or stems() for error in _errors(name)))
+    """Sentences about these recipes, or about all that have any of the three files; of the user's, if there are any."""
+    return list(dict.fromkeys(error for name in recipes or sorted(RECIPE_DIRS) or stems() for error in _errors(name)))
 
 
 def stems() -> list[str]:
@@ -34,9 +34,10 @@ def stems() -> list[str]:
 
 
 def _errors(name: str) -> Iterator[str]:
-    kernel, oracle = KERNELS / f"{name}.cu", ORACLES / f"{name}.py"
+    own = recipe_dir(name)
+    kernel, oracle = (own or KERNELS) / f"{name}.cu", (own or ORACLES) / f"{name}.py"
     present = [path for path in (kernel, oracle) if path.is_file()]
-    if not (SUITES / f"{name}.yaml").is_file():
+    if not own and not (SUITES / f"{name}.yaml").is_file():
         if not present:
             raise UsageError(f"there is no recipe '{name}'{nearest(name, stems())}")
         three = "harness/kernels/S.cu, harness/oracles/S.py and suites/S.yaml"
@@ -82,7 +83,7 @@ def _oracle_errors(suite: Suite, path: Path) -> Iterator[str]:
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except SyntaxError as error:
-        yield f"{short(path)}:{error.lineno}: this is not Python: {error.msg}"
+        yield f"{short(path)}:{error.lineno}: this is not Python: {error.msg}: `{(error.text or '').strip()}`"
         return
     names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     names |= {name.asname or name.name for node in body if isinstance(node, ast.ImportFrom) for name in node.names}

@@ -16,6 +16,7 @@ from rich.console import Console
 from harness import text
 from harness.device.select import NAMES
 from harness.errors import UsageError
+from harness.suite.own_recipes import use_recipe_dir
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -28,6 +29,17 @@ jobs = click.option("--jobs", default=os.cpu_count(), show_default=True, help="c
 def out(text: str = "(results/runs/<UTC>)", name: str = "--out") -> Callable:
     """--out DIR, or another option that names the folder for what is written."""
     return click.option(name, type=FOLDER, metavar="DIR", help=text)
+
+
+def _use(context: click.Context, parameter: click.Parameter, folders: tuple[Path, ...]) -> None:
+    for folder in folders:
+        use_recipe_dir(folder)
+
+
+recipe_dir = click.option(
+    "--recipe-dir", multiple=True, type=click.Path(path_type=Path), metavar="DIR", is_eager=True, expose_value=False,
+    callback=_use, help="a folder with recipes of yours: S.cu, S.py, S.yaml",
+)  # fmt: skip
 
 
 def device(text: str = "where the kernel runs (auto)") -> Callable:

@@ -20,6 +20,7 @@ from harness.suite.instantiations import batches, examine_or_say, instantiations
 @click.option(
     "--digests", type=_shared.FILE, metavar="FILE", help="write the digest of each instantiation's machine code"
 )
+@_shared.recipe_dir
 def command(sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: Path | None) -> int:
     """Compile every instantiation of the suites, without a GPU; none may spill registers."""
     work = instantiations(sets, arches or ARCHES)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import difflib
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,6 +11,7 @@ import click
 from rich.table import Column, Table
 
 from harness import text
+from harness.commands import _shared
 from harness.contract.case import Case
 from harness.errors import UsageError
 from harness.suite.schema import nearest
@@ -23,6 +27,7 @@ from harness.suite.suite import Suite, load_suite, load_suites, suite_of
 @click.option("--shape", metavar="RxC", help="only cases of this shape, as in 48x80, 8*1024x2048 or 64x512x128")
 @click.option("-k", "part", metavar="TEXT", help="only cases whose id contains this")
 @click.option("--ids", is_flag=True, help="print ids and nothing else")
+@_shared.recipe_dir
 def command(
     recipes: Sequence[str],
     set_name: str,
@@ -32,7 +37,7 @@ def command(
     part: str | None,
     ids: bool,
 ) -> None:
-    """List the cases of a set, and the combinations that its recipes refuse."""
+    """List the cases of a set, and the combinations that its recipes refuse; in a pipe, one id a line."""
     suites = [_suite(name) for name in recipes] or load_suites()
     holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
     if not holders:
@@ -48,7 +53,9 @@ def command(
         and spelled in (None, case.shape)
         and (part is None or part in case.id)
     ]
-    if ids:
+    if not cases:
+        raise UsageError(_nothing(holders, set_name, input_name, spelled, part))
+    if ids or not sys.stdout.isatty():
         click.echo("\n".join(case.id for case in cases))
         return
     refused = sum((suite.excluded(set_name) for suite in holders), Counter())
@@ -72,6 +79,24 @@ def _flag_filter(suites: Sequence[Suite], flags: Sequence[str]) -> Callable[[Sui
         return all(suite.recipe in values and case.flags[name] == values[suite.recipe] for name, values in wanted)
 
     return keep
+
+
+def _nothing(
+    holders: Sequence[Suite], set_name: str, input_name: str | None, shape: str | None, part: str | None
+) -> str:
+    """Why no case is left: the first word that no case of the set has, and what is near it."""
+    cases = [case for suite in holders for case in suite.cases(set_name)]
+    there = f"of the {len(cases):,} cases of set {set_name}"
+    for option, word, has in (("--input", input_name, "input"), ("--shape", shape, "shape")):
+        known = sorted({getattr(case, has) for case in cases})
+        if word is not None and word not in known:
+            close = difflib.get_close_matches(word, known, n=3, cutoff=0)
+            return f"none {there} has {option} {word}; the nearest are {', '.join(close)}"
+    if part is not None and not any(part in case.id for case in cases):
+        words = sorted({word for case in cases for word in re.split(r"[/,]", case.id)})
+        close = difflib.get_close_matches(part, words, n=3, cutoff=0)
+        return f"none {there} has -k {part} in its id; the nearest words of ids are {', '.join(close)}"
+    return f"none {there} meets all of these options, though each of them has some; leave one out"
 
 
 def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:

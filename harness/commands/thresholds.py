@@ -32,14 +32,16 @@ def command(recipes: Sequence[str], set_name: str, jobs: int, check: bool, out: 
         click.echo(f"\r{done} cases", nl=False, err=True)
     found = OUTCOMES.missing()
     counts = Counter(each.what for each in found)
+    table = run.table(found)
     summary = (
-        f"{len(OUTCOMES.seen)} comparisons; never reached {counts['reached']}, never true {counts['true']}, "
+        f"{len(OUTCOMES.seen)} comparisons, {len(found)} seen on one side only, {(table['because'] == '').sum()} of "
+        f"them for no reason that is known; never reached {counts['reached']}, never true {counts['true']}, "
         f"never false {counts['false']}, never at the edge {counts['edge']}"
     )
     click.echo(f"\n{summary}")
     if out:
         text = ["# Comparisons that the cases see on one side only", f"`{_shared.made_by()}`", _NOTES, summary]
-        for path in write_table(out, STEM, run.table(found), [*text, markdown(run.table(found))]):
+        for path in write_table(out, STEM, table, [*text, markdown(table)]):
             click.echo(shown(path))
     more = run.grown(found, run.read(RESULTS / f"{STEM}.csv")) if check else []
     for sentence in more:
@@ -52,6 +54,7 @@ _NOTES = (
     "grid, and every comparison of numbers in an oracle and clamp to a constant there, by its line of source, over all "
     "its instantiations for sm_90a and sm_100a. missing: `reached`, no case comes there; `true` and `false`, the "
     "comparison (of a clamp, the first or the second side) never has this outcome; `edge`, both outcomes are seen and "
-    "never two equal values, nor, of integers, the next one. A compiler may write `<` as the opposite of `>=`, and an "
-    "index that moves in steps may never meet its bound."
+    "never two equal values, nor, of integers, the next one. `<` stands for `>=`, too, which a compiler may "
+    "write instead, and an index that moves in steps may never meet its bound. because: why no legal case shows it, "
+    "from [one_sided.yaml](../harness/studies/thresholds/one_sided.yaml)."
 )

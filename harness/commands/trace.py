@@ -28,6 +28,7 @@ POISON = 0xA5
 @click.option("--tensor", default=0, metavar="G", help="a tensor of a group; the first is 0 (0)")
 @_shared.device()
 @click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
+@_shared.recipe_dir
 def command(case_id: str, field: str | None, element: str, tensor: int, device_name: str, target: str | None) -> None:
     """Show one 16-value block of a case step by step, kernel beside oracles."""
     case = find_case(case_id)

@@ -11,6 +11,8 @@ from harness.contract.problem import Problem
 
 TERMS = 2048  # products that cost a NumPy oracle about as much as one element to quantize
 
+OWN = "own"  # a flag of a group that each dense recipe has a default of its own for
+
 FlagValue = str | bool | int | float
 
 
@@ -69,7 +71,9 @@ class Case:
     mode: `eager` or `graph`
     defaults: the flags a case has when its id names none
     where: `suites/S.yaml:line` of the set that made the case; not part of its identity
-    philox_offset: the last Philox counter word; tensor g of a group has g
+    philox_seed: the Philox key, if it is not the hash; of a tensor that is not drawn
+    philox_offset: the last Philox counter word beside a `philox_seed`; else what the case adds to that of its hash.
+        Tensor g of a group adds g
     seed_of: the `data_id` whose seed this case shares, if not its own
     dense_defaults: of a group, the defaults of each recipe that its tensors can have; its suite fills them in
     """
@@ -84,6 +88,7 @@ class Case:
     philox_offset: int = 0
     seed_of: str = ""
     dense_defaults: Mapping[str, Flags] = field(default_factory=dict, compare=False, repr=False)
+    philox_seed: int | None = None
 
     @property
     def is_gemm(self) -> bool:
@@ -146,7 +151,17 @@ class Case:
     @cached_property
     def seed(self) -> int:
         """64 bits that depend on `seed_name` alone."""
-        return int.from_bytes(hashlib.sha256(self.seed_name.encode()).digest()[:8], "little")
+        return int.from_bytes(self._digest[:8], "little") if self.philox_seed is None else self.philox_seed
+
+    @property
+    def offset(self) -> int:
+        """The last Philox counter word, 32 bits."""
+        drawn = int.from_bytes(self._digest[8:12], "little") if self.philox_seed is None else 0
+        return (drawn + self.philox_offset) % (1 << 32)
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return hashlib.sha256(self.seed_name.encode()).digest()
 
     def part(self, g: int) -> Case:
         """Tensor or product g of a group as a dense case, whose bytes the group must have in its place.
@@ -159,7 +174,9 @@ class Case:
         return replace(
             self,
             recipe=recipe,
-            flags=defaults.replace(**{name: value for name, value in self.flags.items() if name in defaults}),
+            flags=defaults.replace(
+                **{name: value for name, value in self.flags.items() if name in defaults and value != OWN}
+            ),
             problem=self.problem.part(g),
             defaults=defaults,
             philox_offset=self.philox_offset + g,

@@ -10,10 +10,10 @@ and `128+256x512+128of131072` a part of 131072 elements.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import gcd
 
 import numpy as np
@@ -22,11 +22,12 @@ from harness.errors import ContractError
 
 MOST_TENSORS = 64
 VARYING_MULTIPLE_OF = 128
+SPLIT_MULTIPLE_OF = {"row_scaled": 16, "local_1x64": 64}  # of recipes that quantize splits as they are
 
 # Python takes seconds to read numbers of thousands of digits.
 _SIDE = r"(\d{1,18}|\d{1,18}\*\d{1,18}|\d{1,18}(\+\d{1,18})+)(of\d{1,18})?"
-_ROWS, _COLS = 0, 1
-_SIDES = ("rows", "cols")
+ROWS, COLS = 0, 1
+SIDES = ("rows", "cols")
 
 
 class ShapeRepresentation(StrEnum):
@@ -43,7 +44,7 @@ class ShapeRepresentation(StrEnum):
 
     def varies(self, side: int) -> bool:
         """Whether rows (0) or cols (1) may differ."""
-        other = ShapeRepresentation.VARYING_LAST_DIM if side == _ROWS else ShapeRepresentation.VARYING_FIRST_DIM
+        other = ShapeRepresentation.VARYING_LAST_DIM if side == ROWS else ShapeRepresentation.VARYING_FIRST_DIM
         return self not in (ShapeRepresentation.SAME_BOTH_DIMS, other)
 
 
@@ -79,13 +80,13 @@ class GroupedShape:
 
     def __str__(self) -> str:
         """The one canonical spelling, which a case id holds."""
-        rows, cols = self.side(_ROWS), self.side(_COLS)
+        rows, cols = self.side(ROWS), self.side(COLS)
         sides = [str(s[0]) if len(set(s)) == 1 else "+".join(map(str, s)) for s in (rows, cols)]
         if len(set(self.tensors)) == 1 < len(self):
-            sides[_ROWS] = f"{len(self)}*{rows[0]}"
+            sides[ROWS] = f"{len(self)}*{rows[0]}"
         if self.capacity is not None:
             in_rows = len(set(cols)) == 1 and cols[0] > 0 and self.capacity % cols[0] == 0
-            sides[_ROWS if in_rows else _COLS] += f"of{self.capacity // (cols[0] if in_rows else 1)}"
+            sides[ROWS if in_rows else COLS] += f"of{self.capacity // (cols[0] if in_rows else 1)}"
         return "x".join(sides)
 
     def __len__(self) -> int:
@@ -117,17 +118,17 @@ class GroupedShape:
     @property
     def first_dims(self) -> np.ndarray:
         """Rows of each tensor, int64 (num_tensors,)."""
-        return np.array(self.side(_ROWS), np.int64)
+        return np.array(self.side(ROWS), np.int64)
 
     @property
     def last_dims(self) -> np.ndarray:
         """Cols of each tensor, int64 (num_tensors,)."""
-        return np.array(self.side(_COLS), np.int64)
+        return np.array(self.side(COLS), np.int64)
 
     def logical(self, representation: str) -> tuple[int, int]:
         """(rows, cols) of the allocation as one matrix: extents that may differ are summed, or (1, elements)."""
         kind = ShapeRepresentation(representation)
-        rows, cols = self.side(_ROWS), self.side(_COLS)
+        rows, cols = self.side(ROWS), self.side(COLS)
         if kind is ShapeRepresentation.VARYING_BOTH_DIMS:
             return 1, self.allocated
         if self.capacity is not None:
@@ -139,7 +140,7 @@ class GroupedShape:
     @property
     def matrix(self) -> tuple[int, int]:
         """(rows, cols) of a dense tensor with as many elements: all rows if the cols of the group are alike."""
-        cols = gcd(*self.side(_COLS)) or 1
+        cols = gcd(*self.side(COLS)) or 1
         return self.elements // cols, cols
 
     def require(
@@ -150,10 +151,12 @@ class GroupedShape:
         multiple_of, varying_multiple_of: what divides the extents that may not differ, and those that may
         """
         kind = ShapeRepresentation(representation)
-        _require_count(len(self))
-        for side, name in enumerate(_SIDES):
+        require_count(len(self))
+        for side, name in enumerate(SIDES):
             extents, varies = self.side(side), kind.varies(side)
             multiple = varying_multiple_of if varies else multiple_of
+            if varies and self.capacity is not None:  # so that the padded scales of all tensors fit
+                multiple = max(VARYING_MULTIPLE_OF, multiple)
             for number, extent in enumerate(extents):
                 _require_extent(number, name, extent, multiple, varies)
             for number, extent in enumerate(extents):
@@ -166,39 +169,13 @@ class GroupedShape:
             _require_capacity(self, self.capacity, kind)
 
 
-def from_arrays(
-    representation: str,
-    num_tensors: int,
-    logical: tuple[int, int],
-    first_dims: Iterable[int] | None = None,
-    last_dims: Iterable[int] | None = None,
-    tensor_offsets: Iterable[int] | None = None,
-    multiple_of: int = 16,
-    capacity: int | None = None,
-    varying_multiple_of: int = VARYING_MULTIPLE_OF,
-) -> GroupedShape:
-    """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
-
-    logical: (rows, cols) of the allocation as one matrix, (1, elements) for varying_both_dims
-    first_dims, last_dims: (num_tensors,) integers; None only for an extent that may not differ
-    tensor_offsets: (num_tensors + 1,) integers, elements; None for tensors that lie back to back
-    capacity: elements of the allocation; None if the tensors fill it
-    multiple_of, varying_multiple_of: what divides the extents that may not differ, and those that may
-    """
-    kind = ShapeRepresentation(representation)
-    _require_count(num_tensors)
-    if kind is ShapeRepresentation.SAME_BOTH_DIMS:
-        _require_divisible(logical[_ROWS], num_tensors)
-    dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
-    shape = GroupedShape(tuple(zip(*dims, strict=True)), capacity)
-    shape.require(kind, multiple_of, varying_multiple_of)
-    _require_logical(shape, kind, logical)
-    if tensor_offsets is not None:
-        _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))
-    return shape
+def varying_multiple_of(recipe: object) -> int:
+    """What divides an extent that differs from tensor to tensor, by the recipe of the tensors."""
+    return SPLIT_MULTIPLE_OF.get(str(recipe), VARYING_MULTIPLE_OF)
 
 
-def _require_count(num_tensors: int) -> None:
+def require_count(num_tensors: int) -> None:
+    """Raise ContractError for more or fewer tensors than a group may have."""
     if num_tensors < 1:
         raise ContractError(f"a group of {num_tensors} tensors; it has 1 to {MOST_TENSORS}")
     if num_tensors > MOST_TENSORS:
@@ -228,13 +205,13 @@ def _capacity(text: str, of_rows: str, of_elements: str, cols: Sequence[int]) ->
 
 
 def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentation) -> None:
-    if not kind.varies(_ROWS):
+    if not kind.varies(ROWS):
         raise ContractError(
             f"a capacity in {kind}; the tensors fill their allocation unless their rows vary, in "
             f"{ShapeRepresentation.VARYING_FIRST_DIM} or {ShapeRepresentation.VARYING_BOTH_DIMS}"
         )
     in_rows = kind is ShapeRepresentation.VARYING_FIRST_DIM
-    unit, what = (shape.tensors[0][_COLS], "rows") if in_rows else (VARYING_MULTIPLE_OF, "elements / 128")
+    unit, what = (shape.tensors[0][COLS], "rows") if in_rows else (VARYING_MULTIPLE_OF, "elements / 128")
     lines = capacity // unit
     if capacity % unit or lines % VARYING_MULTIPLE_OF or not lines:
         nearest = max(round(lines / VARYING_MULTIPLE_OF), 1) * VARYING_MULTIPLE_OF
@@ -244,7 +221,7 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
     for number, end in enumerate(accumulate(shape.sizes)):
         if end > capacity:
             raise ContractError(f"tensor {number} ends at element {end} of an allocation of {capacity}")
-    for side, name in enumerate(_SIDES):
+    for side, name in enumerate(SIDES):
         total = sum(shape.side(side))
         if not in_rows and total > lines:  # only empty tensors can have so many
             raise ContractError(
@@ -257,69 +234,5 @@ def _require_extent(number: int, name: str, extent: int, multiple: int, varies: 
     if extent >= least and extent % multiple == 0:
         return
     what = "a varying extent is 0 or a multiple of" if varies else f"{name} is a positive multiple of"
-    nearest = max(round(extent / multiple) * multiple, least)
+    nearest = max(round(extent / multiple), 1) * multiple
     raise ContractError(f"tensor {number} has {name} = {extent}; {what} {multiple}, the nearest is {nearest}")
-
-
-def _require_divisible(total: int, count: int) -> None:
-    whole = total // count * count
-    if whole != total:
-        raise ContractError(
-            f"tensor {count - 1} would end at row {whole} of {total}: the logical rows must be divisible by {count} "
-            f"tensors; the nearest are {whole} and {whole + count}"
-        )
-
-
-def _dims(
-    kind: ShapeRepresentation, side: int, count: int, logical: tuple[int, int], array: Iterable[int] | None
-) -> tuple[int, ...]:
-    """One side's extents: the caller's, or what the logical shape makes them."""
-    name, total = f"{('first', 'last')[side]}_dims", logical[side]
-    if array is not None:
-        return _integers(name, count, array)
-    if kind.varies(side):
-        raise ContractError(f"{kind} needs {name}, the {_SIDES[side]} of each of the {count} tensors")
-    shared = kind is ShapeRepresentation.SAME_BOTH_DIMS and side == _ROWS
-    return (total // count if shared else total,) * count
-
-
-def _integers(name: str, count: int, array: Iterable[int]) -> tuple[int, ...]:
-    values = list(array)
-    if len(values) != count:
-        raise ContractError(
-            f"{name} has {len(values)} entries and must have {count}; entry {min(len(values), count)} is "
-            f"{'missing' if len(values) < count else 'one too many'}"
-        )
-    for position, value in enumerate(values):
-        if not isinstance(value, int | np.integer):
-            raise ContractError(f"{name}[{position}] is {value!r}; it must be an integer")
-    return tuple(map(int, values))
-
-
-def _require_logical(shape: GroupedShape, kind: ShapeRepresentation, logical: tuple[int, int]) -> None:
-    as_vector = kind is ShapeRepresentation.VARYING_BOTH_DIMS
-    if as_vector and logical[_ROWS] != 1:
-        raise ContractError(f"the logical rows are {logical[_ROWS]}; in {kind} they are 1, and cols the elements")
-    for side, name in enumerate(_SIDES):
-        expected = shape.logical(kind)[side]
-        if logical[side] == expected:
-            continue
-        parts = shape.sizes if as_vector else shape.side(side)
-        ends = list(accumulate(parts)) if expected == sum(parts) else [expected]
-        number = next((number for number, end in enumerate(ends) if end > logical[side]), len(ends) - 1)
-        raise ContractError(f"tensor {number} ends at {name} = {ends[number]}; the logical {name} are {logical[side]}")
-
-
-def _require_offsets(shape: GroupedShape, offsets: Sequence[int]) -> None:
-    if offsets[0] != 0:
-        raise ContractError(f"tensor 0 starts at element {offsets[0]}; must be 0")
-    for number, ((start, end), size) in enumerate(zip(pairwise(offsets), shape.sizes, strict=True)):
-        if end - start == size:
-            continue
-        rows, cols = shape.tensors[number]
-        wrong = "so that the next one overlaps it" if end - start < size else "so that a gap follows"
-        if end < start:
-            wrong = f"which is negative or before its start at {start}"
-        raise ContractError(
-            f"tensor {number} ends at element {end}, {wrong}; {rows}x{cols} elements from {start} end at {start + size}"
-        )

@@ -36,7 +36,8 @@ class Gpu(Protocol):
 class CudaProgram:
     """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
 
-    def __init__(self, device: Gpu, case: Case, target: str, memory: Memory):
+    def __init__(self, device: Gpu, case: Case, target: str, memory: Memory, wait: bool = True):
+        """wait: for the current stream, on which the memory was filled; without, launches belong on that stream"""
         import cupy
 
         self.case = case
@@ -66,8 +67,9 @@ class CudaProgram:
         self.other_calls = tuple(self._calls(others)) if others != self.grids else self.calls
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self.graph = None
-        # A non-blocking stream would not wait for the copies above.
-        cupy.cuda.get_current_stream().synchronize()
+        if wait:
+            # A non-blocking stream would not wait for the copies above.
+            cupy.cuda.get_current_stream().synchronize()
 
     def launch(self, repeat: int = 0) -> None:
         """Queue every launch on the current stream, on odd repeats with the grids that another GPU might have.

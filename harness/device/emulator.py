@@ -149,6 +149,7 @@ class EmulatedProgram:
             counters = launch(
                 _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],
                 block=(compiled.launch.threads, 1, 1), args=arguments, schedule=schedules[repeat % len(schedules)],
+                count_traffic=False,
             )  # fmt: skip
         except Fault as error:
             # The emulator knows the kernel by its mangled name only.

@@ -49,7 +49,11 @@ class Guarded:
     def trespass(self, byte: int) -> str:
         """Name the guard band that was written to, and how far off; empty if none was."""
         first, last = GUARD + self.field.nbytes, GUARD + self.field.allocated
-        bands = {"before it": self.memory[:GUARD], "of its slack": self.memory[first:last], "after it": self.memory[last:]}
+        bands = {
+            "before it": self.memory[:GUARD],
+            "of its slack": self.memory[first:last],
+            "after it": self.memory[last:],
+        }
         for where, band in bands.items():
             touched = (band != byte).nonzero()[0]
             if touched.size:

@@ -28,7 +28,7 @@ def mnemonics() -> set[str]:
         *IGNORED,
         *COPIES,
     }
-    names |= {"activemask.b32", "elect.sync"}
+    names |= {"activemask.b32", "elect.sync", "call.uni"}
     names |= {f"ld.{space}" for space in SPACES} | {"st.global", "st.shared", "st.local", "ld", "st"}
     names |= {f"{head}.{name}" for head in ("atom", "red") for name in ATOMICS if head == "atom" or _reduces(name)}
     names |= {f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")}

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.emulator import allocation
 from harness.emulator.compiled import layout
-from harness.emulator.instructions import cp_async, load_store, mma, moves, warp_sync, wgmma
+from harness.emulator.instructions import calls, cp_async, load_store, mma, moves, warp_sync, wgmma
 from harness.emulator.instructions.arithmetic import arithmetic
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.steps import unsupported
@@ -44,7 +44,7 @@ from harness.emulator.stored import pack, unpack
 
 DECODERS: dict[str, Decoder] = {
     head: decoder
-    for family in (moves, load_store, cp_async, warp_sync, mma, wgmma)
+    for family in (calls, moves, load_store, cp_async, warp_sync, mma, wgmma)
     for head, decoder in family.DECODERS.items()
 }
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")

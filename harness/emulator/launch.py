@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property, lru_cache
@@ -30,6 +31,7 @@ from harness.emulator.stored import stored
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough to keep registers in cache
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
+PRINTED = 1 << 12  # lines of a launch that are shown
 LARGEST_SHARED = 227 << 10
 LARGEST_LOCAL = 1 << 30
 
@@ -109,6 +111,7 @@ def launch(
     lanes: int = LANES,
     compiled: bool = True,
     schedule: Schedule = ASCENDING,
+    echo: Callable[[str], object] | None = None,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -118,6 +121,7 @@ def launch(
     count_traffic: count sectors and bank conflicts, which are 0 otherwise
     budget: instructions of a batch before it counts as endless, with what else takes time; lanes: of a batch
     compiled: False to run every instruction by its NumPy step
+    echo: takes each line that the kernel prints, behind its block and thread; standard output, if absent
     schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
 
     Raises Fault, NotEmulated or LaunchError.
@@ -140,6 +144,7 @@ def launch(
         buffers=buffer_table(memory),
         schedule=schedule,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
+        echo=_Few(echo or sys.stdout.write),
     )
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins a few epochs
@@ -170,6 +175,20 @@ def _one_sentence(kernel: str) -> Iterator[None]:
     except (*UNREADABLE, MemoryError) as error:
         sentence = f"{type(error).__name__}: {str(error)[:100]}"
         raise NotEmulated(f"not emulated: something in {kernel}, which ended in {sentence}") from error
+
+
+class _Few:
+    """Hands on the first lines that a kernel prints."""
+
+    def __init__(self, echo: Callable[[str], object]):
+        self.echo, self.left = echo, PRINTED
+
+    def __call__(self, line: str) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            self.echo(line)
+        elif self.left == -1:
+            self.echo(f"more than {PRINTED} lines are printed; the others are left out\n")
 
 
 def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import io
 import pickle
@@ -24,7 +25,14 @@ def pack(value: object) -> bytes:
 
 def unpack(content: bytes):
     """The value of `pack`. Raises pickle.UnpicklingError for bytes that name anything but data."""
-    return _DataAlone(io.BytesIO(zlib.decompress(content))).load()
+    load = _DataAlone(io.BytesIO(zlib.decompress(content))).load
+    collects = gc.isenabled()
+    gc.disable()  # it would look again and again at what is being made, which takes as long as making it
+    try:
+        return load()
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _DataAlone(pickle.Unpickler):

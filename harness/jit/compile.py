@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.errors import CompileError
-from harness.jit import cache
+from harness.files import KERNELS, is_own
+from harness.jit import cache, cuda_headers
 from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
 from harness.jit.nvrtc import Built, build, nvrtc_build
@@ -31,6 +32,7 @@ ARCHES = ("sm_80", "sm_90a", "sm_100a")
 
 _PTX, _CUBIN = "ptx.gz", "cubin"
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
+_ANGLED = re.compile(r"<([\w/]+(?:\.\w+)?)>\s*(//.*)?")
 _QUOTED = re.compile(r'"((?:\w+/)*\w+\.cuh?)"\s*(//.*)?')  # a path with neither `..` nor a root
 
 
@@ -97,12 +99,13 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
     """
     expression = instantiation(signature, flags)
     sources = include_closure(signature.path)
-    key = _key(sources, expression, arch)
+    options = _options(arch, include_folders(sources, is_own(signature.path.parent)))
+    key = _key(sources, expression, options)
     kinds = {_PTX} if _is_virtual(arch) else {_PTX, _CUBIN}
     found = _stored(key, kinds)
     if found is None:
         with cache.lock(key):
-            found = _stored(key, kinds) or _compile(signature, expression, sources, arch, key)
+            found = _stored(key, kinds) or _compile(signature, expression, sources, arch, options, key)
     record, contents = found
     compiled = _read(Compiled, record, key, packed_ptx=contents[_PTX])
     return replace(compiled, launch=compiled.launch.of_case(flags))
@@ -116,12 +119,13 @@ def examine(variants: Sequence[tuple[Signature, Mapping[str, object]]], arch: st
     signatures = {instantiation(signature, flags): signature for signature, flags in variants}
     path = variants[0][0].path
     sources = include_closure(path)
-    keys = {expression: _key(sources, expression, arch) for expression in signatures}
+    options = _options(arch, include_folders(sources, is_own(path.parent)))
+    keys = {expression: _key(sources, expression, options) for expression in signatures}
     stored = {expression: _stored(key, set()) for expression, key in keys.items()}
     records = {expression: found[0] for expression, found in stored.items() if found}
     missing = {expression: signature for expression, signature in signatures.items() if expression not in records}
     if missing:
-        built = _build(path.name, sources, missing, arch)
+        built = _build(path.name, sources, missing, arch, options)
         for expression, signature in missing.items():
             records[expression] = _record(built, signature, expression, arch)
             cache.store(keys[expression], records[expression], {})
@@ -136,49 +140,74 @@ def ptx_of(arch: str) -> str:
 def include_closure(path: Path, folder: Path | None = None) -> dict[str, str]:
     """The file and every file it includes, directly or not, as text by its path below `folder`.
 
-    folder: where every include starts from, whichever file it stands in; the file's own folder, if absent
+    folder: where every include starts from, whichever file it stands in; the file's own folder, if absent. What a
+        recipe of the user's includes may lie beside it, or in the harness; headers of the CUDA toolkit are named by
+        `include_folders`.
     Raises CompileError for an include that is not of the form `#include "folder/file.cuh"` or leads out of the folder,
     because the key of the cache could not cover it.
     """
     folder = folder or path.parent
+    own = is_own(folder)
     sources: dict[str, str] = {}
     waiting = [(path.relative_to(folder).as_posix(), "")]
     while waiting:
         current, where = waiting.pop()
         if current in sources:
             continue
+        beside = folder if not own or (folder / current).is_file() else KERNELS
         try:
-            sources[current] = (folder / current).read_text()
+            sources[current] = (beside / current).read_text()
         except OSError:
             raise CompileError(f"{where or current}: no file {current!r} in the kernels' folder") from None
-        waiting += _includes(current, sources[current])
+        waiting += [(name, at) for name, at, angled in _includes(current, sources[current], own) if not angled]
     return sources
 
 
+def include_folders(sources: Mapping[str, str], own: bool) -> dict[Path, str]:
+    """Folder → version of the CUDA toolkits whose headers sources of the user's include, as in `<cuda_bf16.h>`.
+
+    Raises CompileError for a header that no toolkit here has.
+    """
+    found = {}
+    for current, text in sources.items() if own else ():
+        for name, where, angled in _includes(current, text, own):
+            if angled:
+                folder = cuda_headers.folder_with(name)
+                if folder is None:
+                    looked = ", ".join(map(str, cuda_headers.candidates()))
+                    raise CompileError(f"{where}: no <{name}> in {looked}; `pip install nvidia-cuda-runtime` brings it")
+                found[folder] = cuda_headers.version(folder)
+    return found
+
+
 @lru_cache(maxsize=512)  # files that every kernel includes, asked for with every launch
-def _includes(current: str, text: str) -> tuple[tuple[str, str], ...]:
-    """What a file includes, and where."""
+def _includes(current: str, text: str, own: bool) -> tuple[tuple[str, str, bool], ...]:
+    """What a file includes, where, and whether in angle brackets, which only the user's may."""
     found = []
     for match in _INCLUDE.finditer(text):
         where = f"{current}:{text.count(chr(10), 0, match.start('target')) + 1}"
         quoted = _QUOTED.fullmatch(match["target"].strip())
-        if not quoted:
-            raise CompileError(f'{where}: only `#include "path/below/kernels.cuh"` is allowed')
-        found.append((quoted[1], where))
+        angled = _ANGLED.fullmatch(match["target"].strip()) if own else None
+        if not quoted and not angled:
+            more = " or `#include <header_of_cuda.h>`" if own else ""
+            raise CompileError(f'{where}: only `#include "path/below/kernels.cuh"`{more} is allowed')
+        found.append(((quoted or angled)[1], where, not quoted))
     return tuple(found)
 
 
-def _options(arch: str) -> tuple[str, ...]:
-    return (*FLAGS, *([LINES] if _is_virtual(arch) else []), f"-arch={arch}")
+def _options(arch: str, folders: Mapping[Path, str]) -> tuple[str, ...]:
+    """What NVRTC is told; a toolkit's version is a macro, so that the key of the cache has it."""
+    toolkits = (word for folder, version in folders.items() for word in (f"-I{folder}", f"-DTOOLKIT_{version or 0}"))
+    return (*FLAGS, *([LINES] if _is_virtual(arch) else []), f"-arch={arch}", *toolkits)
 
 
 def _is_virtual(arch: str) -> bool:
     return arch.startswith("compute_")
 
 
-def _key(sources: Mapping[str, str], expression: str, arch: str) -> str:
+def _key(sources: Mapping[str, str], expression: str, options: Sequence[str]) -> str:
     record = [field.name for field in fields(Examined)]
-    text = json.dumps([sorted(sources.items()), _options(arch), nvrtc_build(), expression, record])
+    text = json.dumps([sorted(sources.items()), options, nvrtc_build(), expression, record])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -195,8 +224,10 @@ def _read(kind: type[Found], record: Mapping[str, Any], key: str, **more: bytes)
     return kind(**{**record, "launch": Launch(**record["launch"]), "key": key}, **more)
 
 
-def _compile(signature: Signature, expression: str, sources: Mapping[str, str], arch: str, key: str) -> Entry:
-    built = _build(signature.path.name, sources, {expression: signature}, arch)
+def _compile(
+    signature: Signature, expression: str, sources: Mapping[str, str], arch: str, options: Sequence[str], key: str
+) -> Entry:
+    built = _build(signature.path.name, sources, {expression: signature}, arch, options)
     record = _record(built, signature, expression, arch)
     files = {_PTX: gzip.compress(built.ptx.encode(), mtime=0)}
     if not _is_virtual(arch):
@@ -205,11 +236,13 @@ def _compile(signature: Signature, expression: str, sources: Mapping[str, str], 
     return record, files
 
 
-def _build(main: str, sources: Mapping[str, str], signatures: Mapping[str, Signature], arch: str) -> Built:
+def _build(
+    main: str, sources: Mapping[str, str], signatures: Mapping[str, Signature], arch: str, options: Sequence[str]
+) -> Built:
     """A program of some instantiations of the file `main` and of their geometry. signatures: by expression"""
     launches = {_launch(signature): None for signature in signatures.values()}
     try:
-        return build(main, sources, [*signatures, *launches], _options(arch))
+        return build(main, sources, [*signatures, *launches], options)
     except CompileError as error:
         raise CompileError(f"{main}: NVRTC refused {', '.join(signatures)} for {arch}:\n{error}") from None
 
@@ -226,7 +259,7 @@ def _record(built: Built, signature: Signature, expression: str, arch: str) -> d
         "expression": expression,
         "arch": arch,
         "symbol": symbol,
-        "launch": asdict(read_launch(built.ptx, built.symbols[_launch(signature)], signature.name)),
+        "launch": asdict(read_launch(built.ptx, built.symbols[_launch(signature)], signature.name, symbol)),
         "code_digest": code_digest(built.cubin, built.ptx, symbol, resources.items()) if built.cubin else "",
         **resources,
     }

@@ -34,7 +34,8 @@ class Launch:
 
     tile_rows, tile_cols: elements that one CTA takes, in all or (persistent) at a time
     blocks_per_sm: CTAs that an SM holds at once or, with Schedule.PATCHES, at least; 0 if it does not matter
-    schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for
+    schedule: Schedule.BY_FLAG has to be resolved by `of_case` before a grid can be asked for; its blocks_per_sm is what
+        the instantiation's launch bounds ask for
     """
 
     tile_rows: int
@@ -47,7 +48,10 @@ class Launch:
         """The launch with the schedule that the flags of a case choose, where its kernel leaves it to them."""
         if self.schedule != Schedule.BY_FLAG:
             return self
-        return replace(self, schedule=Schedule[str(flags["schedule"]).upper()])
+        chosen = str(flags.get("schedule"))
+        if chosen not in ("tiles", "persistent"):
+            raise CompileError(f"Schedule::by_flag takes the flag schedule, tiles or persistent; it is {chosen}")
+        return replace(self, schedule=Schedule[chosen.upper()])
 
     def grids(self, problem: Problem, multiprocessors: int) -> tuple[Grid, ...]:
         """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.
@@ -95,8 +99,11 @@ class Launch:
         return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
 
 
-def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
-    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it is not five integers."""
+def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
+    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it is not five integers.
+
+    entry: mangled name of the instantiation, whose launch bounds say what a launch by flag does not
+    """
     found = re.search(rf"\.align 4 \.b8 {re.escape(symbol)}\[20\] = \{{([\d, ]+)\}};", ptx)
     if not found:
         raise CompileError(
@@ -105,4 +112,10 @@ def read_launch(ptx: str, symbol: str, kernel: str) -> Launch:
         )
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
-    return Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    launch = Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    if launch.schedule != Schedule.BY_FLAG:
+        return launch
+    bound = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.minnctapersm (\d+)", ptx)
+    if not bound:
+        raise CompileError(f"{kernel}: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__(threads, CTAs)")
+    return replace(launch, blocks_per_sm=int(bound[1]))

@@ -49,7 +49,7 @@ def build(main: str, sources: Mapping[str, str], names: Sequence[str], options: 
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(log.strip())
+            raise CompileError(log.strip("\0 \n"))
         symbols = {name: _checked(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in names}
         cubin = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
         ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program).rstrip(b"\0").decode()

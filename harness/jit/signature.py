@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import CompileError
-from harness.files import KERNELS
+from harness.files import KERNELS, recipe_dir
 
 _KERNEL = re.compile(
     r"(?:template\s*<(?P<template>[^;{}]*?)>\s*)?"
@@ -70,7 +70,7 @@ class Signature:
 
 def read_signatures(stem: str, folder: Path = KERNELS) -> dict[str, Signature]:
     """Every kernel of `<folder>/<stem>.cu` by name. Raises CompileError without the file or a readable parameter."""
-    path = folder / f"{stem}.cu"
+    path = (recipe_dir(stem) or folder) / f"{stem}.cu"
     try:
         source = path.read_text()
     except OSError as error:

@@ -169,6 +169,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocksPerSm<Dtype>) four_ove
     u8* __restrict__ rowwise_scale_inv,      // (round_up(rows, 128), round_up(cols/16, 4)) e4m3
     int rows, int cols) {
   static_assert(!row_scaled || block == Block::block_1x16, "the rows of a 16x16 tile have amaxes of their own");
+  if (row_scaled && rows == 0) return;  // a thread outside the matrix takes the amax of the last row
   const TileOrigin origin = tile_origin(kRowwiseTileRows, kRowwiseTileCols);
   const RowRole<kRowwiseBlocks> role;
   const ScaleExtents extents(rows, u32(cols) / kBlock);

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
   output[row_offset(row, N) + col] = apply_epilogue<epilogue, b_granularity>(acc, row, col, params);
 }
 
-// Moves 2 bytes in and 2 out for each element. N is a multiple of 128, as per_token demands.
+// Moves 2 bytes in and 2 out for each element. N is a multiple of 16.
 __global__ void __launch_bounds__(kThreads) gemm_post_scale(
     InPlace<bf16> output,              // (M, N)
     const float* __restrict__ a_amax,  // (M,)

@@ -9,8 +9,10 @@
 // The tensors of `input` and of every output lie back to back, each padded as if alone. Any of them may be empty.
 //
 // Run it: make verify R=grouped          Time it: make bench R=grouped
+#include "encode/local_1x64.cuh"
 #include "encode/per_tensor.cuh"
 #include "encode/per_token_resident.cuh"
+#include "encode/row_scaled.cuh"
 #include "reduce/dbias.cuh"
 #include "reduce/group_amax.cuh"
 #include "reduce/group_row_col_amax.cuh"
@@ -22,7 +24,13 @@
 // =====================================================================================================================
 
 constexpr int kThreads = 256;
-constexpr int kPerTensorSigns = 0xD7E8, kPerTokenSigns = 0xACE1;  // of rht
+
+// Signs of rht: the flag's, or the recipe's own
+constexpr int own = -1;
+template <int sign_mask>
+constexpr int kPerTensorSigns = sign_mask == own ? 0xD7E8 : sign_mask;
+template <int sign_mask>
+constexpr int kPerTokenSigns = sign_mask == own ? 0xACE1 : sign_mask;
 
 // encode rowwise: a warp covers 32 blocks of a row, a thread takes this many rows.
 constexpr int kWarps = kThreads / 32;
@@ -32,19 +40,27 @@ constexpr int kRowwiseTileCols = 32 * kBlock;
 using RowwiseTiles = GroupTiles<kRowwiseTileRows, kRowwiseTileCols>;
 using TransposeTiles = GroupTiles<TransposeTile::kRows, TransposeTile::kCols>;
 using DbiasTiles = GroupTiles<kChunkRows, DbiasTile::kCols>;
+using RowScaledAmaxTiles = GroupTiles<RowScaledAmaxTile::kRows, RowScaledAmaxTile::kCols>;
 
 // As many as registers allow without spilling. Tiles need more of them than in a dense kernel, whose pointers are
-// constants.
+// constants, and a loop over tiles needs some as well.
 constexpr int kTileBlocksPerSm = __CUDA_ARCH__ == 900 ? 4 : __CUDA_ARCH__ > 900 ? 3 : 2;
+constexpr int kLoopBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 template <typename Dtype, Activation activation>
 constexpr int kTileBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kTileBlocksPerSm;
-template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation>
+template <typename Dtype, Activation activation>
+constexpr int kLoopBlocks = sizeof(Dtype) == 4 || activation != Activation::none ? 2 : kLoopBlocksPerSm;
+template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
 constexpr int kTensorBlocks =
-    rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2 : kTileBlocks<Dtype, activation>;
+    rounding == Rounding::sr && scale_layout == ScaleLayout::swizzled ? 2
+    : rounding == Rounding::sr && schedule == Schedule::persistent    ? kLoopBlocks<Dtype, activation>
+                                                                      : kTileBlocks<Dtype, activation>;
 template <typename Dtype>
 constexpr int kRowwiseBlocks = sizeof(Dtype) == 4 ? 1 : 2;
-template <Rounding rounding, Activation activation>
-constexpr int kTokenBlocks = rounding == Rounding::sr ? 2 : kTileBlocks<bf16, activation>;
+template <Rounding rounding, Activation activation, Schedule schedule>
+constexpr int kTokenBlocks = rounding == Rounding::sr           ? 2
+                             : schedule == Schedule::persistent ? kLoopBlocks<bf16, activation>
+                                                                : kTileBlocks<bf16, activation>;
 constexpr int kResidentBlocks = 2;
 template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
 constexpr int kMostResidentBlocks =
@@ -54,6 +70,11 @@ constexpr int kMostResidentBlocks =
 constexpr int kTokenAmaxBlocksPerSm = __CUDA_ARCH__ >= 900 ? 4 : 3;
 constexpr int kTokenAmaxRhtBlocksPerSm = __CUDA_ARCH__ >= 900 ? 3 : 2;
 constexpr int kDbiasBlocksPerSm = 2;
+template <typename Dtype>
+constexpr int kSplitBlocks = kTileBlocks<Dtype, Activation::none>;  // of row_scaled and local_1x64
+template <>
+constexpr int kSplitBlocks<fp16> = __CUDA_ARCH__ >= 900 ? 3 : 2;
+constexpr int kRowScaledAmaxBlocksPerSm = 4;
 
 // =====================================================================================================================
 // Helpers
@@ -117,7 +138,7 @@ __global__ void __launch_bounds__(TensorAmax::kThreads, 5) grouped_amax(
   });
 }
 
-template <typename Dtype>
+template <typename Dtype, int sign_mask>
 __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     const Dtype* __restrict__ input,         // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -145,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
     }
     const u32 unit = item * kThreads + threadIdx.x;
     if (unit >= RhtAmax::units(tensor.rows, tensor.cols)) return;
-    running.add<kPerTensorSigns>(input + tensor.element, tensor.cols, unit);
+    running.add<kPerTensorSigns<sign_mask>>(input + tensor.element, tensor.cols, unit);
   });
   maxima.merge(current, {amax_of_word<bf16>(running.input), amax_of_word<bf16>(running.rotated)});
   maxima.finish(amax_state, num_tensors, [&](int index, const float (&amax)[2]) {
@@ -159,7 +180,7 @@ __global__ void __launch_bounds__(kThreads) grouped_amax_rht(
 // =====================================================================================================================
 
 // An item is a chunk of rows; a thread sums a pair of its columns.
-template <typename Dtype, Activation activation, bool rht>
+template <typename Dtype, Activation activation, bool rht, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbias(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
@@ -188,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_amax_dbia
         if constexpr (rht) {
           float x[kBlock];
           pair.unpack(column, x);
-          amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kPerTensorSigns>(x)));
+          amax[1] = fmaxf(amax[1], block_amax(rht16_bf16<kPerTensorSigns<sign_mask>>(x)));
         }
       }
     });
@@ -229,7 +250,9 @@ __global__ void __launch_bounds__(kThreads) grouped_dbias(
 // encode (step 4)
 // =====================================================================================================================
 
-template <typename Dtype, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
+template <
+    typename Dtype, Rounding rounding, ScaleLayout scale_layout, bool fast_math, Activation activation,
+    Schedule schedule>
 __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encode_rowwise(
     const Dtype* __restrict__ input,         // (elements,)
     Optional<const Dtype> act_input,         // (elements,)
@@ -257,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
           const int row = first_row + i * kWarps;
           float values[kBlock];
           unpack(x[i], values);
-          const EncodedBlock encoded = per_tensor_encode_block<rounding, false>(
+          const EncodedBlock encoded = per_tensor_encode_block<rounding, fast_math>(
               values, block_amax(x[i]), global, seed, block_index(extents, row, block_col), 0, offset + index);
           store_block<scale_layout>(
               rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv, extents, row, block_col,
@@ -268,9 +291,10 @@ __global__ void __launch_bounds__(kThreads, kRowwiseBlocks<Dtype>) grouped_encod
 
 // Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
 template <
-    typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation,
-    Schedule schedule>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation>)
+    typename Dtype, Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, bool fast_math,
+    Activation activation, int sign_mask, Schedule schedule>
+__global__ void __launch_bounds__(
+    TransposeTile::kThreads, kTensorBlocks<Dtype, rounding, scale_layout, activation, schedule>)
     grouped_encode_tile(
         const Dtype* __restrict__ input,            // (elements,)
         Optional<const Dtype> act_input,            // (elements,)
@@ -290,7 +314,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTensorBlocks<Dtype, 
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<Dtype, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, false, kPerTensorSigns>(
+        encode_tile<Block::block_1x16, outputs, rht, rounding, scale_layout, fast_math, kPerTensorSigns<sign_mask>>(
             shared, prologue, [&] { return global_scale(__ldg(rowwise_amax + index), kE4m3Max); },
             [&] { return global_scale(__ldg(columnwise_amax + index), kE4m3Max); },
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
@@ -320,7 +344,7 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
       {columnwise_amax, columnwise_state});
 }
 
-template <Outputs outputs>
+template <Outputs outputs, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_per_token_amax_rht(
     const bf16* __restrict__ input,          // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -331,13 +355,13 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
     u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
     int num_tensors) {
-  group_row_col_amax<outputs, true, kPerTokenSigns>(
+  group_row_col_amax<outputs, true, kPerTokenSigns<sign_mask>>(
       input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
       {columnwise_amax, columnwise_state});
 }
 
 // Steps 1 to 3; an item is a chunk of rows
-template <Outputs outputs, bool rht, Activation activation>
+template <Outputs outputs, bool rht, Activation activation, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
     const bf16* __restrict__ input,          // (elements,)
     Optional<const bf16> act_input,          // (elements,)
@@ -364,7 +388,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     const int strip = origin.col / DbiasTile::kCols, chunk = origin.row / kChunkRows;
     const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // its ticket is the next tensor's
     __syncthreads();
-    const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns>(
+    const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns<sign_mask>>(
         row_max, prologue, tensor.rows, tensor.cols, origin,
         group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, row_arrivals),
         group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
@@ -374,26 +398,28 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <
-    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, Schedule schedule>
-__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation>) grouped_per_token_encode(
-    const bf16* __restrict__ input,          // (elements,)
-    Optional<const bf16> act_input,          // (elements,)
-    const i64* __restrict__ first_dims,      // (num_tensors,)
-    const i64* __restrict__ last_dims,       // (num_tensors,)
-    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
-    Optional<const float> rowwise_amax,      // (rows of all,)
-    Optional<const float> columnwise_amax,   // (cols of all,)
-    Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
-    Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
-    Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
-    Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
-    int num_tensors, u64 seed, u32 offset) {
+    Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask,
+    Schedule schedule>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation, schedule>)
+    grouped_per_token_encode(
+        const bf16* __restrict__ input,          // (elements,)
+        Optional<const bf16> act_input,          // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        Optional<const float> rowwise_amax,      // (rows of all,)
+        Optional<const float> columnwise_amax,   // (cols of all,)
+        Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
+        Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
+        Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
+        int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
   for_each_work_item<schedule, Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns, false>(
+        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns<sign_mask>, false>(
             tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
             {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,
@@ -402,7 +428,7 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
 }
 
 // Amaxes and encoding in one launch, on a device that holds all tiles at once, one to a CTA.
-template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout>
+template <Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, int sign_mask>
 __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, rounding, scale_layout>)
     grouped_per_token_resident(
         const bf16* __restrict__ input,           // (elements,)
@@ -427,7 +453,7 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
     // A tensor has at most as many rows or columns of tiles as it has tiles.
     const i64 tile = tensor.element / (TransposeTile::kRows * TransposeTile::kCols);
     const InputPrologue<bf16> prologue = {input + tensor.element};
-    per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns>(
+    per_token_resident_tile<outputs, rht, rounding, scale_layout, kPerTokenSigns<sign_mask>>(
         shared, prologue, rowwise_bands + tile, columnwise_bands + tile,
         [&] {
           return PerTokenOutputs{
@@ -442,12 +468,139 @@ __global__ void __launch_bounds__(kThreads, kMostResidentBlocks<outputs, rht, ro
 }
 
 // =====================================================================================================================
+// row_scaled
+// =====================================================================================================================
+
+// rowwise: amaxes and encoding from one read
+template <typename Dtype, ScaleLayout scale_layout, Stage stage, Schedule schedule>
+__global__ void __launch_bounds__(RowScaledRows::kThreads, kRowScaledRowsBlocksPerSm<Dtype>)
+    grouped_row_scaled_quantize(
+        const Dtype* __restrict__ input,         // (elements,)
+        const i64* __restrict__ first_dims,      // (num_tensors,)
+        const i64* __restrict__ last_dims,       // (num_tensors,)
+        const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+        float* __restrict__ rowwise_amax,        // (rows of all,)
+        Optional<u8> rowwise_data,               // (elements / 2,) e2m1 pairs
+        Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
+        int num_tensors) {
+  __shared__ u32 warp_max[2][RowScaledRows::kWarps];
+  // Rows without elements have amaxes of 0.
+  const auto count = [](int rows, int) { return u32(round_up(rows, kScalePadding)) / RowScaledRows::kRows; };
+  for_each_work_item<schedule, Offsets::both>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, count, [&](int, const GroupTensor& tensor, u32 item) {
+        row_scaled_rows<Dtype, scale_layout, stage>(
+            warp_max, input + tensor.element, rowwise_amax + tensor.row,
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}, tensor.rows, tensor.cols,
+            int(item) * RowScaledRows::kRows);
+      });
+}
+
+// Clears the amaxes of all tensors, for grouped_row_scaled_amax to merge into.
+template <Outputs outputs>
+__global__ void __launch_bounds__(kThreads) grouped_row_scaled_clear_amax(
+    const i64* __restrict__ first_dims,   // (num_tensors,)
+    const i64* __restrict__ last_dims,    // (num_tensors,)
+    Optional<float> rowwise_amax,         // (rows of all,)
+    float* __restrict__ columnwise_amax,  // (cols of all,)
+    int num_tensors) {
+  i64 rows = 0, cols = 0;
+  for (int index = 0; index < num_tensors; ++index) {
+    rows += __ldg(first_dims + index);
+    cols += __ldg(last_dims + index);
+  }
+  for (i64 i = blockIdx.x * kThreads + threadIdx.x; i < max(rows, cols); i += gridDim.x * kThreads) {
+    if (outputs == Outputs::both && i < rows) rowwise_amax[i] = 0.0f;
+    if (i < cols) columnwise_amax[i] = 0.0f;
+  }
+}
+
+// Merges maxima into amaxes that start at 0. Reads the input once.
+template <typename Dtype, Outputs outputs>
+__global__ void __launch_bounds__(RowScaledAmaxTile::kThreads, kRowScaledAmaxBlocksPerSm) grouped_row_scaled_amax(
+    const Dtype* __restrict__ input,         // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    Optional<float> rowwise_amax,            // (rows of all,)
+    float* __restrict__ columnwise_amax,     // (cols of all,)
+    int num_tensors) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no merging: use grouped_row_scaled_quantize");
+  __shared__ u32 warp_max[RowScaledAmaxTile::kWarps][32 * RowScaledAmaxTile::kWords<Dtype>];
+  for_each_work_item<Schedule::tiles, Offsets::lines>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, RowScaledAmaxTiles::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
+        row_scaled_amax_tile<Dtype, outputs>(
+            warp_max, input + tensor.element, rowwise_amax + tensor.row, columnwise_amax + tensor.col, tensor.rows,
+            tensor.cols, RowScaledAmaxTiles::origin(tensor.cols, item));
+      });
+}
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 out for each direction.
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, Schedule schedule>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_row_scaled_encode_tile(
+    const Dtype* __restrict__ input,            // (elements,)
+    const i64* __restrict__ first_dims,         // (num_tensors,)
+    const i64* __restrict__ last_dims,          // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,     // (num_tensors + 1,)
+    Optional<const float> rowwise_amax,         // (rows of all,)
+    const float* __restrict__ columnwise_amax,  // (cols of all,)
+    Optional<u8> rowwise_data,                  // (elements / 2,) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,             // (padded scales of each tensor,) e4m3
+    u8* __restrict__ columnwise_data,           // (elements / 2,) e2m1 pairs
+    u8* __restrict__ columnwise_scale_inv,      // (padded scales of each tensor,) e4m3
+    int num_tensors) {
+  static_assert(outputs != Outputs::rowwise, "rowwise alone needs no transposition: use grouped_row_scaled_quantize");
+  __shared__ TransposeSmem<Dtype> tile;
+  for_each_work_item<schedule, Offsets::both>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
+        row_scaled_tile<Dtype, outputs, scale_layout>(
+            tile, input + tensor.element, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
+            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv},
+            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}, tensor.rows,
+            tensor.cols, TransposeTiles::origin(tensor.cols, item));
+      });
+}
+
+// =====================================================================================================================
+// local_1x64
+// =====================================================================================================================
+
+// Reads the input once: 2 bytes of bf16 in, 0.5625 + 0.0625 out for each direction.
+template <typename Dtype, Outputs outputs, ScaleLayout scale_layout, Schedule schedule>
+__global__ void __launch_bounds__(TransposeTile::kThreads, kSplitBlocks<Dtype>) grouped_local_1x64_quantize(
+    const Dtype* __restrict__ input,         // (elements,)
+    const i64* __restrict__ first_dims,      // (num_tensors,)
+    const i64* __restrict__ last_dims,       // (num_tensors,)
+    const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
+    Optional<float> rowwise_amax,            // (elements / 64,)
+    Optional<u8> rowwise_data,               // (elements / 2,) e2m1 pairs
+    Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
+    Optional<float> columnwise_amax,         // (elements / 64,)
+    Optional<u8> columnwise_data,            // (elements / 2,) e2m1 pairs
+    Optional<u8> columnwise_scale_inv,       // (padded scales of each tensor,) e4m3
+    int num_tensors) {
+  __shared__ TransposeSmem<Dtype> tile;
+  for_each_work_item<schedule, Offsets::scales>(
+      {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
+      [&](int, const GroupTensor& tensor, u32 item) {
+        const i64 window = tensor.element / kWindow;
+        local_1x64_tile<Dtype, outputs, Multiplier::direct, scale_layout>(
+            tile, input + tensor.element,
+            {rowwise_amax + window, {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.rowwise_scale_inv}},
+            {columnwise_amax + window,
+             {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.columnwise_scale_inv}},
+            tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, item));
+      });
+}
+
+// =====================================================================================================================
 // Exports
 // =====================================================================================================================
 
 // The grid has a CTA for each tile of these extents, which is what an item covers of a tensor without edges.
 constexpr Launch kLaunchEncode = {
-    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kTileBlocksPerSm, Schedule::by_flag};
+    TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, 0, Schedule::by_flag};
 __constant__ Launch grouped_amax_launch = {
     128, TensorAmax::kStep * 8 / 128, TensorAmax::kThreads, 5, Schedule::persistent};
 __constant__ Launch grouped_amax_rht_launch = {
@@ -456,7 +609,7 @@ __constant__ Launch grouped_amax_dbias_launch = {
     kChunkRows, DbiasTile::kCols, kThreads, kDbiasBlocksPerSm, Schedule::persistent};
 __constant__ Launch grouped_dbias_launch = {1 << 30, kThreads, kThreads, 8, Schedule::persistent};
 __constant__ Launch grouped_encode_rowwise_launch = {
-    kRowwiseTileRows, kRowwiseTileCols, kThreads, kRowwiseBlocks<bf16>, Schedule::by_flag};
+    kRowwiseTileRows, kRowwiseTileCols, kThreads, 0, Schedule::by_flag};
 __constant__ Launch grouped_encode_tile_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_amax_launch = {
     RowColStrip<false>::kRows, RowColStrip<false>::kCols, kThreads, kTokenAmaxBlocksPerSm, Schedule::persistent};
@@ -467,3 +620,9 @@ __constant__ Launch grouped_per_token_amax_dbias_launch = {
 __constant__ Launch grouped_per_token_encode_launch = kLaunchEncode;
 __constant__ Launch grouped_per_token_resident_launch = {
     TransposeTile::kRows, TransposeTile::kCols, TransposeTile::kThreads, kResidentBlocks, Schedule::resident};
+__constant__ Launch grouped_row_scaled_quantize_launch = {
+    RowScaledRows::kRows, kWholeRow, RowScaledRows::kThreads, kRowScaledRowsBlocksPerSm<bf16>, Schedule::by_flag};
+__constant__ Launch grouped_row_scaled_clear_amax_launch = {kThreads, kThreads, kThreads, 1, Schedule::persistent};
+__constant__ Launch grouped_row_scaled_amax_launch = kLaunchTiles<RowScaledAmaxTile>;
+__constant__ Launch grouped_row_scaled_encode_tile_launch = kLaunchEncode;
+__constant__ Launch grouped_local_1x64_quantize_launch = kLaunchEncode;

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(RowColStrip<false>::kThreads, kAmaxBlocksPerSm
     const bf16* __restrict__ input,      // (rows, cols)
     Optional<float> rowwise_amax,        // (rows,)
     Optional<float> columnwise_amax,     // (cols,)
-    u32* __restrict__ rowwise_state,     // (rows + rows/8,) zero before and after
+    u32* __restrict__ rowwise_state,     // (rows + rows/8 + 1,) zero before and after
     u32* __restrict__ columnwise_state,  // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   row_col_amax_by_teams<outputs, false, 0>(
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(RowColStrip<true>::kThreads, kAmaxRhtBlocksPer
     const bf16* __restrict__ input,       // (rows, cols)
     Optional<float> rowwise_amax,         // (rows,)
     float* __restrict__ columnwise_amax,  // (cols,)
-    u32* __restrict__ rowwise_state,      // (rows + rows/8,) zero before and after
+    u32* __restrict__ rowwise_state,      // (rows + rows/8 + 1,) zero before and after
     u32* __restrict__ columnwise_state,   // (cols + cols/256 + 1,) zero before and after
     int rows, int cols) {
   row_col_amax_by_teams<outputs, true, sign_mask>(

@@ -58,9 +58,9 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     """`data` (lines, length/2) u8, `scale_inv` whole allocation u8, `amax` float32 by granularity, of one direction.
 
-    They come from `x` in the case's dtype, by the recipe that has this granularity and e4m3_max. The input `exhaustive` ignores `x`
-    and has every scale byte meet every code: the 16 codes in order in each block, scale byte = number of the block
-    mod 256, and another amax for every granule.
+    They come from `x` in the case's dtype, by the recipe that has this granularity and e4m3_max. The input `exhaustive`
+    ignores `x` and has every scale byte meet every code: the 16 codes in order in each block, scale byte = number of
+    the block mod 256, and another amax for every granule.
     """
     refuse(case)
     tensors = _exhaustive(case) if case.input == "exhaustive" else _quantized(case, x)

@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 
 def refuse(case: Case) -> None:
     flags = case.flags
-    layout.require_whole_blocks(case, MULTIPLE)
+    layout.require_whole_blocks(case, MULTIPLE, no_rows=True)
     for flag, (one, other) in CHOICES.items():
         if flags[flag] not in (one, other):
             raise ContractError(f"{case.recipe}: {flag} must be {one} or {other}, not {flags[flag]}")

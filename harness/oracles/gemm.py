@@ -115,7 +115,7 @@ def _outputs(
     low, high = ends
     # The accumulator nearest to 0 shows a NaN that both ends hide: 0 * inf between two infinities, or a finite value
     # between two that overflow and then meet a 0.
-    nearest_zero = np.where((low < 0) & (high > 0), np.float32(0), np.where(high <= 0, high, low))
+    nearest_zero = np.clip(np.float32(0), low, high)
     made = [gemm_epilogues.output(case, tensors, rows, acc) for acc in (low, nearest_zero, high)]
     is_nan = [np.isnan(output) for output in made]
     undecided = np.logical_or.reduce(is_nan) & ~np.logical_and.reduce(is_nan)

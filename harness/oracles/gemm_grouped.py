@@ -23,7 +23,8 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.group_shape import ShapeRepresentation, from_arrays
+from harness.contract.group_arrays import from_arrays
+from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.interval import Interval
 from harness.errors import ContractError
 from harness.oracles import gemm, gemm_epilogues, gemm_flags, gemm_operands, nvfp4
@@ -52,6 +53,11 @@ def refuse(case: Case) -> None:
         raise ContractError(
             f"{case.recipe}: epilogue must not be per_token, whose second kernel scales one output; per_token_fused "
             "has no second"
+        )
+    if flags.epilogue == "windows":
+        raise ContractError(
+            f"{case.recipe}: epilogue must not be windows, whose amaxes belong inside the sum; the dense kernel for "
+            "windows alone has them there"
         )
     for g in {extents: g for g, extents in enumerate(case.problem.tensors)}.values():
         gemm.refuse(_stand_in(case.part(g)))

@@ -83,7 +83,7 @@ def _first_lines(case: Case, name: str, key: str, field: np.ndarray) -> np.ndarr
     if key.endswith("scale_inv"):
         valid = layout.gather(field, (lines, case.cols // nvfp4.BLOCK), "compact")
         return layout.arrange(valid, case.flags[f"{name}_scale_layout"])
-    return field if field.shape == (1,) else field[:lines]
+    return field[:lines]
 
 
 def packed(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:

@@ -7,7 +7,7 @@ every rounding, to nearest even. For each tensor g:
      sums in order; then cast to the input's dtype, which rounds to nearest even. stage=encode writes none.
   3. the recipe named by `recipe` makes everything else of v cast to the input's dtype, amax included
      Random bits take the group's seed and the offset plus g.
-The group may be a part of its allocation. The rest is NaN in what is read, and is not written in what is written.
+The group may be a part of its allocations. What lies behind it is NaN and inf in inputs, and is not written in outputs.
 An empty tensor has no bytes; its amaxes, as many as its extents call for, and its dbias are 0.
 stage=encode is given the amaxes of all tensors, back to back.
 """
@@ -23,23 +23,39 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.group_shape import ShapeRepresentation, from_arrays
+from harness.contract.group_arrays import from_arrays
+from harness.contract.group_shape import ShapeRepresentation, varying_multiple_of
 from harness.contract.problem import Dense, Grouped
 from harness.errors import ContractError
-from harness.oracles import activations, layout, nvfp4, per_tensor, per_token, quantizer
+from harness.oracles import activations, layout, local_1x64, nvfp4, per_tensor, per_token, quantizer, row_scaled
 
 if TYPE_CHECKING:
     import torch
 
-RECIPES: dict[str, ModuleType] = {"per_tensor": per_tensor, "per_token": per_token}
-MULTIPLES = {"per_tensor": nvfp4.BLOCK, "per_token": layout.TILE_ROWS}  # of extents that do not vary
+RECIPES: dict[str, ModuleType] = {
+    "per_tensor": per_tensor,
+    "per_token": per_token,
+    "row_scaled": row_scaled,
+    "local_1x64": local_1x64,
+}
+SPLIT = ("row_scaled", "local_1x64")  # sources quantize splits of one tensor by them, and nothing else beside it
+MULTIPLES = {"per_tensor": 16, "per_token": 128, "row_scaled": 16, "local_1x64": 64}  # of extents that do not vary
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 
 def refuse(case: Case) -> None:
     flags = case.flags
+    if flags.recipe == "four_over_six":
+        raise ContractError(f"{case.recipe}: recipe=four_over_six is open upstream, where a group quantize refuses it")
     if flags.recipe not in RECIPES:
         raise ContractError(f"{case.recipe}: recipe must be {' or '.join(RECIPES)}, not {flags.recipe}")
+    if flags.recipe != "per_tensor":
+        quantizer.require(case, "fast_math", False, "only per_tensor has it")
+    if flags.recipe in SPLIT:
+        quantizer.require(case, "dbias", False, f"{flags.recipe} is defined on splits of a tensor as it is")
+        quantizer.require(case, "activation", "none", f"{flags.recipe} is defined on splits of a tensor as it is")
+    if flags.recipe == "local_1x64":
+        quantizer.require(case, "stage", "full", "one read of a window finds its amax and encodes it")
     if flags.activation != "none" and flags.activation not in activations.DERIVATIVES:
         raise ContractError(
             f"{case.recipe}: activation must be none, {', '.join(activations.DERIVATIVES)}, not {flags.activation}"
@@ -53,7 +69,7 @@ def refuse(case: Case) -> None:
     recipe, tile = RECIPES[flags.recipe], layout.TILE_ROWS
     recipe.refuse(replace(case, problem=Grouped(tile, tile, ((tile, tile),))).part(0))
     try:
-        case.problem.group.require(flags.shape_representation, MULTIPLES[flags.recipe])
+        case.problem.group.require(flags.shape_representation, *_multiples(flags.recipe))
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -75,7 +91,7 @@ def outputs(case: Case) -> dict[str, Field]:
 def inputs(case: Case, x: np.ndarray, act_input: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """`input`, `act_input`, `tensor_offsets` (num_tensors + 1,), `first_dims` and `last_dims` (num_tensors,) int64.
 
-    For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN.
+    For stage=encode the amaxes, too, float32, flat. What the allocation has beyond the tensors is NaN and inf.
 
     x: (elements,) gradients or values, the tensors back to back; act_input alike, only with an activation
     """
@@ -161,8 +177,10 @@ def _slack(case: Case) -> dict[str, int]:
     shape, lines = case.problem.group, case.problem.lines
     left = Dense((shape.allocated - shape.elements) // lines[1], lines[1])
     fields = _fields(case, replace(case.part(0), problem=left))
-    slack = {name: field.size for name, field in fields.items() if not name.endswith("amax")}
-    if RECIPES[case.flags.recipe].GRANULARITY == "row":
+    granularity = RECIPES[case.flags.recipe].GRANULARITY
+    in_windows = granularity == "window"
+    slack = {name: field.size for name, field in fields.items() if in_windows or not name.endswith("amax")}
+    if granularity == "row":
         slack["rowwise_amax"] = lines[0] - sum(shape.side(0))
         if case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS:
             slack["columnwise_amax"] = lines[0] - sum(shape.side(1))
@@ -170,10 +188,12 @@ def _slack(case: Case) -> dict[str, int]:
 
 
 def _allocated(array: np.ndarray, entries: int) -> np.ndarray:
-    """A flat array at the start of an allocation that is NaN otherwise."""
+    """A flat array at the start of an allocation that holds NaN and inf otherwise: a maximum may pass over a NaN."""
     if array.size == entries:
         return array
-    return np.concatenate([array, np.full(entries - array.size, np.nan, array.dtype)])
+    slack = np.full(entries - array.size, np.nan, array.dtype)
+    slack[::2] = np.inf
+    return np.concatenate([array, slack])
 
 
 def _amax_case(case: Case) -> Case:
@@ -183,6 +203,11 @@ def _amax_case(case: Case) -> Case:
 def _given_fields(case: Case) -> dict[str, Field]:
     """The amax fields that stage=encode reads."""
     return outputs(_amax_case(case)) if case.flags.stage == "encode" else {}
+
+
+def _multiples(recipe: str) -> tuple[int, int]:
+    """What divides an extent, and one that varies."""
+    return MULTIPLES[recipe], varying_multiple_of(recipe)
 
 
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
@@ -203,8 +228,8 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
             )
     dims = (tensors[name].tolist() for name in ("first_dims", "last_dims", "tensor_offsets"))
     logical = shape.logical(flags.shape_representation)
-    multiple = MULTIPLES[flags.recipe]
-    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, multiple, shape.capacity)
+    multiples = _multiples(flags.recipe)
+    described = from_arrays(flags.shape_representation, len(shape), logical, *dims, *multiples, shape.capacity)
     for g, ((rows, cols), expected) in enumerate(zip(described.tensors, shape.tensors, strict=True)):
         if (rows, cols) != expected:
             right = "x".join(map(str, expected))

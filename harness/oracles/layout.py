@@ -50,8 +50,14 @@ class Slab(NamedTuple):
 
 
 def slabs(lines: int, length: int) -> Iterator[slice]:
-    """Slices that cover all lines, each a multiple of 16 lines so that no 16x16 tile is cut."""
-    step = max(BLOCK, SLAB_ELEMENTS // length // BLOCK * BLOCK)
+    """Slices that cover all lines, each a multiple of 16 lines so that no 16x16 tile is cut; none without elements.
+
+    At least two, where there are lines enough, so that small cases show what becomes of a cut.
+    """
+    if not length:
+        return
+    elements = min(SLAB_ELEMENTS, lines * length // 2)
+    step = max(BLOCK, elements // length // BLOCK * BLOCK)
     for first in range(0, lines, step):
         yield slice(first, min(first + step, lines))
 
@@ -61,11 +67,12 @@ COLUMNWISE = Direction("columnwise", transposed=True, counter=1)
 DIRECTIONS = {d.name: d for d in (ROWWISE, COLUMNWISE)}
 
 
-def require_whole_blocks(case: Case, block: int = BLOCK) -> None:
-    """Raise ContractError unless both extents are positive multiples of `block`."""
-    if case.rows % block or case.cols % block or case.rows < 1 or case.cols < 1:
+def require_whole_blocks(case: Case, block: int = BLOCK, no_rows: bool = False) -> None:
+    """Raise ContractError unless both extents are positive multiples of `block`. no_rows: whether 0 rows are right"""
+    if case.rows % block or case.cols % block or case.rows < (not no_rows) or case.cols < 1:
         raise ContractError(
             f"{case.recipe}: rows and cols must be positive multiples of {block}, not {case.rows}x{case.cols}"
+            f"{'; rows may be 0' if no_rows else ''}"
         )
 
 

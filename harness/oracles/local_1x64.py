@@ -31,7 +31,7 @@ PLAIN = {**quantizer.PLAIN, "rht": False, "multiplier": "direct"}
 
 
 def refuse(case: Case) -> None:
-    layout.require_whole_blocks(case, MULTIPLE)
+    layout.require_whole_blocks(case, MULTIPLE, no_rows=True)
     quantizer.require(case, "block", "block_1x16", "the sixteen rows of a tile have windows of their own")
     quantizer.require(case, "rht", False, "the window's own amax takes the outliers that a rotation would spread")
     quantizer.require(case, "rounding", "rne", "stochastic rounding is not defined for windows")

@@ -217,10 +217,9 @@ def philox(counter: np.ndarray, key: tuple[int, int]) -> np.ndarray:
     """Philox4x32-10: (4, n) uint32 counters → (4, n) uint32 random words."""
     c0, c1, c2, c3 = counter.astype(np.uint64)
     k0, k1 = key
-    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     for _ in range(10):
-        even, odd = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (odd >> half) ^ c1 ^ np.uint64(k0), odd & low, (even >> half) ^ c3 ^ np.uint64(k1), even & low
+        even, odd = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (odd >> 32) ^ c1 ^ k0, odd & 0xFFFFFFFF, (even >> 32) ^ c3 ^ k1, even & 0xFFFFFFFF
         k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
     return np.stack([c0, c1, c2, c3]).astype(np.uint32)
 
@@ -229,8 +228,8 @@ def random_bytes(first_block: int, blocks: int, direction: int, offset: int, see
     """2.9  A random byte for each element of the blocks from `first_block` on, (blocks, 16) uint8."""
     index = np.arange(first_block, first_block + blocks, dtype=np.uint64)
     counter = np.empty((4, blocks), np.uint32)
-    counter[0] = index & np.uint64(0xFFFFFFFF)
-    counter[1] = index >> np.uint64(32)
+    counter[0] = index & 0xFFFFFFFF
+    counter[1] = index >> 32
     counter[2] = direction
     counter[3] = offset
     words = philox(counter, (seed & 0xFFFFFFFF, seed >> 32))

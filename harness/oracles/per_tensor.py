@@ -37,7 +37,7 @@ PLAIN = {**quantizer.PLAIN, "rht": False, "fast_math": False}
 
 def refuse(case: Case) -> None:
     flags = case.flags
-    layout.require_whole_blocks(case, MULTIPLE)
+    layout.require_whole_blocks(case, MULTIPLE, no_rows=True)
     if flags.rht and flags.dtype != "bf16":
         raise ContractError(f"{case.recipe}: rht rotates bf16 inputs only, not {flags.dtype}")
     if flags.rht and flags.block != "block_1x16":

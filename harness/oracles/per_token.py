@@ -38,7 +38,7 @@ PLAIN = {**quantizer.PLAIN, "rht": False, "weight_2d": False}
 
 
 def refuse(case: Case) -> None:
-    layout.require_whole_blocks(case, MULTIPLE)
+    layout.require_whole_blocks(case, MULTIPLE, no_rows=True)
     quantizer.require(case, "dtype", "bf16", "one amax per token is defined for bf16 inputs")
     if case.flags.weight_2d:
         quantizer.require(case, "rht", False, "weight_2d has 16x16 blocks, which a rotation along columns would mix")
@@ -90,7 +90,7 @@ def _given_amaxes(case: Case, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The amax fields that stage=encode reads. Raises ContractError if their shapes or entries are impossible."""
     given = quantizer.given_amaxes(case, tensors, GRANULARITY)
     for name, amax in given.items():
-        if case.flags.weight_2d and (amax != amax[0]).any():
+        if case.flags.weight_2d and (amax != amax[:1]).any():
             raise ContractError(
                 f"{case.recipe}: with weight_2d every entry of {name} is the amax of the whole tensor, "
                 f"and entry {int((amax != amax[0]).nonzero()[0][0])} differs from entry 0"
@@ -109,7 +109,7 @@ def _amaxes(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     granularity = "tensor" if case.flags.weight_2d else GRANULARITY
     amaxes = quantizer.quantize(_shared(case, "amax"), {"input": x}, granularity, partial(_encode, case), _quartered)
     lines = {"rowwise_amax": case.rows, "columnwise_amax": case.cols}
-    return {name: np.resize(amax, lines[name]) for name, amax in amaxes.items()}
+    return {name: np.resize(amax, lines[name]) if lines[name] else amax[:0] for name, amax in amaxes.items()}
 
 
 def _encoded(case: Case, x: np.ndarray, amaxes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -109,7 +109,7 @@ def cast(case: Case, slab: Slab, product: np.ndarray) -> np.ndarray:
         return nvfp4.e2m1(product)
     blocks = product.shape[1] // nvfp4.BLOCK
     index = slab.lines.start * blocks, len(product) * blocks
-    random = nvfp4.random_bytes(*index, slab.direction.counter, case.philox_offset, case.seed)
+    random = nvfp4.random_bytes(*index, slab.direction.counter, case.offset, case.seed)
     return nvfp4.e2m1_stochastic(product, random.reshape(product.shape))
 
 
@@ -135,6 +135,8 @@ def _slabs(case: Case, x: np.ndarray, direction: Direction, prepare: Prepare | N
 
 def _amax(case: Case, x: np.ndarray, direction: Direction, granularity: str, prepare: Prepare | None) -> np.ndarray:
     """2.2  The raw amax of every granule, in the shape of its field."""
+    if not x.size:
+        return np.zeros(layout.amax_field(case.rows, case.cols, direction, granularity).shape, np.float32)
     amax = {"tensor": nvfp4.amax, "row": nvfp4.line_amax, "window": nvfp4.window_amax}[granularity]
     found = np.concatenate([amax(slab.v) for slab in _slabs(case, x, direction, prepare)])
     return nvfp4.amax(found) if granularity == "tensor" else found

@@ -32,7 +32,7 @@ PLAIN = {**quantizer.PLAIN, "rht": False}
 
 
 def refuse(case: Case) -> None:
-    layout.require_whole_blocks(case, MULTIPLE)
+    layout.require_whole_blocks(case, MULTIPLE, no_rows=True)
     quantizer.require(case, "block", "block_1x16", "the sixteen rows of a tile have amaxes of their own")
     quantizer.require(case, "rht", False, "the rotation is defined for one amax per tensor, and per token")
     quantizer.require(case, "rounding", "rne", "stochastic rounding is defined for one amax per tensor, and per token")

@@ -28,7 +28,7 @@ def outputs(case: Case) -> dict[str, Field]:
     """`swizzled_scale_inv`, or `scale_inv`: (roundup(lines, 128), roundup(length/16, 4)) u8."""
     refuse(case)
     direction, swizzled = layout.DIRECTIONS[case.flags.direction], case.flags.to == "swizzled"
-    return {_name(swizzled): layout.scale_field(case.rows, case.cols, direction, "block_1x16", swizzled)}
+    return {field_name(swizzled): layout.scale_field(case.rows, case.cols, direction, "block_1x16", swizzled)}
 
 
 def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -37,7 +37,7 @@ def inputs(case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
     direction, swizzled = case.flags.direction, case.flags.to == "compact"
     flags = {"outputs": direction, "scale_layout": "swizzled" if swizzled else "compact"}
     quantized = quantizer.quantize_plain(case, x, per_tensor, **flags)
-    return {_name(swizzled): quantized[f"{direction}_scale_inv"]}
+    return {field_name(swizzled): quantized[f"{direction}_scale_inv"]}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -56,5 +56,6 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     return {"swizzled_scale_inv": torch_layout.swizzle(tensors["scale_inv"])}
 
 
-def _name(swizzled: bool) -> str:
+def field_name(swizzled: bool) -> str:
+    """The array of a layout."""
     return "swizzled_scale_inv" if swizzled else "scale_inv"

@@ -72,11 +72,8 @@ def finished(
     rescale = torch.div(*(torch.tensor(v, dtype=torch.float32, device=total.device) for v in (1.0, range_of_codes)))
     if flags.epilogue == "windows":
         return stored(total * rescale, flags.dtype)
-    row, col = tensors["a_amax"], tensors["b_amax"]
-    if len(row) > 1 or flags.epilogue != "per_tensor":
-        row = row[at[0]].unsqueeze(1)
-    if len(col) > 1:
-        col = col[at[1]]
+    row = tensors["a_amax"].expand(case.rows)[at[0]].unsqueeze(1)
+    col = tensors["b_amax"].expand(case.problem.n)[at[1]]
     match flags.epilogue:
         case "per_tensor":
             value = total * (row * flags.alpha * col * rescale)

@@ -37,7 +37,7 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
     inputs = cut(tensors["act_input"], sizes) if flags.activation != "none" else [None] * len(sizes)
     # Entries of each direction's amax of each tensor, also of an empty one.
     entries = {
-        side: [extents[axis] if granularity == "row" else 1 for extents in case.problem.tensors]
+        side: [_granules(granularity, extents, axis) for extents in case.problem.tensors]
         for axis, side in enumerate(("rowwise", "columnwise"))
         if flags.outputs in ("both", side)
     }
@@ -57,6 +57,11 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle, granularity: str) 
     if "dbias" in joined:
         joined["dbias"] = joined["dbias"].view(len(sizes), -1)
     return joined
+
+
+def _granules(granularity: str, extents: tuple[int, int], axis: int) -> int:
+    """Amaxes of a tensor in one direction: one, one for each line along `axis`, or one for each 64 elements."""
+    return {"tensor": 1, "row": extents[axis], "window": extents[0] * extents[1] // 64}[granularity]
 
 
 def cut(flat: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:

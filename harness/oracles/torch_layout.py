@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch.nn.functional import pad
@@ -25,7 +25,7 @@ def swizzle(scale_inv: torch.Tensor) -> torch.Tensor:
     """1.7: compact (R, C) scale bytes to GEMM tiles of the padded shape; padding is 0."""
     rows, cols = padded_shape(*scale_inv.shape)
     whole = pad(scale_inv, (0, cols - scale_inv.shape[1], 0, rows - scale_inv.shape[0]))
-    return whole.view(-1, 4, 32, cols // 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
+    return whole.view(rows // _TILE, 4, 32, cols // 4, 4).permute(0, 3, 2, 1, 4).reshape(rows, cols)
 
 
 def unswizzle(scale_inv: torch.Tensor) -> torch.Tensor:
@@ -37,12 +37,29 @@ def slabs(rows: int, cols: int, elements: int) -> Iterator[tuple[slice, slice]]:
     """Cut a (rows, cols) matrix into pieces of about `elements`, each starting on a multiple of 128 in both axes.
 
     A piece keeps whole rows while 128 of them fit, and has at least 128 x 128 elements unless the matrix ends. So no
-    16-block, 16x16 tile or 1x64 window is cut.
+    16-block, 16x16 tile or 1x64 window is cut. A larger matrix is cut at least once, so that small cases show it.
     """
     if rows == 0 or cols == 0:
         return
-    width = min(cols, max(_TILE, elements // _TILE // _TILE * _TILE))
-    height = max(_TILE, elements // width // _TILE * _TILE)
+    elements = max(_TILE * _TILE, min(elements, rows * cols // 2))
+    width = min(cols, elements // _TILE // _TILE * _TILE)
+    height = elements // width // _TILE * _TILE
     for top in range(0, rows, height):
         for left in range(0, cols, width):
             yield slice(top, min(top + height, rows)), slice(left, min(left + width, cols))
+
+
+def move_group(
+    tensors: Mapping[str, torch.Tensor], extents: Sequence[tuple[int, int]], columnwise: bool, to_tiles: bool
+) -> dict[str, torch.Tensor]:
+    """1.7 of every tensor's scale bytes, which lie back to back: `swizzled_scale_inv`, or `scale_inv`, flat uint8.
+
+    extents: (rows, cols) of each tensor; an empty one has no scale bytes
+    """
+    compact, tiles = "scale_inv", "swizzled_scale_inv"
+    source, target, move = (compact, tiles, swizzle) if to_tiles else (tiles, compact, unswizzle)
+    turned = [(cols, rows) if columnwise else (rows, cols) for rows, cols in extents]
+    shapes = [padded_shape(lines, length // 16) for lines, length in turned]
+    pieces = tensors[source].split([rows * cols for rows, cols in shapes])
+    moved = [move(piece.view(shape)).flatten() for piece, shape in zip(pieces, shapes, strict=True) if piece.numel()]
+    return {target: torch.cat([tensors[source][:0], *moved])}

@@ -57,7 +57,7 @@ class TokenSource(Source):
     def amax(self) -> torch.Tensor:
         """(rows,) float32, raw."""
         amax = super().amax()
-        return amax.amax().expand_as(amax).contiguous() if self.square else self.right_length(amax)
+        return amax.amax().expand_as(amax).contiguous() if self.square and amax.numel() else self.right_length(amax)
 
     def block_amax(self, blocks: torch.Tensor) -> torch.Tensor:
         """(rows, blocks) float32."""

@@ -93,7 +93,7 @@ class Source:
         row = torch.arange(slab[0].start, slab[0].stop, device=value.device)
         block = torch.arange(slab[1].start // BLOCK, slab[1].stop // BLOCK, device=value.device)
         index = row[:, None] * (self.matrix.shape[1] // BLOCK) + block
-        random = element_bits(index, self.direction, self.case.seed, self.case.philox_offset)
+        random = element_bits(index, self.direction, self.case.seed, self.case.offset)
         return numerics.stochastic_codes(value, random)
 
     def blocks(self, amax: torch.Tensor) -> Iterator[tuple[Slab, torch.Tensor, torch.Tensor]]:

@@ -76,9 +76,7 @@ def evidence(case: Case, targets: Sequence[str], timed: bool, fits: bool = False
     """
     numpy_too = case.work <= (NUMPY_LARGEST_TIMED if timed else NUMPY_LARGEST)
     kernels = [
-        instantiation(step.signature, step.flags)
-        for step in plan(case, fits=lambda step: fits)
-        if not step.library
+        instantiation(step.signature, step.flags) for step in plan(case, fits=lambda step: fits) if not step.library
     ]
     return {
         "oracles": ["numpy", "torch"] if numpy_too else ["torch"],

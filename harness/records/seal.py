@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.contract.case import Case
-from harness.files import PACKAGE, ROOT, SUITES
+from harness.files import PACKAGE, RECIPE_DIRS, ROOT, SUITES
 from harness.inputs import tensor_file
 from harness.records.imported_files import imported_files
 
@@ -36,6 +36,7 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
     """
     made = _digests(_sources())
     made |= _digests((_named(path), path) for path in sorted(suites) if not path.is_relative_to(SUITES))
+    made |= _digests((_named(path), path) for path in _own_sources())
     made |= _digests((f"{TENSOR}{_named(path)}", path) for path in _tensors(cases))
     packages = set(_PACKAGES)
     if subject:
@@ -84,9 +85,15 @@ def _sources() -> Iterator[tuple[str, Path]]:
                 yield f"{name}/{path.relative_to(folder)}", path
 
 
+def _own_sources() -> list[Path]:
+    """Kernels and oracles of the user's recipes."""
+    folders = sorted(set(RECIPE_DIRS.values()))
+    return [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in _SOURCES]
+
+
 def _tensors(cases: Iterable[Case]) -> Collection[Path]:
     names = dict.fromkeys(case.input for case in cases if case.input.startswith(tensor_file.PREFIX))
-    return dict.fromkeys(map(tensor_file.path_of, names))
+    return dict.fromkeys(tensor_file.path_of(part) for name in names for part in tensor_file.parts_of(name))
 
 
 def _named(path: Path) -> str:

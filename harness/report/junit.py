@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from harness.errors import Exit
 from harness.records.records import Record
+from harness.suite.own_recipes import verify_command
 from harness.verdict import Judgement, failures_of
 
 _KINDS = {Exit.CLEAN: "", Exit.SLOWER: "failure", Exit.NO_BASELINE: "error", Exit.NOISY: "skipped"}
@@ -26,7 +27,7 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
     failed = {record["case_id"] for record in wrong}
     suite = ElementTree.Element("testsuite", name="gate")
     for record in wrong:
-        text = record["story"] or f"{record['reason']}\nreproduce make verify CASE='{record['case_id']}'"
+        text = record["story"] or f"{record['reason']}\nreproduce {verify_command(record['case_id'])}"
         _outcome(_case(suite, record["case_id"], None), "failure", record["verdict"], record["reason"], text)
     for judgement in judgements:
         if judgement.case_id in failed:

@@ -12,6 +12,7 @@ from harness.contract.case import Case
 from harness.errors import CaseError, HarnessError
 from harness.records.records import Record
 from harness.runner.process import PROCESS
+from harness.suite.own_recipes import verify_command
 from harness.verdict import Result, Verdict
 
 # What code may raise to have pytest skip, expect or end something; here it could only hide that nothing was compared.
@@ -67,7 +68,7 @@ class CaseItem(pytest.Item):
         if isinstance(excinfo.value, CaseFailedError):
             return str(excinfo.value)
         text = excinfo.value if isinstance(excinfo.value, HarnessError) else super().repr_failure(excinfo, style)
-        return f"{text}\nreproduce make verify CASE='{self.case.id}'"
+        return f"{text}\nreproduce {verify_command(self.case.id)}"
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """The line of the set that made the case."""

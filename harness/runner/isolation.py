@@ -23,6 +23,7 @@ from harness.device.device import Device
 from harness.errors import StorageError, UsageError
 from harness.files import PACKAGE, write_text
 from harness.records.records import Finished, Record, one
+from harness.suite.own_recipes import verify_command
 from harness.verdict import Result, Verdict
 from harness.verify.verify import blank, failed
 
@@ -119,4 +120,4 @@ def _doing(thread: int, seconds: float) -> tuple[str, str]:
 
 
 def _story(case: Case, reason: str, detail: str = "") -> str:
-    return f"{Verdict.LAUNCH_ERROR}  {case.id}\n  {reason}\n{detail}  reproduce: make verify CASE='{case.id}'"
+    return f"{Verdict.LAUNCH_ERROR}  {case.id}\n  {reason}\n{detail}  reproduce: {verify_command(case.id)}"

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.files import is_own
 from harness.runner.selection import Narrowing, Selection, select
+from harness.suite.own_recipes import use_recipe_dir
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Request:
     @classmethod
     def of_options(cls, option: argparse.Namespace, named: Sequence[str], folder: Path, rootdir: Path) -> Request:
         """The same from options that were read, ours or pytest's. named: the words that are no options"""
+        for each in option.recipe_dir:
+            use_recipe_dir(Path(folder, each))
         suites, nodes = named_suites(named, folder)
         return cls(
             suites, option.set or ("bench" if option.bench else "smoke"), tuple(option.case), option.shard,
@@ -63,7 +67,7 @@ def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], 
         if path.is_dir():
             below = path if path.name == "suites" else path / "suites"
             whole |= dict.fromkeys(sorted(below.glob("*.yaml")), True)
-        elif path.suffix == ".yaml" and path.parent.name == "suites":
+        elif path.suffix == ".yaml" and (path.parent.name == "suites" or is_own(path.parent)):
             whole[path] = whole.get(path, False) or not node
             if node:
                 nodes.setdefault(path, set()).add(node)
@@ -75,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--set", default="")
+    parser.add_argument("--recipe-dir", action="append", default=[])
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--shard", default="1/1")
     parser.add_argument("--bench", action="store_true")

@@ -26,6 +26,9 @@ from harness.runner.outcome import last_line, outcome, worst
 from harness.runner.request import Request
 from harness.verdict import Result
 
+# A process below says NO_DEVICE by this code, because a command line that pytest cannot read ends it with that number.
+_NO_DEVICE_BELOW = 74
+_UNREADABLE = 4
 GO_ON = 71  # exit code of a process that can run no other case, and whose run goes on in a new one
 SUPERVISOR = "HARNESS_SUPERVISOR"  # environment variable: process id of the supervisor
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,6 +65,10 @@ def supervise(words: Sequence[str], folder: Path, rootdir: Path, runs: Path) -> 
             code = Exit.BYTES_DIFFER  # or it would go on for ever
     with suppress(OSError):
         run_dir.rmdir()  # if nothing is in it
+    if code == _UNREADABLE:
+        print("error: pytest cannot read the command line, as it says above", file=sys.stderr)
+        return Exit.USAGE
+    code = Exit.NO_DEVICE if code == _NO_DEVICE_BELOW else code
     if request.selection is None:
         return _known(code) or Exit.USAGE
     return _judged(request, run_dir, sealed, code)
@@ -73,6 +80,11 @@ def supervised() -> bool:
     while pid > 1 and str(pid) != supervisor:
         pid = _parent(pid)
     return pid > 1 and _program(pid) == _program(os.getpid())  # no shell that only set the variable
+
+
+def told(code: int) -> int:
+    """The code with which a process below a supervisor tells it an exit code of the table; any other's own."""
+    return _NO_DEVICE_BELOW if code == Exit.NO_DEVICE and supervised() else code
 
 
 def leave(code: Exit) -> NoReturn:
@@ -166,8 +178,14 @@ def _judged(request: Request, run_dir: Path, sealed: seal.Seal, code: int) -> Ex
         why = f"{signal.Signals(-code).name} ended the run{'; ' + why if why else ''}"
     if why:
         print(f"error: {why}", file=sys.stderr, flush=True)
-    print(last_line(selection.by_id, results), flush=True)
-    return worst([_known(code), judged])
+    ended = worst([_known(code), judged])
+    print(f"{last_line(selection.by_id, results)}{_exit(ended)}", flush=True)
+    return ended
+
+
+def _exit(code: Exit) -> str:
+    """`; exit 64 (usage)` of a run that is not green, because make ends with a code of its own."""
+    return f"; exit {int(code)} ({code.name.lower().replace('_', ' ')})" if code else ""
 
 
 def _results(request: Request, run_dir: Path, sealed: seal.Seal) -> tuple[list[Result], str]:

@@ -80,7 +80,7 @@ class Candidate:
         return [(-1, i) for i in range(max(extents) // size)]
 
     def with_items(self, axis: str, items: Sequence[tuple[int, int]]) -> Candidate | None:
-        """Keep only some pieces of an axis; None if that is no case."""
+        """Keep only some pieces of an axis; None if that is no case, or has no elements."""
         size = self._piece(axis)
         parts, extents = [], []
         for number, (case, part) in enumerate(zip(self.case.parts, self.parts, strict=True)):
@@ -94,6 +94,8 @@ class Candidate:
         return self._cut(extents, n, tuple(parts))
 
     def _cut(self, tensors: Sequence[tuple[int, int]], n: int, parts: tuple[Part, ...]) -> Candidate | None:
+        if not self.case.is_group and 0 in tensors[0]:
+            return None
         extents = "x".join(map(str, tensors[0]))
         if self.case.is_group:
             extents = str(GroupedShape(tuple(tensors), self._capacity(tensors[0][1])))
@@ -114,7 +116,7 @@ class Candidate:
         file = suite_of(self.case.recipe).file
         if self.case.is_group:
             if self._varies(axis):
-                return varying_multiple(file, str(self.case.flags["shape_representation"]))
+                return varying_multiple(file, self.case.flags)
             return tensor_multiple(file, suite_of(str(self.case.flags["recipe"])).file)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 

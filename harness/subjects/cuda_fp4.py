@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from harness.contract.case import Case
+from harness.jit import cuda_headers
 from harness.jit.nvrtc import Built, build
 from harness.subjects.subject import Arrays
 
@@ -30,7 +29,7 @@ def refuses(case: Case) -> str:
     for flag, value in _WANTED.items():
         if case.flags[flag] != value:
             return f"the kernel on cuda_fp4.h has no {flag} other than {value}"
-    return "" if include_folder() else f"no {HEADER} among {', '.join(map(str, _candidates()))}"
+    return "" if include_folder() else f"no {HEADER} among {', '.join(map(str, cuda_headers.candidates()))}"
 
 
 def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
@@ -50,7 +49,7 @@ def quantize(case: Case, inputs: Arrays, outputs: Arrays) -> None:
 
 def include_folder() -> Path | None:
     """Where the header lies, with those it includes."""
-    return next((folder for folder in _candidates() if (folder / HEADER).exists()), None)
+    return cuda_headers.folder_with(HEADER)
 
 
 def built(arch: str) -> Built:
@@ -67,14 +66,3 @@ def _kernel(capability: str) -> Any:
     module = cupy.cuda.function.Module()
     module.load(built(f"sm_{capability}{'a' if int(capability) >= 90 else ''}").cubin)
     return module.get_function(_KERNEL)
-
-
-@cache
-def _candidates() -> tuple[Path, ...]:
-    roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    folders = [Path(root, "include") for root in (*roots, "/usr/local/cuda", "/usr/local/cuda-13.0")]
-    packages = (("nvidia", "cu13/include"), ("nvidia", "cuda_runtime/include"), ("triton", "backends/nvidia/include"))
-    for package, inside in packages:
-        spec = find_spec(package)
-        folders += [Path(root, inside) for root in (spec.submodule_search_locations if spec else ())]
-    return tuple(dict.fromkeys(folders))

@@ -88,7 +88,7 @@ class SharedMemory(Memory):
 
 def needed(sizes: Sequence[int], fields: Mapping[str, Field]) -> int:
     """Bytes of a block for one copy. sizes: of the inputs"""
-    outputs = [2 * GUARD + field.nbytes for field in fields.values()]
+    outputs = [2 * GUARD + field.allocated for field in fields.values()]
     return sum(round_up(nbytes, ALIGNMENT) for nbytes in (*sizes, *outputs))
 
 

@@ -5,6 +5,7 @@ An `…_error` function gives the sentence about what is wrong, or None.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,9 +31,9 @@ def block_axes(file: SuiteFile, block: Block) -> dict[str, list[FlagValue]]:
     return {flag: chosen.get(flag, values[:1] if only_defaults else values) for flag, values in file.axes.items()}
 
 
-def check(file: SuiteFile, document: Document, stem: str, root: Path) -> None:
-    """Raise SuiteError, with its line, for the first thing that is wrong."""
-    for route, error in _errors(file, stem, root):
+def check(file: SuiteFile, document: Document, stem: str, root: Path, own: bool = False) -> None:
+    """Raise SuiteError, with its line, for the first thing that is wrong. own: whether it lies outside of the tree"""
+    for route, error in itertools.chain(_errors(file, stem, root), () if own else _complete_errors(file)):
         if error is not None:
             raise SuiteError(document.where(*route), error)
 
@@ -57,12 +58,18 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
             sentence = f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"
             yield ("launches", index, "library"), sentence
     yield from stage_checks.entry_errors(file)
-    for name in REQUIRED_SETS:
-        if name not in file.sets:
-            yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
     for name, blocks in file.sets.items():
         for index, block in enumerate(blocks):
             yield from block_errors(file, ("sets", name, index), block, root)
+
+
+def _complete_errors(file: SuiteFile) -> Errors:
+    """What a suite of the harness has and another may lack."""
+    if not file.contract:
+        yield (), "the suite lacks the key 'contract'"
+    for name in REQUIRED_SETS:
+        if name not in file.sets:
+            yield ("sets",), f"there is no set '{name}'; a suite has {', '.join(REQUIRED_SETS)}"
 
 
 def _axis_errors(flag: str, values: Sequence[FlagValue]) -> Errors:
@@ -105,6 +112,16 @@ def input_error(name: str, root: Path) -> str | None:
         return None if name in known else f"there is no input '{name}'{nearest(name, known)}"
     if not name.isprintable():
         return f"the input {ascii(name)} has a character that no case id may have"
+    for part in tensor_file.parts_of(name):
+        error = _file_error(part, root)
+        if error:
+            return error
+    return None
+
+
+def _file_error(name: str, root: Path) -> str | None:
+    if not name.startswith(tensor_file.PREFIX):
+        return f"'{name}' is no tensor of a file; each begins with {tensor_file.PREFIX}, also after a semicolon"
     text = name.removeprefix(tensor_file.PREFIX).partition("#")[0]
     path = root / text
     if is_file(path):

@@ -30,7 +30,8 @@ def launch_flags(file: SuiteFile, case: Case) -> Flags:
     """The flags of a case as its launches see them."""
     if not file.tile:
         return case.flags
-    return case.flags.replace(**{EDGES: bool(case.rows % file.tile or case.cols % file.tile)})
+    whole = case.rows and not (case.rows % file.tile or case.cols % file.tile)
+    return case.flags.replace(**{EDGES: not whole})
 
 
 def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:

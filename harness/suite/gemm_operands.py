@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.contract.case import Case
+from harness.errors import ContractError
 from harness.inputs import tensor_file
 from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
@@ -33,6 +34,21 @@ def _operand_extents(case: Case) -> dict[str, tuple[int, int]]:
     return {name: (case.cols, m) if name in transposed else (m, case.cols) for name, m in lines.items()}
 
 
+def shape_of_tensors(layout: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int, int]:
+    """(M, K, N) of the product of two tensors as they are quantized. Raises ContractError if they have no K in common.
+
+    a, b: (rows, cols); one that the layout reads through its columnwise copy has K rows
+    """
+    transposed = COLUMNWISE[layout]
+    (m, k), (n, other) = (extents[::-1] if name in transposed else extents for name, extents in (("a", a), ("b", b)))
+    if k != other:
+        sides = [f"{'rows' if name in transposed else 'cols'} of {name.upper()}" for name in "ab"]
+        raise ContractError(
+            f"with layout={layout} the {sides[0]} and the {sides[1]} are K, and they are {k} and {other}"
+        )
+    return m, k, n
+
+
 def draw(case: Case) -> dict[str, np.ndarray]:
     """`a`, `b` in the types they are quantized from and, where the flags ask for them, `c` (M, N) and `bias` (N,) in
     the output's type.
@@ -46,8 +62,8 @@ def draw(case: Case) -> dict[str, np.ndarray]:
 def _draw(case: Case) -> dict[str, np.ndarray]:
     flags = case.flags
     wanted = {
-        name: (case.input, *extents, str(flags.get(f"{name}_dtype", "bf16")))
-        for name, extents in _operand_extents(case).items()
+        name: (tensor_file.of_operand(case.input, number), *extents, str(flags.get(f"{name}_dtype", "bf16")))
+        for number, (name, extents) in enumerate(_operand_extents(case).items())
     }
     plain = _PLAIN if case.input in INPUTS or case.input.startswith(tensor_file.PREFIX) else case.input
     if flags.get("beta", 0) or flags.get("accumulate", False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -112,7 +113,7 @@ def own_memory(steps: Iterable[Step]) -> tuple[dict[str, int], dict[str, int]]:
 def numbers(case: Case) -> dict[str, int | float]:
     """Every number that a kernel may name: extents, random seed and offset, and the flags that are numbers."""
     flags = {name: value for name, value in case.flags.items() if type(value) in (int, float)}
-    return {**case.problem.numbers, "seed": case.seed, "offset": case.philox_offset, **flags}
+    return {**case.problem.numbers, "seed": case.seed, "offset": case.offset, **flags}
 
 
 def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array | int | float | None]]:
@@ -132,10 +133,11 @@ def bind(step: Step, arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array |
         elif not parameter.pointer and parameter.name in known:
             yield parameter.type, _number(step, parameter, known[parameter.name])
         else:
-            names = ", ".join(arrays if parameter.pointer else known)
+            names = list(arrays if parameter.pointer else known)
+            close = difflib.get_close_matches(key, names, n=1)
             raise CompileError(
-                f"{step.signature.where}: nothing binds to parameter {key!r} of "
-                f"{step.signature.name}; there are {names}"
+                f"{step.signature.where}: nothing binds to parameter {key!r} of {step.signature.name}; there are "
+                f"{', '.join(names)}{f'. Did you mean {close[0]!r}?' if close else ''}"
             )
 
 

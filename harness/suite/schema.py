@@ -42,7 +42,8 @@ Values = Annotated[
 ]
 Extent = Annotated[int, Field(strict=True, ge=1, le=LARGEST_EXTENT)]
 Size = Extent | str
-Shape = tuple[Extent, Extent] | tuple[Extent, Extent, Extent] | str
+Rows = Annotated[int, Field(strict=True, ge=0, le=LARGEST_EXTENT)]
+Shape = tuple[Rows, Extent] | tuple[Extent, Extent, Extent] | str
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
@@ -166,8 +167,9 @@ class Block(_Part):
     `others: default`. `axes: default` keeps every flag at its default."""
     shapes: list[Shape] = Field(min_length=1)
     """[rows, cols] of the high-precision tensor, elements; the tensors of a group if the recipe has the flag
-    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C. Of a GEMM,
-    [M, K, N], and of a grouped one `128+0+256x512x1024`, N last."""
+    `shape_representation`, as in `128+0+256x512` or `8*1024x2048`: each side is N for all, n*N, or A+B+C, and
+    `128+0+256of1024x512` lies in an allocation of 1024 rows. Of a GEMM, [M, K, N], and of a grouped one
+    `128+0+256x512x1024`, N last."""
     inputs: list[str] = Field(min_length=1)
     """Names of distributions, or `file:<path>#<tensor>`."""
     modes: list[Mode] = Field(default=["eager"], min_length=1)
@@ -181,10 +183,12 @@ class SuiteFile(_Part):
 
     recipe: Name
     """Stem of `kernels/S.cu`, `oracles/S.py` and this file."""
-    contract: str = Field(min_length=1)
-    """The section of the byte contract that the recipe implements."""
+    contract: str = ""
+    """The section of the byte contract that the recipe implements; a recipe outside of the harness may have none."""
     multiple_of: Extent = 16
     """Rows and cols are multiples of this; of a GEMM, K and N; of a pipeline, M as well."""
+    no_rows: bool = False
+    """Whether it also takes a tensor without rows."""
     tile: Extent | None = None
     """Rows and cols of its kernels' tiles. Launches and template parameters then have a flag that no id has, `edges`:
     whether a tile reaches beyond the tensor. The tensors of a group have whole tiles."""
@@ -204,7 +208,8 @@ class SuiteFile(_Part):
     """In place of launches: stages of other recipes, in order. Such a suite has neither a kernel nor an oracle of its
     own. Its shapes are [M, K, N], all of them multiples."""
     sets: dict[Name, Annotated[list[Block], Field(min_length=1)]] = Field(min_length=1)
-    """Named lists of cases; `smoke`, `full` and `bench` are always there."""
+    """Named lists of cases; `smoke`, `full` and `bench` are always there in the harness. A recipe outside of it has at
+    least one; `smoke` and `bench` are what is run without --set."""
 
     @property
     def sections(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from harness.contract.case import FlagValue
-from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
 from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, Problem
 from harness.errors import ContractError, InputError, UsageError
 from harness.inputs import tensor_file
@@ -65,8 +65,13 @@ def canonical(shape: str) -> str:
     return "x".join((str(GroupedShape.parse("x".join(sides[:2]))), *sides[2:]))
 
 
-def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True) -> str | None:
-    """All extents are positive multiples; of three, M need only be positive, unless `any_m` is false."""
+def extents_error(extents: Sequence[int], multiple_of: int, any_m: bool = True, no_rows: bool = False) -> str | None:
+    """All extents are positive multiples; of three, M need only be positive, unless `any_m` is false.
+
+    no_rows: whether the first may be 0
+    """
+    if no_rows and extents[0] == 0:
+        return _extent_error("cols", extents[1], multiple_of)
     multiples = [1 if len(extents) == 3 and any_m else multiple_of, *[multiple_of] * (len(extents) - 1)]
     axes = ("rows", "cols") if len(extents) == 2 else "MKN"
     return next(filter(None, map(_extent_error, axes, extents, multiples)), None)
@@ -85,10 +90,10 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
     """A case of these flags, all of them or just those that name its kind, may have this shape."""
     try:
         if not is_grouped(file):
-            return extents_error(_dense(file, shape), file.multiple_of, any_m=not file.pipeline)
+            return extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
-        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, str(flags[REPRESENTATION])))
+        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags))
     except (ContractError, UsageError) as error:
         return str(error)
     return _extent_error("N", n, multiple) if file.gemm else None
@@ -99,9 +104,11 @@ def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
     return max(file.multiple_of, recipe.multiple_of, recipe.tile or 1)
 
 
-def varying_multiple(file: SuiteFile, representation: str) -> int:
+def varying_multiple(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
     """What divides the extents of a group's tensors that may differ."""
-    return GroupedGemm.varying_multiple_of(representation) if file.gemm else VARYING_MULTIPLE_OF
+    if file.gemm:
+        return GroupedGemm.varying_multiple_of(str(flags[REPRESENTATION]))
+    return varying_multiple_of(flags[RECIPE])
 
 
 def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:
@@ -121,15 +128,23 @@ def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape:
 
 
 @cache
-def tensor_error(name: str, tensors: Sequence[tuple[int, int]]) -> str | None:
-    """The input is a distribution, or a tensor of a file that has at least all of these extents."""
-    if name.startswith(tensor_file.PREFIX):
-        try:
-            for rows, cols in tensors:
-                if rows and cols:
-                    tensor_file.load(name, rows, cols)
-        except InputError as error:
-            return str(error)
+def tensor_error(name: str, tensors: Sequence[tuple[int, int]], operands: int = 1) -> str | None:
+    """The input is a distribution, or tensors of files that have at least all of these extents.
+
+    operands: how many tensors the case takes, each of which the input may name, in their order and over and over
+    """
+    if not name.startswith(tensor_file.PREFIX):
+        return None
+    parts = tensor_file.parts_of(name)
+    if len(parts) not in (1, operands):
+        most = "one tensor" if operands == 1 else f"one tensor for all operands, or {operands}"
+        return f"the input names {len(parts)} tensors; this case takes {most}"
+    try:
+        for number, (rows, cols) in enumerate(tensors):
+            if rows and cols:
+                tensor_file.load(parts[number % len(parts)], rows, cols)
+    except InputError as error:
+        return str(error)
     return None
 
 

@@ -56,8 +56,8 @@ def _kind_error(entry: schema.Stage, recipe: SuiteFile) -> str | None:
         return f"{entry.recipe} multiplies two tensors; name the stages they come from, `a:` and `b:`"
     if not recipe.gemm and entry.a is not None:
         return f"{entry.recipe} multiplies nothing, so it has no operands 'a' and 'b'"
-    if not recipe.gemm and "outputs" not in recipe.axes:
-        return f"{entry.recipe} quantizes no matrix; choose a recipe with the flag 'outputs', or a GEMM"
+    if not recipe.gemm and "both" not in recipe.axes.get("outputs", ()):
+        return f"{entry.recipe} quantizes no matrix; choose a recipe with outputs=both, or a GEMM"
     return None
 
 

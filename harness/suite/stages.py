@@ -12,6 +12,7 @@ from typing import Any
 from harness.contract.case import Case
 from harness.contract.problem import Dense, Gemm
 from harness.errors import ContractError
+from harness.inputs import tensor_file
 from harness.suite import schema
 from harness.suite.flag_values import holds
 from harness.suite.gemm_operands import COLUMNWISE
@@ -76,7 +77,8 @@ def stages_of(case: Case, entries: Sequence[schema.Stage]) -> tuple[Stage, ...]:
     made: dict[str, Stage] = {}
     for entry in entries:
         if holds(entry.when, case.flags):
-            alone = _case(case, entry)
+            number = sum(stage.draws for stage in made.values())
+            alone = _case(case, entry, tensor_file.of_operand(case.input, number))
             made[entry.stage] = Stage(entry.stage, alone, _reads(case, entry, alone, made), entry.given)
     return tuple(made.values())
 
@@ -90,8 +92,11 @@ def _entries(case: Case) -> Sequence[schema.Stage]:
     return file_of(case.recipe).pipeline if case.is_gemm else ()  # only a suite of products can have the key
 
 
-def _case(case: Case, entry: schema.Stage) -> Case:
-    """The stage as a case of its recipe, with a seed from the pipeline's problem and the stage's name."""
+def _case(case: Case, entry: schema.Stage, input_name: str) -> Case:
+    """The stage as a case of its recipe, with a seed from the pipeline's problem and the stage's name.
+
+    input_name: what it draws, if it draws
+    """
     defaults = defaults_of(file_of(entry.recipe))
     shared = {name: value for name, value in case.flags.items() if name in defaults}
     extents = [case.problem.numbers[name] for name in entry.extents]
@@ -99,7 +104,7 @@ def _case(case: Case, entry: schema.Stage) -> Case:
         entry.recipe,
         defaults.replace(**{**shared, **entry.flags}),
         Gemm(*extents) if len(extents) == 3 else Dense(*extents),
-        case.input,
+        input_name,
         case.mode,
         defaults,
         case.where,

@@ -61,9 +61,7 @@ class Suite:
         """The kernels and library calls of a case, in launch order."""
         flags = flag_values.launch_flags(self.file, case)
         return tuple(
-            launch
-            for launch in self.file.launches
-            if flag_values.holds(launch.when, flags) and launch.takes(case.rows)
+            launch for launch in self.file.launches if flag_values.holds(launch.when, flags) and launch.takes(case.rows)
         )
 
     def cases(self, set_name: str) -> tuple[Case, ...]:
@@ -83,11 +81,14 @@ class Suite:
         for index, block in enumerate(self.file.sets[set_name]):
             where = self.document.where("sets", set_name, index)
             try:
-                cases = self._block_cases(block, where, excluded)
+                reasons: Counter[str] = Counter()
+                cases = self._block_cases(block, where, reasons)
             except cover.TooManyError as error:
                 raise SuiteError(where, str(error)) from None
             if not cases:
-                raise SuiteError(where, "every combination of this block is excluded, so it holds no case")
+                why = "; ".join(reasons)
+                raise SuiteError(where, f"every combination of this block is excluded, so it holds no case: {why}")
+            excluded += reasons
             for case in cases:
                 if case.id in made:
                     raise SuiteError(where, f"{case.id} is already a case of this set, by {made[case.id].where}")
@@ -139,7 +140,8 @@ class Suite:
             extents = self._input_extents(case)
         except ContractError as error:
             raise SuiteError(where or self.name, str(error)) from None
-        error = shapes.tensor_error(input_name, extents)
+        operands = len(extents) if self.file.pipeline else 2 if self.file.gemm else 1
+        error = shapes.tensor_error(input_name, extents, operands)
         if error:
             raise SuiteError(where or self.name, error)
         return case
@@ -212,15 +214,22 @@ def load_suite(path: Path) -> Suite:
 @lru_cache(maxsize=64)
 def _checked(path: Path, content: bytes) -> Suite:
     file, document = read_suite(path)
-    suite_check.check(file, document, path.stem, files.ROOT)
+    suite_check.check(file, document, path.stem, files.ROOT, files.is_own(path.parent))
     return Suite(path, file, document)
 
 
 def load_suites(paths: Iterable[Path] | None = None) -> list[Suite]:
-    """The given suites, or all of `suites/*.yaml`, in order of name."""
+    """The given suites, or all of `suites/*.yaml`, in order of name; in place of all the user's own, if any."""
+    if paths is None and files.RECIPE_DIRS:
+        return own_suites()
     if paths is None:
         return [suite_of(path.stem) for path in sorted(files.SUITES.glob("*.yaml"))]
     return [load_suite(path) for path in paths]
+
+
+def own_suites() -> list[Suite]:
+    """The suites of the user's own recipes, in order of name."""
+    return [suite_of(recipe) for recipe in sorted(files.RECIPE_DIRS)]
 
 
 def suite_of(recipe: str, folder: Path | None = None) -> Suite:

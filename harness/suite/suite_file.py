@@ -37,10 +37,10 @@ def _parsed(path: Path, content: bytes) -> tuple[SuiteFile, Document]:
 
 def suite_path(recipe: str, folder: Path | None = None) -> Path:
     """The path of a recipe's suite. Raises UsageError, with the nearest choice, if the folder has none."""
-    folder = folder or files.SUITES
+    folder = folder or files.recipe_dir(recipe) or files.SUITES
     path = folder / f"{recipe}.yaml"
     if not files.is_file(path):
-        others = (path.stem for path in sorted(folder.glob("*.yaml")))
+        others = (*files.RECIPE_DIRS, *(path.stem for path in sorted(folder.glob("*.yaml"))))
         raise UsageError(f"there is no recipe '{recipe}'{nearest(recipe, others)}")
     return path.resolve()
 

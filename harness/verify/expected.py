@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from harness.contract.field import Field
 from harness.contract.group_shape import MOST_TENSORS
 from harness.contract.interval import Demand, Interval
 from harness.errors import ContractError
+from harness.files import recipe_dir
 from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
@@ -21,10 +23,12 @@ from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
+from harness.verify.diagnosis.casts import decoded
 from harness.verify.witness import objection, variety
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
 _SMALL = 1 << 20  # elements; tensors of so many are drawn twice, to see that the seed matters
+_own_oracles: dict[str, Any] = {}
 _drawn_again: set[tuple[object, ...]] = set()
 NUMPY_LARGEST_TIMED = 1 << 20  # in a timed run, where a GPU waits for the oracle
 
@@ -60,6 +64,7 @@ def oracle_of(recipe: str) -> ModuleType:
 
 def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expected:
     """The answer of both oracles, or of torch alone if the case is more `work` than `numpy_largest`."""
+    _forget_if_edited(case.recipe)
     return _expect(replace(case, mode="eager"), torch_device, numpy_largest)
 
 
@@ -75,6 +80,7 @@ def expect_split(case: Case, torch_device: str = "cpu", numpy_largest: int = NUM
 
 def make_inputs(case: Case) -> dict[str, np.ndarray]:
     """The arrays that the case's kernels read, by parameter."""
+    _forget_if_edited(case.recipe)
     return _inputs(replace(case, mode="eager"))
 
 
@@ -110,6 +116,8 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 def _draw(case: Case, seed: int) -> np.ndarray:
     dtype = str(case.flags.get("dtype", "bf16"))
     if not case.is_group:
+        if not case.rows:
+            return np.empty((0, case.cols), DTYPES[dtype])
         return make(case.input, case.rows, case.cols, dtype, seed)
     flat = np.empty(case.problem.group.elements, DTYPES[dtype])
     offsets = case.problem.group.tensor_offsets
@@ -137,6 +145,16 @@ def forget() -> None:
     _expect.cache_clear()
 
 
+def _forget_if_edited(recipe: str) -> None:
+    """The user may edit an own oracle while the process goes on, as in a notebook."""
+    if recipe_dir(recipe) is not None:
+        oracle = oracle_of(recipe)
+        if _own_oracles.get(recipe) is not oracle:
+            _own_oracles[recipe] = oracle
+            forget()
+            _inputs.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
     inputs = _inputs(case)
@@ -159,7 +177,8 @@ def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
 def expect_on(
     case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST
 ) -> Expected:
-    """As `expect`, on inputs that are not the case's own."""
+    """As `expect`, on inputs that are not the case's own. Raises ContractError for one that is not C-contiguous."""
+    _require_contiguous(case, inputs)
     oracle = oracle_of(case.recipe)
     fields = fields_of(case)
     answers = {}
@@ -167,9 +186,26 @@ def expect_on(
         answers["numpy"] = oracle.numpy_oracle(case, inputs)
     answers["torch"] = torch_calls.ask_torch(oracle, case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
-    disagreement = _disagreement(values, answers["torch"]) if "numpy" in answers else ""
+    disagreement = _misfit(values, fields) or (_disagreement(values, answers["torch"]) if "numpy" in answers else "")
     values = {name: value.bounds if isinstance(value, Interval) else value for name, value in values.items()}
     return Expected(inputs, fields, values, tuple(answers), disagreement)
+
+
+def _require_contiguous(case: Case, inputs: Mapping[str, np.ndarray]) -> None:
+    for name, array in inputs.items():
+        if not array.flags.c_contiguous:
+            raise ContractError(
+                f"{case.recipe}: {name} is not C-contiguous: its strides are {array.strides} bytes, and kernels read "
+                f"{array.shape} entries of {array.itemsize} bytes back to back; give np.ascontiguousarray({name})"
+            )
+
+
+def _misfit(values: Mapping[str, Demand], fields: Mapping[str, Field]) -> str:
+    """A sentence if an answer has not the shape of its field; as many bytes in another would pass for the same."""
+    for name, field in fields.items():
+        if values[name].shape != field.shape:
+            return f"{name} is {field.shape} by the recipe's `outputs`, and {values[name].shape} by its oracle"
+    return ""
 
 
 def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str, Demand]) -> str:
@@ -186,5 +222,9 @@ def _disagreement(numpy_values: Mapping[str, Demand], torch_values: Mapping[str,
             continue
         differing = np.flatnonzero(value.reshape(-1).view(np.uint8) != other.reshape(-1).view(np.uint8))
         if differing.size:
-            return f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}"
+            at = np.unravel_index(int(differing[0]) // value.dtype.itemsize, value.shape)
+            return (
+                f"the oracles disagree on {differing.size} bytes of {name}, first at byte {differing[0]}: entry "
+                f"{[int(i) for i in at]} is {decoded(name, value[at])} by NumPy, {decoded(name, other[at])} by torch"
+            )
     return ""

@@ -66,10 +66,10 @@ def test_a_kernel_whose_ptx_cannot_be_parsed(tmp_path: Path):
 
 def spoiled(folder: Path, instruction: str) -> EmulatorDevice:
     copy = shutil.copytree(files.KERNELS, folder / "kernels")
-    before = "  if (!extents.allocated(row, block_col)) return;\n"
+    before = "  if (!scales.allocated()) return;\n  u32 quarter[4];\n"
     text = (copy / "swizzle.cu").read_text()
     assert before in text
-    spoil = f'  unsigned spoil = row;\n  asm volatile("{instruction}" : "+r"(spoil));\n'
+    spoil = f'  unsigned spoil = scales.row;\n  asm volatile("{instruction}" : "+r"(spoil));\n'
     (copy / "swizzle.cu").write_text(text.replace(before, spoil + before))
     return EmulatorDevice(kernels=copy)
 

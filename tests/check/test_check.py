@@ -25,16 +25,18 @@ def test_the_recipes_agree():
     assert recipe_files.errors() == []
 
 
+HEAD, LAST = "__global__ void __launch_bounds__(SwizzleTile::kThreads) swizzle(", "in 128x4 tiles\n    int rows"
+
 # recipe, file, what stands there, what stands there instead, what is on the line that is told, the sentence.
 # None for the line of the kernel's name.
 PLANTED = [
     ("swizzle", SUITE, "kernel: swizzle", "kernel: swizle", "kernel: swizle", "has no kernel 'swizle'; did you mean"),
-    ("swizzle", KERNEL, "// Config", "\n__global__ void other(int rows) {}", "__global__", "names the kernel 'other'"),
+    ("swizzle", KERNEL, "// Kernels:", "\n__global__ void other(int r) {}//", "__global__", "names the kernel 'other'"),
     ("swizzle", SUITE, "[rowwise,", "[rowise,", "[rowise,", "direction is 'rowise', which is no `Outputs direction`"),
-    ("swizzle", KERNEL, "<Outputs direction>", "<Outputs directed>", None, "parameter 'directed' names no flag"),
+    ("swizzle", KERNEL, f"direction>\n{HEAD}", f"directed>\n{HEAD}", None, "parameter 'directed' names no flag"),
     ("swizzle", KERNEL, "// swizzle: reorders", "// A", "//", "the file must begin with what it is"),
-    ("swizzle", KERNEL, "int rows, int cols) {", "int rows, int cool) {", None, "nothing binds to parameter 'cool'"),
-    ("swizzle", ORACLE, '"scale_inv": q', '"scales": q', None, "nothing binds to parameter 'scale_inv'"),
+    ("swizzle", KERNEL, f"{LAST}, int cols) {{", f"{LAST}, int cool) {{", None, "nothing binds to parameter 'cool'"),
+    ("swizzle", ORACLE, 'else "scale_inv"', 'else "scales"', None, "nothing binds to parameter 'scale_inv'"),
     ("swizzle", ORACLE, "def torch_oracle", "def torch_oracel", "", "there is no function 'torch_oracle'"),
     ("swizzle", ORACLE, "def outputs(", "def outputs(:", "def outputs(", "this is not Python"),
     ("swizzle", ORACLE, "import layout, per", "import layuot, per", "", "it cannot be imported"),

@@ -30,14 +30,6 @@ def harness(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return lambda *arguments: Ran(capsys, arguments)
 
 
-def test_every_command_has_a_sentence(harness):
-    ran = harness("--help")
-    assert ran.code == Exit.CLEAN
-    listed = {line.split()[0]: line.split()[1:] for line in ran.out.partition("Commands:")[2].splitlines() if line}
-    assert set(listed) == {path.stem for path in Path(cli.__file__).parent.glob("commands/[a-z]*.py")}
-    assert all(listed.values())
-
-
 def test_an_unknown_command_names_the_nearest(harness):
     ran = harness("lst")
     assert (ran.code, ran.err) == (Exit.USAGE, "error: there is no command 'lst'; did you mean 'list'?\n")
@@ -53,6 +45,31 @@ def test_ids_are_plain_lines(harness):
     ran = harness("list", "swizzle", "--ids")
     assert ran.code == Exit.CLEAN
     assert ran.out.splitlines() == [case.id for case in suite_of("swizzle").cases("smoke")]
+
+
+def test_a_pipe_gets_plain_lines_without_being_asked(harness):
+    assert harness("list", "swizzle").out == harness("list", "swizzle", "--ids").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("casts", "--input", "midpoint"),
+            "none of the 5 cases of set smoke has --input midpoint; the nearest are midp",
+        ),
+        (("casts", "--shape", "32x65"), "none of the 5 cases of set smoke has --shape 32x65; the nearest are 32x64"),
+        (("-k", "roundin=sr"), "has -k roundin=sr in its id; the nearest words of ids are rounding=sr"),
+        (
+            ("casts", "--input", "midpoints", "-k", "256x256"),
+            "meets all of these options, though each of them has some",
+        ),
+    ],
+)
+def test_an_empty_list_says_what_is_near(harness, arguments: tuple[str, ...], sentence: str):
+    ran = harness("list", *arguments)
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert sentence in ran.err and ran.err.count("\n") == 1
 
 
 def test_a_suite_is_also_named_by_its_file(harness):
@@ -84,7 +101,8 @@ def test_a_gemm_is_found_by_m_k_and_n(harness):
     assert {line.split("/")[2] for line in shown.out.split()} == {"64x64x64"}
 
 
-def test_the_table_ends_with_counts_and_the_reasons_of_exclusions(harness):
+def test_the_table_ends_with_counts_and_the_reasons_of_exclusions(harness, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     out = harness("list", "per_tensor").out
     suite = suite_of("per_tensor")
     assert f"{len(suite.cases('smoke')):,} cases of set smoke" in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import pickle
 
 import pytest
@@ -39,6 +40,7 @@ def test_eager_and_graph_share_a_seed_and_nothing_else_does():
 def test_a_seed_is_the_same_in_every_process():
     assert case().seed == 0x448D0306F9682EA0  # Python's own hash() would change with PYTHONHASHSEED
     assert 0 <= case().seed < 2**64
+    assert case().offset == int.from_bytes(hashlib.sha256(b"toy/default/32x64/normal").digest()[8:12], "little")
 
 
 def test_where_a_case_was_written_is_no_part_of_it():

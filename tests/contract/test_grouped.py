@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.contract.group_shape import MOST_TENSORS, GroupedShape, ShapeRepresentation, from_arrays
+from harness.contract.group_arrays import from_arrays
+from harness.contract.group_shape import MOST_TENSORS, GroupedShape, ShapeRepresentation
 from harness.errors import ContractError
 
 SAME, FIRST, LAST, BOTH = ShapeRepresentation
@@ -133,7 +134,7 @@ REFUSED = {
     "cols differ, same": ("128x512+512+256", SAME, 16, "tensor 2 has cols = 256"),
     "varying rows": ("128+200x512", FIRST, 16, "tensor 1 has rows = 200; a varying extent is 0 or a multiple of "
                      "128, the nearest is 256"),
-    "varying rows near 0": ("128+16x512", FIRST, 16, "tensor 1 has rows = 16.*the nearest is 0"),
+    "varying rows near 0": ("128+16x512", FIRST, 16, "tensor 1 has rows = 16.*the nearest is 128"),
     "varying cols": ("128x256+144", LAST, 16, "tensor 1 has cols = 144; .*the nearest is 128"),
     "varying both": ("128+256x512+64", BOTH, 16, "tensor 1 has cols = 64"),
     "fixed cols": ("128+128x40", FIRST, 16, "tensor 0 has cols = 40; cols is a positive multiple of 16, the"),
@@ -233,3 +234,72 @@ def test_arrays_of_numpy_count_as_integers():
 
 def test_sixty_four_tensors_are_legal():
     assert len(from_arrays(SAME, MOST_TENSORS, (64 * 16, 16))) == 64
+
+
+# Allocations with a capacity
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical", "capacity"),
+    [
+        ("128+0+256of1024x512", "128+0+256of1024x512", 1024 * 512),
+        ("128+128of256x512", "2*128of256x512", 256 * 512),
+        ("256of512x64", "256of512x64", 512 * 64),
+        ("0+0of128x16", "2*0of128x16", 128 * 16),
+        ("128+256x512+128of131072", "128+256x512+128of131072", 131072),
+        ("128+256x128of65536", "128+256of512x128", 65536),
+    ],
+)
+def test_a_capacity_is_read_and_printed(text: str, canonical: str, capacity: int):
+    group = shape(text)
+    assert (group.capacity, group.allocated, str(group)) == (capacity, capacity, canonical)
+    assert shape(canonical) == group
+
+
+def test_a_group_without_a_capacity_fills_its_allocation():
+    assert (shape("128+0x512").capacity, shape("128+0x512").allocated) == (None, 128 * 512)
+    assert shape("128+128of256x512") != shape("128+128x512")
+
+
+@pytest.mark.parametrize(
+    ("text", "representation", "logical"),
+    [("128+0+256of1024x512", FIRST, (1024, 512)), ("128+256x512+128of131072", BOTH, (1, 131072))],
+)
+def test_the_allocation_as_one_matrix(text: str, representation: str, logical: tuple[int, int]):
+    group = shape(text)
+    group.require(representation)
+    assert group.logical(representation) == logical
+    dims = group.first_dims, group.last_dims, group.tensor_offsets
+    assert from_arrays(representation, len(group), logical, *dims, capacity=group.capacity) == group
+
+
+@pytest.mark.parametrize(
+    ("text", "representation", "because"),
+    [
+        ("128+256of512x512", SAME, "tensor 1 has rows = 256 where tensor 0"),
+        ("2*128of512x512", SAME, "a capacity in same_both_dims; the tensors fill .* varying_first_dim or"),
+        ("2*128of512x512", LAST, "a capacity in varying_last_dim"),
+        ("128+256of256x512", FIRST, "tensor 1 ends at element 196608 of an allocation of 131072"),
+        ("128+256of500x512", FIRST, "a capacity of 500 rows; it is a positive multiple of 128, the nearest is 512"),
+        ("0+0of0x512", FIRST, "a capacity of 0 rows; .* the nearest is 128"),
+        ("128+256x512+128of100000", BOTH, "a capacity of 781.25 elements / 128; .* the nearest is 768"),
+        ("0+0x128+256of32768", BOTH, "the cols sum up to 384; an allocation of 32768 elements has amaxes of 256"),
+    ],
+)
+def test_a_capacity_that_no_allocation_has(text: str, representation: str, because: str):
+    with pytest.raises(ContractError, match=because):
+        shape(text).require(representation)
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("128+256of1024x512of99", "has two capacities"),
+        ("128+256of1024x512+128", "counts its capacity in rows, which have different cols; count elements"),
+        ("128ofx512", "is not a grouped shape"),
+        ("of128x512", "is not a grouped shape"),
+    ],
+)
+def test_a_capacity_that_cannot_be_read(text: str, because: str):
+    with pytest.raises(ContractError, match=because):
+        shape(text)

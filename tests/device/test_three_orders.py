@@ -22,10 +22,10 @@ CASES = [replace(CASE, seed_of=f"number {i}") for i in range(8)]
 STORE = "*target = make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);"
 # Strong stores, which do not race, in its place.
 STRONG = "for (int i = 0; i < 4; ++i) reinterpret_cast<volatile u32*>(target)[i] = quarter[i];"
-RETURN = "  if (!extents.allocated(row, block_col)) return;\n"
+RETURN = "  if (!scales.allocated()) return;\n  u32 quarter[4];\n"
 # Each lane sets a flag and looks at that of another, which is not there if this one came first.
 FLAGS = """
-  __shared__ u32 here[kThreads];
+  __shared__ u32 here[SwizzleTile::kThreads];
   here[threadIdx.x] = 0;
   __syncthreads();
   atomicExch(here + threadIdx.x, 1u);

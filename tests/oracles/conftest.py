@@ -13,7 +13,7 @@ from harness.contract.problem import Dense, Gemm, Grouped
 from harness.oracles import nvfp4
 from harness.suite.suite import suite_of
 
-DENSE_DEFAULTS = {recipe: suite_of(recipe).defaults for recipe in ("per_tensor", "per_token")}
+DENSE_DEFAULTS = suite_of("grouped").dense_defaults
 
 MakeCase = Callable[..., Case]
 
@@ -37,7 +37,7 @@ def make_group() -> MakeCase:
         defaults = suite_of("grouped").defaults
         flags = defaults.replace(**flags)
         group = GroupedShape.parse(shape)
-        problem = Grouped(*group.logical(flags.shape_representation), group.tensors)
+        problem = Grouped(*group.logical(flags.shape_representation), group.tensors, group.capacity)
         return Case("grouped", flags, problem, input, defaults=defaults, dense_defaults=DENSE_DEFAULTS)
 
     return make

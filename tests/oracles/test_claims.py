@@ -32,11 +32,6 @@ def rmse(error, axis=None):
 
 class TestLocal1x64:
     @pytest.mark.parametrize("seed", range(5))
-    def test_is_as_good_as_per_tensor_on_gaussian_data(self, error, seed):
-        x = draw.make("normal", ROWS, COLS, "bf16", seed)
-        assert rmse(error(x, "window")) <= 1.05 * rmse(error(x))
-
-    @pytest.mark.parametrize("seed", range(5))
     def test_is_better_with_outliers_of_1e6(self, error, seed):
         x = draw.make("spike_1e6", ROWS, COLS, "bf16", seed)
         ordinary = np.abs(x.astype(F32)) < 1e5

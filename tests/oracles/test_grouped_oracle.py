@@ -10,15 +10,17 @@ import pytest
 
 from harness.contract.case import Flags
 from harness.contract.problem import Dense, Grouped
+from harness.contract.splits import other_splits
 from harness.errors import ContractError
 from harness.inputs import draw
-from harness.oracles import grouped, nvfp4, per_tensor, per_token
+from harness.oracles import grouped, local_1x64, nvfp4, per_tensor, per_token, row_scaled
 from harness.verify.expected import high_precision
 from harness.verify.torch_calls import from_torch, to_torch
 
 F32 = np.float32
 BF16 = nvfp4.DTYPES["bf16"]
 MODULES = {"per_tensor": per_tensor, "per_token": per_token}
+SPLIT = {"row_scaled": row_scaled, "local_1x64": local_1x64}  # without rht, sr or anything fused
 SHAPES = {
     "same_both_dims": ["3*128x256", "1*256x128"],
     "varying_first_dim": ["128+0+256x128", "0+128x256", "256+128+0x128", "0+0x128", "384x128"],
@@ -31,12 +33,17 @@ FLAGS = [
     {"outputs": "rowwise", "scale_layout": "swizzled"},
     {"outputs": "columnwise", "rht": True, "rounding": "sr"},
     {"stage": "amax", "rht": True},
+    {"rht": True, "sign_mask": 0x5A5A},
     {"stage": "encode", "rounding": "sr", "scale_layout": "swizzled"},
 ]
 
 
+def inputs_of(case):
+    return grouped.inputs(case, **high_precision(case))
+
+
 def run(case):
-    return grouped.numpy_oracle(case, grouped.inputs(case, **high_precision(case)))
+    return grouped.numpy_oracle(case, inputs_of(case))
 
 
 def agree(case, made=None):
@@ -52,11 +59,39 @@ def agree(case, made=None):
     return expected
 
 
-@pytest.mark.parametrize("recipe", MODULES)
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
-@pytest.mark.parametrize("kind, shape", SHAPED)
+SPLIT_FLAGS = [{"dtype": "fp16"}, {"outputs": "rowwise", "scale_layout": "swizzled"}, {"outputs": "columnwise"}]
+STAGES = [{"stage": "amax", "dtype": "fp32"}, {"stage": "encode"}]
+SPLITS = {
+    "row_scaled": [
+        ("varying_first_dim", "16+0+48x80"),
+        ("varying_last_dim", "32x0+16+144"),
+        ("same_both_dims", "2*16x48"),
+    ],
+    "local_1x64": [
+        ("varying_first_dim", "64+0+192x64"),
+        ("varying_last_dim", "64x0+64+192"),
+        ("same_both_dims", "2*64x64"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind", "shape", "flags"),
+    [
+        *((recipe, *shaped, flags) for shaped in SHAPED for flags in FLAGS for recipe in MODULES),
+        *(("per_tensor", *shaped, {"fast_math": True}) for shaped in SHAPED),
+        *(
+            (recipe, *shaped, flags)
+            for recipe, shapes in SPLITS.items()
+            for shaped in (*shapes, ("varying_both_dims", "0+128+128x128+256+0"))
+            for flags in SPLIT_FLAGS + (STAGES if recipe == "row_scaled" else [])
+        ),
+    ],
+    ids=str,
+)
 def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, recipe):
     """The dense case is made here by hand: the flags of the group, its seed, and an offset of g."""
+    module = (MODULES | SPLIT)[recipe]
     case = make_group(shape, shape_representation=kind, recipe=recipe, **flags)
     given, fields = agree(case), grouped.outputs(case)
     assert {name: (array.shape, array.dtype) for name, array in given.items()} == {
@@ -70,11 +105,12 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
         if not alone.size:
             expected = {name: np.zeros(_entries_of_nothing(name, recipe, rows, cols), F32) for name in given}
         else:
-            of_one = {"fast_math": False, "block": "block_1x16", "weight_2d": False}
-            of_one["sign_mask"] = {"per_tensor": 0xD7E8, "per_token": 0xACE1}[recipe]
+            of_one = {"fast_math": flags.get("fast_math", False), "block": "block_1x16", "weight_2d": False}
+            own = {"per_token": 0xACE1}.get(recipe, 0xD7E8)
+            of_one |= {"sign_mask": flags.get("sign_mask", own), "multiplier": "direct"}
             dense = replace(case, recipe=recipe, flags=Flags({**case.flags, **of_one}), problem=Dense(rows, cols))
             dense = replace(dense, philox_offset=g, seed_of=case.data_id)
-            expected = MODULES[recipe].numpy_oracle(dense, MODULES[recipe].inputs(dense, alone))
+            expected = module.numpy_oracle(dense, module.inputs(dense, alone))
         for name, array in expected.items():
             part = given[name][ends[name] : ends[name] + array.size]
             np.testing.assert_array_equal(part, array.ravel(), err_msg=f"{name} of tensor {g}")
@@ -84,7 +120,7 @@ def test_every_tensor_is_the_dense_recipe_alone(make_group, kind, shape, flags, 
 
 
 def _entries_of_nothing(name, recipe, rows, cols):
-    if not name.endswith("amax"):
+    if not name.endswith("amax") or recipe == "local_1x64":
         return 0
     return 1 if recipe == "per_tensor" else rows if name.startswith("rowwise") else cols
 
@@ -193,7 +229,21 @@ class TestRefusals:
             ("2*128x72", {}, "tensor 0 has cols = 72"),
             ("2*128x144", {"recipe": "per_token"}, "tensor 0 has cols = 144"),
             ("2*128x0", {}, "tensor 0 has cols = 0"),
-            ("128x128", {"recipe": "row_scaled"}, "recipe must be per_tensor or per_token, not row_scaled"),
+            ("128x128", {"recipe": "swizzle"}, "recipe must be per_tensor or .*local_1x64, not swizzle"),
+            ("128x128", {"recipe": "four_over_six"}, "recipe=four_over_six is open upstream"),
+            ("16+24x16", {"recipe": "row_scaled"}, "tensor 1 has rows = 24; a varying extent is 0 or a multiple of 16"),
+            ("64+32x64", {"recipe": "local_1x64"}, "tensor 1 has rows = 32; a varying extent is 0 or a multiple of 64"),
+            ("128x128", {"recipe": "row_scaled", "rht": True}, "rht must be false, not true"),
+            ("128x128", {"recipe": "local_1x64", "rounding": "sr"}, "rounding must be rne, not sr"),
+            ("128x128", {"recipe": "row_scaled", "dbias": True}, "dbias must be false, not true: row_scaled"),
+            ("128x128", {"recipe": "local_1x64", "activation": "drelu"}, "activation must be none, not drelu: local_"),
+            ("128x128", {"recipe": "local_1x64", "stage": "amax"}, "stage must be full, not amax: one read"),
+            (
+                "128x128",
+                {"recipe": "per_token", "fast_math": True},
+                "fast_math must be false, not true: only per_tensor",
+            ),
+            ("128x128", {"fast_math": True, "rht": True}, "fast_math is defined for bf16, block_1x16 and no rht"),
             ("128x128", {"recipe": "per_token", "dtype": "fp16"}, "dtype must be bf16, not fp16"),
             ("128x128", {"rht": True, "dtype": "fp32"}, "rht rotates bf16 inputs only, not fp32"),
             ("128x128", {"activation": "gelu"}, "activation must be none, dgelu, .* not gelu"),
@@ -243,3 +293,47 @@ class TestRefusals:
             tensors = {name: to_torch(array) for name, array in tensors.items() if array is not None}
         with pytest.raises(ContractError, match=word):
             oracle(case, tensors)
+
+
+# Allocations with a capacity
+
+ALLOCATED = [
+    ("128+0+256of1024x384", "128+0+256x384", {"shape_representation": "varying_first_dim"}),
+    ("128+0+256x256+128+128of163840", "128+0+256x256+128+128", {"shape_representation": "varying_both_dims"}),
+    ("3*0of128x128", "3*0x128", {"shape_representation": "varying_first_dim"}),
+]
+
+
+@pytest.mark.parametrize("flags", [{}, {"stage": "encode"}, {"rht": True, "rounding": "sr"}], ids=str)
+@pytest.mark.parametrize("recipe", MODULES)
+@pytest.mark.parametrize(("allocated", "filled", "kind"), ALLOCATED)
+def test_slack_changes_no_byte_of_a_tensor(make_group, allocated, filled, kind, recipe, flags):
+    wide, tight = (make_group(shape, recipe=recipe, **kind, **flags) for shape in (allocated, filled))
+    tight = replace(tight, seed_of=wide.seed_name)
+    assert_same_bytes(agree(wide, high_precision(wide)), agree(tight, high_precision(tight)))
+
+
+@pytest.mark.parametrize("recipe", MODULES)
+@pytest.mark.parametrize(("full", "kind"), [("512+512of1024x256", "first"), ("256+512x256+128of131072", "both")])
+def test_an_output_is_as_large_as_if_its_tensors_filled_the_allocation(make_group, full, kind, recipe):
+    case = make_group(full, recipe=recipe, shape_representation=f"varying_{kind}_dim{'s' * (kind == 'both')}")
+    sizes = {name: field.allocated for name, field in grouped.outputs(case).items()}
+    for split in other_splits(case):
+        fields = grouped.outputs(split)
+        assert {name: field.allocated for name, field in fields.items()} == sizes
+        assert {name: field.nbytes for name, field in fields.items()} == {
+            name: array.nbytes for name, array in grouped.numpy_oracle(split, inputs_of(split)).items()
+        }
+
+
+@pytest.mark.parametrize("recipe", MODULES)
+def test_slack_of_what_is_read_has_no_number(make_group, recipe):
+    case = make_group("128+0+256of1024x128", recipe=recipe, stage="encode", activation="dgelu")
+    given = inputs_of(case)
+    rows = 384
+    for name, end in {"input": rows * 128, "act_input": rows * 128, "rowwise_amax": rows}.items():
+        if recipe == "per_token" or name != "rowwise_amax":
+            assert np.isfinite(given[name][:end].astype(F32)).all()
+            slack = given[name][end:].astype(F32)
+            assert slack.size == end // rows * (1024 - rows)
+            assert np.isnan(slack).any() and np.isinf(slack).any() and not np.isfinite(slack).any()

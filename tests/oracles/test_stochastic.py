@@ -36,13 +36,17 @@ SIDES = ["rowwise", "columnwise"]
 
 @dataclass(frozen=True)
 class Draw(Case):
-    """A case whose seed is chosen, not hashed."""
+    """A case whose seed and offset are chosen, not hashed."""
 
     key: int = 0
 
     @property
     def seed(self):
         return self.key
+
+    @property
+    def offset(self):
+        return self.philox_offset
 
 
 @pytest.fixture

@@ -64,10 +64,8 @@ def made(changes: list[kinds.Change], text: str) -> set[tuple[str, str, str]]:
             (kinds.FENCE, "__threadfence();", ";"), (kinds.SCOPE, "__threadfence", "__threadfence_block"),
         }),
         ("__syncthreads();", {(kinds.BARRIER, "__syncthreads();", ";"), (kinds.SCOPE, "__syncthreads", "__syncwarp")}),
-        ('asm volatile("fence.proxy.async;");', {
-            (kinds.FENCE, 'asm volatile("fence.proxy.async;");', ";"),
-            (kinds.VOLATILE, "volatile", ""),
-        }),
+        ('asm volatile("fence.proxy.async;");', {(kinds.FENCE, 'asm volatile("fence.proxy.async;");', ";")}),
+        ('asm volatile("mov.b32 %0, %1;" : "=r"(u) : "r"(v));', {(kinds.VOLATILE, "volatile", "")}),
         ("cp_async_wait<u>();", {(kinds.FENCE, "cp_async_wait<u>();", ";"), (kinds.PARTICIPANTS, "u", "u + 1")}),
         ("u = __any_sync(~0u, v);", {
             (kinds.PARTICIPANTS, "~0u", "~0u >> 1"), (kinds.PARTICIPANTS, "~0u", "0xFFFFu"),
@@ -104,6 +102,8 @@ def test_changes_of_a_line_of_cuda(line, expected):
         ("u = v[index]", {(kinds.GROUP, "index", "index + 1"), (kinds.GROUP, "index", "index - 1")}),
         ("u = 'é' < v", {(kinds.COMPARISON, "<", "<=")}),
         ("raise ValueError(f'{1 + 2}', 3)", set()),
+        ("if u < v: raise ValueError", set()),
+        ("def refuse(u): return u + 1", set()),
         ('"""1 + 2"""', set()),
         ("u: tuple[3] = v", set()),
     ],
@@ -152,7 +152,7 @@ def test_a_draw_meets_every_file_and_operator_and_enough_of_concurrency():
     assert {mutant.file for mutant in drawn} == {mutant.file for mutant in everywhere()}
     of_operator = Counter(mutant.theme for mutant in drawn)
     assert set(of_operator) == set(kinds.OPERATORS)
-    assert min(of_operator.values()) >= 10
+    assert min(of_operator.values()) >= 5
     assert sum(map(is_concurrency, drawn)) >= 100
     assert len(draw(2, 10**6)) == len(everywhere())
 

@@ -40,6 +40,7 @@ SANITIZED = {
     "misaligned",
     "unwritten read",
     "scratch not cleaned",
+    "slack written",
     "oracles disagree",
 }
 

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import ast
+import csv
+import io
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from harness.errors import UsageError
+from harness.errors import SuiteError, UsageError
 from harness.files import RESULTS, ROOT
-from harness.studies.thresholds import run, watched_kernels, watched_oracles
-from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, OUTCOMES, UNORDERED, Missing, Site, missing
+from harness.studies.thresholds import reasons, run, watched_kernels, watched_oracles
+from harness.studies.thresholds.outcomes import (
+    ABOVE,
+    BELOW,
+    EDGE,
+    EQUAL,
+    OUTCOMES,
+    UNORDERED,
+    Missing,
+    Outcomes,
+    Site,
+    canonical,
+    missing,
+)
 
 
 def site(relation: str, constant: str = "5", file: str = "kernels/a.cuh") -> Site:
@@ -47,6 +61,34 @@ def nothing_seen():
 )
 def test_what_is_missing(relation, seen, what):
     assert missing(site(relation), seen) == ([Missing(site(relation), what)] if what else [])
+
+
+def test_a_comparison_in_other_words_is_the_same():
+    def site(relation: str, constant: str = "5") -> Site:
+        return Site("kernels/a.cuh", 7, "if (x < 5)", relation, constant)
+
+    words = {site("ge"): ABOVE, site("lt"): BELOW, site("le", "4"): EQUAL, site("gt", "4"): ABOVE | EDGE}
+    outcomes = Outcomes()
+    outcomes.merge(words)
+    assert outcomes.missing() == []
+    assert {canonical(each, seen)[0] for each, seen in words.items()} == {site("lt")}
+    assert canonical(site("neu", "0.0"), EQUAL) == (site("eq", "0.0"), EQUAL)
+    assert canonical(site("ge", "0.5"), BELOW)[0] == site("ltu", "0.5")
+    assert canonical(site("ge", "the same for all"), BELOW)[0] == site("lt", "the same for all")
+    assert canonical(site("clamp"), ABOVE) == (site("clamp"), ABOVE)
+
+
+def test_every_reason_is_of_a_comparison_that_is_listed():
+    listed = csv.DictReader(io.StringIO((RESULTS / "thresholds.csv").read_text(), newline=""))
+    rows = {(row["file"], row["text"], f"{row['comparison']} {row['with']} {row['missing']}") for row in listed}
+    assert set(reasons.reasons()) <= rows
+
+
+def test_a_reason_that_says_nothing(tmp_path):
+    path = tmp_path / "one_sided.yaml"
+    path.write_text("one_sided:\n- {file: kernels/a.cuh, text: a, unseen: [lt 5 true]}\n")
+    with pytest.raises(SuiteError, match="one_sided.yaml:2: because: field required"):
+        reasons.reasons(path)
 
 
 SOURCE = """\

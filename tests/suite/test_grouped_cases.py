@@ -16,12 +16,15 @@ from harness.bench.roofline import bytes_moved
 from harness.contract.case import Case, Flags
 from harness.contract.field import Field
 from harness.contract.problem import Dense
+from harness.contract.splits import other_splits
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.inputs.draw import make
+from harness.jit.compile import compile_kernel
 from harness.jit.geometry import Launch
 from harness.runner.selection import FIXED_COST, cost
-from harness.suite.launch_plan import Step, bind, numbers, plan
+from harness.suite.launch_plan import Step, bind, numbers, own_memory, plan
+from harness.suite.suite import find_case
 from harness.verdict import Verdict
 from harness.verify.expected import expect, high_precision
 from harness.verify.verify import verify
@@ -58,7 +61,7 @@ def test_a_tensor_alone_is_a_dense_case_with_the_seed_of_the_group(toy: Toy):
     case = toy.case(rounding="sr", stage="full", outputs="both")
     dense = case.part(2)
     assert (dense.recipe, dense.problem) == ("per_tensor", Dense(256, 512))
-    assert (dense.seed, dense.philox_offset) == (case.seed, 2)
+    assert (dense.seed, dense.offset) == (case.seed, (case.offset + 2) % (1 << 32))
     assert (dense.flags.rounding, dense.flags.outputs) == ("sr", "both")
     assert (dense.flags.dtype, dense.flags.sign_mask) == ("bf16", 0xD7E8)  # flags that the group lacks
     assert "shape_representation" not in dense.flags
@@ -66,9 +69,11 @@ def test_a_tensor_alone_is_a_dense_case_with_the_seed_of_the_group(toy: Toy):
     assert dense != replace(dense, seed_of="") != replace(dense, philox_offset=0)
 
 
-def test_a_dense_case_has_its_own_seed_and_offset_0():
-    dense = Case("per_tensor", Flags({}), Dense(16, 32))
+def test_a_dense_case_has_its_own_seed_and_offset():
+    dense, other = (Case("per_tensor", Flags({}), Dense(16, cols)) for cols in (32, 64))
     assert (dense.philox_offset, dense.elements, dense.shape) == (0, 512, "16x32")
+    assert len({0, dense.offset, other.offset}) == 3 and dense.seed != other.seed
+    assert replace(dense, philox_offset=(1 << 32) - dense.offset).offset == 0
 
 
 # Suites
@@ -98,11 +103,29 @@ def test_a_shape_that_does_not_fit_is_one_sentence_with_its_line(toy: Toy, axes:
 
 
 def test_a_shape_need_not_fit_what_is_refused(toy: Toy):
-    axes = "recipe: local_1x64, shape_representation: [varying_last_dim, varying_both_dims]"
+    toy.edit(
+        "shape_representation: varying_both_dims}\n    because", "shape_representation: same_both_dims}\n    because"
+    )
+    axes = "recipe: local_1x64, shape_representation: [varying_last_dim, same_both_dims]"
     toy.path.write_text(toy.path.read_text() + TAIL.format(axes=axes, shape="192x128+256"))
     assert len(toy.suite.cases("bench")) == 2
-    toy.edit("shape_representation: varying_both_dims}\n    because", "rounding: sr}\n    because")
-    with pytest.raises(SuiteError, match="does not fit varying_both_dims of local_1x64: tensor 0 has rows = 192"):
+    toy.edit("shape_representation: same_both_dims}\n    because", "rounding: sr}\n    because")
+    with pytest.raises(SuiteError, match="does not fit same_both_dims of local_1x64: tensor 1 has cols = 256"):
+        _ = toy.suite
+
+
+def test_a_block_of_nothing_but_refusals_says_why(toy: Toy):
+    axes = "recipe: local_1x64, shape_representation: varying_both_dims"
+    toy.path.write_text(toy.path.read_text() + TAIL.format(axes=axes, shape="128x128"))
+    with pytest.raises(SuiteError, match="is excluded, so it holds no case: a reason of the test's own"):
+        toy.suite.cases("bench")
+
+
+def test_splits_vary_by_what_divides_them_alone(toy: Toy):
+    toy.path.write_text(toy.path.read_text() + TAIL.format(axes="recipe: local_1x64", shape="64+0+192x64"))
+    assert "64+0+192x64" in {case.shape for case in toy.suite.cases("bench")}
+    toy.edit("shapes: [64+0+192x64]", "shapes: [64+0+96x64]")
+    with pytest.raises(SuiteError, match="tensor 2 has rows = 96; a varying extent is 0 or a multiple of 64"):
         _ = toy.suite
 
 
@@ -207,6 +230,55 @@ def test_a_persistent_grid_counts_the_tiles_of_every_tensor(toy: Toy):
 def test_a_group_without_elements_has_a_grid(toy: Toy):
     assert PERSISTENT.grid(toy.case("0+0x512").problem, 132) == (1, 1, 1)
     assert TILED.grid(toy.case("0+0x512").problem, 132) == (1, 1, 1)
+
+
+ALLOCATED = [
+    "grouped/default/0+128+0of384x80/normal/eager",
+    "grouped/dtype=fp32,outputs=rowwise,schedule=persistent/0+128+0of384x80/normal/eager",
+    "grouped/rht=true,activation=dgelu,dbias=true/0+128+0of384x80/normal/eager",
+    "grouped/recipe=per_token/0+128+0of384x128/normal/eager",
+    "grouped/recipe=per_token,activation=drelu,dbias=true/0+128+0of384x128/normal/eager",
+    "grouped/recipe=per_token,shape_representation=varying_both_dims,resident=false/0+128x256+128of65536/normal/eager",
+]
+
+
+@pytest.mark.parametrize("case_id", ALLOCATED)
+def test_no_launch_depends_on_a_split_and_reading_one_on_the_host_fails(case_id: str):
+    """The plan, its memory, its numbers and its grids are made without the extents of a tensor."""
+    case = find_case(case_id)
+    made = []
+    for split in (case, *other_splits(case)):
+        steps = plan(split, fits=lambda step: step.case.flags.resident)
+        for step in steps:
+            problem = step.case.problem
+            assert len(problem.tensors) == len(case.problem.tensors)
+            for read in (tuple, str, lambda tensors: tensors[0]):
+                with pytest.raises(ContractError, match="the host reads the extents of [23] tensors"):
+                    read(problem if read is str else problem.tensors)
+        kernels = [compile_kernel(step.signature, step.case.flags, "compute_90a") for step in steps]
+        grids = [kernel.launch.grids(step.case.problem, 4) for kernel, step in zip(kernels, steps, strict=True)]
+        made.append((grids, own_memory(steps), [numbers(step.case) for step in steps]))
+    assert all(each == made[0] for each in made)
+
+
+def test_a_grid_of_an_allocation_has_a_block_for_every_tile_that_a_split_can_have(toy: Toy):
+    case = find_case("grouped/default/0+128+0of512x80/normal/eager")
+    assert TILED.grid(case.problem, 132) == (4, 1, 1)
+    for split in (case, *other_splits(case)):
+        filled = replace(split.problem, capacity=None)
+        assert TILED.grid(split.problem, 132) == (4, 1, 1) >= TILED.grid(filled, 132)
+
+
+def test_a_persistent_grid_of_a_group_is_tried_on_a_small_device_too(toy: Toy):
+    many = toy.case("128+0+256x512").problem
+    assert PERSISTENT.grids(many, 132) == ((24, 1, 1), (8, 1, 1))  # three tiles each
+    assert PERSISTENT.grids(many, 2) == ((4, 1, 1),)  # which have six
+    assert PERSISTENT.grids(toy.case("0+0x512").problem, 132) == ((1, 1, 1),)
+
+
+def test_a_grouped_gemm_takes_no_capacity():
+    with pytest.raises(UsageError, match="has a capacity; the tensors of a grouped GEMM fill their allocations"):
+        find_case("gemm_grouped/default/0+128of256x128x48/normal/eager")
 
 
 def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):

@@ -62,6 +62,19 @@ def test_a_kernel_without_geometry_says_what_to_write():
         read_launch("", "k_launch", "k")
 
 
+def test_a_launch_by_flag_has_the_schedule_of_its_case_and_the_launch_bounds_of_its_kernel():
+    constant = ".const .align 4 .b8 k_launch[20] = {128, 0, 0, 0, 64, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4};"
+    ptx = f"{constant}\n.visible .entry k_1(\n.param .u64 p)\n.maxntid 256\n.minnctapersm 3\n{{ ret; }}"
+    launch = read_launch(ptx, "k_launch", "k", "k_1")
+    assert launch.of_case({"schedule": "persistent"}) == replace(TILED, blocks_per_sm=3, schedule=1)
+    assert launch.of_case({"schedule": "tiles"}) == replace(TILED, blocks_per_sm=3)
+    assert TILED.of_case({"schedule": "persistent"}) == TILED
+    with pytest.raises(CompileError, match="takes the flag schedule, tiles or persistent; it is None"):
+        launch.of_case({})
+    with pytest.raises(CompileError, match=r"k: Schedule::by_flag needs the CTAs of an SM in __launch_bounds__"):
+        read_launch(ptx.replace(".minnctapersm 3", ""), "k_launch", "k", "k_1")
+
+
 def test_arguments_are_bound_by_name_in_the_order_of_the_signature():
     step = next(step for step in plan(CASE) if step.signature.name == "per_tensor_amax")
     bound = list(bind(step, {"input": "x", "rowwise_amax": "a", "amax_state": "s"}))

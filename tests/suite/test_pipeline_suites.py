@@ -187,8 +187,8 @@ def test_a_stage_that_the_flags_leave_out_is_named(tmp_path):
 
 
 def test_shapes_and_inputs_are_those_its_stages_take(tmp_path):
-    told = refused(tmp_path, "a: x", "a: x", "16x128x128", "epilogue=per_token")
-    assert "stage x: per_token: rows = 16 is not a positive multiple of 128; the nearest is 128" in told
+    told = refused(tmp_path, "a: x", "a: x", "24x128x128", "epilogue=per_token")
+    assert "M = 24 is not a positive multiple of 16; the nearest is 32" in told
     (tmp_path / "bytes").mkdir()
     told = refused(tmp_path / "bytes", "a: x", "a: x", name="exact_sum")
     assert "exact_sum is drawn as the bytes of operands, and a pipeline quantizes its own" in told

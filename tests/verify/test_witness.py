@@ -139,7 +139,8 @@ def test_an_operand_that_is_not_what_was_drawn(case_id, prefix):
 
 
 @pytest.mark.parametrize(
-    ("flags", "name"), [("direction=columnwise", "scale_inv"), ("direction=columnwise,to=compact", "swizzled_scale_inv")]
+    ("flags", "name"),
+    [("direction=columnwise", "scale_inv"), ("direction=columnwise,to=compact", "swizzled_scale_inv")],
 )
 def test_scales_that_are_to_be_moved(flags, name):
     case = find_case(f"swizzle/{flags}/48x80/normal/eager")
@@ -242,3 +243,16 @@ def test_formats_are_worked_out_once_more():
     assert e4m3(byte[[0, 1, 8, 0x38, 0x7E]]).tolist() == [0, 2.0**-9, 2.0**-6, 1, 448]
     assert np.isnan(e4m3(byte[[0x7F, 0xFF]])).all()
     assert to_bf16(np.float32([1 + 2.0**-8, 1 + 3 * 2.0**-8, -np.inf])).tolist() == [1, 1 + 2.0**-6, -np.inf]
+
+
+def test_an_answer_has_the_shape_of_its_field(monkeypatch):
+    """As many bytes in another shape would be compared as if they were right."""
+    oracle = expected.oracle_of("per_tensor")
+    outputs = oracle.outputs
+
+    def turned(case):
+        fields = outputs(case)
+        return fields | {"rowwise_data": replace(fields["rowwise_data"], shape=fields["rowwise_data"].shape[::-1])}
+
+    monkeypatch.setattr(oracle, "outputs", turned)
+    assert found(PLAIN) == "rowwise_data is (40, 48) by the recipe's `outputs`, and (48, 40) by its oracle"

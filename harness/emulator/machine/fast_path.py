@@ -29,12 +29,24 @@ def _interpreter() -> Callable[[np.ndarray, int, int, int, int], int]:
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
     """What the interpreter knows of each buffer, (n, columns) int64; without tags of races."""
     table = np.zeros((len(memory), layout.BUFFER_COLUMNS), np.int64)
-    for row, buffer in zip(table, memory, strict=True):
-        row[layout.WINDOW], row[layout.BASE] = buffer.window, buffer.address
-        row[layout.BYTES], row[layout.LENGTH] = buffer.data.ctypes.data, len(buffer.data)
-        row[layout.READABLE], row[layout.WRITABLE] = buffer.readable, buffer.writable
-        row[layout.WRITTEN_MAP] = 0 if buffer.written is None else buffer.written.ctypes.data
+    table[:, : layout.WRITTEN_MAP + 1] = [
+        (
+            buffer.window,
+            buffer.address,
+            _address(buffer.data),
+            len(buffer.data),
+            buffer.readable,
+            buffer.writable,
+            0 if buffer.written is None else _address(buffer.written),
+        )
+        for buffer in memory
+    ]
     return table
+
+
+def _address(array: np.ndarray) -> int:
+    # Twice as quick as `array.ctypes.data`, which matters for small grids.
+    return array.__array_interface__["data"][0]
 
 
 class FastPath:
@@ -87,7 +99,7 @@ class FastPath:
             context[layout.WGMMA_REGISTERS] = batch.wgmma.held.shape[2]
         if launch.shadow:
             context[layout.GLOBAL_SHADOW], context[layout.GLOBAL_CELL] = 1, launch.shadow.cell
-            put(layout.GLOBAL_READERS, launch.shadow.readers.table)
+            put(layout.GLOBAL_READERS, launch.shadow.shadows.readers.table)
         context[layout.FIRST_BLOCK], context[layout.COUNTED] = batch.first, launch.counts_traffic
         put(layout.TRAFFIC, launch.traffic.compiled)
         put(layout.SCRATCH, _SCRATCH)
@@ -96,8 +108,7 @@ class FastPath:
         """Run a segment for the lanes of a mask, all live ones for None. Raises what its NumPy steps raise."""
         lanes = self.batch.under(mask)
         context = self.context
-        # Twice as quick as `lanes.ctypes.data`, which matters for small grids.
-        context[layout.LANES], context[layout.WHOLE] = lanes.__array_interface__["data"][0], mask is None
+        context[layout.LANES], context[layout.WHOLE] = _address(lanes), mask is None
         if self.batch.shadow:
             context[layout.HAS_SHARED_UPDATES] = self.batch.shadow.has_updates
         run = self._interpreter

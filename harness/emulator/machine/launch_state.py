@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -70,6 +70,7 @@ class LaunchState:
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
     shadow: of global memory; None without the sanitizer
+    echo: takes each line that a kernel prints
     """
 
     resources: Resources
@@ -84,6 +85,7 @@ class LaunchState:
     schedule: Schedule = ASCENDING
     by_warpgroup: bool = False
     shadow: GlobalShadow | None = None
+    echo: Callable[[str], object] = lambda line: None
 
     @property
     def blocks(self) -> int:

@@ -32,6 +32,8 @@ _TOKEN = re.compile(
 _LOC = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 _STATEMENT = re.compile(r"(?:@(!?)([\w$%]+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
 _ITEM = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,{}\[\]\s][^,{}\[\]]*")
+_CALL = re.compile(r"(?:\(\s*([\w$%]+)\s*\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*$")
+_CALL_PARAMETER = re.compile(r"\.param\s+\.(\w+)\s+([\w$%]+)$")
 _ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
 
 
@@ -45,6 +47,7 @@ class BodyParser:
         self.calls: dict[tuple[str, str, str], Location] = {}
         self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
+        self.call_parameters: set[str] = set()
 
     def parse(self, text: str, line: int) -> None:
         """Parse the text between the outer braces. line: of its start. Raises NotEmulated for what is unknown."""
@@ -112,8 +115,17 @@ class BodyParser:
             declared = variable(text)
             self.kernel.variables[declared.name] = declared
             check_total(self.kernel.variables)
-        elif not text.startswith((".pragma", ".param")):
+        elif text.startswith(".param"):
+            self._declare_call_parameter(text)
+        elif not text.startswith(".pragma"):
             self._instruction(text)
+
+    def _declare_call_parameter(self, text: str) -> None:
+        """A parameter or the result of a call is a register of its scope; one that no register holds is left out."""
+        match = _CALL_PARAMETER.match(text)
+        if match and match[1] in SIZES:
+            self._declare_registers(f".reg .{match[1]} {match[2]}")
+            self.call_parameters.add(self._resolve(match[2]))
 
     def _declare_registers(self, text: str) -> None:
         self.known = {}
@@ -147,9 +159,30 @@ class BodyParser:
         if not match:
             raise NotEmulated(f"the text {text[:60]!r}")
         negated, guard, mnemonic, rest = match.groups()
-        operands = () if mnemonic.startswith("call") else tuple(self._operand(item) for item in _split(rest))
+        operands = self._call(rest) if mnemonic.startswith("call") else tuple(map(self._operand, _split(rest)))
+        if mnemonic.startswith(("st.param.", "ld.param.")):
+            mnemonic, operands = self._of_call(mnemonic, operands)
         named = Name(self._resolve(guard), bool(negated)) if guard else None
         self.kernel.instructions.append(Instruction(mnemonic, operands, named, self.location))
+
+    def _call(self, text: str) -> tuple[Operand, ...]:
+        """The result or `_`, the function, and the arguments; nothing of a call of another form."""
+        match = _CALL.match(text)
+        if not match:
+            return ()
+        arguments = _split(match[3] or "")
+        return tuple(map(self._name, (match[1] or "_", match[2], *arguments)))
+
+    def _of_call(self, mnemonic: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Operand, ...]]:
+        """`st.param` to a call's parameter, or `ld.param` from its result, as a move."""
+        place, stores = 0 if mnemonic.startswith("st") else 1, mnemonic.startswith("st")
+        address = operands[place] if len(operands) == 2 else None
+        if not isinstance(address, Address) or address.offset or not address.base:
+            return mnemonic, operands
+        if address.base.text not in self.call_parameters:
+            return mnemonic, operands
+        kind = mnemonic.rpartition(".")[2]
+        return f"mov.{kind}", (address.base, operands[1]) if stores else (operands[0], address.base)
 
     def _operand(self, text: str) -> Operand:
         found = self.known.get(text)

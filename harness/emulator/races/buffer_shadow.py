@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.emulator.compiled import layout
+from harness.emulator.memory import Buffer
 from harness.emulator.races.agents import AGENT_MASK, WARPS_OF, agents_of
 from harness.emulator.races.readers import Readers
 from harness.emulator.races.shared_memory import join_in_one_instruction
@@ -23,25 +24,50 @@ WIDEST = 32  # bytes of an access
 WRITES, READS, UPDATES = range(3)
 
 
-class BufferShadow:
-    """The shadow of a buffer of so many bytes. cell: bytes of the narrowest access
+class BufferShadows:
+    """The shadows of all writable buffers of a launch. cell: bytes of the narrowest access
 
-    row: the buffer's, for the compiled interpreter
+    rows: one for each buffer, for the compiled interpreter
     tags, numbers: (3, cells) by kind, of the access too; earlier: (cells,), the reader before the last block
+    """
+
+    def __init__(self, cell: int, rows: np.ndarray, memory: list[Buffer]):
+        self.readers = Readers()
+        self._rows, self._made = rows, dict[int, BufferShadow]()
+        # Rounded up, so that the widest access fits at the end of any buffer.
+        sizes = [-(-len(buffer.data) // WIDEST) * WIDEST // cell if buffer.writable else 0 for buffer in memory]
+        ends = np.cumsum(sizes)
+        starts, cells = ends - sizes, int(ends[-1])
+        # Three arrays for all, because a launch may have a hundred small buffers and touch a few.
+        self._tags, self._numbers = np.zeros((3, cells), U64), np.zeros((3, cells), U32)
+        self._earlier = np.zeros(cells, U32)
+        for kind in range(3):
+            rows[:, layout.WRITES + kind] = self._tags[kind].ctypes.data + starts * 8
+            rows[:, layout.WRITE_NUMBERS + kind] = self._numbers[kind].ctypes.data + starts * 4
+        rows[:, layout.EARLIER] = self._earlier.ctypes.data + starts * 4
+        places = zip(memory, starts.tolist(), ends.tolist(), strict=True)
+        self._places = {id(buffer): (row, slice(start, end)) for row, (buffer, start, end) in enumerate(places)}
+
+    def of(self, buffer: Buffer) -> BufferShadow:
+        """The shadow of a writable buffer."""
+        made = self._made.get(id(buffer))
+        if made is None:
+            row, cells = self._places[id(buffer)]
+            made = self._made[id(buffer)] = BufferShadow(
+                self._rows[row], self._tags[:, cells], self._numbers[:, cells], self._earlier[cells], self.readers
+            )
+        return made
+
+
+class BufferShadow:
+    """The shadow of a buffer, as in `BufferShadows`.
+
     constant: (cells,), 1 + the number of an access that read it as constant; None if none did
     """
 
-    def __init__(self, size: int, cell: int, row: np.ndarray, readers: Readers):
-        # Rounded up, so that the widest access fits at the end of any buffer.
-        cells = -(-size // WIDEST) * WIDEST // cell
-        self.row, self.readers = row, readers
-        self.tags, self.numbers = np.zeros((3, cells), U64), np.zeros((3, cells), U32)
-        self.earlier = np.zeros(cells, U32)
+    def __init__(self, row: np.ndarray, tags: Bits, numbers: np.ndarray, earlier: np.ndarray, readers: Readers):
+        self.row, self.tags, self.numbers, self.earlier, self.readers = row, tags, numbers, earlier, readers
         self.constant: np.ndarray | None = None
-        for kind in range(3):
-            row[layout.WRITES + kind] = self.tags[kind].ctypes.data
-            row[layout.WRITE_NUMBERS + kind] = self.numbers[kind].ctypes.data
-        row[layout.EARLIER] = self.earlier.ctypes.data
 
     def has(self, kind: int) -> bool:
         """Whether there was an access of this kind."""

@@ -30,11 +30,10 @@ from harness.emulator.races.buffer_shadow import (
     UPDATES,
     WHO_MASK,
     WRITES,
-    BufferShadow,
+    BufferShadows,
 )
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
-from harness.emulator.races.readers import Readers
-from harness.emulator.races.strong_accesses import StrongAccesses, Update
+from harness.emulator.races.strong_accesses import StrongAccesses
 from harness.emulator.registers import U64, WARP, Bits
 
 LAST_EPOCH = (1 << 64 - int(EPOCH_SHIFT)) - 2
@@ -75,12 +74,8 @@ class GlobalShadow:
                 f"not emulated: a grid of {blocks} blocks with race checks; {int(SEVERAL_BLOCKS) - 1} fit"
             )
         self.cell = cell
-        self.happens_before, self.strong, self.readers = HappensBefore(), StrongAccesses(), Readers()
-        self.shadows = {
-            id(buffer): BufferShadow(len(buffer.data), cell, row, self.readers)
-            for row, buffer in zip(buffers, memory, strict=True)
-            if buffer.writable
-        }
+        self.happens_before, self.strong = HappensBefore(), StrongAccesses()
+        self.shadows = BufferShadows(cell, buffers, memory)
 
     def begin(self, order: BlockOrder, first: int) -> None:
         """Begin a batch, whose first block is this."""
@@ -164,8 +159,9 @@ class _Checked:
 
     def __init__(self, shadow: GlobalShadow, access: Access, resolved: Resolved, who: Who, cells: np.ndarray):
         self.all, self.access, self.resolved, self.who, self.cells = shadow, access, resolved, who, cells
-        self.shadow, self.order = shadow.shadows[id(resolved.storage)], shadow.order
+        self.shadow, self.order = shadow.shadows.of(resolved.storage), shadow.order
         self.reads = access.kind == "reads"
+        self.known: dict[tuple[int, int], list[int]] = {}  # block, warp → the epochs that it knows of each warp
 
     def check(self) -> None:
         """Report a race with an earlier access."""
@@ -228,24 +224,13 @@ class _Checked:
     def _unseen(self, row: int) -> Iterator[int]:
         """A tag for each update of an access's bytes that its thread has not seen, itself or through its block."""
         block, thread = int(self.who.block[row]), int(self.who.thread[row])
-        here, known = self.all.first + block, self.order.known[block, thread // WARP]
+        warp = block, thread // WARP
+        if warp not in self.known:
+            self.known[warp] = self.order.known[warp].tolist()
         address = self.resolved.storage.address + int(self.who.index[row]) * self.access.bytes
-        for update in self.all.strong.updates(address, self.access.bytes):
-            if not self._may_race(update, here, thread):
-                continue
-            seen = self.all.strong.seen(here, update)
-            if not any(by == thread or epoch < int(known[by // WARP]) for by, epoch in seen):
-                at = update.block + 1 << int(BLOCK_SHIFT)
-                yield update.epoch << int(EPOCH_SHIFT) | at | update.thread
-
-    def _may_race(self, update: Update, block: int, thread: int) -> bool:
-        """Whether an update concerns a thread of a block of the grid, if nothing orders it before."""
-        access = self.access
-        if (update.block, update.thread) == (block, thread):
-            return False
-        if not access.strong or (access.takes and update.gathers):
-            return True
-        return access.of_block and update.block != block
+        by = self.all.first + block, thread
+        for epoch, (at, other) in self.all.strong.unseen(self.access, address, by, self.known[warp]):
+            yield epoch << int(EPOCH_SHIFT) | at + 1 << int(BLOCK_SHIFT) | other
 
     # ---- constants --------------------------------------------------------------------------------------------------
 

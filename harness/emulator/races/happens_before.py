@@ -100,18 +100,20 @@ class Acquisitions:
         out[self.warps, np.arange(len(self.warps))] |= fence.lanes[self.threads]
         return out
 
-    def known_to(self, thread: int, known: Bits, scope: int | None) -> list[Place]:
-        """What a thread knows of it. known: (warps,), of its warp; scope: of the fence that it takes, None for none"""
-        out = self.threads == thread
+    def known_to(self, threads: np.ndarray, known: Bits, scope: int | None) -> np.ndarray:
+        """(n, places) bool: what each of (n,) threads knows of it.
+
+        known: (n, warps), of their warps; scope: of the fence that they take, None for none
+        """
+        own = self.threads == threads[:, None]
         if scope is None:
-            return self._chosen(out | (U64(self.epoch) < known[self.warps]))
-        out &= False
+            return own | (U64(self.epoch) < known[:, self.warps])
+        out = np.zeros_like(own)
         for fence in self.fences:
             if fence.scope >= scope:
-                if fence.lanes[thread]:
-                    out |= (self.threads == thread) | fence.behind[thread // WARP, self.warps]
-                out |= self._fenced(fence)[U64(fence.epoch) < known].any(axis=0)
-        return self._chosen(out)
+                out |= (own | fence.behind[threads // WARP][:, self.warps]) & fence.lanes[threads, None]
+                out |= (U64(fence.epoch) < known) @ self._fenced(fence)
+        return out
 
     def _chosen(self, which: np.ndarray) -> list[Place]:
         return [self.places[i] for i in np.flatnonzero(which).tolist()]
@@ -159,18 +161,21 @@ class HappensBefore:
 
     def access(self, access: Access, addresses: np.ndarray, blocks: np.ndarray, threads: np.ndarray) -> None:
         """Strong accesses of threads, one after another; all (n,)."""
-        published: dict[tuple, tuple[Bits, ...]] = {}
+        releases = self._releases_of(blocks, threads) if access.kind != "reads" else [None] * len(blocks)
+        if not self._releases and not any(releases):
+            return
         acquired: dict[int, tuple[list[int], list[Place]]] = defaultdict(lambda: ([], []))
-        for address, block, thread in zip(addresses.tolist(), blocks.tolist(), threads.tolist(), strict=True):
+        every = zip(addresses.tolist(), blocks.tolist(), threads.tolist(), releases, strict=True)
+        for address, block, thread, release in every:
             inside = self._first + block, address
             for where in (address, inside):
                 if where in self._releases:
                     threads_of_block, places = acquired[block]
                     threads_of_block.append(thread)
                     places.append(Place(where, len(self._releases[where])))
-            if access.kind != "reads" and self._fenced[block]:
+            if release:
                 where = inside if access.of_block else address
-                self._releases.setdefault(where, []).append(self._release(block, thread, published))
+                self._releases.setdefault(where, []).append(release)
         for block, (by, places) in acquired.items():
             pending = self._pending[block]
             new = Acquisitions(int(self._order.epoch[block]), by, places)
@@ -178,28 +183,46 @@ class HappensBefore:
                 pending.pop()
             pending.append(new)
 
-    def _release(self, block: int, thread: int, published: dict[tuple, tuple[Bits, ...]]) -> Release:
-        """published: those of this instruction, by who publishes the same"""
-        warp = thread // WARP
-        own = tuple(int(fences.own[block, thread]) for fences in self._fences)
-        key = block, warp, own[OF_BLOCK] > 0, own[OF_GRID] > 0
-        if key not in published:
-            published[key] = tuple(
-                fences.published(block, warp, last > 0) for fences, last in zip(self._fences, own, strict=True)
-            )
-        here, more = self._first + block, self._known_to(block, thread, OF_BLOCK)
-        return Release(here, thread, own, published[key], len(self._settled[here]), more)
+    def _releases_of(self, blocks: np.ndarray, threads: np.ndarray) -> list[Release | None]:
+        """What each of (n,) threads publishes now; None if no thread of its block has fenced."""
+        out: list[Release | None] = [None] * len(blocks)
+        for block in np.unique(blocks[self._fenced[blocks]]).tolist():
+            here, at = self._first + block, np.flatnonzero(blocks == block)
+            by = threads[at]
+            own = list(zip(*(fences.own[block, by].tolist() for fences in self._fences), strict=True))
+            published: dict[tuple, tuple[Bits, ...]] = {}  # by who publishes the same
+            settled, known = len(self._settled[here]), self._known_to(block, by, OF_BLOCK)
+            for i, thread, last, more in zip(at.tolist(), by.tolist(), own, known, strict=True):
+                key = thread // WARP, last[OF_BLOCK] > 0, last[OF_GRID] > 0
+                if key not in published:
+                    published[key] = tuple(
+                        fences.published(block, key[0], fenced)
+                        for fences, fenced in zip(self._fences, key[1:], strict=True)
+                    )
+                out[i] = Release(here, thread, last, published[key], settled, more)
+        return out
 
     # ---- what is known ----------------------------------------------------------------------------------------------
 
-    def _known_to(self, block: int, thread: int, scope: int | None) -> tuple[Place, ...]:
-        """What a thread knows beside what all threads of its block do."""
-        known = self._order.known[block, thread // WARP]
-        return tuple(place for each in self._pending[block] for place in each.known_to(thread, known, scope))
+    def _known_to(self, block: int, threads: np.ndarray, scope: int | None) -> list[tuple[Place, ...]]:
+        """What each of (n,) threads knows beside what all threads of its block do."""
+        pending = [each for each in self._pending[block] if each.fences or scope is None]
+        if not pending:
+            return [()] * len(threads)
+        known = self._order.known[block, threads // WARP]
+        which = np.concatenate([each.known_to(threads, known, scope) for each in pending], axis=1)
+        places = [place for each in pending for place in each.places]
+        same: dict[bytes, tuple[Place, ...]] = {}  # a few, of many threads
+        out = []
+        for row in which:
+            key = row.tobytes()
+            if key not in same:
+                same[key] = tuple(places[i] for i in np.flatnonzero(row).tolist())
+            out.append(same[key])
+        return out
 
-    def knowledge(self, block: int, thread: int, scope: int, reads: bool) -> Knowledge:
-        """What a thread knows now. reads: whether it is to read, or else to write"""
-        places = self._known_to(block, thread, scope if reads else None)
+    def _knowledge(self, block: int, places: tuple[Place, ...], scope: int) -> Knowledge:
+        """What a thread knows that knows these places beside what all threads of its block do."""
         here = self._first + block
         key = here, scope, len(self._settled[here]), places
         if key not in self._reached:
@@ -211,19 +234,14 @@ class HappensBefore:
     def knowledge_of(
         self, block: np.ndarray, thread: np.ndarray, scope: int, reads: bool
     ) -> Iterator[tuple[Knowledge, np.ndarray]]:
-        """What threads know, and which of (n,) threads do."""
+        """What threads know now, and which of (n,) threads do. reads: whether they are to read, or else to write"""
         for each in np.unique(block).tolist():
             chosen = np.flatnonzero(block == each)
-            threads = np.unique(thread[chosen]).tolist()
-            if not self._pending[each]:  # all threads know the same
-                yield self.knowledge(each, threads[0], scope, reads), chosen
-                continue
-            by_knowledge: dict[int, tuple[Knowledge, list[int]]] = {}
-            for one in threads:
-                knowledge = self.knowledge(each, one, scope, reads)
-                by_knowledge.setdefault(id(knowledge), (knowledge, []))[1].append(one)
-            for knowledge, members in by_knowledge.values():
-                yield knowledge, chosen[np.isin(thread[chosen], members)]
+            by_places: dict[tuple[Place, ...], list[int]] = defaultdict(list)
+            for i, places in enumerate(self._known_to(each, thread[chosen], scope if reads else None)):
+                by_places[places].append(i)
+            for places, members in by_places.items():
+                yield self._knowledge(each, places, scope), chosen[members]
 
     def _reach(self, block: int, settled: int, places: tuple[Place, ...]) -> Iterator[Release]:
         """All releases that are known with these places, and with so many of what a block has settled."""

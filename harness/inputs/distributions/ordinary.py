@@ -52,6 +52,13 @@ def row_scales(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np
     return np.ldexp(normal(rng, rows, cols, dtype), exponents[:, None])
 
 
+def window_scales(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
+    """Normal, each 1x64 window of a row times its own factor from 1/32 to 4: two orders that e4m3 scales span."""
+    shape = rows, -(-cols // 64)
+    factors = np.ldexp(rng.uniform(1, 2, shape).astype(F32), rng.integers(-5, 1, shape, endpoint=True))
+    return normal(rng, rows, cols, dtype) * factors.repeat(64, axis=1)[:, :cols]
+
+
 def heavy_tail(rng: np.random.Generator, rows: int, cols: int, dtype: str) -> np.ndarray:
     """Log-normal magnitudes over some ten binades within every block: most codes are 0, few are large."""
     x = normal(rng, rows, cols, dtype)

@@ -81,6 +81,19 @@ def row_scales(x: np.ndarray, dtype: str) -> Claims:
     yield different_lines(x)
 
 
+def window_scales(x: np.ndarray, dtype: str) -> Claims:
+    yield finite(x)
+    windows = x[:, : x.shape[1] // 64 * 64].reshape(-1, 64).astype(np.float64)
+    if len(windows) >= 64:
+        power = np.log2(np.sqrt((windows**2).mean(axis=1)))
+        yield bool((power > -7).all() and (power < 4).all()), "windows have scales from 1/32 to 4"
+        yield near(power.mean(), -1.454, 2.1, power.size), "the mean binade of the scales is that of 1/32 to 4"
+        yield near((np.abs(windows / 2 ** power[:, None]) < 0.67449).mean(), 0.5, 1, windows.size), "windows are normal"
+    yield both_signs(x)
+    yield varied(x)
+    yield different_lines(x)
+
+
 def heavy_tail(x: np.ndarray, dtype: str) -> Claims:
     yield finite(x)
     yield bool((np.abs(x) <= 60_000 * (1 + PRECISION[dtype])).all()), "no magnitude is above 60,000"

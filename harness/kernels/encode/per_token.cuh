@@ -28,10 +28,11 @@ __device__ __forceinline__ EncodedBlock per_token_encode_block(
   return {scale_inv.code, encode16_stochastic(x, multiplier, philox(seed, u64(block), direction, offset))};
 }
 
-// A line's amax, 0 for one outside the matrix
+// The amax of line `line` of the tile from `first` on; 0 outside the matrix
 template <bool edges>
-__device__ __forceinline__ float line_amax(const float* __restrict__ amax, int line, int lines) {
-  return edges && line >= lines ? 0.0f : __ldg(amax + line);
+__device__ __forceinline__ float line_amax(const float* __restrict__ amax, int first, int line, int lines) {
+  if (edges && first + line >= lines) return 0.0f;
+  return __ldg(amax + first + line);
 }
 
 struct RowBlock {
@@ -173,14 +174,14 @@ __device__ __forceinline__ void per_token_encode_tile(
     if constexpr (outputs != Outputs::columnwise) {
       per_token_encode_rows<rounding, scale_layout, weight_2d, edges>(
           tile.role, [&](int i) { return RowBlock{tile.x[i], tile.amax[i]}; },
-          [&](int row) { return line_amax<edges>(rowwise_amax, origin.row + row, rows); }, rowwise, rows, cols, origin,
+          [&](int row) { return line_amax<edges>(rowwise_amax, origin.row, row, rows); }, rowwise, rows, cols, origin,
           seed, offset);
     }
   }
   if constexpr (outputs != Outputs::rowwise) {
-    const ColumnAmaxes amaxes([&](int col) {
-      return line_amax<edges>(columnwise_amax, origin.col + col, cols);
-    });  // before the barrier, to hide the latency
+    const ColumnAmaxes amaxes([&](int col) {  // before the barrier, to hide the latency
+      return line_amax<edges>(columnwise_amax, origin.col, col, cols);
+    });
     __syncthreads();
     per_token_encode_columns<rht, rounding, weight_2d, sign_mask, edges>(
         shared, [&](int pair) { return amaxes.of_pair(pair); }, columnwise, rows, cols, origin, seed, offset);

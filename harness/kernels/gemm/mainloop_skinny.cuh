@@ -141,7 +141,6 @@ struct MainloopSkinny {
         fetch(slot, current + kDepth * kStep);
       }
     }
-    cp_async_wait<0>();
     shared.sums.add(sum, threadIdx.x / 32, 0, lane, store);
   }
 };

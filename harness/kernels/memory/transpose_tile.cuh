@@ -126,6 +126,16 @@ struct TransposeSmem {
     return x;
   }
 
+  __device__ ColumnPair<Dtype> column_pair(const ColumnRole& role, int pair_index) const {
+    ColumnPair<Dtype> pair;
+#pragma unroll
+    for (int row = 0; row < kBlock; ++row) {
+      const Dtype* source = elements + place(role.band, row, role.pair_col(pair_index));
+      pair.rows[row] = *reinterpret_cast<const typename ColumnPair<Dtype>::Row*>(source);
+    }
+    return pair;
+  }
+
   // Stores a row of a pair of columns, rounded to Dtype.
   __device__ void store_pair(const ColumnRole& role, int pair_index, int row, float left, float right) {
     Dtype* target = elements + place(role.band, row, role.pair_col(pair_index));
@@ -138,16 +148,6 @@ struct TransposeSmem {
   // 16 bytes of a row of the tile, from column `col` on, a multiple of kChunk
   __device__ uint4 chunk(int row, int col) const {
     return *reinterpret_cast<const uint4*>(elements + place(row / kBlock, row % kBlock, col));
-  }
-
-  __device__ ColumnPair<Dtype> column_pair(const ColumnRole& role, int pair_index) const {
-    ColumnPair<Dtype> pair;
-#pragma unroll
-    for (int row = 0; row < kBlock; ++row) {
-      const Dtype* source = elements + place(role.band, row, role.pair_col(pair_index));
-      pair.rows[row] = *reinterpret_cast<const typename ColumnPair<Dtype>::Row*>(source);
-    }
-    return pair;
   }
 };
 

@@ -9,9 +9,15 @@ using i64 = long long;
 
 struct bf16 {
   u16 bits;
+  __device__ __forceinline__ explicit operator float() const { return __uint_as_float(u32(bits) << 16); }
 };
 struct fp16 {
   u16 bits;
+  __device__ __forceinline__ explicit operator float() const {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+  }
 };
 using fp32 = float;
 

@@ -145,6 +145,7 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
 enum class Offsets {
   lines,    // row and col
   scales,   // of padded scales, both copies
+  both,     // of lines and of scales
   product,  // row and col; of A's padded scales in place of the rowwise ones, and of 128 lines of B for the others
 };
 

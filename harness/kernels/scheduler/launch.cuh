@@ -12,7 +12,8 @@ enum class Schedule {
 struct Launch {
   int tile_rows, tile_cols;  // elements a CTA takes, in all or (persistent) at a time
   int threads;
-  int blocks_per_sm;  // CTAs that an SM holds at once, or (patches) gets at least; 0 if irrelevant
+  int blocks_per_sm;  // CTAs that an SM holds at once, or (patches) gets at least; 0 if irrelevant, or (by_flag) if the
+                      // __launch_bounds__ of each instantiation say it
   Schedule schedule;
 };
 

@@ -36,6 +36,7 @@ from harness.verify.verify import verify
 
 SMOKE, FULL = "smoke", "full"
 LONGEST = 900  # seconds for a set: a mutant that no case has caught by then survives the set
+TO_COMPARE = 1800  # seconds to compile every instantiation of a mutant that is the same code in the sets
 
 REFUSED, SAME_CODE = "does not compile", "same code"
 
@@ -45,6 +46,7 @@ _CAUSE = re.compile(r"^cause +([^:\n]+)", re.MULTILINE)
 _SENTENCES = {
     "the oracles disagree": "oracles disagree",
     "is not zero after": "scratch not cleaned",
+    "of its slack were written": "slack written",
     "is not what it promises": "wrong input",
     "is not the tensor that was drawn": "wrong operand",
     "the largest magnitude there is": "wrong amax given",
@@ -93,7 +95,8 @@ def hunt(
 ) -> Catch:
     """Run as much of the sets, in order, as time allows. For a separate process: it replaces modules.
 
-    longest: seconds for a set; answers: `same_code.answer` of the right oracles by case id, of as many cases as known
+    longest: seconds for a set, beyond which comes `TO_COMPARE`
+    answers: `same_code.answer` of the right oracles by case id, of as many cases as known
     """
     import torch
 
@@ -110,10 +113,10 @@ def hunt(
                 if caught is not None:
                     break
             if not ran:
-                with at_most(longest):
+                with at_most(TO_COMPARE):
                     discarded = SAME_CODE if same_code.everywhere(mutant, Path(folder) / KERNELS) else ""
         except OutOfTimeError:
-            reason = f"the same code in {' and '.join(sets)}, and {longest} s are too few to compare all"
+            reason = f"the same code in {' and '.join(sets)}, and {TO_COMPARE} s are too few to compare all"
         except CompileError:
             discarded = REFUSED
     spent = ran, round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)

@@ -79,6 +79,13 @@ def block_snr(case: Case, x: np.ndarray) -> np.ndarray:
     return blocks.T if side(case) == "columnwise" else blocks
 
 
+def decoded(case: Case, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the quantizer saw, rotated if rht, and what it decodes to: (lines, length) float64."""
+    with _threads(x.size):
+        found = _decode(case, x)
+    return found.seen.cpu().numpy(), found.decoded.cpu().numpy()
+
+
 def _measured(case: Case, found: _Decoded) -> Quality:
     error, finite = _error(found)
     signal, noise = _energies(found.x, error, finite)

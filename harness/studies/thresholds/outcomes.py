@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,11 +25,16 @@ _SIDES |= {
 }
 
 
+SAME_FOR_ALL = "the same for all"  # the constant of a comparison with a value that all threads of a launch share
 NEXT = {"lt": -1, "ge": -1, "le": 1, "gt": 1}  # a - b of the integers beside equal ones
 
 
+# The relation that holds exactly where one does not. A compiler writes now this, now that.
+_OPPOSITES = {"ge": "lt", "gt": "le", "ne": "eq"}
+
+
 class Site(NamedTuple):
-    """A comparison. text: the source line; relation: of `_SIDES`; constant: as it is written, or `the same for all`"""
+    """A comparison. text: the source line; relation: of `_SIDES`; constant: as it is written, or `SAME_FOR_ALL`"""
 
     file: str
     line: int
@@ -61,6 +67,22 @@ def missing(site: Site, seen: int) -> list[Missing]:
     return found
 
 
+def canonical(site: Site, seen: int) -> tuple[Site, int]:
+    """The comparison as `lt`, `le` or `eq`, of integers as `lt` or `eq`, and what was seen of it."""
+    relation, unordered = site.relation.removesuffix("u"), site.relation.endswith("u")
+    if relation in _OPPOSITES:
+        relation, unordered = _OPPOSITES[relation], not unordered
+    if relation == "clamp":
+        return site, seen
+    if re.fullmatch(r"-?\d+", site.constant):
+        if relation == "le":
+            after = BELOW * bool(seen & (BELOW | EQUAL)) | seen & (ABOVE | EDGE)
+            return site._replace(relation="lt", constant=str(int(site.constant) + 1)), after
+        unordered = False
+    unordered &= site.constant != SAME_FOR_ALL
+    return site._replace(relation=relation + "u" * unordered), seen
+
+
 class Outcomes:
     """Sides seen, by site."""
 
@@ -82,8 +104,11 @@ class Outcomes:
             self.note(site, sides)
 
     def missing(self) -> list[Missing]:
-        """In the order of files and lines."""
-        return [each for site in sorted(self.seen) for each in missing(site, self.seen[site])]
+        """In the order of files and lines; one comparison in other words counts once."""
+        united = Outcomes()
+        for site, sides in self.seen.items():
+            united.note(*canonical(site, sides))
+        return [each for site in sorted(united.seen) for each in missing(site, united.seen[site])]
 
 
 OUTCOMES = Outcomes()  # of this process

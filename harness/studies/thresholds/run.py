@@ -16,12 +16,12 @@ from harness.device.emulator import EmulatorDevice
 from harness.errors import LaunchError, UsageError
 from harness.files import is_file
 from harness.report.tables import frame
-from harness.studies.thresholds import watched_kernels, watched_oracles
+from harness.studies.thresholds import reasons, watched_kernels, watched_oracles
 from harness.studies.thresholds.outcomes import OUTCOMES, Missing, Site
 from harness.suite.suite import Suite
 from harness.verify.expected import expect
 
-COLUMNS = ("file", "line", "comparison", "with", "missing", "text")
+COLUMNS = ("file", "line", "comparison", "with", "missing", "text", "because")
 TARGETS = ("sm_90a", "sm_100a")
 _AT_ONCE = 4  # cases of a task
 
@@ -65,9 +65,14 @@ def _run(task: tuple[list[Case], Sequence[str]]) -> dict[Site, int]:
 
 
 def table(found: Sequence[Missing]):
-    rows = [(each.site.file, each.site.line, each.site.relation, each.site.constant, each.what, each.site.text)
-            for each in found]  # fmt: skip
-    return frame(rows, COLUMNS)
+    """A row for each, those without a reason first."""
+    because = reasons.reasons()
+    rows = [
+        (*each.site[:2], each.site.relation, each.site.constant, each.what, each.site.text,
+         because.get(reasons.key(each), ""))
+        for each in found
+    ]  # fmt: skip
+    return frame(sorted(rows, key=lambda row: row[-1] != ""), COLUMNS)
 
 
 def key(missing: Missing) -> Key:

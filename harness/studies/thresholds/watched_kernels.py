@@ -21,7 +21,7 @@ from harness.emulator.machine.basic_blocks import DecodedStep
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Operand
 from harness.files import KERNELS
 from harness.jit.compile import Compiled
-from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, UNORDERED, Site
+from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, SAME_FOR_ALL, UNORDERED, Site
 
 _SAME = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _RELATIONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -60,10 +60,10 @@ def _watched(decoder: Decoder) -> Decoder:
             return
         relation, kind = found
         step = emitter.pending[-1]
-        site = _site(instruction, relation, kind)
+        site, mirrored = _site(instruction, relation, kind)
         if site is not None:
             OUTCOMES.expect(site)
-            run = _noting(step, site, kind)
+            run = _noting(step, site, kind, mirrored)
             emitter.pending[-1] = DecodedStep(run, step.reads, step.writes, None)
 
     return decode_watched
@@ -79,16 +79,19 @@ def _comparison(instruction: Instruction) -> tuple[str, str] | None:
     return (relation, kind) if relation.removesuffix("u") in _RELATIONS else None
 
 
-def _site(instruction: Instruction, relation: str, kind: str) -> Site | None:
-    """The site, if an operand is a constant or the same for the whole grid."""
+def _site(instruction: Instruction, relation: str, kind: str) -> tuple[Site | None, bool]:
+    """The site, if an operand is a constant or the same for the whole grid, and whether it is the first one."""
     *_, first, second = instruction.operands
-    constants = [text for operand in (second, first) if (text := _constant(operand, kind))]
-    if not constants:
-        return None
+    constant = _constant(second, kind)
+    if mirrored := not constant:
+        constant = _constant(first, kind)
+        relation = relation.translate(str.maketrans("lg", "gl")) if relation != "clamp" else relation
+    if not constant:
+        return None, False
     line = instruction.location.line
     file, lines = _source(instruction.location.file)
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return Site(f"kernels/{file}", line, text, relation, constants[0])
+    return Site(f"kernels/{file}", line, text, relation, constant), mirrored
 
 
 def _constant(operand: Operand, kind: str) -> str:
@@ -98,7 +101,7 @@ def _constant(operand: Operand, kind: str) -> str:
             return repr(float(value))
         return str(operand.bits)
     if isinstance(operand, Name) and operand.text in _uniform:
-        return "the same for all"
+        return SAME_FOR_ALL
     return ""
 
 
@@ -125,8 +128,8 @@ def _is_uniform(operand: Operand, uniform: set[str]) -> bool:
     return isinstance(operand, Immediate)
 
 
-def _noting(step: DecodedStep, site: Site, kind: str) -> Callable:
-    first, second = step.fast.sources[:2]
+def _noting(step: DecodedStep, site: Site, kind: str, mirrored: bool) -> Callable:
+    first, second = step.fast.sources[1::-1] if mirrored else step.fast.sources[:2]
     ordered = kind if f"lt.{kind}" in COMPARISONS else f"u{kind[1:]}"
     lt, eq, gt = (COMPARISONS[f"{name}.{ordered}"][0] for name in ("lt", "eq", "gt"))
     beside = None if "f" in kind else NEXT.get(site.relation)

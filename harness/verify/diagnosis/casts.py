@@ -46,3 +46,14 @@ def rotate(values: np.ndarray, sign_mask: int, strides: tuple[int, ...], turned:
 def unpacked(data: np.ndarray) -> np.ndarray:
     """(..., n) packed bytes → (..., 2n) codes, the even element from the low nibble."""
     return np.stack((data & 15, data >> 4), axis=-1).reshape(*data.shape[:-1], -1)
+
+
+def decoded(name: str, entry: np.generic) -> str:
+    """One entry of a field, its bits and what they mean: `0x5A = e2m1 -1, 3`."""
+    bits = int.from_bytes(entry.tobytes(), "little")
+    spelled = f"0x{bits:0{2 * entry.dtype.itemsize}X}"
+    if name.endswith("data"):
+        return f"{spelled} = e2m1 {E2M1_VALUES[bits & 15]:g}, {E2M1_VALUES[bits >> 4]:g}"
+    if name.endswith("scale_inv"):
+        return f"{spelled} = e4m3 {E4M3_VALUES[bits]:g}"
+    return f"{spelled} = {float(entry):.9g}"

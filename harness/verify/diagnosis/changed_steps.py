@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.contract.case import Case
+from harness.contract.case import OWN, Case
 from harness.verify.diagnosis.decode_steps import DecodeSteps
 from harness.verify.diagnosis.evidence import OTHER_GRANULE, Evidence, Hypothesis
 from harness.verify.diagnosis.steps import Steps
 
-_DEFAULT_MASK = 0xD7E8
+_DEFAULT_MASKS = 0xD7E8, 0xACE1  # of per_tensor and per_token
 
 Choices = Callable[[Steps, Case], Iterable[dict[str, object]]]
 
@@ -46,18 +46,23 @@ def _is_reciprocal(steps: Steps) -> bool:
 
 def _seeds(steps: Steps, case: Case) -> list[dict[str, object]]:
     low, high = steps.seed & 0xFFFFFFFF, steps.seed >> 32
-    return [{"seed": seed} for seed in (high | low << 32, low, 0)]
+    return [*({"seed": seed} for seed in (high | low << 32, low, 0)), {"offset": 0}]
+
+
+def _first_offsets(steps: Steps, case: Case) -> list[dict[str, object]]:
+    return [{"offset": (case.offset - case.philox_offset) % (1 << 32)}] if case.philox_offset else []
 
 
 def _masks(steps: Steps, case: Case) -> list[dict[str, object]]:
     if steps.rotation is None:
         return []
-    return [{"rotation": mask} for mask in (0, _DEFAULT_MASK, int(f"{steps.rotation:016b}"[::-1], 2))]
+    return [{"rotation": mask} for mask in (0, *_DEFAULT_MASKS, int(f"{steps.rotation:016b}"[::-1], 2))]
 
 
 def _rotations(steps: Steps, case: Case) -> list[dict[str, object]]:
-    mask = int(case.flags.get("sign_mask", _DEFAULT_MASK))
-    return [{"rotation": mask}] if steps.rotation is None else []
+    given = case.flags.get("sign_mask", OWN)
+    masks = _DEFAULT_MASKS if given == OWN else (int(given),)
+    return [{"rotation": mask} for mask in masks] if steps.rotation is None else []
 
 
 def _granularities(steps: Steps, case: Case) -> list[dict[str, object]]:
@@ -92,9 +97,9 @@ CHANGES = (
            _with("random_order", (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1))),
     Change("sum of sr not rounded", "a value and its random share were not rounded to float32 when added",
            _with("random_sum", np.float64)),
-    Change("sr key", "the Philox key was swapped, cut to its low word, or left at 0", _seeds),
+    Change("sr key", "the Philox key was swapped or cut to its low word, or it or the offset was left at 0", _seeds),
     Change("sr bits of the first tensor", "the Philox offset lacks the number of the tensor in its group",
-           _with("offset", 0)),
+           _first_offsets),
     Change("rht skipped", "the unrotated columns give these bytes", _with("rotation", None)),
     Change("sign_mask ignored", "the rotation used no sign mask, the default one, or the mask's bits in reverse",
            _masks),

@@ -9,9 +9,10 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
+from harness.suite.own_recipes import recipe_dir_option, verify_command
 from harness.suite.stages import Stage
 from harness.verify.diagnosis import one_stage
-from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, E4M3_VALUES, unpacked
+from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, decoded, unpacked
 from harness.verify.diagnosis.changed_inputs import LARGEST
 from harness.verify.diagnosis.classify import cause_of
 from harness.verify.diagnosis.decode_steps import DecodeSteps
@@ -77,20 +78,9 @@ def render(
                 lines += _block(evidence, found)
             where = f"{tensor}{where} --at {at[0]},{at[1]}"
         lines.append(_labelled("cause", str(cause_of(evidence))))
-        lines.append(_labelled("trace", f"harness trace '{case.id}'{where}"))
-    lines.append(_labelled("reproduce", f"make verify CASE='{case.id}'"))
+        lines.append(_labelled("trace", f"harness trace{recipe_dir_option(case.id)} '{case.id}'{where}"))
+    lines.append(_labelled("reproduce", verify_command(case.id)))
     return "\n".join(lines)
-
-
-def decoded(name: str, entry: np.generic) -> str:
-    """One entry of a field, its bits and what they mean: `0x5A = e2m1 -1, 3`."""
-    bits = int.from_bytes(entry.tobytes(), "little")
-    spelled = f"0x{bits:0{2 * entry.dtype.itemsize}X}"
-    if name.endswith("data"):
-        return f"{spelled} = e2m1 {E2M1_VALUES[bits & 15]:g}, {E2M1_VALUES[bits >> 4]:g}"
-    if name.endswith("scale_inv"):
-        return f"{spelled} = e4m3 {E4M3_VALUES[bits]:g}"
-    return f"{spelled} = {float(entry):.9g}"
 
 
 def element_of(e: Evidence, found: Difference) -> tuple[int, int]:

@@ -119,7 +119,7 @@ class Steps:
         return cls(
             direction=int(side == "columnwise"),
             seed=case.seed,
-            offset=case.philox_offset,
+            offset=case.offset,
             rotation=int(case.flags.sign_mask) if rotated else None,
             rounding=str(case.flags.get("rounding", "rne")),
             **oracle.encode_steps(case),

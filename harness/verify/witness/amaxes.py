@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.contract.case import Case
+from harness.contract.case import OWN, Case, FlagValue
 from harness.verify.witness import magnitudes
 
 SIDES = ("rowwise", "columnwise")
@@ -31,7 +31,7 @@ def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
                     f"{expected[wrong[0]]:g}"
                 )
     slack = case.problem.capacity is not None
-    left = [side for side, amax in given.items() if amax.size and not (slack and np.isnan(amax).all())]
+    left = [side for side, amax in given.items() if amax.size and not (slack and not np.isfinite(amax).any())]
     return f"{left[0]}_amax has {given[left[0]].size} entries more than there are amaxes" if left else ""
 
 
@@ -44,7 +44,7 @@ def amaxes(case: Case, x: np.ndarray, side: str, most: int) -> np.ndarray:
     if not x.size:
         return np.zeros(count if by_line else 1, np.float32)
     if side == "columnwise" and flags.get("rht", False):
-        found = lines_amax(x, int(flags.get("sign_mask", _mask(recipe))), recipe == "per_tensor")
+        found = lines_amax(x, _mask(flags.get("sign_mask", OWN), recipe), recipe == "per_tensor")
     elif by_line and not flags.get("weight_2d", False):
         found = magnitudes.amax(x, 1 if side == "rowwise" else 0)
     else:
@@ -61,9 +61,10 @@ def lines_amax(x: np.ndarray, sign_mask: int, rounded: bool) -> np.ndarray:
     return np.concatenate([magnitudes.amax(magnitudes.to_bf16(r) if rounded else r, 1) for r in slabs])
 
 
-def _mask(recipe: str) -> int:
-    """The signs of a group's rotation, which has no flag for them."""
-    return 0xACE1 if recipe == "per_token" else 0xD7E8
+def _mask(given: FlagValue, recipe: str) -> int:
+    """The signs of the rotation: of a group they may be its recipe's own."""
+    own = 0xACE1 if recipe == "per_token" else 0xD7E8
+    return own if given == OWN else int(given)
 
 
 def _close(given: np.ndarray, expected: np.ndarray, derived: bool) -> np.ndarray:

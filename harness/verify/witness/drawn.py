@@ -52,7 +52,7 @@ def tensors(case: Case, drawn: Mapping[str, np.ndarray]) -> Iterator[Drawn]:
     if is_pipeline(case):
         for stage in stages(case):
             if stage.draws:
-                yield Drawn(stage.name, case.input, drawn[stage.name], str(stage.case.flags.dtype))
+                yield Drawn(stage.name, stage.case.input, drawn[stage.name], str(stage.case.flags.dtype))
         return
     for name, x in drawn.items():
         if case.is_gemm:
@@ -67,7 +67,8 @@ def _of_product(case: Case, name: str, x: np.ndarray) -> Iterator[Drawn]:
     if name in ("a", "b"):
         if case.input not in _BYTES:
             for label, part in _parts(case, name, x):
-                yield Drawn(label, case.input, part, str(case.flags[f"{name}_dtype"]))
+                drawn_as = tensor_file.of_operand(case.input, "ab".index(name))
+                yield Drawn(label, drawn_as, part, str(case.flags[f"{name}_dtype"]))
         return
     plain = "normal" if case.input in _BYTES or case.input.startswith(tensor_file.PREFIX) else case.input
     for label, part in _parts(case, name, x):
@@ -75,9 +76,10 @@ def _of_product(case: Case, name: str, x: np.ndarray) -> Iterator[Drawn]:
 
 
 def _parts(case: Case, name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors of a group that lie back to back, but for empty ones."""
+    """Every tensor that has elements; an empty one keeps any promise."""
     if not case.is_group:
-        yield name, x.reshape(1, -1) if x.ndim == 1 else x
+        if x.size:
+            yield name, x.reshape(1, -1) if x.ndim == 1 else x
         return
     shapes = case.problem.tensors
     if case.is_gemm:

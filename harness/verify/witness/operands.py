@@ -116,6 +116,9 @@ def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
     ):
         columnwise = "columnwise" in (case.flags.get("direction"), case.flags.get("outputs"))
         unswizzles = "swizzled_scale_inv" in inputs
+        if case.is_group:
+            yield from _of_group(case, drawn["x"], inputs)
+            return
         yield Operand(
             "the operand",
             np.ascontiguousarray(drawn["x"].T if columnwise else drawn["x"], np.float32),
@@ -126,6 +129,20 @@ def _operands(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, 
             int(case.flags.get("e4m3_max", 448)),
             case.flags.get("block") == "block_16x16",
         )
+
+
+def _of_group(case: Case, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
+    """The scales of every tensor that has elements, each quantized alone."""
+    name = "swizzled_scale_inv" if "swizzled_scale_inv" in inputs else "scale_inv"
+    element = byte = 0
+    for number, (rows, cols) in enumerate(case.problem.tensors):
+        own = x[element : element + rows * cols].reshape(rows, cols)
+        lines = np.ascontiguousarray(own.T if case.flags.direction == "columnwise" else own, np.float32)
+        padded = -(-lines.shape[0] // 128) * 128, -(-lines.shape[1] // 64) * 4
+        scales = inputs[name][byte : byte + padded[0] * padded[1]].reshape(padded)
+        element, byte = element + rows * cols, byte + scales.size
+        if own.size:
+            yield Operand(f"the operand of tensor {number}", lines, None, scales, None, name != "scale_inv")
 
 
 def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:

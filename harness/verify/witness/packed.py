@@ -9,6 +9,9 @@ import numpy as np
 from harness.contract.case import Case
 from harness.verify.witness import magnitudes
 
+# The binary exponents of amaxes, both ends of usual ones and of extreme ones.
+_EXPONENTS = {"a": ((-2, 11), (-126, -124)), "b": ((-2, 11), (60, 75))}
+
 
 def objection(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
     """What the bytes lack of what their input promises, or an empty text."""
@@ -37,8 +40,11 @@ def _of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
     if scales.size >= 16 and found.size < 2:
         return f"the scales of {name.upper()} differ"
     some = data.reshape(-1)[:4096]
-    if some.size >= 256 and np.unique(np.concatenate([some & 15, some >> 4])).size < 16:
+    codes = np.bincount(np.concatenate([some & 15, some >> 4]), minlength=16) * 16 / max(1, 2 * some.size)
+    if some.size >= 256 and not codes.all():
         return f"all codes occur in {name.upper()}"
+    if some.size >= 1024 and np.abs(codes - 1).mean() > 0.15:
+        return f"all codes occur equally often in {name.upper()}"
     if case.input == "exact_sum" and case.flags.get("epilogue") == "windows":
         return "" if set(np.unique(amax)) <= {1, 2} else f"the amaxes of {name.upper()} are 1 and 2"
     positive = amax[amax > 0]
@@ -46,9 +52,25 @@ def _of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
     few = positive.size < amax.size if alone else (amax < 0).any()
     if few or not np.isfinite(amax).all() or np.unique(positive).size < positive.size // 2:
         return f"the amaxes of {name.upper()} are positive and differ"
+    if not _of_two_ranges(positive, _EXPONENTS[name]):
+        return f"half of the amaxes of {name.upper()} are extreme, and all in their ranges"
     if alone and case.input == "wide_sum":
         return _cancels(name, data, scales)
     return ""
+
+
+def _of_two_ranges(amax: np.ndarray, usual_and_far: tuple[tuple[int, int], ...]) -> bool:
+    """Whether all binary exponents are in one of two ranges, and of many about half in each and some at every end."""
+    exponents = np.frexp(amax)[1] - 1
+    parts = [exponents[(exponents >= low) & (exponents <= high)] for low, high in usual_and_far]
+    if sum(part.size for part in parts) < amax.size:
+        return False
+    if amax.size < 64:
+        return True
+    ends = amax.size < 256 or all(
+        (part.min(), part.max()) == each for part, each in zip(parts, usual_and_far, strict=True)
+    )
+    return ends and abs(parts[0].size / amax.size - 0.5) < 0.22
 
 
 def _cancels(name: str, data: np.ndarray, scales: np.ndarray) -> str:

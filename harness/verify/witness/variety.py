@@ -21,9 +21,9 @@ _MOST = 1 << 20  # entries of a larger field that are counted
 
 
 def objection(case: Case, fields: Mapping[str, Field], values: Mapping[str, Demand]) -> str:
-    """Which field has too few values, unless the suite says so, or an empty text."""
+    """Which field has too few values, unless the suite says so or there are no elements, or an empty text."""
     for name, entries, found, least in counted(fields, values):
-        if found < least and not declared(case, name):
+        if case.elements and found < least and not declared(case, name):
             return (
                 f"the expected {name} has {found} different values among {entries}; there must be {least}, or a reason "
                 "in the suite, under `degenerate`"

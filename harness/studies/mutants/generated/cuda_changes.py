@@ -14,7 +14,7 @@ from harness.studies.mutants.generated.other_names import other_names
 
 _ABS = re.compile(r"fabsf?|abs\d?|__h?abs\d?")
 _CLAMP = re.compile(r"fm(in|ax)f?|m(in|ax)2?|__hm(in|ax)2?")
-_COMMUTATIVE = re.compile(rf"{_CLAMP.pattern}|__f(add|mul)_rn|__popc|__umulhi")
+_COMMUTATIVE = re.compile(rf"{_CLAMP.pattern}|__[fd](add|mul)_rn|mul_f16x2|__popc|__umulhi")
 _FENCE = re.compile(r"__threadfence\w*|\w*fence\w*|\w*wait(_group)?|\w*commit(_group)?")
 _BARRIER = re.compile(r"__sync(threads|warp)|\w+_sync|wait_for_\w+")
 _ATOMIC = re.compile(r"atomic[A-Z]\w+[a-z]")
@@ -75,7 +75,7 @@ def _scopes_of_asm(token: Token) -> Iterator[Change]:
 def _of_name(source: CudaText, i: int, token: Token) -> Iterator[Change]:
     before, after = source.tokens[i - 1].text, source.tokens[i + 1].text
     declared = source.is_declared(i)
-    if token.text == "volatile":
+    if token.text == "volatile" and not (before == "asm" and source.has_no_output(i + 1)):
         yield Change(kinds.VOLATILE, token.start, source.tokens[i + 1].start, "")
     if token.text in _NARROWER and after == "(":
         yield Change(kinds.SCOPE, token.start, token.end, _NARROWER[token.text])

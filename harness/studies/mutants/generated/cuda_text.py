@@ -116,6 +116,11 @@ class CudaText:
                 return token.end
         return self.tokens[i].end
 
+    def has_no_output(self, i: int) -> bool:
+        """Whether the assembly that opens its bracket at token i writes no variable, which alone makes it volatile."""
+        statement = self.text[self.tokens[i].start : self.tokens[self._closing_of(self.tokens, i)].end]
+        return re.search(r'"[+=]\w+"', statement) is None
+
     def begins_statement(self, i: int) -> bool:
         return i > 0 and self.tokens[i - 1].text in (";", "{", "}", ")", "else")
 

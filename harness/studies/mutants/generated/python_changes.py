@@ -17,11 +17,17 @@ _CLAMP = {"fmin", "fmax", "minimum", "maximum", "min", "max", "clip", "clamp", "
 _COMMUTATIVE = _CLAMP | {"add", "multiply", "isinstance", "lcm", "gcd"}
 _NARROW = {"int64": "int32", "uint64": "uint32"}
 _CONSTANT = re.compile(r"-?((\w+\.)*[A-Z_]+|[\d.]+)")
+# Functions that refuse cases, or whose results the diagnosis alone reads: whatever they do, a case that passes does not
+# show it. Tests of their own do.
+_NO_BYTES = re.compile(r"_?(refuse|require)|(en|de)code_steps$")
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Add: "+", ast.Sub: "-"}
 
 
 def changes_of_python(text: str, flags: Mapping[str, FlagValue]) -> Iterator[Change]:
-    """Changes of code alone, never of a docstring, an annotation or an error text. flags: see `changes_of_cuda`"""
+    """Changes of what a module computes, never of a docstring, an annotation, an error text or a refusal.
+
+    flags: see `changes_of_cuda`
+    """
     source = _Source(text)
     for node in _code(source.tree):
         yield from source.changes(node, flags)
@@ -139,7 +145,14 @@ class _Source:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that decide what a module computes."""
+    """The nodes that decide what a module computes, and so not what refuses a case or serves the diagnosis alone."""
+    match node:
+        case ast.FunctionDef(name=name) if _NO_BYTES.match(name):
+            return
+        case ast.If(body=[ast.Raise(), *_]):
+            for child in node.orelse:
+                yield from _code(child)
+            return
     yield node
     match node:
         case ast.Raise() | ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):

@@ -94,7 +94,8 @@ def section(table: pd.DataFrame) -> list[str]:
     text = [
         HEADING,
         "One mistake of a kind at a place, over all kernels and oracles, drawn by a seed: every file and every "
-        "operator is met, and none is left out because it is hard to catch. Discarded are those that do not compile, "
+        "operator is met. What an oracle only refuses, or tells the diagnosis alone, is no place: no case that passes "
+        "shows it. None else is left out because it is hard to catch. Discarded are those that do not compile, "
         "those whose code is the same in every instantiation, and those proved equivalent in "
         "[equivalent.yaml](../harness/studies/mutants/generated/equivalent.yaml). "
         f"`{table['command'].iloc[0]}` makes these tables. {Score.of(table)}.",

@@ -1,0 +1,205 @@
+"""Arrays of the caller's: NumPy's, torch's, CuPy's, and any other library's through DLPack.
+
+A result comes in the library and on the device of what was given; an array that only speaks DLPack gets NumPy's or
+CuPy's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.contract.field import Field
+from harness.errors import UsageError
+from harness.inputs.dtypes import DTYPES
+from harness.verify.torch_calls import from_torch, to_torch
+
+_NAMES = {dtype.name: name for name, dtype in DTYPES.items()}
+_CPU, _CUDA = (1, 3), (2, 13)  # DLPack's device types: memory of the host, pinned or not; of a GPU, managed or not
+
+
+class Library(Protocol):
+    """The library of an array. gpu: the index of the GPU that the array is on, None on the CPU."""
+
+    gpu: int | None
+
+    def host(self, array: Any) -> np.ndarray:
+        """A NumPy array of it; a copy from a GPU."""
+
+    def like(self, array: np.ndarray) -> Any:
+        """A NumPy array's values in this library, on the device."""
+
+    def empty(self, field: Field) -> Any:
+        """Memory for a field on the GPU, with any contents."""
+
+    def flat(self, array: Any) -> Any:
+        """The bytes of a contiguous array on the GPU, as a CuPy array that shares them."""
+
+    def on_stream(self) -> Any:
+        """A context in which CuPy queues on the stream that is current for the caller."""
+
+
+class OfNumpy:
+    gpu = None
+
+    def host(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def like(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+
+class OfTorch:
+    def __init__(self, device: Any):
+        self.device = device
+        self.gpu = device.index if device.type == "cuda" else None
+
+    def host(self, array: Any) -> np.ndarray:
+        return from_torch(array)
+
+    def like(self, array: np.ndarray) -> Any:
+        return to_torch(array).to(self.device)
+
+    def empty(self, field: Field) -> Any:
+        import torch
+
+        return torch.empty(field.shape, dtype=getattr(torch, field.dtype), device=self.device)
+
+    def flat(self, array: Any) -> Any:
+        import cupy
+
+        size = array.numel() * array.element_size()
+        memory = cupy.cuda.UnownedMemory(array.data_ptr(), size, array, self.gpu)
+        return cupy.ndarray((size,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        import cupy
+        import torch
+
+        with cupy.cuda.Device(self.gpu), cupy.cuda.ExternalStream(torch.cuda.current_stream(self.device).cuda_stream):
+            yield
+
+
+class OfCupy:
+    def __init__(self, gpu: int):
+        self.gpu = gpu
+
+    def host(self, array: Any) -> np.ndarray:
+        return array.get()
+
+    def like(self, array: np.ndarray) -> Any:
+        import cupy
+
+        with cupy.cuda.Device(self.gpu):
+            return cupy.asarray(array)
+
+    def empty(self, field: Field) -> Any:
+        import cupy
+
+        dtype = DTYPES["bf16"] if field.dtype == "bfloat16" else np.dtype(field.dtype)
+        try:
+            return cupy.empty(field.shape, dtype)
+        except (TypeError, ValueError):  # a CuPy without bf16 gets its bits
+            return cupy.empty(field.shape, np.uint16)
+
+    def flat(self, array: Any) -> Any:
+        import cupy
+
+        return array.reshape(-1).view(cupy.uint8)
+
+    @contextmanager
+    def on_stream(self) -> Iterator[None]:
+        import cupy
+
+        with cupy.cuda.Device(self.gpu):
+            yield
+
+
+def taken(name: str, array: Any) -> tuple[Any, Library]:
+    """An array of one of the three libraries, and which. name: for messages
+
+    Raises UsageError, in one sentence, for what is no array and for one that is not contiguous.
+    """
+    if isinstance(array, np.ndarray):
+        return _contiguous(name, array, array.flags.c_contiguous, f"np.ascontiguousarray({name})"), OfNumpy()
+    kind = type(array).__module__.partition(".")[0]
+    if kind == "torch" and hasattr(array, "is_contiguous"):
+        whole = _contiguous(name, array.detach(), array.is_contiguous(), f"{name}.contiguous()")
+        if whole.device.type not in ("cpu", "cuda"):
+            raise UsageError(f"{name} is on the device '{whole.device}'; it must be on the CPU or on a CUDA GPU")
+        return whole, OfTorch(whole.device)
+    if kind == "cupy" and hasattr(array, "flags"):
+        whole = _contiguous(name, array, array.flags.c_contiguous, f"cupy.ascontiguousarray({name})")
+        return whole, OfCupy(whole.device.id)
+    if hasattr(array, "__dlpack_device__"):
+        return taken(name, _exchanged(name, array))
+    raise UsageError(
+        f"{name} is a {type(array).__name__}; give an array of NumPy, torch or CuPy, or one that speaks DLPack"
+    )
+
+
+def require_plain(name: str, array: Any) -> np.ndarray:
+    """The array in NumPy. Raises UsageError, see `taken`."""
+    whole, library = taken(name, array)
+    return library.host(whole)
+
+
+def dtype_of(name: str, array: Any, said: str | None) -> str:
+    """`bf16`, `fp16` or `fp32`. said: what the caller says, by which 16-bit integers are the bits of bf16
+
+    Raises UsageError for any other dtype, and for one that is not what was said.
+    """
+    spelled = str(array.dtype).rpartition(".")[2]
+    if spelled in ("uint16", "int16") and said == "bf16":
+        return "bf16"
+    if spelled not in _NAMES:
+        more = "; 16-bit integers are bits of bf16 if you say dtype='bf16'" if spelled in ("uint16", "int16") else ""
+        raise UsageError(f"{name} is {spelled}; it must be bfloat16, float16 or float32{more}")
+    if said not in (None, _NAMES[spelled]):
+        raise UsageError(f"{name} is {spelled}, and dtype says {said}; leave dtype out, or convert the array")
+    return _NAMES[spelled]
+
+
+def as_dtype(array: np.ndarray, dtype: str) -> np.ndarray:
+    """A NumPy array whose 16-bit integers, if it has such, are seen as bf16."""
+    return array.view(DTYPES[dtype]) if array.dtype.kind in "ui" and dtype == "bf16" else array
+
+
+def _contiguous(name: str, array: Any, contiguous: bool, copied: str) -> Any:
+    if not contiguous:
+        raise UsageError(f"{name} of shape {tuple(array.shape)} is not contiguous in memory; pass {copied}")
+    return array
+
+
+def _exchanged(name: str, array: Any) -> Any:
+    kind = int(array.__dlpack_device__()[0])
+    try:
+        if kind in _CPU:
+            return _from_host(array)
+        if kind in _CUDA and "cupy" in sys.modules or kind in _CUDA and _has_cupy():
+            import cupy
+
+            return cupy.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"{name}: DLPack does not hand this {type(array).__name__} over: {error}") from None
+    raise UsageError(f"{name} is on a device that nothing here can read (DLPack's number {kind}); copy it to the CPU")
+
+
+def _from_host(array: Any) -> np.ndarray:
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError):
+        return np.asarray(array)  # bf16, which NumPy's DLPack lacks and `__array__` may have
+
+
+def _has_cupy() -> bool:
+    try:
+        import cupy  # noqa: F401
+    except ImportError:
+        return False
+    return True

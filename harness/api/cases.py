@@ -1,0 +1,76 @@
+"""Find cases of the suites, or spell one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import files
+from harness.contract.case import Case, FlagValue, spell
+from harness.errors import UsageError
+from harness.inputs import tensor_file
+from harness.suite import own_recipes
+from harness.suite import suite as suites
+
+
+def use_recipe_dir(folder: str | Path) -> tuple[str, ...]:
+    """Add the recipes of a folder of yours, each three files S.cu, S.py and S.yaml; returns their names.
+
+    Raises UsageError for a folder without a suite, and for a recipe that is ours already.
+    """
+    return own_recipes.use_recipe_dir(Path(folder))
+
+
+def list_recipes() -> tuple[str, ...]:
+    """The names of all recipes and pipelines, those of `use_recipe_dir` first."""
+    own = [suite.recipe for suite in suites.own_suites()]
+    return (*own, *(path.stem for path in sorted(files.SUITES.glob("*.yaml"))))
+
+
+def find_case(case_id: str) -> Case:
+    """The case that an id stands for, `per_tensor/rht=true,rounding=sr/256x192/normal/eager`, in a set or not.
+
+    Raises UsageError with the nearest choice.
+    """
+    return suites.find_case(case_id)
+
+
+def find_cases(recipe: str, set_name: str = "smoke", contains: str = "", **flags: FlagValue) -> tuple[Case, ...]:
+    """The cases of a recipe's set whose id contains a text and whose flags have these values, small ones first.
+
+    Raises UsageError for a recipe, set, flag or value that does not exist.
+    """
+    suite = suites.suite_of(recipe)
+    wanted = {name: suite.flag(name, spell(value)) for name, value in flags.items()}
+    return tuple(
+        case
+        for case in suite.cases(set_name)
+        if contains in case.id and all(case.flags[name] == value for name, value in wanted.items())
+    )
+
+
+def make_case(
+    recipe: str, shape: str | Sequence[int], input: str = "normal", mode: str = "eager", **flags: FlagValue
+) -> Case:
+    """One case by its parts.
+
+    shape: (rows, cols), (M, K, N) of a product, or as ids spell it, `128+0+256x512` of a group
+    input: a distribution, or `file:PATH#TENSOR`, with a path from the working directory; of a product also a tensor for
+        each operand, `file:PATH#A;file:PATH#B`
+    flags: those that are not at their defaults, as in rht=True, rounding="sr"
+
+    Raises UsageError with the nearest choice, and for flags that the recipe excludes.
+    """
+    suite = suites.suite_of(recipe)
+    chosen = {name: suite.flag(name, spell(value)) for name, value in flags.items()}
+    changed = [f"{name}={spell(value)}" for name, value in chosen.items() if suite.defaults[name] != value]
+    if input.startswith(tensor_file.PREFIX):
+        input = tensor_file.resolved(input, Path.cwd())
+    spelled = shape if isinstance(shape, str) else "x".join(map(_extent, shape))
+    return suite.find(f"{recipe}/{','.join(changed) or 'default'}/{spelled}/{input}/{mode}")
+
+
+def _extent(value: int) -> str:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UsageError(f"{value!r} is no extent of a shape; give integers, as in (256, 192)")
+    return str(value.__index__())

@@ -1,0 +1,158 @@
+"""Run one case: its inputs, its kernels' arrays, each oracle's answer, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from harness.api.arrays import require_plain
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Interval
+from harness.device.capability import incapable
+from harness.device.select import select
+from harness.errors import LaunchError, NotCapable, UsageError
+from harness.suite.schema import nearest
+from harness.suite.suite import find_case
+from harness.verdict import Result
+from harness.verify import expected, torch_calls, verify
+from harness.verify.diagnosis.mismatch import render
+
+ORACLES = ("numpy", "torch")
+_POISON = 0xA5
+
+
+def make_inputs(case: Case | str) -> dict[str, np.ndarray]:
+    """The arrays that the case's kernels read, by parameter; the same ones every time. Raises InputError."""
+    return dict(expected.make_inputs(_case(case)))
+
+
+def output_fields(case: Case | str) -> dict[str, Field]:
+    """What the case writes: shape, dtype and padding of every field."""
+    case = _case(case)
+    return dict(expected.oracle_of(case.recipe).outputs(case))
+
+
+def run_kernel(
+    case: Case | str,
+    device: str = "auto",
+    target: str | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """Run the case's kernels once and copy what they wrote, by field. Nothing is compared.
+
+    device: `cuda`, `emulator`, or `auto`, a GPU if there is one; target: one of its architectures (its first)
+    inputs: arrays by parameter in place of those that the case draws
+
+    Raises DeviceUnavailable, NotCapable for a case the device cannot run, CompileError, and LaunchError, of which
+    AccessError is what the emulator found as a sanitizer.
+    """
+    case, chosen = _case(case), select(device)
+    if target not in (None, *chosen.targets):
+        raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
+    reason = incapable(case, chosen)
+    if reason:
+        raise NotCapable(f"{case.id}: {reason}")
+    fields = output_fields(case)
+    with chosen.reserve(case):
+        program = chosen.prepare(case, target or chosen.targets[0], _inputs(case, inputs), fields)
+        outcome = program.run(_POISON, 0)
+    if outcome.trespass:
+        raise LaunchError(f"{case.id}: {outcome.trespass}")
+    return {name: chosen.to_host(array, fields[name]) for name, array in outcome.outputs.items()}
+
+
+def ask_oracle(
+    case: Case | str, oracle: str = "numpy", inputs: Mapping[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray | Interval]:
+    """What the case must write by one oracle, `numpy` or `torch`, by field.
+
+    An Interval, with `low` and `high`, stands for a field whose values the contract bounds without naming their bytes.
+    Raises DeviceUnavailable if torch is asked for and not installed.
+    """
+    case = _case(case)
+    if oracle not in ORACLES:
+        raise UsageError(f"there is no oracle '{oracle}'{nearest(oracle, ORACLES)}")
+    module, arrays = expected.oracle_of(case.recipe), _inputs(case, inputs)
+    if oracle == "numpy":
+        return module.numpy_oracle(case, arrays)
+    return torch_calls.ask_torch(module, case, arrays, torch_calls.fastest_device())
+
+
+def verify_case(case: Case | str, device: str = "auto", inputs: Mapping[str, np.ndarray] | None = None) -> Result:
+    """The verdict on a case: three runs on poisoned outputs, every byte compared with both oracles.
+
+    What a kernel does wrong is the verdict, with its screen in `story`; nothing is raised for it.
+    """
+    case = _case(case)
+    return verify.verify(case, select(device), inputs=None if inputs is None else _inputs(case, inputs))
+
+
+def compare_outputs(
+    case: Case | str,
+    actual: Mapping[str, Any],
+    expect: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+) -> str:
+    """The mismatch screen for two results of one case, or an empty text if no byte differs.
+
+    actual: arrays by field, of NumPy, or of any library through DLPack
+    expect: what they should be; the NumPy oracle's answer, if absent
+    inputs: what both were computed from; what the case draws, if absent
+
+    Raises UsageError for a field that is missing, and for one of another dtype or shape.
+    """
+    case = _case(case)
+    fields = output_fields(case)
+    arrays = _inputs(case, inputs)
+    right = ask_oracle(case, "numpy", arrays) if expect is None else _fields_of("expect", expect, fields)
+    found = _fields_of("actual", actual, fields)
+    wanted = expected.Expected(arrays, fields, right, ("numpy",))
+    if all(_accepts(right[name], found[name]) for name in fields):
+        return ""
+    return render(case, "your arrays", wanted, [found])
+
+
+def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:
+    if isinstance(right, Interval):
+        return right.nearest(found).tobytes() == found.tobytes()
+    return right.tobytes() == found.tobytes()
+
+
+def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field_name, field in fields.items():
+        if field_name not in arrays:
+            raise UsageError(f"{name} lacks the field '{field_name}'; it has {', '.join(arrays) or 'none'}")
+        value = arrays[field_name]
+        value = value if isinstance(value, Interval) else require_plain(f"{name}['{field_name}']", value)
+        if (value.dtype.name, tuple(value.shape)) != (np.dtype(field.dtype).name, field.shape):
+            raise UsageError(
+                f"{name}['{field_name}'] is {value.dtype} {tuple(value.shape)}; it must be {field.dtype} {field.shape}"
+            )
+        found[field_name] = value
+    return found
+
+
+def _case(case: Case | str) -> Case:
+    return find_case(case) if isinstance(case, str) else replace(case)
+
+
+def _inputs(case: Case, inputs: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    if inputs is None:
+        return make_inputs(case)
+    drawn = make_inputs(case)
+    found = {}
+    for name, value in drawn.items():
+        if name not in inputs:
+            raise UsageError(f"inputs lack '{name}'; the kernels of {case.recipe} read {', '.join(drawn)}")
+        array = require_plain(f"inputs['{name}']", inputs[name])
+        if (array.dtype, array.shape) != (value.dtype, value.shape):
+            raise UsageError(
+                f"inputs['{name}'] is {array.dtype} {array.shape}; {case.id} reads {value.dtype} {value.shape}"
+            )
+        found[name] = array
+    return found

@@ -1,0 +1,179 @@
+"""Quantize and dequantize tensors of the caller's: on a CPU by the NumPy oracle, on a GPU by the recipe's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.api.arrays import Library, as_dtype, dtype_of, taken
+from harness.api.cases import make_case
+from harness.contract.case import Case, FlagValue
+from harness.contract.field import Field
+from harness.errors import UsageError
+from harness.suite.suite import suite_of
+from harness.verify.expected import oracle_of
+
+if TYPE_CHECKING:
+    from harness.device.cuda import CudaDevice
+
+_DTYPES = ("bf16", "fp16", "fp32")
+_SIDES = ("rowwise", "columnwise")
+_INPUT = "normal"  # what the case of an own tensor is spelled with; nothing is drawn
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantized tensor, its arrays in the library and on the device of what was quantized.
+
+    recipe, flags: how it was made; shape: of the tensor, as case ids spell it
+    fields: `rowwise_data` (rows, cols/2) packed e2m1, `rowwise_scale_inv` e4m3 padded to (128, 4),
+        `rowwise_amax` float32, and their columnwise twins, as far as the recipe writes them
+    """
+
+    recipe: str
+    flags: Mapping[str, FlagValue]
+    shape: str
+    fields: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
+
+
+def quantize(
+    x: Any, recipe: str = "per_tensor", *, shape: str = "", seed: int = 0, offset: int = 0, dtype: str | None = None,
+    **flags: FlagValue,
+) -> Quantized:  # fmt: skip
+    """Quantize a tensor by a recipe.
+
+    x: (rows, cols) bf16, fp16 or fp32, contiguous, of NumPy, torch or CuPy, or of any library through DLPack. NumPy's
+        bf16 is ml_dtypes'; 16-bit integers are its bits if dtype="bf16".
+    shape: of a group, as in `128+0+256x512`; x then has the tensors back to back
+    seed, offset: the Philox key and the last word of its counter, of rounding="sr" alone
+    flags: those of the recipe that are not at their defaults, `harness recipes` lists them; outputs="rowwise",
+        scale_layout="swizzled", rht=True, ...
+
+    On a GPU the recipe's kernels are queued on the stream that is current for the caller (torch's or CuPy's), and
+    nothing waits for them; on a CPU the NumPy oracle computes the same bytes. Raises UsageError for an array, a
+    flag or a shape that the recipe does not take, in one sentence.
+    """
+    whole, library = taken("x", x)
+    spelled = dtype_of("x", whole, dtype)
+    case = _case(whole, recipe, shape, spelled, flags)
+    case = replace(case, philox_seed=_number("seed", seed, 64), philox_offset=_number("offset", offset, 32))
+    fields = oracle_of(recipe).outputs(case)
+    if not any(f"{side}_data" in fields for side in _SIDES):
+        raise UsageError(f"{recipe} with these flags makes no codes and scales, but {', '.join(fields)}")
+    if library.gpu is None:
+        x = as_dtype(library.host(whole), spelled)
+        arrays = oracle_of(recipe).inputs(case, x.reshape(-1) if case.is_group else x)
+        made = {name: library.like(array) for name, array in oracle_of(recipe).numpy_oracle(case, arrays).items()}
+    else:
+        made = _on_gpu(case, library, {"input": whole}, fields)
+    return Quantized(recipe, MappingProxyType(dict(case.flags)), case.shape, MappingProxyType(made))
+
+
+def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise") -> Any:
+    """The values of a quantized tensor, (rows, cols) in `bf16`, `fp16` or `fp32`, by the recipe `dequantize`.
+
+    side: `rowwise` or `columnwise`, which copy to read; a rotation (rht) of the columnwise one is not undone
+    Where the codes lie on a GPU, its kernel is queued on the caller's stream. Raises UsageError.
+    """
+    if not isinstance(quantized, Quantized):
+        raise UsageError(f"dequantize takes what quantize returned, not a {type(quantized).__name__}")
+    if dtype not in _DTYPES:
+        raise UsageError(f"there is no dtype {dtype!r} to dequantize to; it is one of {', '.join(_DTYPES)}")
+    if side not in _SIDES or f"{side}_data" not in quantized.fields:
+        there = [name for name in _SIDES if f"{name}_data" in quantized.fields]
+        raise UsageError(f"there is no {side} copy in this tensor; it has {' and '.join(there)}")
+    made_by = make_case(quantized.recipe, quantized.shape, _INPUT, **quantized.flags)
+    if made_by.is_group:
+        raise UsageError("a group is dequantized tensor by tensor: quantize each tensor by the group's own recipe")
+    arrays, library = {}, None
+    for name in ("data", "scale_inv", "amax"):
+        arrays[name], library = taken(f"{side}_{name}", quantized.fields[f"{side}_{name}"])
+    swizzled = oracle_of(quantized.recipe).outputs(made_by)[f"{side}_scale_inv"].swizzled
+    case = _decoder(made_by, side, tuple(arrays["amax"].shape), dtype, swizzled)
+    fields = oracle_of(case.recipe).outputs(case)
+    if library.gpu is None:
+        hosts = {name: library.host(array) for name, array in arrays.items()}
+        output = library.like(oracle_of(case.recipe).numpy_oracle(case, hosts)["output"])
+    else:
+        output = _on_gpu(case, library, arrays, fields)["output"]
+    return output.T if side == "columnwise" else output
+
+
+def _case(x: Any, recipe: str, shape: str, dtype: str, flags: Mapping[str, FlagValue]) -> Case:
+    axes = suite_of(recipe).file.axes
+    if flags.get("stage", "full") != "full":
+        raise UsageError("quantize makes amaxes and codes in one call; leave out stage")
+    if flags.get("activation", "none") != "none":
+        raise UsageError("an activation needs a second tensor, which quantize does not take; leave out activation")
+    if not shape and len(x.shape) != 2:
+        raise UsageError(f"x has the shape {tuple(x.shape)}; it must have two dimensions, rows and cols")
+    typed = {"dtype": dtype, **flags} if "dtype" in axes else flags
+    case = make_case(recipe, shape or tuple(map(int, x.shape)), _INPUT, **typed)
+    elements = int(np.prod(x.shape))
+    if case.is_gemm or case.elements != elements:
+        raise UsageError(f"x has {elements} elements; {recipe} of shape {case.shape} takes {case.elements}")
+    return case
+
+
+def _decoder(case: Case, side: str, amax_shape: tuple[int, ...], dtype: str, swizzled: bool) -> Case:
+    """The case of `dequantize` that reads one copy; a columnwise one is a tensor of its own, of cols rows."""
+    rows, cols = (case.rows, case.cols) if side == "rowwise" else (case.cols, case.rows)
+    return make_case(
+        "dequantize",
+        (rows, cols),
+        _INPUT,
+        dtype=dtype,
+        scale_layout="swizzled" if swizzled else "compact",
+        # One amax of a tensor of one row is both.
+        granularity="window" if len(amax_shape) == 2 else "tensor" if amax_shape == (1,) else "row",
+        e4m3_max=case.flags.get("e4m3_max", 448),
+    )
+
+
+def _number(name: str, value: Any, bits: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value.__index__() < 1 << bits:
+        raise UsageError(f"{name} is {value!r}; it must be an integer from 0 to 2^{bits} - 1")
+    return value.__index__()
+
+
+def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Queue the case's kernels on the caller's stream; arrays by parameter."""
+    from harness.device.cuda_program import CudaProgram
+    from harness.device.memory import upload
+
+    device = _device(library.gpu)
+    with library.on_stream():
+        inputs = {name: library.flat(array) for name, array in arrays.items()}
+        if case.is_group:  # what a group's kernels read besides the tensor follows from the shape
+            group = case.problem.group
+            dims = {name: getattr(group, name) for name in ("tensor_offsets", "first_dims", "last_dims")}
+            inputs |= {name: upload(array) for name, array in dims.items()}
+        made = {name: library.empty(field) for name, field in fields.items()}
+        outputs = {name: SimpleNamespace(payload=library.flat(array)) for name, array in made.items()}
+        memory = SimpleNamespace(inputs=inputs, outputs=outputs)
+        CudaProgram(device, case, device.targets[0], memory, wait=False).launch()
+    return made
+
+
+@lru_cache(maxsize=16)
+def _device(index: int) -> CudaDevice:
+    """A GPU, found without changing which one is current for the caller."""
+    import cupy
+    import torch
+
+    from harness.device.cuda import CudaDevice
+
+    before = cupy.cuda.Device().id, torch.cuda.current_device()
+    try:
+        return CudaDevice(index)
+    finally:
+        cupy.cuda.Device(before[0]).use()
+        torch.cuda.set_device(before[1])

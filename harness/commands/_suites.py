@@ -1,0 +1,52 @@
+"""What `verify` and `bench` share: the words of pytest for some recipes, and the run below a supervisor."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from harness.check import recipe_files
+from harness.errors import UsageError
+from harness.files import INSTALLED, RECIPE_DIRS, RESULTS, SUITES, WORKDIR
+from harness.records.run_folder import shown
+from harness.runner.supervisor import leave, supervise
+from harness.suite.suite_file import suite_path
+
+# What pyproject.toml sets in a checkout.
+_SETTINGS = (f"--rootdir={WORKDIR}", "-o", "junit_family=xunit1")
+
+words = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[RECIPE]... [OPTION OF PYTEST]...")
+cases = click.option("--case", "cases", multiple=True, metavar="ID", help="only this case, even if no set has it")
+
+
+def set_name(text: str) -> Callable:
+    """--set NAME."""
+    return click.option("--set", "set_name", metavar="NAME", help=text)
+
+
+def run(
+    words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, jobs: str | None
+) -> NoReturn:
+    """Run suites and end this process with the code of the table.
+
+    words: recipes, then options of pytest; jobs: processes side by side, a number or `auto`
+    """
+    own = [str(folder) for folder in dict.fromkeys(RECIPE_DIRS.values())]
+    if jobs not in (None, "auto", "logical") and not jobs.isdecimal():
+        raise UsageError(f"--jobs {jobs} is no number of processes; give one, as in --jobs 4, or auto")
+    recipes = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    suites = [shown(suite_path(name)) for name in recipes or sorted(RECIPE_DIRS)] or [shown(SUITES)]
+    for error in recipe_files.errors() if own else ():
+        raise UsageError(error)
+    chosen = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
+    chosen += [word for folder in own for word in ("--recipe-dir", folder)]
+    ours = [*chosen, "--device", device_name, *(("-n", jobs) if jobs else ())]
+    settings = (*_SETTINGS, "-p", "harness.plugin") if INSTALLED or own else ()
+    # Cases run side by side; threads of their own would only get in each other's way.
+    os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
+    leave(supervise([*suites, *settings, *ours, *words[len(recipes) :]], Path.cwd(), WORKDIR, RESULTS / "runs"))

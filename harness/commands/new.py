@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+
+import click
+
+from harness.commands import _shared
+from harness.errors import UsageError
+from harness.files import PACKAGE, write_text
+from harness.suite.own_recipes import is_ours
+
+_TEMPLATES = PACKAGE / "commands" / "templates"
+_SUFFIXES = (".cu", ".py", ".yaml")
+
+
+@click.command()
+@click.argument("name")
+@_shared.out("(./NAME)", "--into")
+def command(name: str, into: Path | None) -> None:
+    """Write a recipe of yours, NAME.cu, NAME.py and NAME.yaml, which passes as it is.
+
+    It quantizes rows to e2m1 with e4m3 scales. Change its kernel, its oracles and its cases, and verify again.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UsageError(f"'{name}' is no name of a recipe; one is made of a-z, 0-9 and _, as in my_recipe")
+    if is_ours(name):
+        raise UsageError(f"there is a recipe '{name}' in the harness; choose another name")
+    folder = into or Path(name)
+    paths = [folder / f"{name}{suffix}" for suffix in _SUFFIXES]
+    for path in paths:
+        if path.exists():
+            raise UsageError(f"{path} is there already; name another folder with --into, or remove it")
+    for path in paths:
+        text = (_TEMPLATES / f"recipe{path.suffix}.txt").read_text(encoding="utf-8")
+        write_text(path, text.replace("NAME", name))
+        click.echo(path)
+    click.echo(f"next: harness verify --recipe-dir {folder}")

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.table import Table
+
+from harness import text
+from harness.api.cases import make_case
+from harness.api.run import ORACLES, ask_oracle, run_kernel
+from harness.commands import _shared
+from harness.contract.case import Case
+from harness.contract.interval import Interval
+from harness.errors import ContractError, NotCapable, UsageError
+from harness.inputs import tensor_file
+from harness.suite.gemm_operands import shape_of_tensors
+from harness.suite.own_recipes import verify_command
+from harness.suite.suite import Suite, find_case, suite_of
+
+_KERNEL = "kernel"
+
+
+@click.command()
+@click.argument("what", metavar="ID|RECIPE")
+@click.option("--input", "-i", "inputs", multiple=True, metavar="FILE#NAME", help="a tensor of yours; one per operand")
+@click.option("--flag", "flags", multiple=True, metavar="K=V", help="a flag of the recipe, as in rounding=sr")
+@click.option("--shape", metavar="RxC", help="the extents (those of the tensor; smaller takes its top left corner)")
+@click.option("--by", type=click.Choice((_KERNEL, *ORACLES)), default=_KERNEL, help="who computes it (kernel)")
+@_shared.device()
+@click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
+@click.option("--out", type=_shared.FILE, metavar="FILE.safetensors", help="write every field")
+@_shared.recipe_dir
+def command(
+    what: str,
+    inputs: Sequence[str],
+    flags: Sequence[str],
+    shape: str | None,
+    by: str,
+    device_name: str,
+    target: str | None,
+    out: Path | None,
+) -> None:
+    """Run one case, or a recipe on tensors of yours, and write the arrays; nothing is compared.
+
+    FILE is a .safetensors or .npy, relative to the working directory; a .npy has no #NAME. The line that is printed
+    last verifies the same case, every byte of it.
+    """
+    if out is not None and out.suffix != ".safetensors":
+        raise UsageError(f"--out {out} must end in .safetensors")
+    case = _case(what, [name.removeprefix(tensor_file.PREFIX) for name in inputs], flags, shape)
+    if by == _KERNEL:
+        try:
+            fields = run_kernel(case, device_name, target)
+        except NotCapable as reason:
+            raise NotCapable(f"{reason}; --by numpy computes what the contract says, on any machine") from None
+    else:
+        fields = _ends(ask_oracle(case, by))
+    click.echo(case.id)
+    _show(fields)
+    if out is not None:
+        tensor_file.save(out, fields, {"case": case.id, "by": by})
+        click.echo(out)
+    click.echo(verify_command(case.id))
+
+
+def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | None) -> Case:
+    """The case of an id, or of a recipe and tensors. Raises UsageError."""
+    if "/" in what:
+        case = find_case(what)
+        if flags:
+            raise UsageError("--flag goes with the name of a recipe; an id has its flags")
+        if not inputs and shape is None:
+            return case
+        suite, chosen, mode = suite_of(case.recipe), dict(case.flags), case.mode
+    else:
+        suite, mode = suite_of(what), "eager"
+        chosen = dict(_flag(suite, flag) for flag in flags)
+        if not inputs:
+            raise UsageError(f"{what} alone is no case; name a tensor with --input FILE#NAME, or give a case id")
+    name = tensor_file.BETWEEN.join(f"{tensor_file.PREFIX}{each}" for each in inputs)
+    name = tensor_file.resolved(name, Path.cwd()) if inputs else case.input
+    if "dtype" in suite.file.axes and not suite.file.gemm and inputs and "dtype" not in chosen:
+        chosen |= _dtype(suite, name)
+    spelled = shape or (_shape(suite, chosen, name) if inputs else case.shape)
+    try:
+        return make_case(suite.recipe, spelled, name, mode, **chosen)
+    except UsageError as error:
+        if shape or not inputs or "positive multiple" not in str(error):
+            raise
+        raise UsageError(f"{error}; --shape takes the top left corner of a tensor") from None
+
+
+def _flag(suite: Suite, flag: str) -> tuple[str, object]:
+    name, equals, value = flag.partition("=")
+    if not equals:
+        raise UsageError(f"--flag {flag} is not flag=value, as in --flag rounding=sr")
+    return name, suite.flag(name, value)
+
+
+def _dtype(suite: Suite, name: str) -> dict[str, str]:
+    """The flag of the tensor's own dtype, if the recipe has it."""
+    dtype = tensor_file.dtype_of(tensor_file.parts_of(name)[0])
+    return {"dtype": dtype} if dtype in suite.file.axes["dtype"] else {}
+
+
+def _shape(suite: Suite, flags: Mapping[str, object], name: str) -> str:
+    """The extents that the tensors have, as an id spells them."""
+    shapes = [tensor_file.shape_of(part) for part in tensor_file.parts_of(name)]
+    if suite.file.pipeline or "shape_representation" in suite.file.axes:
+        raise UsageError(f"--shape is needed: the extents of {suite.recipe} do not follow from a tensor's")
+    if not suite.file.gemm:
+        if len(shapes) > 1:
+            raise UsageError(f"--input is given {len(shapes)} times; {suite.recipe} takes one tensor")
+        return "x".join(map(str, shapes[0]))
+    if len(shapes) != 2:
+        raise UsageError(f"{suite.recipe} multiplies two tensors; give --input twice, for A and for B")
+    layout = str(flags.get("layout", suite.defaults.get("layout", "tn")))
+    try:
+        return "x".join(map(str, shape_of_tensors(layout, *shapes)))
+    except ContractError as error:
+        raise UsageError(f"{suite.recipe}: {error}") from None
+
+
+def _ends(fields: Mapping[str, np.ndarray | Interval]) -> dict[str, np.ndarray]:
+    """An interval as two arrays, `output.low` and `output.high`."""
+    found: dict[str, np.ndarray] = {}
+    for name, value in fields.items():
+        found |= (
+            {f"{name}.low": value.low, f"{name}.high": value.high} if isinstance(value, Interval) else {name: value}
+        )
+    return found
+
+
+def _show(fields: Mapping[str, np.ndarray]) -> None:
+    table = Table("field", "dtype", "shape", "sha256")
+    for name, array in fields.items():
+        digest = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()[:16]
+        table.add_row(name, array.dtype.name, "x".join(map(str, array.shape)), digest)
+    text.console().print(table)

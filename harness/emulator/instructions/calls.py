@@ -1,0 +1,99 @@
+"""Calls of the two functions that CUDA's system has for a kernel: `vprintf` and `__assertfail`.
+
+A call's parameters are registers here, which `st.param` moves to and `ld.param` from.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.machine.basic_blocks import Step
+from harness.emulator.machine.batch import Batch
+from harness.emulator.machine.host_reads import bytes_at, text_at
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.registers import U32
+
+_FORMAT = re.compile(r"%([-+ #0]*)(\d+|\*)?(?:\.(\d+|\*)?)?(hh|h|ll|l|z|j|t|L)?([diouxXeEfFgGaAcsp%])")
+_LONG = ("l", "ll", "z", "j", "t")
+_KINDS = {"vprintf": ("b64", "b64"), "__assertfail": ("b64", "b64", "b32", "b64", "b64")}
+
+
+def call(emitter: Emitter, instruction: Instruction) -> None:
+    """`call` of a function of the system; operands are its result or `_`, its name and its arguments."""
+    returned, function, *arguments = instruction.operands
+    kinds = _KINDS.get(function.text, ())
+    if not kinds or len(arguments) != len(kinds):
+        raise Unsupported
+    sources = tuple(emitter.source(each, kind) for each, kind in zip(arguments, kinds, strict=True))
+    if function.text == "__assertfail":
+        emitter.emit(_fail(instruction, sources[0], sources[3]), sources, ())
+    else:
+        target = emitter.target(returned, "b32")
+        emitter.emit(_print(instruction, *sources, target), sources, (target,))
+
+
+def _print(instruction: Instruction, form: int, values: int, target: int) -> Step:
+    """Each lane's line, in the order of the lanes, behind its block and thread."""
+
+    def run(batch: Batch, mask: np.ndarray | None) -> None:
+        forms, lists = (batch.full(batch.registers[slot]).reshape(-1) for slot in (form, values))
+        for lane in np.flatnonzero(batch.under(mask)).tolist():
+            text = text_at(batch, instruction, lane, int(forms[lane]))
+            shown = "".join(_filled(batch, instruction, lane, text, int(lists[lane])))
+            batch.launch.echo(f"{batch.name(lane)}: {shown}" + ("" if shown.endswith("\n") else "\n"))
+        batch.registers.put(target, np.ones((1, 1), U32), mask)
+
+    return run
+
+
+def _fail(instruction: Instruction, message: int, function: int) -> Step:
+    def run(batch: Batch, mask: np.ndarray | None) -> None:
+        lane = int(np.argmax(batch.under(mask)))
+        texts = (batch.full(batch.registers[slot]).reshape(-1) for slot in (message, function))
+        condition, where = (text_at(batch, instruction, lane, int(each[lane])) for each in texts)
+        batch.fault("assertion", instruction, lane, f"`{condition}` is false in {where}")
+
+    return run
+
+
+def _filled(batch: Batch, instruction: Instruction, lane: int, form: str, address: int) -> Iterator[str]:
+    """The pieces of a format with its arguments, which lie one after the other, each aligned to its own size."""
+    offset, end = 0, 0
+
+    def take(size: int) -> bytes:
+        nonlocal offset
+        start = -(-offset // size) * size
+        offset = start + size
+        return bytes_at(batch, instruction, lane, address + start, size)
+
+    for match in _FORMAT.finditer(form):
+        yield form[end : match.start()]
+        end = match.end()
+        flags, width, precision, length, kind = match.groups()
+        if kind == "%":
+            yield "%"
+            continue
+        width, precision = (
+            str(struct.unpack("<i", take(4))[0]) if each == "*" else each for each in (width, precision)
+        )
+        spelled = f"%{flags}{width or ''}{'.' + precision if precision else ''}"
+        if kind in "eEfFgGaA":
+            value = struct.unpack("<d", take(8))[0]
+            yield value.hex() if kind in "aA" else f"{spelled}{kind}" % value
+        elif kind == "s":
+            yield f"{spelled}s" % text_at(batch, instruction, lane, int.from_bytes(take(8), "little"))
+        elif kind == "p":
+            yield f"0x{int.from_bytes(take(8), 'little'):x}"
+        else:
+            content = take(8 if length in _LONG else 4)[: {"hh": 1, "h": 2}.get(length or "", 8)]
+            value = int.from_bytes(content, "little", signed=kind in "di")
+            yield chr(value & 0xFF) if kind == "c" else f"{spelled}{'d' if kind in 'iu' else kind}" % value
+    yield form[end:]
+
+
+DECODERS: dict[str, Decoder] = {"call": call}

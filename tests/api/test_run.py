@@ -1,0 +1,94 @@
+"""One case from Python: inputs, kernel, oracles, verdict, and the screen for two results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import harness
+from harness.errors import DeviceUnavailable, NotCapable, UsageError
+
+ID = "swizzle/direction=columnwise/48x80/normal/eager"
+QUANTIZER = "per_tensor/outputs=rowwise/48x80/normal/eager"
+
+
+def test_kernel_and_oracles_agree():
+    case = harness.find_case(QUANTIZER)
+    inputs = harness.make_inputs(case)
+    written = harness.run_kernel(case, "emulator", "sm_100a", inputs)
+    for oracle in ("numpy", "torch"):
+        answer = harness.ask_oracle(case, oracle, inputs)
+        assert written.keys() == answer.keys() == harness.output_fields(case).keys()
+        assert all(written[name].tobytes() == answer[name].tobytes() for name in written)
+    assert harness.compare_outputs(case, written) == ""
+    assert harness.verify_case(case, "emulator").verdict is harness.Verdict.PASS
+
+
+def test_other_inputs_give_other_bytes_that_pass_as_well():
+    case = harness.find_case(QUANTIZER)
+    inputs = {name: np.roll(array, 1, axis=0) for name, array in harness.make_inputs(case).items()}
+    assert harness.verify_case(case, "emulator", inputs).verdict is harness.Verdict.PASS
+    changed = harness.run_kernel(case, "emulator", inputs=inputs)
+    assert harness.compare_outputs(case, changed).startswith(f"MISMATCH  {QUANTIZER}  on your arrays")
+    assert harness.compare_outputs(case, changed, inputs=inputs) == ""
+
+
+def test_a_wrong_byte_gets_the_screen_with_its_cause():
+    written = {name: array.copy() for name, array in harness.ask_oracle(QUANTIZER).items()}
+    codes = written["rowwise_data"]
+    codes[:] = codes >> 4 | codes << 4
+    screen = harness.compare_outputs(QUANTIZER, written)
+    assert "cause     nibble" in screen and "entries differ" in screen
+
+
+def test_two_results_are_compared_without_an_oracle():
+    one = harness.ask_oracle(ID)
+    assert harness.compare_outputs(ID, one, one) == ""
+    other = {name: array ^ 1 for name, array in one.items()}
+    assert "512 of 512 entries differ" in harness.compare_outputs(ID, other, one)
+
+
+def test_an_interval_takes_what_is_inside():
+    case = harness.find_case("gemm/default/16x64x16/normal/eager")
+    interval = harness.ask_oracle(case)["output"]
+    assert isinstance(interval, harness.Interval)
+    assert harness.compare_outputs(case, {"output": interval.low}) == ""
+    assert "outside" in harness.compare_outputs(case, {"output": np.full_like(interval.low, 1e9)})
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind", "sentence"),
+    [
+        (lambda: harness.run_kernel(ID, "gpu"), UsageError, "there is no device 'gpu'"),
+        (lambda: harness.run_kernel(ID, "emulator", "sm_75"), UsageError, "has no target 'sm_75'"),
+        (lambda: harness.run_kernel("swizzle/default/8192x8192/normal/eager", "emulator"), NotCapable, "need a GPU"),
+        (lambda: harness.run_kernel(ID, "emulator", inputs={}), UsageError, "inputs lack 'scale_inv'"),
+        (lambda: harness.ask_oracle(ID, "jax"), UsageError, "there is no oracle 'jax'"),
+        (lambda: harness.ask_oracle(ID, inputs={"scale_inv": np.zeros(3, np.uint8)}), UsageError, "reads uint8"),
+        (lambda: harness.compare_outputs(ID, {}), UsageError, "lacks the field 'swizzled_scale_inv'"),
+        (
+            lambda: harness.compare_outputs(ID, {"swizzled_scale_inv": np.zeros((1, 1), np.uint8)}),
+            UsageError,
+            "it must be uint8",
+        ),
+        (
+            lambda: harness.compare_outputs(ID, {"swizzled_scale_inv": np.zeros((256, 8), np.uint8)[::2, ::2]}),
+            UsageError,
+            "is not contiguous",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence(ask, kind, sentence):
+    with pytest.raises(kind, match=sentence) as caught:
+        ask()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gpu_that_is_not_there_is_told():
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception:
+        with pytest.raises(DeviceUnavailable, match="device 'cuda'"):
+            harness.run_kernel(ID, "cuda")

@@ -1,0 +1,168 @@
+"""Own tensors are quantized and dequantized: the oracle's bytes, in the library of what was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import harness
+from harness.errors import UsageError
+from harness.oracles import per_tensor
+
+X = np.random.default_rng(1).normal(size=(128, 256)).astype(ml_dtypes.bfloat16)
+RECIPES = ("per_tensor", "per_token", "row_scaled", "local_1x64", "four_over_six")
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+def as_torch(array: np.ndarray, device: str = "cpu") -> torch.Tensor:
+    return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_way_there_and_back(recipe):
+    quantized = harness.quantize(X, recipe)
+    values = X.astype(np.float32)
+    for side in ("rowwise", "columnwise"):
+        if f"{side}_data" in quantized.fields:
+            back = harness.dequantize(quantized, "fp32", side)
+            assert back.shape == X.shape and back.dtype == np.float32
+            assert np.square(back - values).sum() < 0.02 * np.square(values).sum()
+
+
+@pytest.mark.parametrize(
+    "flags", [{}, {"outputs": "rowwise", "scale_layout": "swizzled"}, {"rht": True, "rounding": "sr"}], ids=str
+)
+def test_the_bytes_are_the_oracles(flags):
+    quantized = harness.quantize(X, "per_tensor", seed=7, offset=3, **flags)
+    case = replace(harness.make_case("per_tensor", X.shape, **flags), philox_seed=7, philox_offset=3)
+    right = per_tensor.numpy_oracle(case, {"input": X})
+    assert right.keys() == quantized.fields.keys()
+    assert all(right[name].tobytes() == quantized[name].tobytes() for name in right)
+    assert quantized.flags == case.flags
+
+
+def test_the_seed_decides_what_is_rounded_at_random():
+    one, two, again = (harness.quantize(X, rounding="sr", seed=seed)["rowwise_data"] for seed in (0, 1, 0))
+    assert (one == again).all() and (one != two).any()
+
+
+def test_torch_gets_torch():
+    quantized = harness.quantize(as_torch(X).requires_grad_(False))
+    assert {type(array) for array in quantized.fields.values()} == {torch.Tensor}
+    assert quantized["rowwise_data"].numpy().tobytes() == harness.quantize(X)["rowwise_data"].tobytes()
+    assert harness.dequantize(quantized).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_dtypes_are_seen(dtype):
+    assert harness.quantize(X.astype(dtype)).flags["dtype"] == {2: "fp16", 4: "fp32"}[np.dtype(dtype).itemsize]
+
+
+def test_integers_are_bits_of_bf16_if_that_is_said():
+    said = harness.quantize(X.view(np.uint16), dtype="bf16")
+    assert said["rowwise_data"].tobytes() == harness.quantize(X)["rowwise_data"].tobytes()
+
+
+class Foreign:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_any_library_comes_through_dlpack():
+    x = X.astype(np.float32)
+    assert harness.quantize(Foreign(x))["rowwise_data"].tobytes() == harness.quantize(x)["rowwise_data"].tobytes()
+
+
+def test_a_group_is_quantized_tensor_by_tensor():
+    group = harness.quantize(np.concatenate([X, X[::-1]]), "grouped", shape="128+0+128x256")
+    assert group["rowwise_amax"].shape == (3,)
+    first = harness.quantize(X)["rowwise_data"].reshape(-1)
+    assert group["rowwise_data"][: first.size].tobytes() == first.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda: harness.quantize(X[:, ::2]), "x of shape .* is not contiguous in memory; pass np.ascontiguousarray"),
+        (lambda: harness.quantize(X.T), "is not contiguous"),
+        (lambda: harness.quantize(as_torch(X).T), r"pass x\.contiguous"),
+        (lambda: harness.quantize([[1.0]]), "x is a list; give an array of NumPy, torch or CuPy"),
+        (lambda: harness.quantize(X.astype(np.float64)), "x is float64; it must be bfloat16, float16 or float32"),
+        (lambda: harness.quantize(X.view(np.uint16)), "are bits of bf16 if you say dtype='bf16'"),
+        (lambda: harness.quantize(X, dtype="fp16"), "x is bfloat16, and dtype says fp16"),
+        (lambda: harness.quantize(X[0]), "it must have two dimensions"),
+        (lambda: harness.quantize(X[:100]), "rows = 100 is not a positive multiple of 16"),
+        (lambda: harness.quantize(X, "per_tenser"), "did you mean 'per_tensor'"),
+        (lambda: harness.quantize(X, rhtt=True), "did you mean 'rht'"),
+        (lambda: harness.quantize(X, stage="amax"), "leave out stage"),
+        (lambda: harness.quantize(X, seed=-1), "it must be an integer from 0"),
+        (lambda: harness.quantize(X, seed=True), "it must be an integer from 0"),
+        (lambda: harness.quantize(X, "swizzle"), "makes no codes and scales, but swizzled_scale_inv"),
+        (lambda: harness.quantize(X, "gemm"), "one reads MxKxN"),
+        (lambda: harness.quantize(X, shape="64x256"), "x has 32768 elements; per_tensor of shape 64x256 takes 16384"),
+        (lambda: harness.quantize(X, "per_tensor", rht=True, block="block_16x16"), "no 16x16 tile in common"),
+        (lambda: harness.dequantize(X), "takes what quantize returned, not a ndarray"),
+        (lambda: harness.dequantize(harness.quantize(X), "fp8"), "there is no dtype 'fp8'"),
+        (lambda: harness.dequantize(harness.quantize(X, outputs="rowwise"), side="columnwise"), "it has rowwise"),
+        (lambda: harness.quantize(torch.zeros(16, 16, device="meta")), "it must be on the CPU or on a CUDA GPU"),
+    ],
+)
+def test_a_mistake_is_one_sentence(ask, sentence):
+    with pytest.raises(UsageError, match=sentence) as caught:
+        ask()
+    assert "\n" not in str(caught.value)
+
+
+# On a GPU
+
+
+@GPU
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_kernel_writes_what_the_oracle_says(recipe):
+    right = harness.quantize(X, recipe, seed=5)
+    made = harness.quantize(as_torch(X, "cuda"), recipe, seed=5)
+    assert {array.device.type for array in made.fields.values()} == {"cuda"}
+    assert all(made[name].cpu().numpy().tobytes() == right[name].tobytes() for name in right.fields)
+    back = harness.dequantize(made, "bf16").cpu().view(torch.int16).numpy()
+    assert back.tobytes() == harness.dequantize(right, "bf16").tobytes()
+
+
+@GPU
+def test_cupy_gets_cupy_and_a_group_its_kernels():
+    import cupy
+
+    x = cupy.asarray(X.astype(np.float32))
+    assert harness.quantize(x)["rowwise_data"].get().tobytes() == harness.quantize(x.get())["rowwise_data"].tobytes()
+    both = np.concatenate([X, X[::-1]])
+    made = harness.quantize(as_torch(both, "cuda"), "grouped", shape="128+0+128x256")
+    right = harness.quantize(both, "grouped", shape="128+0+128x256")
+    assert all(made[name].cpu().numpy().tobytes() == right[name].tobytes() for name in right.fields)
+
+
+@GPU
+def test_launches_are_queued_on_the_callers_stream():
+    x, stream = as_torch(X, "cuda"), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        right = harness.quantize(x)["rowwise_data"].cpu()  # compiles, loads and allocates
+    torch.cuda.synchronize()
+    late = torch.zeros_like(x)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)
+        late.copy_(x)  # after the wait, so whoever runs elsewhere sees zeros
+        made = harness.quantize(late)["rowwise_data"]
+        assert not stream.query(), "quantize waited for the stream"
+    stream.synchronize()
+    assert (made.cpu() == right).all()

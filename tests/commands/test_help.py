@@ -1,0 +1,67 @@
+"""What `harness --help` shows: whole sentences in three groups, and how a shell completes commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import cli
+from harness.errors import Exit
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--help"])
+    assert caught.value.code == Exit.CLEAN
+    return capsys.readouterr().out
+
+
+def names(section: str) -> list[str]:
+    """The commands of a section; lines that go on are indented further."""
+    lines = section.split("\n\n")[0].splitlines()[1:]
+    return [line.split()[0] for line in lines if line[:3].strip()]
+
+
+def test_everyday_commands_come_first(shown):
+    commands, suites, evidence = (
+        names(shown.partition(f"{title}:")[2]) for title in ("Commands", "Suites and merges", "Evidence")
+    )
+    assert tuple(commands) == tuple(name for name in cli.EVERYDAY if name in commands)
+    assert tuple(suites) == cli.SUITES
+    assert sorted(commands + suites + evidence) == sorted(
+        path.stem for path in Path(cli.__file__).parent.glob("commands/[a-z]*.py")
+    )
+
+
+def test_no_sentence_is_cut_off(shown):
+    context = cli.cli.make_context("harness", [], resilient_parsing=True)
+    words = " ".join(shown.split())
+    for name in cli.cli.list_commands(context):
+        sentence = cli.sentence(cli.cli.get_command(context, name))
+        assert sentence.endswith(".") and sentence in words, name
+
+
+def test_every_line_fits_a_terminal(shown):
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(("shell", "word"), [("bash", "complete"), ("zsh", "compdef"), ("fish", "complete")])
+def test_a_shell_learns_to_complete(shell, word):
+    asked = {**os.environ, "_HARNESS_COMPLETE": f"{shell}_source"}
+    program = "from harness.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], env=asked, capture_output=True, text=True)
+    if shell == "bash" and not done.stdout:
+        pytest.skip("click asks for a bash that is 4.4 or newer")
+    assert word in done.stdout
+
+
+def test_a_command_is_completed():
+    asked = {**os.environ, "_HARNESS_COMPLETE": "zsh_complete", "COMP_WORDS": "harness ver", "COMP_CWORD": "1"}
+    program = "from harness.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], env=asked, capture_output=True, text=True)
+    assert done.stdout.splitlines()[1] == "verify"

@@ -1,0 +1,217 @@
+"""From `harness new` to a passing recipe, and the one screen that each of a beginner's mistakes gets."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from own_recipe import NAME, change, in_use, written
+
+import harness
+from harness import cli
+from harness.check import recipe_files
+from harness.errors import Exit, OracleError, UsageError
+from harness.files import ROOT
+
+CASE = f"{NAME}/default/48x80/normal/eager"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return written(tmp_path / NAME)
+
+
+def test_it_passes_as_it_is(folder):
+    with in_use(folder) as names:
+        assert names == (NAME,)
+        assert recipe_files.errors() == []
+        for case in harness.find_cases(NAME):
+            result = harness.verify_case(case, "emulator")
+            assert result.verdict is harness.Verdict.PASS, result.story
+
+
+def test_one_command_verifies_it(tmp_path):
+    """In another folder, with pytest's settings of that folder, as a user has it."""
+    written(tmp_path / NAME)
+    words = ["verify", "--recipe-dir", NAME, "-k", "16x16", "--jobs", "0", "--device", "emulator", "--run-dir", "run"]
+    done = subprocess.run([sys.executable, "-m", "harness", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == Exit.CLEAN, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "6 selected, 6 compared, 0 excluded"
+    assert (tmp_path / "run" / "verify.html").exists()
+
+
+def test_its_files_have_the_form_of_ours(folder, tmp_path):
+    ruff = [sys.executable, "-m", "ruff"]
+    config = ("--config", str(ROOT / "pyproject.toml"), str(folder))
+    assert subprocess.run([*ruff, "check", "--no-cache", *config], capture_output=True).returncode == 0
+    assert subprocess.run([*ruff, "format", "--no-cache", "--check", *config], capture_output=True).returncode == 0
+    make = (ROOT / "Makefile").read_text()
+    style = next(line.partition(":= ")[2] for line in make.splitlines() if line.startswith("STYLE"))
+    clang = shutil.which("clang-format", path=str(Path(sys.executable).parent)) or shutil.which("clang-format")
+    if clang:
+        formatted = subprocess.run([clang, f"--style={style}", "--dry-run", "--Werror", str(folder / f"{NAME}.cu")])
+        assert formatted.returncode == 0
+
+
+# name: file, before, after, the verdict, and what its screen says
+MISTAKES = {
+    "nibble order": (
+        ".cu",
+        "e2m1(x[i] * multiplier) | e2m1(x[i + 1] * multiplier) << 4",
+        "e2m1(x[i + 1] * multiplier) | e2m1(x[i] * multiplier) << 4",
+        "MISMATCH",
+        ("cause     nibble swap: the two codes of a byte changed places", "expected  0x6E = e2m1 -4, 4"),
+    ),
+    "dropped sync": (
+        ".cu",
+        "  __syncthreads();\n",
+        "",
+        "NONDETERMINISTIC",
+        ("race at toy.cu:", "wrote the same shared bytes at toy.cu:35"),
+    ),
+    "off by one, read": (
+        ".cu",
+        "row < rows && col < cols;",
+        "row <= rows && col < cols;",
+        "OUT_OF_BOUNDS",
+        ("reads 2 bytes at byte 7680 of buffer 'input', which has 7680 bytes", "inlined at toy.cu:35"),
+    ),
+    "off by one, written": (
+        ".cu",
+        "block * kBlock + i) / 2]",
+        "block * kBlock + i) / 2 + 1]",
+        "OUT_OF_BOUNDS",
+        ("at toy.cu:55: writes 1 bytes at byte 1920 of buffer 'rowwise_data', which has 1920 bytes",),
+    ),
+    "off by one, too short": (
+        ".cu",
+        "for (int i = 0; i < kBlock; i += 2)",
+        "for (int i = 0; i < kBlock - 2; i += 2)",
+        "UNWRITTEN",
+        ("cause     unwritten or stale: every wrong byte still holds the pattern from before the run",),
+    ),
+    "a type that is not there": (
+        ".cu",
+        "const float* x =",
+        "const flaot* x =",
+        "COMPILE_ERROR",
+        ('toy.cu(40): error: identifier "flaot" is undefined',),
+    ),
+    "oracle's value": (
+        ".py",
+        "np.float32(1 / 6)",
+        "np.float32(1 / 5)",
+        "MISMATCH",
+        ("the oracles disagree on ", "by NumPy", "by torch", "= e2m1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_one_screen_with_its_cause(folder, mistake):
+    suffix, before, after, verdict, says = MISTAKES[mistake]
+    change(folder, suffix, before, after)
+    with in_use(folder):
+        result = harness.verify_case(CASE, "emulator")
+    assert result.verdict == verdict
+    assert [part for part in says if part not in result.story] == [], result.story
+    assert len(result.story.splitlines()) <= 25
+    assert f"harness verify --recipe-dir {folder} --case '{CASE}'" in result.story
+
+
+# What is seen before anything runs. name: file, before, after, and the sentence
+SEEN_BEFORE = {
+    "wrong dtype": (
+        ".cu",
+        "const bf16* __restrict__ input",
+        "const fp16* __restrict__ input",
+        "toy.cu:25: parameter 'input' of toy_encode is a pointer to fp16, which is float16, and the oracle has",
+    ),
+    "bad parameter name": (
+        ".cu",
+        "int rows, int cols) {\n  __shared__",
+        "int rows, int columns) {\n  const int cols = columns;\n  __shared__",
+        "toy.cu:25: nothing binds to parameter 'columns' of toy_encode; there are rows, cols, seed, offset. Did",
+    ),
+    "oracle typo": (
+        ".py",
+        "nvfp4.block_amax(x)",
+        "nvfp4.block_amx(x)",
+        "toy.py:39: the oracle raised AttributeError: module 'harness.oracles.nvfp4' has no attribute 'block_amx'",
+    ),
+    "oracle syntax": (".py", "product = x *", "product = x **** ", "toy.py:44: this is not Python: invalid syntax"),
+    "no such kernel": (".yaml", "kernel: toy_encode", "kernel: toy_encod", "did you mean 'toy_encode'?"),
+    "no such key": (".yaml", "launches:", "lunches:", "toy.yaml:6: unknown key 'lunches'; did you mean 'launches'?"),
+}
+
+
+@pytest.mark.parametrize("mistake", SEEN_BEFORE)
+def test_a_mistake_is_one_sentence_before_anything_runs(folder, mistake, capsys):
+    suffix, before, after, says = SEEN_BEFORE[mistake]
+    change(folder, suffix, before, after)
+    with in_use(folder), pytest.raises(SystemExit) as caught:
+        cli.main(["verify", "--recipe-dir", str(folder)])
+    printed = capsys.readouterr()
+    assert caught.value.code == Exit.USAGE
+    assert says in printed.err and printed.err.startswith("error: ") and printed.err.count("\n") == 1
+
+
+def test_an_oracle_may_be_edited_while_the_process_goes_on(folder):
+    with in_use(folder):
+        assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.PASS
+        change(folder, ".py", "nvfp4.block_amax(x)", "nvfp4.block_amx(x)")
+        with pytest.raises(OracleError, match="toy.py:39: the oracle raised AttributeError"):
+            harness.verify_case(CASE, "emulator")
+        change(folder, ".py", "nvfp4.block_amx(x)", "nvfp4.block_amax(x)")
+        assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.PASS
+
+
+def test_headers_of_the_toolkit_can_be_included(folder):
+    from harness.jit.cuda_headers import folder_with
+
+    if folder_with("cuda_bf16.h") is None:
+        pytest.skip("no CUDA toolkit here")
+    change(folder, ".cu", '#include "scheduler', '#include <cuda_bf16.h>\n#include "scheduler')
+    change(folder, ".cu", "const bf16* __restrict__ input", "const __nv_bfloat16* __restrict__ input")
+    with in_use(folder):
+        assert recipe_files.errors() == []
+        assert harness.verify_case(CASE, "emulator").verdict is harness.Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["Toy"], "'Toy' is no name of a recipe; one is made of a-z, 0-9 and _"),
+        (["my-recipe"], "'my-recipe' is no name of a recipe"),
+        (["../up"], "is no name of a recipe"),
+        (["class"], "'class' is no name of a recipe"),
+        (["per_tensor"], "there is a recipe 'per_tensor' in the harness; choose another name"),
+        (["nvfp4"], "there is a recipe 'nvfp4' in the harness"),
+        ([], "Missing argument 'NAME'"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(words, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["new", *words])
+    assert caught.value.code == Exit.USAGE and says in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(folder, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["new", NAME, "--into", str(folder)])
+    assert caught.value.code == Exit.USAGE and "toy.cu is there already" in capsys.readouterr().err
+
+
+def test_a_folder_without_recipes_and_a_taken_name_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="has no suite S.yaml beside S.cu and S.py; `harness new NAME` writes"):
+        harness.use_recipe_dir(tmp_path)
+    with pytest.raises(UsageError, match="there is no folder .*nowhere with recipes"):
+        harness.use_recipe_dir(tmp_path / "nowhere")
+    (tmp_path / "casts.yaml").write_text("recipe: casts\n")
+    with pytest.raises(UsageError, match="the name 'casts' is taken by a file of the harness; choose another"):
+        harness.use_recipe_dir(tmp_path)

@@ -1,0 +1,51 @@
+"""Memory of a case, here of NumPy's arrays: slack behind an output belongs to nobody, and a split moves its start."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.contract.field import Field
+from harness.device.memory import GUARD, Guarded, Memory
+
+FIELD = Field((5,), "float32", slack=3)
+
+
+@pytest.fixture
+def guarded() -> Guarded:
+    made = Guarded(FIELD, np)
+    made.poison(0xA5)
+    return made
+
+
+def test_a_kernel_is_given_the_field_and_its_slack_and_writes_the_field(guarded: Guarded):
+    assert (guarded.payload.nbytes, guarded.allocation.nbytes) == (20, 32)
+    guarded.payload[:] = 0
+    assert guarded.trespass(0xA5) == ""
+
+
+@pytest.mark.parametrize(
+    ("offset", "where"),
+    [
+        (-1, "1 bytes before it were written, the nearest 1 bytes off"),
+        (20, "1 bytes of its slack were written, the nearest 1 bytes off"),
+        (31, "1 bytes of its slack were written, the nearest 12 bytes off"),
+        (32, "1 bytes after it were written, the nearest 1 bytes off"),
+    ],
+)
+def test_what_is_written_beside_the_field_is_named(guarded: Guarded, offset: int, where: str):
+    guarded.memory[GUARD + offset] = 0
+    assert guarded.trespass(0xA5) == where
+
+
+def test_another_split_lies_at_the_same_address():
+    memory = Memory({"input": np.zeros(4, np.uint8)}, {"output": FIELD}, np)
+    output = memory.outputs["output"]
+    before = output.allocation.ctypes.data
+    memory.refit({"output": Field((8,), "float32")})
+    output.poison(0)
+    assert (output.allocation.ctypes.data, output.payload.nbytes, output.trespass(0)) == (before, 32, "")
+    memory.refit({"output": Field((0,), "float32", slack=8)})
+    assert (output.allocation.ctypes.data, output.payload.nbytes) == (before, 0)
+    with pytest.raises(ValueError, match="a field of 36 bytes in an allocation of 32"):
+        memory.refit({"output": Field((9,), "float32")})

@@ -1,0 +1,42 @@
+"""What a case must write: refusals of inputs that no kernel reads, and tensors without rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.device.emulator import EmulatorDevice
+from harness.errors import ContractError
+from harness.suite.suite import find_case
+from harness.verify.expected import expect, make_inputs
+from harness.verify.verify import verify
+
+
+@pytest.mark.parametrize("turned", [lambda x: np.asfortranarray(x), lambda x: np.repeat(x, 2, axis=1)[:, ::2]])
+def test_an_input_with_other_strides_is_refused(turned):
+    case = find_case("per_tensor/default/48x80/normal/eager")
+    x = make_inputs(case)["input"]
+    with pytest.raises(ContractError, match=r"input is not C-contiguous: its strides are .*ascontiguousarray\(input\)"):
+        verify(case, EmulatorDevice(), inputs={"input": turned(x)})
+
+
+@pytest.mark.parametrize(
+    "case_id",
+    [
+        "per_tensor/default/0x80/normal/eager",
+        "per_tensor/rht=true,rounding=sr,scale_layout=swizzled/0x80/normal/eager",
+        "row_scaled/outputs=both,scale_layout=swizzled/0x80/normal/eager",
+        "local_1x64/default/0x64/normal/eager",
+        "four_over_six/default/0x80/normal/eager",
+        "four_over_six/outputs=rowwise,row_scaled=true/0x80/normal/eager",
+        "per_token/default/0x80/normal/eager",
+        "per_token/weight_2d=true,scale_layout=swizzled/0x80/normal/eager",
+    ],
+)
+def test_a_tensor_without_rows_has_amaxes_of_0_and_no_bytes(case_id):
+    found = expect(find_case(case_id))
+    assert found.disagreement == "" and set(found.oracles) == {"numpy", "torch"}
+    assert found.inputs["input"].shape[0] == 0
+    for name, value in found.values.items():
+        assert value.shape == found.fields[name].shape
+        assert not value.any() if name.endswith("_amax") else value.size == 0, name
