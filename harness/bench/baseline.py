@@ -12,7 +12,7 @@ from dataclasses import replace
 from harness.bench import cold_copies
 from harness.bench.gpu_timer import Clock
 from harness.contract.case import Case
-from harness.contract.problem import Dense, Gemm
+from harness.contract.problem import Dense
 from harness.device import cublas
 from harness.suite.stages import is_pipeline, terms
 from harness.suite.suite import suite_of
@@ -35,11 +35,11 @@ def baseline_of(case: Case) -> Case:
 def baseline_id(case: Case) -> str:
     """The case id of the baseline; for a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
 
-    A grouped GEMM is compared with one with the rows of all groups and a single B, which has as many terms.
+    A grouped GEMM is compared with a loop of products, one for each group that is not empty.
     """
     if not against_library(case):
         return baseline_of(case).id
-    return f"cublas/bf16/{case.rows}x{case.cols}x{case.problem.n}/normal/{case.mode}"
+    return f"cublas/bf16/{case.shape}/normal/{case.mode}"
 
 
 def against_library(case: Case) -> bool:
@@ -54,23 +54,34 @@ def baseline_first(case: Case) -> tuple[int, int, int, str, bool]:
 
 
 def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None], int]:
-    """The baseline of a GEMM, queued on the clock's stream, and the number of products in a call of it.
+    """The baseline of a GEMM, queued on the clock's stream, and how often a call of it makes all its products.
 
-    Eager, one product a call; as a graph, products that cycle through copies of all operands, as the case is timed.
+    Eager, once; as a graph, for one copy of all operands after the other, as the case is timed.
     """
-    extents = case.rows, case.cols, case.problem.n
     if case.mode == "eager":
-        return cublas.bf16_product(*extents), 1
+        return _products(case), 1
     copies = cold_copies.copies_for(product_bytes(case), l2_bytes)
-    products = [cublas.bf16_product(*extents) for _ in range(copies)]
+    products = [_products(case) for _ in range(copies)]
     with clock.stream:
         products[0]()  # loads its machine code, which a capture does not allow
     graph, calls = cold_copies.rotate(clock, products)
     return lambda: graph.launch(clock.stream), calls
 
 
+def _products(case: Case) -> Callable[[], None]:
+    """The product of a GEMM, or those of all groups one after the other."""
+    parts = [part.problem for part in case.parts if part.elements and part.terms]
+    calls = [cublas.bf16_product(part.m, part.k, part.n) for part in parts]
+
+    def make_all() -> None:
+        for call in calls:
+            call()
+
+    return make_all
+
+
 def product_bytes(case: Case) -> int:
-    return 2 * Gemm(case.rows, case.cols, case.problem.n).elements
+    return 2 * sum(part.elements for part in case.parts if part.terms)
 
 
 def tflops(case: Case, microseconds: float) -> float:

@@ -148,13 +148,13 @@ class GroupedShape:
     ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
-        multiple_of: what divides all extents; varying_multiple_of: what divides those that may differ, too
+        multiple_of, varying_multiple_of: what divides the extents that may not differ, and those that may
         """
         kind = ShapeRepresentation(representation)
         require_count(len(self))
         for side, name in enumerate(SIDES):
             extents, varies = self.side(side), kind.varies(side)
-            multiple = max(varying_multiple_of, multiple_of) if varies else multiple_of
+            multiple = varying_multiple_of if varies else multiple_of
             if varies and self.capacity is not None:  # so that the padded scales of all tensors fit
                 multiple = max(VARYING_MULTIPLE_OF, multiple)
             for number, extent in enumerate(extents):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape
+from harness.contract.group_shape import VARYING_MULTIPLE_OF, GroupedShape, ShapeRepresentation
 from harness.errors import ContractError
 
 Extents = tuple[int, int]
@@ -194,9 +194,18 @@ class Grouped(_Group):
 
 @dataclass(frozen=True)
 class GroupedGemm(_Group, Gemm):
-    """Products D_g (M_g, n) = A_g (M_g, k) * B_g (n, k)^T. m: the sum of all M_g; tensors: (M_g, k) of each A"""
+    """Products D_g (M_g, n) = A_g (M_g, K_g) * B_g (n, K_g)^T.
+
+    tensors: (M_g, K_g) of each A; either all M_g are alike, or all K_g
+    m, k: M and K of all groups, or their sum where they differ
+    """
 
     tensors: tuple[Extents, ...]
+
+    @staticmethod
+    def varying_multiple_of(representation: str) -> int:
+        """What divides the extents that may differ: any number of rows may be read, and a scale covers 16 of K."""
+        return 1 if representation == ShapeRepresentation.VARYING_FIRST_DIM else 16
 
     def __str__(self) -> str:
         return f"{self.group}x{self.n}"
@@ -206,8 +215,8 @@ class GroupedGemm(_Group, Gemm):
 
     @property
     def elements(self) -> int:
-        # A group without rows still has its B.
-        return self.m * self.k + self.n * (self.m + self.k * len(self.tensors))
+        # A group without rows still has its B, and one without K its output.
+        return sum(m * k + self.n * (m + k) for m, k in self.tensors)
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:

@@ -7,7 +7,8 @@
 //   3. D     = epilogue(acc)             gemm/epilogue.cuh, each step rounded to nearest-even in fp32
 // The order depends on the kernel and on K alone: a row of A gives the same row of D for any M, in every run.
 //
-// gemm takes any M, gemm_skinny is for few rows. gemm_decode and gemm_epilogue run before and after a library's bf16
+// gemm takes any M, gemm_skinny is for few rows, gemm_windows for operands with an amax for each 64 along K.
+// gemm_decode and gemm_epilogue run before and after a library's bf16
 // GEMM.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
@@ -15,6 +16,7 @@
 #include "gemm/mainloop.cuh"
 #include "gemm/mainloop_skinny.cuh"
 #include "gemm/mainloop_skinny_wgmma.cuh"
+#include "gemm/mainloop_windows.cuh"
 #include "memory/block_io.cuh"
 #include "numerics/nvfp4.cuh"
 
@@ -102,6 +104,31 @@ __global__ void __launch_bounds__(Skinny::kThreads, 1) gemm_skinny(
     Skinny::multiply<4>(shared, a, b, origin.row, origin.col, tile_epilogue);
   else
     Skinny::multiply<8>(shared, a, b, origin.row, origin.col, tile_epilogue);
+}
+
+// An amax for each window: acc is a sum over windows of (a_w * b_w) * (sum of the window), each step rounded.
+template <typename Dtype, Epilogue epilogue, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
+__global__ void __launch_bounds__(MainloopWindows::kThreads, MainloopWindows::kBlocksPerSm) gemm_windows(
+    const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
+    const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ a_amax,    // (M, K/64)
+    const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
+    const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ b_amax,    // (N, K/64)
+    Dtype* __restrict__ output,          // (M, N)
+    int M, int K, int N, int a_e4m3_max, int b_e4m3_max) {
+  __shared__ MainloopWindows::Shared shared;
+  const TileOrigin origin = tile_origin(MainloopWindows::kTile, MainloopWindows::kTile);
+  if (origin.row >= M) return;
+  const int blocks = int(u32(K) / kBlock), windows = blocks / kWindowBlocks;
+  const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, blocks};
+  const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, blocks};
+  MainloopWindows mainloop;
+  mainloop.multiply(shared, a, b, {a_amax, M, windows}, {b_amax, N, windows}, origin.row, origin.col);
+  const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+  mainloop.epilogue(
+      TileEpilogue<epilogue, Granularity::row, Dtype>{
+          output, {nullptr, nullptr, nullptr, nullptr, N, 1.0f, 0.0f, c_ab}, M, origin});
 }
 
 // The second step of per_token: multiplies every element by the amaxes of its row and its column.
@@ -216,6 +243,8 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
 
 __constant__ Launch gemm_launch = {Mainloop::kTile, Mainloop::kTile, Mainloop::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_skinny_launch = {Skinny::kRows, Skinny::kCols, Skinny::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_windows_launch = {
+    MainloopWindows::kTile, MainloopWindows::kTile, MainloopWindows::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_post_scale_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_decode_launch = {kWarps, kVector, kThreads, 8, Schedule::persistent};
 __constant__ Launch gemm_epilogue_launch = {kTileRows, kTileCols, kThreads, 0, Schedule::tiles};

@@ -1,13 +1,13 @@
-// gemm_grouped: up to 64 GEMMs in one launch, D_g (M_g, N) = A_g (M_g, K) * B_g (N, K)^T.
+// gemm_grouped: up to 64 GEMMs in one launch, D_g (M_g, N) = A_g (M_g, K_g) * B_g (N, K_g)^T.
 //
 // Contract (NUMERICS 10.4): every group has the bytes that `gemm` gives it alone, on any input: the same tiles, the
 // same order along K, the same epilogue. Nothing depends on the grid, on which CTA takes a tile, or on the other
 // groups.
-//   1. A, C and the output of all groups lie back to back. M_g is a multiple of 128, or 0 for an empty group, which has
-//      a B but no output.
-//   2. B, amaxes and biases of all groups lie back to back, too. An amax of a tensor is its group's, and so is alpha'.
-//   3. Extents are read from device memory. The host knows the sum of all M_g, which tells the number of tiles; a CTA
-//      beyond the last does nothing.
+//   1. M_g differs from group to group, or K_g does (wgrad). A group without rows has no output; one without K has the
+//      epilogue of sums that are 0.
+//   2. All arrays of all groups lie back to back, scales with the padding that each group has alone. An amax of a
+//      tensor is its group's, and so is alpha'.
+//   3. Extents are read from device memory. The host knows the number of tiles; a CTA beyond the last does nothing.
 //
 // Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped
 #include "gemm/epilogue.cuh"
@@ -27,14 +27,6 @@ constexpr int kTile = Mainloop::kTile;  // rows and columns of a CTA's tile
 
 // Tiles that cover this many rows, or columns, of an output
 __device__ __forceinline__ u32 tiles_in(int lines) { return (u32(lines) + kTile - 1) / kTile; }
-
-// A group's operand. line, scale_line: where its data and its scales start; the scales of earlier groups are padded
-template <ScaleLayout scale_layout>
-__device__ __forceinline__ GemmOperand<scale_layout> operand_from(
-    const u8* __restrict__ data, const u8* __restrict__ scale_inv, int line, int scale_line, int lines, int K) {
-  const int blocks = int(u32(K) / kBlock);
-  return {data + row_offset(line, K) / 2, scale_inv + row_offset(scale_line, round_up(blocks, 4)), lines, blocks};
-}
 
 // The tile's origin in the output of its group
 __device__ __forceinline__ TileOrigin origin_of(const WorkItem& work_item, int N) {
@@ -65,33 +57,35 @@ template <
     typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
     ScaleLayout b_scale_layout>
 __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) gemm_grouped(
-    const u8* __restrict__ a_data,           // (M, K/2) e2m1 pairs, M being the sum of all M_g
-    const u8* __restrict__ a_scale_inv,      // (M, round_up(K/16, 4)) e4m3
+    const u8* __restrict__ a_data,           // (M_g, K_g/2) e2m1 pairs of every group; M below is the sum of all M_g
+    const u8* __restrict__ a_scale_inv,      // (round_up(M_g, 128), round_up(K_g/16, 4)) e4m3 of every group
     const float* __restrict__ a_amax,        // (num_tensors,) or (M,)
-    const u8* __restrict__ b_data,           // (num_tensors * N, K/2) e2m1 pairs
-    const u8* __restrict__ b_scale_inv,      // (num_tensors * round_up(N, 128), round_up(K/16, 4)) e4m3
+    const u8* __restrict__ b_data,           // (N, K_g/2) e2m1 pairs of every group
+    const u8* __restrict__ b_scale_inv,      // (round_up(N, 128), round_up(K_g/16, 4)) e4m3 of every group
     const float* __restrict__ b_amax,        // (num_tensors,) or (num_tensors * N,)
     Optional<const Dtype> c,                 // (M, N)
     Optional<const Dtype> bias,              // (num_tensors * N,)
     Dtype* __restrict__ output,              // (M, N)
     const i64* __restrict__ first_dims,      // (num_tensors,), every M_g
-    const i64* __restrict__ last_dims,       // (num_tensors,), K each
+    const i64* __restrict__ last_dims,       // (num_tensors,), every K_g
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,), elements of A
-    int num_tensors, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
+    int num_tensors, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
   __shared__ Mainloop::Shared shared;
   __shared__ WorkItem work_item;  // reread after the mainloop, to keep registers free
-  find_work_item<Offsets::lines>(
+  find_work_item<Offsets::product>(
       work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors},
       [&](int rows, int) { return tiles_in(rows) * tiles_in(N); });
   if (work_item.index >= num_tensors) return;
   const GroupTensor& group = work_item.tensor;
   const TileOrigin origin = origin_of(work_item, N);
+  const int blocks = int(u32(group.cols) / kBlock);
+  const GemmOperand<a_scale_layout> a = {
+      a_data + group.element / 2, a_scale_inv + group.rowwise_scale_inv, group.rows, blocks};
+  const i64 scale_tiles = round_up(N, kScalePadding) / kScalePadding;  // of 128 lines of B
+  const GemmOperand<b_scale_layout> b = {
+      b_data + row_offset(group.col, N) / 2, b_scale_inv + scale_tiles * group.columnwise_scale_inv, N, blocks};
   Mainloop mainloop;
-  mainloop.multiply(
-      shared, operand_from<a_scale_layout>(a_data, a_scale_inv, group.row, group.row, group.rows, K),
-      operand_from<b_scale_layout>(
-          b_data, b_scale_inv, work_item.index * N, work_item.index * round_up(N, kScalePadding), N, K),
-      origin.row, origin.col);
+  if (blocks > 0) mainloop.multiply(shared, a, b, origin.row, origin.col);
   mainloop.epilogue(
       shared, epilogue_of<epilogue, b_granularity>(
                   work_item, output,

@@ -4,6 +4,7 @@
 //   1. p   = (sa * sb) * dot    exact: sa * sb has 8 significant bits, dot is a multiple of 1/4 up to 576
 //            sa, sb: scales of a 16-block of row i of A and row j of B; dot: sum of its 16 products of codes
 //   2. acc = acc + p            from 0, for each 16-block along K in order
+//            windows: within a window of 64 first, then acc = acc + (a_w * b_w) * window
 //   3. D   = epilogue(acc)      gemm/epilogue.cuh; per_token is completed by gemm_post_scale
 // Both operands are packed along K. Scale bytes 0x7F and 0xFF are NaN. A stored NaN is 0x7FFF in 16 bits, 0x7FFFFFFF in
 // fp32.
@@ -18,6 +19,8 @@
 
 constexpr int kTile = 16;                // rows and columns of a CTA's output
 constexpr int kThreads = kTile * kTile;  // one element each
+
+constexpr int kWindowBlocks = 4;  // 16-blocks with an amax of their own, for windows
 
 constexpr int kVector = 8;          // gemm_post_scale: elements of a thread
 constexpr int kScaledRows = 8;      // rows of a CTA
@@ -73,10 +76,10 @@ template <
 __global__ void __launch_bounds__(kThreads) gemm_ordered(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
     const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ a_amax,    // (1,) or (M,)
+    const float* __restrict__ a_amax,    // (1,) or (M,) or (M, K/64)
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
     const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
-    const float* __restrict__ b_amax,    // (1,) or (N,)
+    const float* __restrict__ b_amax,    // (1,) or (N,) or (N, K/64)
     Optional<const Dtype> c,             // (M, N)
     Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
@@ -88,12 +91,23 @@ __global__ void __launch_bounds__(kThreads) gemm_ordered(
   const int row = origin.row + tile_row, col = origin.col + tile_col;
   const bool inside = row < M && col < N;
 
-  float acc = 0.0f;
+  float acc = 0.0f, window_sum = 0.0f;
   for (int block = 0; block < K / kBlock; ++block) {
     decode_tile<a_scale_layout>(a, a_data, a_scale_inv, a_extents, origin.row, block);
     decode_tile<b_scale_layout>(b, b_data, b_scale_inv, b_extents, origin.col, block);
     __syncthreads();
-    if (inside) acc = __fadd_rn(acc, block_product(a, b, tile_row, tile_col));
+    if constexpr (epilogue == Epilogue::windows) {
+      if (inside) window_sum = __fadd_rn(window_sum, block_product(a, b, tile_row, tile_col));
+      if (inside && block % kWindowBlocks == kWindowBlocks - 1) {
+        const int window = block / kWindowBlocks, windows = K / kBlock / kWindowBlocks;
+        const float a_w = __ldg(a_amax + row_offset(row, windows) + window);
+        const float b_w = __ldg(b_amax + row_offset(col, windows) + window);
+        acc = __fadd_rn(acc, __fmul_rn(__fmul_rn(a_w, b_w), window_sum));
+        window_sum = 0.0f;
+      }
+    } else {
+      if (inside) acc = __fadd_rn(acc, block_product(a, b, tile_row, tile_col));
+    }
     __syncthreads();
   }
   if (!inside) return;

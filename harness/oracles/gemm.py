@@ -5,6 +5,9 @@ For each element (i, j) of the output:
   2. acc is a float32 within K * 2^-23 * sum(|terms|) of sum
      A matrix unit adds in no stated order and may cut instead of round, so each of the K fp32 additions is off by at
      most a last bit of what is no more than all |terms|. A K that is split and added up again has no more additions.
+     epilogue windows: terms are multiplied by RN(a_iw * b_jw) of their window of 64, and acc is within
+     (K + 64) * 2^-23 * sum(|terms|) + K/64 * 2^-149 of their sum: the sum of a window is off by 64 last bits, its
+     product by one, and K/64 of them are added; a product may be subnormal
   3. D lies between the epilogues of the smallest and the largest such acc, see `gemm_epilogues`
      Every step of an epilogue is monotonic in acc, its roundings too. A negative factor swaps the ends.
 On the input `exact_sum` no sum rounds in any order, and the output has bytes instead of an interval.
@@ -23,18 +26,21 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval, order
 from harness.errors import ContractError
-from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, gemm_ordered, layout, nvfp4
+from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, gemm_ordered, layout, nvfp4, quantizer
 
 if TYPE_CHECKING:
     import torch
 
 ROUTES = ("mma", "library", "fastest")
 _ERROR = 2.0**-23  # relative error of one addition that cuts
+_LEAST = 2.0**-149  # the smallest subnormal
 
 
 def refuse(case: Case) -> None:
     if case.flags.route not in ROUTES:
         raise ContractError(f"{case.recipe}: route must be {', '.join(ROUTES)}, not {case.flags.route}")
+    if case.flags.epilogue == "windows":
+        quantizer.require(case, "route", "mma", "a library multiplies whole lines, and amaxes differ along them")
     gemm_flags.refuse(case)
 
 
@@ -60,12 +66,13 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     if case.input == "exact_sum":
         output = np.empty(shape, dtype)
         for rows in layout.slabs(*shape):
-            output[rows] = gemm_epilogues.output(case, tensors, rows, _sums(a[rows], b).astype(np.float32))
+            sums = _sums(case, tensors, rows, a[rows], b)
+            output[rows] = gemm_epilogues.output(case, tensors, rows, sums.astype(np.float32))
         return {"output": output}
     interval = Interval(np.empty(shape, dtype), np.empty(shape, dtype), np.empty(shape), np.empty(shape))
     for rows in layout.slabs(*shape):
-        interval.sums[rows] = _sums(a[rows], b)  # 1
-        interval.sizes[rows] = _sums(np.abs(a[rows]), np.abs(b))
+        interval.sums[rows] = _sums(case, tensors, rows, a[rows], b)  # 1
+        interval.sizes[rows] = _sums(case, tensors, rows, np.abs(a[rows]), np.abs(b))
         ends = _accumulators(case, interval.sums[rows], interval.sizes[rows])
         interval.low[rows], interval.high[rows] = _outputs(case, tensors, rows, ends)
     return {"output": interval}
@@ -77,13 +84,24 @@ def _values(case: Case, tensors: dict[str, np.ndarray], name: str) -> np.ndarray
     return codes.astype(np.float64) * np.repeat(scales, nvfp4.BLOCK, axis=1)
 
 
-def _sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a @ b.T + 0.0  # a sum from +0 on is never -0
+@nvfp4.ieee
+def _sums(case: Case, tensors: dict[str, np.ndarray], rows: slice, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if case.flags.epilogue != "windows":
+        return a @ b.T + 0.0  # a sum from +0 on is never -0
+    total = np.zeros((len(a), len(b)))
+    for w, (of_a, of_b) in enumerate(zip(tensors["a_amax"][rows].T, tensors["b_amax"].T, strict=True)):
+        along = slice(w * nvfp4.WINDOW, (w + 1) * nvfp4.WINDOW)
+        total += (of_a[:, None] * of_b).astype(np.float64) * (a[:, along] @ b[:, along].T)
+    return total
 
 
 def _accumulators(case: Case, sums: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Step 2: the first and the last float32 within the bound."""
     bound = case.cols * _ERROR * sizes
+    if case.flags.epilogue == "windows":
+        bound = (case.cols + nvfp4.WINDOW) * _ERROR * sizes + case.cols // nvfp4.WINDOW * _LEAST
+        if (np.abs(sizes) + bound > nvfp4.FLT_MAX).any():
+            raise ContractError(f"{case.recipe}: a sum of windows overflows float32, and its order decides what comes")
     low, high = ((sums + sign * bound).astype(np.float32) for sign in (-1, 1))
     low = np.where(low < sums - bound, np.nextafter(low, np.float32(np.inf)), low)
     high = np.where(high > sums + bound, np.nextafter(high, np.float32(-np.inf)), high)

@@ -12,15 +12,17 @@ from harness.oracles.layout import COLUMNWISE, ROWWISE, Direction
 
 LAYOUTS = {"tn": (ROWWISE, ROWWISE), "nn": (ROWWISE, COLUMNWISE), "nt": (COLUMNWISE, COLUMNWISE)}  # copies of A and B
 PER_TOKEN = ("per_token", "per_token_fused")
-EPILOGUES = ("per_tensor", "row_scaled", *PER_TOKEN)
+EPILOGUES = ("per_tensor", "row_scaled", *PER_TOKEN, "windows")
 EXACT_SUM_LARGEST_K = 16384  # more terms of up to 576 quarters could pass 2^24
+EXACT_WINDOWS_LARGEST_K = 4096  # a term has an amax of up to 2 for each operand as well
 
 # Flag → its neutral value, and the epilogues that take another
 _OPTIONS = {
     "alpha": (1, ("per_tensor",)),
     "beta": (0, ("per_tensor",)),
-    "bias": (False, ("row_scaled",)),
-    "accumulate": (False, ("row_scaled",)),
+    "bias": (False, ("per_tensor", "row_scaled", "per_token_fused")),
+    "accumulate": (False, ("row_scaled", "per_token_fused")),
+    "gelu": (False, ()),
     "b_granularity": ("row", ("row_scaled",)),
 }
 
@@ -36,8 +38,10 @@ def lines(case: Case, name: str) -> int:
 
 
 def granularity(case: Case, name: str) -> str:
-    """The extent of one amax of an operand: `tensor`, or `row` of the copy that is read."""
+    """The extent of one amax of an operand: `tensor`, or `row` or `window` of the copy that is read."""
     flags = case.flags
+    if flags.epilogue == "windows":
+        return "window"
     if flags.epilogue == "per_tensor":
         return "tensor"
     return flags.b_granularity if name == "b" and flags.epilogue == "row_scaled" else "row"
@@ -47,6 +51,8 @@ def recipes(case: Case, name: str) -> tuple[str, ...]:
     """The recipes an operand may come from."""
     if case.flags.epilogue in PER_TOKEN:
         return ("per_token",)
+    if case.flags.epilogue == "windows":
+        return ("local_1x64",)
     return ("per_tensor" if granularity(case, name) == "tensor" else "row_scaled"), "four_over_six"
 
 
@@ -60,14 +66,24 @@ def refuse(case: Case) -> None:
     for flag, (neutral, having) in _OPTIONS.items():
         if epilogue not in having:
             quantizer.require(case, flag, neutral, f"the epilogue {epilogue} has no such step, and ignores nothing")
-    if epilogue in PER_TOKEN:
-        quantizer.require(case, "dtype", "bf16", "the outputs of per_token are bf16")
+    if epilogue == "per_token":
+        quantizer.require(case, "dtype", "bf16", "gemm_post_scale scales a bf16 output in its place")
+    if epilogue == "per_token_fused" and flags.accumulate:
+        quantizer.require(case, "dtype", "fp32", "a gradient is accumulated in fp32")
+        quantizer.require(case, "bias", False, "a bias goes forward, and what accumulates is a gradient")
     for name in "ab":
         _refuse_range(case, name)
+        if flags[f"{name}_dtype"] not in nvfp4.DTYPES:
+            right = ", ".join(nvfp4.DTYPES)
+            raise ContractError(f"{case.recipe}: {name}_dtype must be {right}, not {flags[f'{name}_dtype']}")
+        if epilogue in PER_TOKEN:
+            quantizer.require(case, f"{name}_dtype", "bf16", "per_token quantizes bf16 alone")
 
 
 def _refuse_extents(case: Case) -> None:
-    block = nvfp4.BLOCK
+    windows = case.flags.epilogue == "windows"
+    block = nvfp4.WINDOW if windows else nvfp4.BLOCK
+    because = "an amax covers a window of 64" if windows else "a scale covers 16 elements"
     # A kernel may read any number of rows of a rowwise copy; every other extent is the quantizer's own.
     a_multiple = 1 if direction(case, "a") is ROWWISE else block
     for extent, value, operands, multiple in (
@@ -78,11 +94,12 @@ def _refuse_extents(case: Case) -> None:
         if value < 1 or value % multiple:
             raise ContractError(
                 f"{case.recipe}: {extent} of {operands} must be a positive multiple of {multiple}, not {value}: "
-                "a scale covers 16 elements"
+                f"{because}"
             )
-    if case.input == "exact_sum" and case.cols > EXACT_SUM_LARGEST_K:
+    largest = EXACT_WINDOWS_LARGEST_K if windows else EXACT_SUM_LARGEST_K
+    if case.input == "exact_sum" and case.cols > largest:
         raise ContractError(
-            f"{case.recipe}: K of A and B must be at most {EXACT_SUM_LARGEST_K} for exact_sum, not {case.cols}: "
+            f"{case.recipe}: K of A and B must be at most {largest} for exact_sum, not {case.cols}: "
             "a longer sum may round"
         )
 
@@ -96,6 +113,8 @@ def _refuse_range(case: Case, name: str) -> None:
         return
     if case.flags.epilogue in PER_TOKEN:
         quantizer.require(case, flag, nvfp4.E4M3_MAX, "scales up to 256 are four_over_six's, which is not per_token")
+    if case.flags.epilogue == "windows":
+        quantizer.require(case, flag, nvfp4.E4M3_MAX, "scales up to 256 are four_over_six's, which has no windows")
     if granularity(case, name) == "row" and direction(case, name) is COLUMNWISE:
         columns = f"layout {case.flags.layout} reads the columns of {name.upper()}"
         quantizer.require(case, flag, nvfp4.E4M3_MAX, f"four_over_six gives amaxes to rows, and {columns}")

@@ -1,14 +1,17 @@
-"""gemm_grouped: D_g (M_g, N) = A_g (M_g, K) * B_g (N, K)^T for 1 to 64 groups. NUMERICS section 10.4.
+"""gemm_grouped: D_g (M_g, N) = A_g (M_g, K_g) * B_g (N, K_g)^T for 1 to 64 groups. NUMERICS section 10.4.
 
-The groups of every array lie back to back: rows of A, of C and of the output; N lines of B with the padding of every
-group; amaxes, one for each operand of a group or one for each of its rows; N entries of bias. For each group g:
-  1. M_g is 0 or a multiple of 128. An empty group has no rows of A, C and the output; its B and bias are there.
-  2. D_g = gemm of the group's operands: its bytes, or its interval
+M_g differs from group to group in fprop and dgrad (tn, nn), and K_g in wgrad (nt). The groups of every array lie back
+to back, each with the padding that it has alone: rows of A, of C and of the output; N lines of B; amaxes, one for each
+operand of a group or one for each of its lines; N entries of bias. For each group g:
+  1. M_g is any number, and 0 for a group without rows of A, C and the output; its B and bias are there.
+     K_g is a multiple of 16, and 0 for a group without codes and scales, whose amaxes are 0.
+  2. D_g = gemm of the group's operands: its bytes, or its interval; the epilogue of +0 if K_g is 0
      alpha' = RN(RN(RN(alpha * a_g) * b_g) * C_AB) is made of the group's own amaxes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,37 +24,45 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.group_arrays import from_arrays
-from harness.contract.group_shape import VARYING_MULTIPLE_OF, ShapeRepresentation
+from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.interval import Interval
 from harness.errors import ContractError
-from harness.oracles import gemm, gemm_operands, nvfp4
+from harness.oracles import gemm, gemm_epilogues, gemm_flags, gemm_operands, nvfp4
+from harness.oracles.layout import COLUMNWISE
 
 if TYPE_CHECKING:
     import torch
 
 EXTENTS = ("first_dims", "last_dims", "tensor_offsets")
+_STAND_IN = 128  # in place of an extent of 0, which no dense recipe takes
 
 
 def refuse(case: Case) -> None:
     flags = case.flags
     if flags.recipe != "gemm":
         raise ContractError(f"{case.recipe}: recipe must be gemm, not {flags.recipe}")
-    if flags.shape_representation != ShapeRepresentation.VARYING_FIRST_DIM:
-        raise ContractError(
-            f"{case.recipe}: shape_representation must be varying_first_dim, not {flags.shape_representation}: only M "
-            "differs from group to group"
-        )
+    right, extent = ShapeRepresentation.VARYING_FIRST_DIM, "M"
     if flags.layout == "nt":
-        raise ContractError(f"{case.recipe}: layout must be tn or nn, not nt: in wgrad K differs, and not M")
+        right, extent = ShapeRepresentation.VARYING_LAST_DIM, "K"
+    if flags.shape_representation != right:
+        raise ContractError(
+            f"{case.recipe}: shape_representation must be {right}, not {flags.shape_representation}: with layout "
+            f"{flags.layout} only {extent} differs from group to group"
+        )
     if flags.epilogue == "per_token":
         raise ContractError(
             f"{case.recipe}: epilogue must not be per_token, whose second kernel scales one output; per_token_fused "
             "has no second"
         )
-    alone = replace(case.problem, m=0, tensors=((0, case.cols),))
-    gemm.refuse(_stand_in(replace(case, problem=alone).part(0)))
+    if flags.epilogue == "windows":
+        raise ContractError(
+            f"{case.recipe}: epilogue must not be windows, whose amaxes belong inside the sum; the dense kernel for "
+            "windows alone has them there"
+        )
+    for g in {extents: g for g, extents in enumerate(case.problem.tensors)}.values():
+        gemm.refuse(_stand_in(case.part(g)))
     try:
-        case.problem.group.require(flags.shape_representation)
+        case.problem.group.require(right, nvfp4.BLOCK, case.problem.varying_multiple_of(right))
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -61,19 +72,25 @@ def outputs(case: Case) -> dict[str, Field]:
     refuse(case)
     dtype = nvfp4.DTYPES[case.flags.dtype].name
     parts = [Field((rows, case.problem.n), dtype) for rows, _ in case.problem.tensors]
-    return {"output": Field.joined(parts, (case.rows, case.problem.n))}
+    return {"output": Field.joined(parts, (case.problem.group.first_dims.sum().item(), case.problem.n))}
 
 
 def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays of `gemm`, the groups one below the other, and `first_dims`, `last_dims` and `tensor_offsets`.
 
+    In wgrad, where the codes and scales of groups are not equally wide, these are flat.
+
     a, b, c, bias: as `gemm` takes them, the groups one below the other
     """
     refuse(case)
     given = dict(zip("ab", high_precision, strict=False)) | named
-    groups = [_group_inputs(case, g, given) for g in range(len(case.problem.tensors))]
+    groups = [_group_inputs(case, g, own) for g, own in enumerate(_split(case, given))]
     shape = case.problem.group
-    return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]} | {
+    joined = {}
+    for name in groups[0]:
+        arrays = [group[name] for group in groups]
+        joined[name] = np.concatenate([array.reshape(-1) for array in arrays] if _is_flat(case, name) else arrays)
+    return joined | {
         "first_dims": shape.first_dims,
         "last_dims": shape.last_dims,
         "tensor_offsets": shape.tensor_offsets,
@@ -82,17 +99,19 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
 
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
     """The arrays of one group, from either library, as `gemm` reads them."""
-    return {name: tensors[name][place] for name, place in _places(case)[g].items()}
+    shapes = gemm_operands.shapes(case.part(g))
+    return {name: tensors[name][place].reshape(shapes[name]) for name, place in _places(case)[g].items()}
 
 
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
     """`output`, as an interval unless every sum is exact."""
     _require_arrays(case, tensors)
     groups = []
-    for g, (rows, _) in enumerate(case.problem.tensors):
+    for g, (rows, length) in enumerate(case.problem.tensors):
         if rows:
+            make = gemm.numpy_oracle if length else _without_terms
             with _of_group(case, g):
-                groups.append(gemm.numpy_oracle(case.part(g), inputs_of(case, tensors, g))["output"])  # 2
+                groups.append(make(case.part(g), inputs_of(case, tensors, g))["output"])  # 2
     if groups and isinstance(groups[0], Interval):
         ends = zip(*((group.low, group.high, group.sums, group.sizes) for group in groups), strict=True)
         return {"output": Interval(*map(np.concatenate, ends))}
@@ -107,39 +126,66 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     return {"output": torch_gemm_grouped.grouped(case, tensors, gemm.torch_oracle)}
 
 
+def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
+    """The output of a group whose K is 0: every sum is +0."""
+    shape = (dense.rows, dense.problem.n)
+    output = gemm_epilogues.output(dense, tensors, slice(None), np.zeros(shape, np.float32))
+    if dense.input == "exact_sum":
+        return {"output": output}
+    return {"output": Interval(output, output.copy(), np.zeros(shape), np.zeros(shape))}
+
+
+def _is_flat(case: Case, name: str) -> bool:
+    """Whether an array has no lines that all groups share the length of."""
+    return case.flags.layout == "nt" and name.endswith(("_data", "_scale_inv"))
+
+
 @lru_cache(maxsize=1)
 def _places(case: Case) -> tuple[dict[str, slice], ...]:
-    """The slice of every array that each group has."""
+    """The slice of every array that each group has, before it gets its shape."""
     shapes = [gemm_operands.shapes(part) for part in case.parts]
-    ends = {name: list(accumulate(group[name][0] for group in shapes)) for name in shapes[0]}
+    counts = [
+        {name: math.prod(shape) if _is_flat(case, name) else shape[0] for name, shape in group.items()}
+        for group in shapes
+    ]
+    ends = {name: list(accumulate(group[name] for group in counts)) for name in counts[0]}
     return tuple(
-        {name: slice(end[g] - group[name][0], end[g]) for name, end in ends.items()} for g, group in enumerate(shapes)
+        {name: slice(end[g] - group[name], end[g]) for name, end in ends.items()} for g, group in enumerate(counts)
     )
 
 
 def _stand_in(dense: Case) -> Case:
-    """The group, or if it is empty one with rows in its place, because no dense recipe takes an empty operand."""
-    return replace(dense, problem=replace(dense.problem, m=dense.problem.m or VARYING_MULTIPLE_OF))
+    """The group, or if it is empty one with extents in place of its zeros."""
+    m, k = (extent or _STAND_IN for extent in (dense.problem.m, dense.problem.k))
+    return replace(dense, problem=replace(dense.problem, m=m, k=k))
 
 
-def _group_inputs(case: Case, g: int, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _split(case: Case, given: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """The high-precision arrays of every group."""
+    rows, lengths, n = case.problem.group.first_dims, case.problem.group.last_dims, case.problem.n
+    alike = np.full(len(rows), n)
+    counts = {"a": rows, "b": alike, "c": rows, "bias": alike}
+    for name in "ab":
+        if gemm_flags.direction(case, name) is COLUMNWISE:
+            counts[name] = lengths
+    cut = {name: np.split(array, np.cumsum(counts[name])[:-1]) for name, array in given.items()}
+    return [{name: parts[g] for name, parts in cut.items()} for g in range(len(rows))]
+
+
+def _group_inputs(case: Case, g: int, own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     dense = case.part(g)
-    stand_in = _stand_in(dense)
-    start = sum(rows for rows, _ in case.problem.tensors[:g])
-    own = {}
-    for name, array in given.items():
-        if name in ("a", "c"):
-            rows = array[start : start + dense.rows]
-            own[name] = rows if dense.rows else np.zeros((stand_in.rows, *array.shape[1:]), array.dtype)
-        else:
-            own[name] = np.split(array, len(case.problem.tensors))[g]
+    m, k = dense.problem.m, dense.problem.k
+    filled = {
+        name: array if len(array) else np.zeros((_STAND_IN, *array.shape[1:]), array.dtype)
+        for name, array in own.items()
+    }
     with _of_group(case, g):
-        made = gemm.inputs(stand_in, **own)
-    if dense.rows:
-        return made
+        made = gemm.inputs(_stand_in(dense), **filled)
+    # An operand without elements has no codes and scales, and its amaxes are 0.
+    empty = {name for name in made if not k and name[:2] in ("a_", "b_")}
+    empty |= {name for name in made if not m and (name.startswith("a_") or name == "c")}
     shapes = gemm_operands.shapes(dense)
-    empty = {name: np.zeros(shapes[name], made[name].dtype) for name in made if name.startswith("a_") or name == "c"}
-    return made | empty
+    return made | {name: np.zeros(shapes[name], made[name].dtype) for name in empty}
 
 
 @contextmanager
@@ -154,20 +200,22 @@ def _of_group(case: Case, g: int):
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
-    end = _places(case)[-1]
-    right = {name: (end[name].stop, *shape[1:]) for name, shape in gemm_operands.shapes(case.part(0)).items()}
+    last, shapes = _places(case)[-1], gemm_operands.shapes(case.part(0))
+    right = {name: (last[name].stop, *([] if _is_flat(case, name) else shape[1:])) for name, shape in shapes.items()}
     gemm_operands.require_shapes(case, tensors, right)
     for name in EXTENTS:
         if name not in tensors:
             raise ContractError(f"{case.recipe}: {name} is missing; the kernel finds its groups by it")
     dims = [tensors[name].tolist() for name in EXTENTS]
-    kind = case.flags.shape_representation
+    kind, group = case.flags.shape_representation, case.problem.group
+    varying = case.problem.varying_multiple_of(kind)
     try:
-        described = from_arrays(kind, len(case.problem.tensors), case.problem.group.logical(kind), *dims)
+        described = from_arrays(kind, len(group), group.logical(kind), *dims, varying_multiple_of=varying)
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
     for g, (one, other) in enumerate(zip(described.tensors, case.problem.tensors, strict=True)):
-        if one != other:
-            raise ContractError(f"{case.recipe}: first_dims has {one[0]} rows for group {g}, and the case {other[0]}")
+        for name, what, found, expected in zip(EXTENTS, ("rows", "of K"), one, other, strict=False):
+            if found != expected:
+                raise ContractError(f"{case.recipe}: {name} has {found} {what} for group {g}, and the case {expected}")
         with _of_group(case, g):
             gemm_operands.require_finite_factors(case.part(g), inputs_of(case, tensors, g))

@@ -21,6 +21,7 @@ from harness.oracles import (
     gemm_flags,
     gemm_packed,
     layout,
+    local_1x64,
     nvfp4,
     per_tensor,
     per_token,
@@ -35,6 +36,7 @@ QUANTIZERS = {
     "row_scaled": row_scaled,
     "four_over_six": four_over_six,
     "per_token": per_token,
+    "local_1x64": local_1x64,
 }
 
 
@@ -43,7 +45,8 @@ def inputs(
 ) -> dict[str, np.ndarray]:
     """`a_data`, `a_scale_inv` and `a_amax`, the same three for b, and `c` and `bias` if they are given.
 
-    a, b: high precision, (M, K) and (N, K), or (K, M) and (K, N) if their columnwise copies are read
+    a, b: high precision, of the flags `a_dtype` and `b_dtype`, (M, K) and (N, K), or (K, M) and (K, N) if their
+        columnwise copies are read
     c, bias: (M, N) and (N,) in the output's dtype
     The inputs `exact_sum` and `wide_sum` ignore a and b: `gemm_packed` draws the bytes.
     """
@@ -59,7 +62,8 @@ def quantize(case: Case, name: str, x: np.ndarray) -> QuantizedTensor:
     direction, lines = gemm_flags.direction(case, name), gemm_flags.lines(case, name)
     if direction.extents(*x.shape) != (lines, case.cols):
         raise ContractError(f"{case.recipe}: operand {name.upper()} has the shape {x.shape}, which is not its case's")
-    bound, flags = case.flags[f"{name}_e4m3_max"], {"outputs": direction.name}
+    bound = case.flags[f"{name}_e4m3_max"]
+    flags = {"outputs": direction.name, "dtype": case.flags[f"{name}_dtype"]}
     recipe, *others = gemm_flags.recipes(case, name)
     if bound == nvfp4.E4M3_MAX_REDUCED:
         (recipe,) = others
@@ -154,7 +158,7 @@ def shapes(case: Case) -> dict[str, tuple[int, ...]]:
         lines, amaxes = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
         found[f"{name}_data"] = (lines, case.cols // nvfp4.CODES_PER_BYTE)
         found[f"{name}_scale_inv"] = layout.padded_shape(lines, case.cols // nvfp4.BLOCK)
-        found[f"{name}_amax"] = (1,) if amaxes == "tensor" else (lines,)
+        found[f"{name}_amax"] = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}[amaxes]
     if case.flags.beta != 0 or case.flags.accumulate:
         found["c"] = (case.rows, case.problem.n)
     if case.flags.bias:
@@ -185,9 +189,12 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
 
     An infinite amax is the tensor's own and goes on into the output.
     """
-    if gemm_flags.granularity(case, "b") != "tensor":
+    if gemm_flags.granularity(case, "b") == "row":
         return
     a, b = (_host(tensors[f"{name}_amax"]) for name in "ab")
+    if gemm_flags.granularity(case, "b") == "window":
+        _require_finite_windows(case, a, b)
+        return
     with np.errstate(over="ignore"):
         per_tensor = case.flags.epilogue == "per_tensor"
         alpha = np.float32(case.flags.alpha) if per_tensor else nvfp4.ONE
@@ -199,6 +206,18 @@ def require_finite_factors(case: Case, tensors: Mapping[str, Any]) -> None:
         raise ContractError(
             f"{case.recipe}: {what}amax {a[row]:g} of operand A{'' if per_tensor else f', row {row},'} times amax "
             f"{b[0]:g} of operand B overflows float32; their product must be finite"
+        )
+
+
+def _require_finite_windows(case: Case, a: np.ndarray, b: np.ndarray) -> None:
+    a, b = (np.where(np.isfinite(amax), amax, np.float32(0)).max(axis=0) for amax in (a, b))
+    with np.errstate(over="ignore"):
+        overflowing = np.flatnonzero(np.isinf(a * b))
+    if overflowing.size:
+        window = overflowing[0]
+        raise ContractError(
+            f"{case.recipe}: in window {window} along K an amax {a[window]:g} of operand A times an amax {b[window]:g} "
+            "of operand B overflows float32; their product must be finite"
         )
 
 

@@ -5,6 +5,8 @@ Float32; RN marks every rounding, to nearest even. For each element (i, j) of th
   2. for each 16-block k from first to last: acc = RN(acc + p), p = f32(sa * sb) * dot
      sa and sb are the block's scales of row i of A and row j of B; dot is the sum of the products of its 16 pairs of
      codes. sa * sb has 8 significant bits and dot is a multiple of 1/4 up to 576, so p is exact.
+     epilogue windows: for each window of 64 from first to last: s = the sum of its four blocks by step 2,
+     acc = RN(acc + RN(RN(a_iw * b_jw) * s)), a_iw and b_jw being the amaxes of the window
   3. D = epilogue(acc), see `gemm_epilogues`        f32→bf16 rounds to nearest even; overflow gives inf
 A NaN scale byte (0x7F, 0xFF) makes its row or column of the output NaN, also where the codes are 0. A NaN is stored as
 0x7FFF in bf16 and 0x7FFFFFFF in fp32. acc is never -0, so a zero has the sign of what multiplies it.
@@ -43,7 +45,11 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
     a_scales, b_scales = (np.ascontiguousarray(scales.T) for scales in (a_scales, b_scales))
     output = np.empty((case.rows, case.problem.n), nvfp4.DTYPES[case.flags.dtype])
     for rows in layout.slabs(case.rows, case.problem.n):
-        acc = _sum(a[rows], b, a_scales[:, rows], b_scales)
+        if case.flags.epilogue == "windows":
+            amaxes = tensors["a_amax"][rows], tensors["b_amax"]
+            acc = _sum_of_windows(a[rows], b, a_scales[:, rows], b_scales, *amaxes)
+        else:
+            acc = _sum(a[rows], b, a_scales[:, rows], b_scales)
         output[rows] = gemm_epilogues.output(case, tensors, rows, acc)  # 3
     return {"output": output}
 
@@ -57,6 +63,20 @@ def _sum(a: np.ndarray, b: np.ndarray, a_scales: np.ndarray, b_scales: np.ndarra
         p = a[:, block] @ b[:, block].T  # exact, in whatever order a matrix product sums
         p *= sa[:, None] * sb
         acc += p  # 2
+    return acc
+
+
+@nvfp4.ieee
+def _sum_of_windows(
+    a: np.ndarray, b: np.ndarray, a_scales: np.ndarray, b_scales: np.ndarray, a_amax: np.ndarray, b_amax: np.ndarray
+) -> np.ndarray:
+    """Step 2 with an amax for each window: amaxes (rows, K/64) and (N, K/64)."""
+    acc = np.zeros((len(a), len(b)), np.float32)
+    blocks = nvfp4.WINDOW // nvfp4.BLOCK
+    for w in range(a_amax.shape[1]):
+        along, scales = slice(w * nvfp4.WINDOW, (w + 1) * nvfp4.WINDOW), slice(w * blocks, (w + 1) * blocks)
+        s = _sum(a[:, along], b[:, along], a_scales[scales], b_scales[scales])
+        acc += (a_amax[:, w, None] * b_amax[:, w]) * s
     return acc
 
 

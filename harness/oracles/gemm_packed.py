@@ -49,8 +49,11 @@ def _cancel(name: str, codes: np.ndarray, scale_inv: np.ndarray) -> None:
 
 
 def _amax(case: Case, name: str, rng: np.random.Generator) -> np.ndarray:
-    """(1,) or (lines,) float32 with full mantissas."""
-    count = 1 if gemm_flags.granularity(case, name) == "tensor" else gemm_flags.lines(case, name)
+    """(1,), (lines,) or (lines, K/64) float32 with full mantissas; of windows whose sums are exact, 1 and 2."""
+    lines, granularity = gemm_flags.lines(case, name), gemm_flags.granularity(case, name)
+    count = {"tensor": (1,), "row": (lines,), "window": (lines, case.cols // nvfp4.WINDOW)}[granularity]
+    if granularity == "window" and case.input == "exact_sum":
+        return rng.integers(1, 3, count).astype(np.float32)
     usual, far = (rng.integers(*ends, count) for ends in _EXPONENTS[name])
     exponents = np.where(rng.integers(0, 2, count) == 0, usual, far)
     return np.ldexp(rng.uniform(1, 2, count).astype(np.float32), exponents)

@@ -16,6 +16,7 @@ from harness.oracles import torch_numerics as numerics
 from harness.oracles.torch_oracle import stored
 from harness.oracles.torch_source import BLOCK, DTYPES
 
+_WINDOW = 64
 _SLAB = 1 << 22  # elements of the output that are summed at one time
 
 
@@ -27,11 +28,29 @@ def ordered(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     a, b = (values(case, tensors, name) for name in "ab")
     out = torch.empty((case.rows, case.problem.n), dtype=DTYPES[case.flags.dtype], device=a.device)
     for rows, cols in layout.slabs(case.rows, case.problem.n, _SLAB):
-        total = torch.zeros((rows.stop - rows.start, cols.stop - cols.start), device=a.device)
-        for a_block, b_block in zip(a[rows].split(BLOCK, dim=1), b[cols].split(BLOCK, dim=1), strict=True):
-            total += (a_block.double() @ b_block.double().T).float()
+        if case.flags.epilogue == "windows":
+            total = torch.zeros((rows.stop - rows.start, cols.stop - cols.start), device=a.device)
+            for window, parts in enumerate(
+                zip(a[rows].split(_WINDOW, dim=1), b[cols].split(_WINDOW, dim=1), strict=True)
+            ):
+                total += window_factors(tensors, (rows, cols), window) * _in_order(*parts)
+        else:
+            total = _in_order(a[rows], b[cols])
         out[rows, cols] = finished(case, tensors, (rows, cols), total)
     return out
+
+
+def _in_order(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros((len(a), len(b)), device=a.device)
+    for a_block, b_block in zip(a.split(BLOCK, dim=1), b.split(BLOCK, dim=1), strict=True):
+        total += (a_block.double() @ b_block.double().T).float()
+    return total
+
+
+def window_factors(tensors: Mapping[str, torch.Tensor], at: tuple[slice, slice], window: int) -> torch.Tensor:
+    """The float32 product of the amaxes of both operands in a window of 64 along K, for the part `at` of the output."""
+    rows, cols = at
+    return torch.outer(tensors["a_amax"][rows, window], tensors["b_amax"][cols, window])
 
 
 def values(case: Case, tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
@@ -51,6 +70,8 @@ def finished(
     flags = case.flags
     range_of_codes = numerics.E2M1_MAX * numerics.E2M1_MAX * flags.a_e4m3_max * flags.b_e4m3_max
     rescale = torch.div(*(torch.tensor(v, dtype=torch.float32, device=total.device) for v in (1.0, range_of_codes)))
+    if flags.epilogue == "windows":
+        return stored(total * rescale, flags.dtype)
     row = tensors["a_amax"].expand(case.rows)[at[0]].unsqueeze(1)
     col = tensors["b_amax"].expand(case.problem.n)[at[1]]
     match flags.epilogue:
@@ -61,14 +82,14 @@ def finished(
         case "row_scaled":
             value = total * rescale
             value = value * (row * col) if flags.b_granularity == "tensor" else value * row * col
-            if flags.bias:
-                value = value + tensors["bias"][at[1]].float()
-            if flags.accumulate:
-                value = stored(value, flags.dtype).float() + tensors["c"][at].float()
         case "per_token":
             value = stored(total * rescale, "bf16").float() * row * col
         case _:
             value = total * row * col * rescale
+    if flags.bias:
+        value = value + tensors["bias"][at[1]].float()
+    if flags.accumulate:
+        value = stored(value, flags.dtype).float() + tensors["c"][at].float()
     return stored(value, flags.dtype)
 
 

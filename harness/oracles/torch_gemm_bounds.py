@@ -14,7 +14,7 @@ from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.errors import ContractError
 from harness.oracles import torch_layout as layout
-from harness.oracles.torch_gemm import finished, values
+from harness.oracles.torch_gemm import finished, values, window_factors
 from harness.oracles.torch_source import DTYPES
 
 _SLAB = 1 << 24  # elements of the output that are bounded at one time
@@ -32,15 +32,34 @@ def bounded(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor | I
     low, high, sums, sizes = (torch.empty(shape, dtype=kind, device=a.device) for kind in kinds)
     for at in layout.slabs(*shape, _SLAB):
         rows, cols = at
-        total = torch.mm(a[rows], b[cols].T) + 0.0  # -0 becomes +0, which no sum leaves
+        total = _summed(case, tensors, at, a[rows], b[cols]) + 0.0  # -0 becomes +0, which no sum leaves
         if case.input == "exact_sum":
             low[at] = finished(case, tensors, at, total.float())
             continue
         sums[at] = total
-        sizes[at] = torch.mm(a[rows].abs(), b[cols].abs().T)
-        off = sizes[at] * (case.cols / 2**23)
+        sizes[at] = _summed(case, tensors, at, a[rows].abs(), b[cols].abs())
+        off = _bound(case, sizes[at])
         low[at], high[at] = _between(case, tensors, at, _inward(total - off, _INF), _inward(total + off, -_INF))
     return low if case.input == "exact_sum" else Interval(low, high, sums, sizes)
+
+
+def _summed(
+    case: Case, tensors: Mapping[str, torch.Tensor], at: tuple[slice, slice], a: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    if case.flags.epilogue != "windows":
+        return torch.mm(a, b.T)
+    windows = zip(a.split(64, dim=1), b.split(64, dim=1), strict=True)
+    return sum(window_factors(tensors, at, w).double() * torch.mm(*(x, y.T)) for w, (x, y) in enumerate(windows))
+
+
+def _bound(case: Case, sizes: torch.Tensor) -> torch.Tensor:
+    """How far a sum may be off: a last bit for each addition and, with windows, for each product by a factor."""
+    if case.flags.epilogue != "windows":
+        return sizes * (case.cols / 2**23)
+    off = sizes * ((case.cols + 64) / 2**23) + case.cols / 64 * 2.0**-149
+    if (sizes + off > torch.finfo(torch.float32).max).any():
+        raise ContractError(f"{case.recipe}: windows add up beyond float32, where an order decides what comes")
+    return off
 
 
 def _inward(end: torch.Tensor, direction: float) -> torch.Tensor:

@@ -8,35 +8,61 @@ import torch
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.oracles.torch_source import DTYPES
+from harness.oracles.torch_gemm import finished
+from harness.oracles.torch_source import BLOCK, DTYPES
 
 Tensors = Mapping[str, torch.Tensor]
 DenseOracle = Callable[[Case, Tensors], dict[str, torch.Tensor | Interval]]
 
-_WITH_M = ("a_data", "a_scale_inv", "a_amax", "c")  # the others are equally long in every group
+_TILE = (128, 4)  # lines and blocks that a scale matrix is padded to
 
 
 def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | Interval:
     """The outputs of all groups, (M, N), one below the other.
 
-    tensors: the arrays of the dense oracle, all groups back to back; M_g is a multiple of 128, so the scales of A have
-        no padding between groups
+    tensors: the arrays of the dense oracle, all groups back to back, and the extents of the groups
     """
-    count, entries = len(case.problem.tensors), [rows for rows, _ in case.problem.tensors]
-    cuts: dict[str, tuple[torch.Tensor, ...]] = {}
-    for name, tensor in tensors.items():
-        if name in ("first_dims", "last_dims", "tensor_offsets"):
+    found = []
+    cuts = {name: _cut(case, name, tensor) for name, tensor in tensors.items() if name[:2] in ("a_", "b_", "c", "bi")}
+    for g, (lines, length) in enumerate(case.problem.tensors):
+        if not lines:
             continue
-        one_each = name not in _WITH_M or (name == "a_amax" and case.flags.epilogue == "per_tensor")
-        cuts[name] = tensor.tensor_split(count) if one_each else tensor.split(entries)
-    found = [
-        dense(case.part(g), {name: cut[g] for name, cut in cuts.items()})["output"]
-        for g, rows in enumerate(entries)
-        if rows
-    ]
+        own = {name: cut[g] for name, cut in cuts.items()}
+        if length:
+            found.append(dense(case.part(g), own)["output"])
+            continue
+        zeros = torch.zeros((lines, case.problem.n), device=tensors["a_data"].device)
+        only = finished(case.part(g), own, (slice(None), slice(None)), zeros)
+        found.append(only if case.input == "exact_sum" else Interval(only, only.clone(), *[zeros.double()] * 2))
     if not found:
         return torch.empty((0, case.problem.n), dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
     if isinstance(found[0], Interval):
         ends = zip(*((one.low, one.high, one.sums, one.sizes) for one in found), strict=True)
         return Interval(*map(torch.cat, ends))
     return torch.cat(found)
+
+
+def _cut(case: Case, name: str, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The part of an array that each group has, in its own shape."""
+    groups, n = case.problem.tensors, case.problem.n
+    if name == "bias" or (name.endswith("amax") and tensor.numel() == len(groups) and _has_one(case, name)):
+        return list(tensor.tensor_split(len(groups)))
+    shapes = []
+    for m, k in groups:
+        lines = n if name.startswith("b_") else m
+        if name.endswith("data"):
+            shapes.append((lines, k // 2))
+        elif name.endswith("scale_inv"):
+            shapes.append(
+                tuple(-(-count // unit) * unit for count, unit in zip((lines, k // BLOCK), _TILE, strict=True))
+            )
+        else:
+            shapes.append((lines, n) if name == "c" else (lines,))
+    parts = tensor.flatten().split([torch.Size(shape).numel() for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _has_one(case: Case, name: str) -> bool:
+    """Whether an operand has one amax, and not one for each line."""
+    by_tensor = case.flags.epilogue == "row_scaled" and case.flags.b_granularity == "tensor"
+    return case.flags.epilogue == "per_tensor" or (name == "b_amax" and by_tensor)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.contract.case import Case
-from harness.contract.group_shape import GroupedShape, ShapeRepresentation, varying_multiple_of
+from harness.contract.group_shape import GroupedShape, ShapeRepresentation
 from harness.errors import UsageError
 from harness.suite import gemm_operands
-from harness.suite.shapes import tensor_multiple
+from harness.suite.shapes import tensor_multiple, varying_multiple
 from harness.suite.stages import is_pipeline
 from harness.suite.suite import suite_of
 from harness.verify.expected import high_precision, oracle_of
@@ -115,9 +115,9 @@ class Candidate:
     def _piece(self, axis: str) -> int:
         file = suite_of(self.case.recipe).file
         if self.case.is_group:
-            recipe = str(self.case.flags["recipe"])
-            varying = varying_multiple_of(recipe) if self._varies(axis) else 1
-            return max(tensor_multiple(file, suite_of(recipe).file), varying)
+            if self._varies(axis):
+                return varying_multiple(file, self.case.flags)
+            return tensor_multiple(file, suite_of(str(self.case.flags["recipe"])).file)
         return 1 if file.gemm and axis == ROWS and not file.pipeline else file.multiple_of
 
     def _joined(self) -> dict[str, np.ndarray]:

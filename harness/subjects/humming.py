@@ -26,7 +26,7 @@ TILE = 128  # of which N and K must be multiples for every tile it chooses; no s
 LOCKS = 2048  # int32, with which parts of one tile wait for each other; as many as its own layer has
 _WANTED = {
     "epilogue": "per_tensor", "dtype": "bf16", "layout": "tn", "a_scale_layout": "compact", "b_scale_layout": "compact",
-    "a_e4m3_max": 448, "b_e4m3_max": 448, "alpha": 1, "beta": 0,
+    "a_e4m3_max": 448, "b_e4m3_max": 448, "alpha": 1, "beta": 0, "bias": False,
 }  # fmt: skip
 
 

@@ -50,7 +50,9 @@ def shape_of_tensors(layout: str, a: tuple[int, int], b: tuple[int, int]) -> tup
 
 
 def draw(case: Case) -> dict[str, np.ndarray]:
-    """`a`, `b` in bf16 and, where the flags ask for them, `c` (M, N) and `bias` (N,) in the output's type."""
+    """`a`, `b` in the types they are quantized from and, where the flags ask for them, `c` (M, N) and `bias` (N,) in
+    the output's type.
+    """
     if not case.is_group:
         return _draw(case)
     groups = [_draw(part) for part in case.parts]
@@ -60,7 +62,7 @@ def draw(case: Case) -> dict[str, np.ndarray]:
 def _draw(case: Case) -> dict[str, np.ndarray]:
     flags = case.flags
     wanted = {
-        name: (tensor_file.of_operand(case.input, number), *extents, "bf16")
+        name: (tensor_file.of_operand(case.input, number), *extents, str(flags.get(f"{name}_dtype", "bf16")))
         for number, (name, extents) in enumerate(_operand_extents(case).items())
     }
     plain = _PLAIN if case.input in INPUTS or case.input.startswith(tensor_file.PREFIX) else case.input

@@ -93,7 +93,7 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
             return extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
-        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple_of(flags[RECIPE]))
+        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags))
     except (ContractError, UsageError) as error:
         return str(error)
     return _extent_error("N", n, multiple) if file.gemm else None
@@ -102,6 +102,13 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
 def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
     """What divides the extents of a group's tensors that may not differ. recipe: of the tensors"""
     return max(file.multiple_of, recipe.multiple_of, recipe.tile or 1)
+
+
+def varying_multiple(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
+    """What divides the extents of a group's tensors that may differ."""
+    if file.gemm:
+        return GroupedGemm.varying_multiple_of(str(flags[REPRESENTATION]))
+    return varying_multiple_of(flags[RECIPE])
 
 
 def block_error(file: SuiteFile, axes: Mapping[str, Sequence[FlagValue]], shape: Shape) -> str | None:
@@ -154,7 +161,8 @@ def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
     group, _, n = text.rpartition("x")
     if "x" not in group or not _is_extent(n):
         raise ContractError(
-            f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in {_GROUP[True]}"
+            f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M or K of every group, as in "
+            f"{_GROUP[True]}"
         )
     parsed = GroupedShape.parse(group)
     if parsed.capacity is not None:

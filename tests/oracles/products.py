@@ -19,9 +19,16 @@ FLAGS = [
     {"epilogue": "row_scaled", "layout": "nt", "bias": True},
     {"epilogue": "row_scaled", "dtype": "fp32", "a_e4m3_max": 256, "b_e4m3_max": 256, "accumulate": True},
     {"epilogue": "row_scaled", "layout": "nn", "b_granularity": "tensor", "b_e4m3_max": 256, "bias": True},
+    {"a_dtype": "fp32", "b_dtype": "fp16", "layout": "nn", "a_e4m3_max": 256},
+    {"epilogue": "row_scaled", "a_dtype": "fp16", "b_dtype": "fp32", "layout": "nt"},
     {"epilogue": "per_token", "layout": "nn", "a_scale_layout": "swizzled"},
     {"epilogue": "per_token", "layout": "nt"},
     {"epilogue": "per_token_fused", "b_scale_layout": "swizzled"},
+    {"epilogue": "windows", "dtype": "fp32"},
+    {"epilogue": "windows", "layout": "nt", "a_scale_layout": "swizzled", "b_dtype": "fp32"},
+    {"epilogue": "per_token_fused", "layout": "nt", "dtype": "fp32", "accumulate": True},
+    {"epilogue": "per_token_fused", "bias": True},
+    {"alpha": 0.75, "beta": 1, "bias": True},
 ]
 
 
@@ -48,4 +55,6 @@ def operand(name, codes, scales, amax):
 
 def shape_of(flags):
     """An (M, K, N) that these flags take."""
+    if flags.get("epilogue") == "windows":
+        return 64, 192, 128
     return (128, 128, 256) if "per_token" in flags.get("epilogue", "") else (48, 80, 32)

@@ -162,10 +162,37 @@ def test_both_oracles_agree_and_the_stated_order_is_one_of_all(make_gemm, flags,
 
 
 def test_specials_that_row_and_tensor_amaxes_decide(make_gemm):
-    for flags in (flags for flags in FLAGS if "per_token" not in flags.get("epilogue", "")):
+    for flags in (flags for flags in FLAGS if flags.get("epilogue", "per_tensor") in ("per_tensor", "row_scaled")):
         case = make_gemm(shape_of(flags), "specials_inf", recipe="gemm", **flags)
         tensors = drawn(case)
         assert accepts(by("numpy", case, tensors), gemm_ordered.numpy_oracle(case, tensors)["output"]).all()
+
+
+@pytest.mark.parametrize("ask", ["numpy", "torch"])
+@pytest.mark.parametrize("amax", [np.inf, 1e30])
+def test_windows_beyond_float32_are_refused_because_the_order_decides(make_gemm, ask, amax):
+    case = make_gemm((16, 128, 64), recipe="gemm", epilogue="windows")
+    tensors = drawn(case)
+    for name in ("a_amax", "b_amax"):
+        tensors[name][0, 0] = amax
+    with pytest.raises(ContractError, match="float32"):
+        by(ask, case, tensors)
+
+
+def test_a_window_has_its_own_amaxes(make_gemm):
+    """Both oracles scale each 64 of K by the amaxes of that window, before they are added."""
+    case = make_gemm((16, 128, 64), "exact_sum", recipe="gemm", epilogue="windows", dtype="fp32")
+    tensors = drawn(case)
+    whole = by("numpy", case, tensors)
+    parts = []
+    for window in (0, 1):
+        own = {**tensors, "a_amax": tensors["a_amax"].copy()}
+        own["a_amax"][:, 1 - window] = 0
+        parts.append(by("torch", case, own))
+    assert not np.array_equal(*parts) and parts[0].any() and parts[1].any()
+    c_ab = np.float32(1) / np.float32(36 * 448 * 448)
+    sums = [np.rint(part / c_ab * 4) / 4 for part in parts]
+    np.testing.assert_array_equal(whole, (c_ab * (sums[0] + sums[1]).astype(np.float32)))
 
 
 @pytest.mark.parametrize("flags", [flags for flags in FLAGS if "per_token" in flags.get("epilogue", "")], ids=str)
@@ -279,7 +306,7 @@ def test_where_sums_are_rounded_the_ends_follow_them(make_gemm):
     [
         ((48, 80, 32), {"route": "wgmma"}, "route must be mma, library, fastest, not wgmma"),
         ((48, 72, 32), {}, "K of A and B must be a positive multiple of 16, not 72"),
-        ((48, 80, 32), {"bias": True}, "bias must be false"),
+        ((48, 80, 32), {"gelu": True}, "gelu must be false"),
     ],
 )
 def test_what_is_refused(make_gemm, shape, flags, sentence):

@@ -18,6 +18,7 @@ from harness.verify.torch_calls import to_torch
 
 SHAPE = "0+128+0+256x48x80"
 WHOLE = "128+0+128x128x256"
+LAST = "shape_representation=varying_last_dim"
 FLAGS = [
     ("alpha=-2,beta=0.5", SHAPE),
     ("dtype=fp32,layout=nn,a_scale_layout=swizzled,b_scale_layout=swizzled,a_e4m3_max=256,b_e4m3_max=256", SHAPE),
@@ -25,6 +26,10 @@ FLAGS = [
     ("epilogue=row_scaled,layout=nn,b_e4m3_max=256,b_granularity=tensor", SHAPE),
     ("epilogue=per_token_fused,b_scale_layout=swizzled", WHOLE),
     ("epilogue=per_token_fused,layout=nn", WHOLE),
+    ("epilogue=row_scaled,a_scale_layout=swizzled,bias=true", "1+130+0+17x48x80"),
+    (f"{LAST},layout=nt,b_scale_layout=swizzled,b_e4m3_max=256,beta=0.5", "48x16+0+80x32"),
+    (f"{LAST},epilogue=row_scaled,dtype=fp32,layout=nt,accumulate=true", "144x0+48+16x32"),
+    (f"{LAST},epilogue=per_token_fused,layout=nt,bias=true", "16x0+144x144"),
 ]
 
 
@@ -33,7 +38,7 @@ def case_of(flags="default", shape=SHAPE, input_name="normal"):
 
 
 def groups(case):
-    """(number, dense case) of every group that is not empty."""
+    """(number, dense case) of every group that has an output."""
     return [(g, case.part(g)) for g, (rows, _) in enumerate(case.problem.tensors) if rows]
 
 
@@ -57,6 +62,9 @@ def test_every_group_is_the_dense_one(flags, shape, input_name):
     assert expected.disagreement == "" and expected.oracles == ("numpy", "torch")
     output, start = expected.values["output"], 0
     for g, dense in groups(case):
+        if not dense.cols:  # the epilogue of zeros
+            start += dense.rows
+            continue
         alone = gemm.inputs(dense, **high_precision(dense))
         given = gemm_grouped.inputs_of(case, expected.inputs, g)
         assert given.keys() == alone.keys()
@@ -65,7 +73,7 @@ def test_every_group_is_the_dense_one(flags, shape, input_name):
         right, rows = gemm.numpy_oracle(dense, alone)["output"], slice(start, start + dense.rows)
         assert [end.tobytes() for end in ends(part(output, rows))] == [end.tobytes() for end in ends(right)]
         start += dense.rows
-    assert [len(end) for end in ends(output)] == [start, start] and start == case.rows
+    assert [len(end) for end in ends(output)] == [start, start] and start == sum(m for m, _ in case.problem.tensors)
 
 
 def test_exact_sums_are_those_of_the_stated_order():
@@ -131,12 +139,15 @@ def test_a_group_alone_is_the_dense_case():
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ({"layout": "nt"}, "layout must be tn or nn, not nt: in wgrad K differs"),
+        ({"layout": "nt"}, "must be varying_last_dim, not varying_first_dim: with layout nt only K differs"),
+        (
+            {"shape_representation": "varying_last_dim"},
+            "must be varying_first_dim, not varying_last_dim: with layout tn only M differs",
+        ),
         ({"epilogue": "per_token"}, "epilogue must not be per_token, whose second kernel"),
         ({"recipe": "gemm_ordered"}, "recipe must be gemm, not gemm_ordered"),
         ({"shape_representation": "same_both_dims"}, "shape_representation must be varying_first_dim"),
-        ({"bias": True}, "bias must be false, not true: the epilogue per_tensor"),
-        ({"epilogue": "per_token_fused", "dtype": "fp32"}, "dtype must be bf16, not fp32"),
+        ({"accumulate": True}, "accumulate must be false, not true: the epilogue per_tensor"),
     ],
 )
 def test_refused_flags(flags, sentence):
@@ -148,7 +159,6 @@ def test_refused_flags(flags, sentence):
 @pytest.mark.parametrize(
     ("tensors", "sentence"),
     [
-        (((128, 48), (100, 48)), "tensor 1 has rows = 100; a varying extent is 0 or a multiple of 128"),
         (((128, 48), (128, 64)), "tensor 1 has cols = 64 where tensor 0 has 48"),
         (((128, 48),) * 65, "tensor 64 is one too many: 65 tensors; at most 64"),
     ],
@@ -189,6 +199,41 @@ def test_refused_arrays(name, change, sentence):
         gemm_grouped.numpy_oracle(case, tensors)
     with pytest.raises(ContractError, match=sentence):
         gemm_grouped.torch_oracle(case, {key: to_torch(array) for key, array in tensors.items()})
+
+
+@pytest.mark.parametrize("flags", ["dtype=fp32,beta=0.5", "epilogue=per_token_fused,dtype=fp32,accumulate=true"])
+def test_a_group_without_k_is_what_its_epilogue_makes_of_zeros(flags):
+    epilogue, *others = flags.split(",")
+    flags = ",".join([LAST, *([epilogue] if "epilogue" in epilogue else []), "dtype=fp32", "layout=nt", others[-1]])
+    case = case_of(flags, "16x0+48x32", "normal")
+    expected = expect(case)
+    assert expected.disagreement == ""
+    tensors, output = expected.inputs, expected.values["output"]
+    own = gemm_grouped.inputs_of(case, tensors, 0)
+    assert {name: own[name].size for name in ("a_data", "a_scale_inv", "b_data")} == dict.fromkeys(
+        ("a_data", "a_scale_inv", "b_data"), 0
+    )
+    assert not own["a_amax"].any() and not own["b_amax"].any()
+    added = tensors["c"][:16] * np.float32(case.flags.beta or 1)
+    np.testing.assert_array_equal(output.low[:16], added)
+    np.testing.assert_array_equal(output.high[:16], added)
+
+
+def test_codes_of_groups_of_other_k_lie_back_to_back():
+    case = case_of(f"{LAST},layout=nt", "48x16+0+80x32")
+    tensors = expect(case).inputs
+    assert tensors["a_data"].shape == (48 * (16 + 80) // 2,)
+    assert tensors["b_scale_inv"].shape == (128 * 4 + 128 * 8,)
+    assert tensors["tensor_offsets"].tolist() == [0, 48 * 16, 48 * 16, 48 * 96]
+    assert case.problem.elements == sum(48 * k + 32 * (48 + k) for k in (16, 0, 80))
+
+
+def test_a_k_that_is_not_the_cases():
+    case = case_of(f"{LAST},layout=nt", "48x16+32x32")
+    tensors = dict(expect(case).inputs)
+    tensors |= {"last_dims": np.array([32, 16]), "tensor_offsets": np.array([0, 48 * 32, 48 * 48])}
+    with pytest.raises(ContractError, match="last_dims has 32 of K for group 0, and the case 16"):
+        gemm_grouped.numpy_oracle(case, tensors)
 
 
 def test_dims_that_are_legal_and_not_the_case():

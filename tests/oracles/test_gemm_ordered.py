@@ -135,9 +135,10 @@ def bf16(value):
     return F32(BF16.type(value))
 
 
-BIAS = F32(0.38085938)
+BIAS = F32(0.27734375)
 ROW_SCALED = (C_AB * ACC) * A * B
 PER_TENSOR = (A * B * C_AB) * ACC
+FUSED = C_AB * (B * (A * ACC))
 EXPECTED = {
     "per_tensor": ({}, PER_TENSOR),
     "alpha": ({"alpha": 0.75}, (F32(0.75) * A * B * C_AB) * ACC),
@@ -148,8 +149,12 @@ EXPECTED = {
     "row_scaled by a tensor": ({"epilogue": "row_scaled", "b_granularity": "tensor"}, (C_AB * ACC) * (A * B)),
     "bias": ({"epilogue": "row_scaled", "bias": True}, ROW_SCALED + BIAS),
     "accumulate": ({"epilogue": "row_scaled", "bias": True, "accumulate": True}, ROW_SCALED + BIAS + ADDED),
+    "per_tensor with a bias": ({"bias": True}, PER_TENSOR + BIAS),
+    "beta and bias": ({"beta": 0.5, "bias": True}, (F32(0.5) * ADDED + PER_TENSOR) + BIAS),
     "per_token": ({"epilogue": "per_token"}, bf16((bf16(C_AB * ACC) * A) * B)),
-    "per_token_fused": ({"epilogue": "per_token_fused"}, bf16(C_AB * (B * (A * ACC)))),
+    "per_token_fused": ({"epilogue": "per_token_fused"}, FUSED),
+    "fused with a bias": ({"epilogue": "per_token_fused", "bias": True}, FUSED + BIAS),
+    "fused into a gradient": ({"epilogue": "per_token_fused", "accumulate": True}, FUSED + ADDED),
 }
 
 
@@ -158,8 +163,10 @@ EXPECTED = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_epilogue_by_hand(make_gemm, name, dtype, ask):
     flags, expected = EXPECTED[name]
-    if "per_token" in name:
+    if name == "per_token":
         dtype = "bf16"
+    if name == "fused into a gradient":
+        dtype = "fp32"
     case = make_gemm((1, 128, 128), dtype=dtype, **flags)
     codes = {"a": np.zeros((1, 128), np.uint8), "b": np.zeros((128, 128), np.uint8)}
     codes["a"][:, :3], codes["b"][:, :3] = (7, 3, 9), (7, 3, 3)
@@ -173,8 +180,12 @@ def test_every_epilogue_by_hand(make_gemm, name, dtype, ask):
         tensors["c"] = np.full((1, 128), ADDED, stored)
     if case.flags.bias:
         tensors["bias"] = np.full(128, BIAS, stored)
-    if dtype == "bf16" and name == "beta":
+    if dtype == "bf16" and "beta" in name:
         expected = F32(0.5) * bf16(ADDED) + PER_TENSOR
+    if dtype == "bf16" and name == "beta and bias":
+        expected += bf16(BIAS)
+    if dtype == "bf16" and name in ("per_tensor with a bias", "fused with a bias"):
+        expected = (PER_TENSOR if "tensor" in name else FUSED) + bf16(BIAS)
     if dtype == "bf16" and name == "accumulate":
         expected = bf16(ROW_SCALED + BIAS) + bf16(ADDED)
     assert set(by(ask, case, tensors).astype(F32).ravel().tolist()) == {float(F32(stored.type(expected)))}
@@ -182,9 +193,10 @@ def test_every_epilogue_by_hand(make_gemm, name, dtype, ask):
 
 def test_the_steps_of_epilogues_are_not_interchangeable():
     """The numbers above tell epilogues apart that differ in an order or a rounding."""
-    one_rounding = [PER_TENSOR, ROW_SCALED, EXPECTED["row_scaled by a tensor"][1], C_AB * (B * (A * ACC))]
+    one_rounding = [PER_TENSOR, ROW_SCALED, EXPECTED["row_scaled by a tensor"][1], FUSED]
     assert len({float(value) for value in one_rounding}) == len(one_rounding)
-    assert EXPECTED["per_token"][1] != EXPECTED["per_token_fused"][1]
+    assert EXPECTED["per_token"][1] != bf16(FUSED)
+    assert bf16(FUSED + BIAS) != bf16(bf16(FUSED) + BIAS)  # after the cast, as one source adds it
     assert bf16(bf16(ROW_SCALED + BIAS) + bf16(ADDED)) != bf16(ROW_SCALED + BIAS + bf16(ADDED))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from suite_files import assert_mistake, written
 
+from harness.bench import baseline
 from harness.bench.baseline import baseline_id, product_bytes, tflops
 from harness.errors import UsageError
 from harness.jit.geometry import Launch
@@ -59,9 +60,11 @@ def test_other_spellings_of_a_shape():
 @pytest.mark.parametrize(
     ("shape", "sentence"),
     [
-        ("128+128x16", "'128\\+128x16' is not a shape of a grouped GEMM; one reads MxKxN with M of every group, as in"),
+        (
+            "128+128x16",
+            "'128\\+128x16' is not a shape of a grouped GEMM; one reads MxKxN with M or K of every group, as in",
+        ),
         ("128+128x16x16+32", "'128\\+128x16x16\\+32' is not a shape of a grouped GEMM"),
-        ("128+100x16x16", "tensor 1 has rows = 100; a varying extent is 0 or a multiple of 128, the nearest is 128"),
         ("128+128x24x16", "tensor 0 has cols = 24; cols is a positive multiple of 16"),
         ("128+128x16x24", "N = 24 is not a positive multiple of 16; the nearest is 32"),
         ("128+0x16x0", "N = 0 is not a positive multiple of 16; the nearest is 16"),
@@ -129,9 +132,18 @@ def test_a_kernel_may_ask_for_the_number_of_groups():
     assert [step.signature.name for step in plan(CASE)] == ["gemm_grouped"]
 
 
-def test_the_baseline_is_one_product_of_all_rows():
-    assert baseline_id(CASE) == "cublas/bf16/384x80x48/normal/eager"
-    assert product_bytes(CASE) == 2 * (384 * 80 + 48 * 80 + 384 * 48)
+def test_the_baseline_is_a_loop_of_products(monkeypatch):
+    assert baseline_id(CASE) == "cublas/bf16/128+0+256x80x48/normal/eager"
+    assert product_bytes(CASE) == 2 * (384 * 80 + 2 * 48 * 80 + 384 * 48)
+    made = []
+    monkeypatch.setattr(baseline.cublas, "bf16_product", lambda *extents: lambda: made.append(extents))
+    call, times = baseline.product(CASE, clock=None, l2_bytes=0)
+    call()
+    assert (made, times) == ([(128, 80, 48), (256, 80, 48)], 1)
+    wgrad = find_case("gemm_grouped/shape_representation=varying_last_dim,layout=nt/48x16+0+80x32/normal/eager")
+    made.clear()
+    baseline.product(wgrad, clock=None, l2_bytes=0)[0]()
+    assert made == [(48, 16, 32), (48, 80, 32)]
     assert tflops(CASE, microseconds=1) == pytest.approx(2 * 384 * 80 * 48 / 1e6)
 
 

@@ -1,11 +1,12 @@
 // NUMERICS 10.3: epilogues, every step rounded to nearest-even in fp32
 //
-//   per_tensor       D = cast(fma(beta, C, alpha' * acc)),  alpha' = ((alpha * amax_A) * amax_B) * C_AB
-//                    D = cast(alpha' * acc) if beta is 0
+//   per_tensor       D = cast(fma(beta, C, alpha' * acc) + bias_j),  alpha' = ((alpha * amax_A) * amax_B) * C_AB
+//                    D = cast(alpha' * acc + bias_j) if beta is 0
 //   row_scaled       D = cast(((C_AB * acc) * a_i) * b_j + bias_j),  then D = cast(D + C) if there is a C
 //                    (C_AB * acc) * (a_i * b) if one amax b serves all of B
 //   per_token        d = cast(C_AB * acc),  then gemm_post_scale: D = cast((d * a_i) * b_j)
-//   per_token_fused  D = cast(C_AB * (b_j * (a_i * acc)))
+//   per_token_fused  D = cast(C_AB * (b_j * (a_i * acc)) + bias_j),  then D = cast(D + C) if there is a C
+//   windows          D = cast(C_AB * acc),  the amaxes being in acc
 // C_AB = 1 / (36 * E_A * E_B); a_i, b_j: amaxes of row i of A and row j of B.
 #pragma once
 
@@ -13,12 +14,12 @@
 #include "numerics/packed16.cuh"
 #include "scheduler/launch.cuh"
 
-enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused };
+enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused, windows };
 
 // What an epilogue reads besides the accumulator
 template <typename Dtype>
 struct EpilogueParams {
-  const float* a_amax;  // (1,) for per_tensor, else (M,)
+  const float* a_amax;  // (1,) for per_tensor, else (M,); not read for windows
   const float* b_amax;  // (1,) for per_tensor and Granularity::tensor, else (N,)
   const Dtype* c;       // (M, N) or null
   const Dtype* bias;    // (N,) or null
@@ -27,14 +28,26 @@ struct EpilogueParams {
   float c_ab;         // accumulator_scale of both e4m3 maxima
 };
 
+template <typename Dtype>
+__device__ __forceinline__ float biased(float out, int col, const EpilogueParams<Dtype>& p) {
+  if (p.bias == nullptr) return out;
+  return __fadd_rn(out, to_float(p.bias[col]));
+}
+
+template <typename Dtype>
+__device__ __forceinline__ Dtype accumulated(float out, int row, int col, const EpilogueParams<Dtype>& p) {
+  if (p.c == nullptr) return rounded<Dtype>(out);
+  return rounded<Dtype>(__fadd_rn(to_float(rounded<Dtype>(out)), to_float(p.c[row_offset(row, p.N) + col])));
+}
+
 // Element (row, col) of the output. b_granularity: of b_amax, for row_scaled only
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
 __device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, const EpilogueParams<Dtype>& p) {
   if constexpr (epilogue == Epilogue::per_tensor) {
     const float amaxes = __fmul_rn(__fmul_rn(p.alpha, __ldg(p.a_amax)), __ldg(p.b_amax));
-    const float out = __fmul_rn(__fmul_rn(amaxes, p.c_ab), acc);
-    if (p.beta == 0.0f) return rounded<Dtype>(out);
-    return rounded<Dtype>(__fmaf_rn(p.beta, to_float(p.c[row_offset(row, p.N) + col]), out));
+    float out = __fmul_rn(__fmul_rn(amaxes, p.c_ab), acc);
+    if (p.beta != 0.0f) out = __fmaf_rn(p.beta, to_float(p.c[row_offset(row, p.N) + col]), out);
+    return rounded<Dtype>(biased(out, col, p));
   } else if constexpr (epilogue == Epilogue::row_scaled) {
     float out = __fmul_rn(p.c_ab, acc);
     if constexpr (b_granularity == Granularity::tensor) {
@@ -42,14 +55,12 @@ __device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, con
     } else {
       out = __fmul_rn(__fmul_rn(out, __ldg(p.a_amax + row)), __ldg(p.b_amax + col));
     }
-    if (p.bias != nullptr) out = __fadd_rn(out, to_float(p.bias[col]));
-    if (p.c == nullptr) return rounded<Dtype>(out);
-    return rounded<Dtype>(__fadd_rn(to_float(rounded<Dtype>(out)), to_float(p.c[row_offset(row, p.N) + col])));
-  } else if constexpr (epilogue == Epilogue::per_token) {
+    return accumulated(biased(out, col, p), row, col, p);
+  } else if constexpr (epilogue == Epilogue::per_token || epilogue == Epilogue::windows) {
     return rounded<Dtype>(__fmul_rn(p.c_ab, acc));
   } else {
     const float scaled = __fmul_rn(__ldg(p.b_amax + col), __fmul_rn(__ldg(p.a_amax + row), acc));
-    return rounded<Dtype>(__fmul_rn(p.c_ab, scaled));
+    return accumulated(biased(__fmul_rn(p.c_ab, scaled), col, p), row, col, p);
   }
 }
 

@@ -42,6 +42,9 @@ template <int lines>
 struct SmemStage {
   uint2 codes[2][lines][4];  // block % 2, line, block / 2
   u32 scales[lines][2];      // four e4m3 bytes
+
+  static __device__ int part(int block) { return block % 2; }
+  static __device__ int place(int block) { return block / 2; }
 };
 
 __device__ __forceinline__ u32 two_scales(const u32 (&fours)[2], int member) {
@@ -100,15 +103,15 @@ struct StageLoader {
   static __device__ int scale_four() { return kScaleFours == 1 ? threadIdx.x % 2 : 0; }
 
   // Copies this stage to the lines of `stage` from `target` on. left: blocks along K from its first
-  template <int lines>
-  __device__ void copy(SmemStage<lines>& stage, int target, int left) const {
+  template <typename Stage>
+  __device__ void copy(Stage& stage, int target, int left) const {
     const u32 to_next = opaque(codes_step);
     const int existing = piece() < left ? codes_left : 0;
     const u8* source = codes;
-    auto* lines_target = stage.codes[piece() % 2] + target + thread() / kStageBlocks;
+    auto* lines_target = stage.codes[Stage::part(piece())] + target + thread() / kStageBlocks;
 #pragma unroll
     for (int i = 0; i < count / kLinesPerCopy; ++i) {
-      cp_async<8>(&lines_target[i * kLinesPerCopy][piece() / 2], source, i * kLinesPerCopy < existing);
+      cp_async<8>(&lines_target[i * kLinesPerCopy][Stage::place(piece())], source, i * kLinesPerCopy < existing);
       source += to_next;
     }
     copy_scales(stage.scales + target, left);

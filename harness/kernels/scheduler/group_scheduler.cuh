@@ -142,7 +142,12 @@ __device__ __forceinline__ void for_each_work_item(const Group& group, Work work
 }
 
 // The offsets of a tensor that find_work_item computes beside that of its elements
-enum class Offsets { lines, scales, both };  // row and col; those of padded scales
+enum class Offsets {
+  lines,    // row and col
+  scales,   // of padded scales, both copies
+  both,     // of lines and of scales
+  product,  // row and col; of A's padded scales in place of the rowwise ones, and of 128 lines of B for the others
+};
 
 struct WorkItem {
   int index;  // num_tensors or more if there is no such item
@@ -168,12 +173,14 @@ __device__ __forceinline__ void find_work_item(
       tensor.col = int(sum_of_earlier(index, two.cols));
     }
     if constexpr (places != Offsets::lines) {
+      constexpr bool kProduct = places == Offsets::product;
       constexpr u32 kUnit = kScalePadding * 4;  // every padded scale matrix has a multiple of this many bytes
       u32 rowwise[2], columnwise[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        rowwise[i] = u32(scale_bytes(two.rows[i], two.cols[i]) / kUnit);
-        columnwise[i] = u32(scale_bytes(two.cols[i], two.rows[i]) / kUnit);
+        const int rows = two.rows[i], cols = two.cols[i];
+        rowwise[i] = u32(scale_bytes(rows, cols) / kUnit);
+        columnwise[i] = u32((kProduct ? scale_bytes(kScalePadding, cols) : scale_bytes(cols, rows)) / kUnit);
       }
       tensor.rowwise_scale_inv = i64(kUnit) * sum_of_earlier(index, rowwise);
       tensor.columnwise_scale_inv = i64(kUnit) * sum_of_earlier(index, columnwise);

@@ -122,6 +122,8 @@ QUESTIONS = (
     Question("beta ignored", "the values are those of beta = 1, or of 0",
              _any(_flag("beta", 1), _flag("beta", 0, without="c"))),
     Question("bias ignored", "the values are those without a bias", _flag("bias", False, without="bias")),
+    Question("C ignored", "the values are those of an output that was overwritten",
+             _flag("accumulate", False, without="c")),
     Question("448 and 256 mixed up", "the bytes fit the other e4m3_max",
              _any(*(_flag(f"{of}e4m3_max", 256, 448) for of in ("", "a_", "b_")))),
     Question("compact and swizzled mixed up", "the scale bytes were read in the other layout",

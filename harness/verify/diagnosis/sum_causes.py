@@ -22,6 +22,8 @@ def _counts(e: Evidence, width: int) -> np.ndarray | None:
     case, flags = e.case, e.case.flags
     if not case.is_gemm or flags.get("beta", 0) or flags.get("bias", False) or flags.get("accumulate", False):
         return None
+    if flags.get("epilogue") == "windows":  # which have factors of their own
+        return None
     parts = case.cols // width
     if parts > _MOST or case.rows * case.problem.n < 2 * parts:
         return None

@@ -11,6 +11,7 @@ from harness.contract.case import Case
 from harness.inputs import tensor_file
 from harness.inputs.promises.registry import SAME_FOR_EVERY_SEED, broken
 from harness.suite.stages import is_pipeline, stages
+from harness.verify.witness.operands import COLUMNWISE
 
 _BYTES = ("exact_sum", "wide_sum")  # of a product: its operands are drawn as bytes, and A and B are not read
 _SEEN = 1 << 16  # elements that are compared with those of other tensors
@@ -66,7 +67,8 @@ def _of_product(case: Case, name: str, x: np.ndarray) -> Iterator[Drawn]:
     if name in ("a", "b"):
         if case.input not in _BYTES:
             for label, part in _parts(case, name, x):
-                yield Drawn(label, tensor_file.of_operand(case.input, "ab".index(name)), part, "bf16")
+                drawn_as = tensor_file.of_operand(case.input, "ab".index(name))
+                yield Drawn(label, drawn_as, part, str(case.flags[f"{name}_dtype"]))
         return
     plain = "normal" if case.input in _BYTES or case.input.startswith(tensor_file.PREFIX) else case.input
     for label, part in _parts(case, name, x):
@@ -80,10 +82,11 @@ def _parts(case: Case, name: str, x: np.ndarray) -> Iterator[tuple[str, np.ndarr
             yield name, x.reshape(1, -1) if x.ndim == 1 else x
         return
     shapes = case.problem.tensors
-    if case.is_gemm and name != "a":
-        width = case.problem.n if name in ("c", "bias") else x.shape[1]
-        rows = [m if name == "c" else 1 if name == "bias" else len(x) // len(shapes) for m, _ in shapes]
-        shapes = tuple((each, width) for each in rows)
+    if case.is_gemm:
+        n = case.problem.n
+        shapes = [{"a": (m, k), "b": (n, k), "c": (m, n), "bias": (1, n)}[name] for m, k in shapes]
+        if name in COLUMNWISE[str(case.flags.layout)]:
+            shapes = [each[::-1] for each in shapes]
     flat, start = x.reshape(-1), 0
     for number, (rows, cols) in enumerate(shapes):
         if rows * cols:

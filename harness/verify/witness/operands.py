@@ -17,7 +17,7 @@ _LARGE = 1 << 24  # elements
 _SLACK = 1 + 2.0**-6
 _LEAST = 1e-12  # an amax below is replaced by a floor in some recipes
 _STEP = 2.0**-10  # half of the smallest e4m3 value
-_COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}
+COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}
 
 
 class Operand(NamedTuple):
@@ -148,29 +148,29 @@ def _of_group(case: Case, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> It
 def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
     """An operand of a product, or of every product of a group that has rows."""
     flags = case.flags
-    columnwise = name in _COLUMNWISE[str(flags.layout)]
-    counts = [case.rows if name == "a" else case.problem.n]
-    if case.is_group:
-        counts = [m if name == "a" else case.problem.n for m, _ in case.problem.tensors]
+    columnwise = name in COLUMNWISE[str(flags.layout)]
+    groups = case.problem.tensors if case.is_group else ((case.rows, case.cols),)
     data, scales, amaxes = (inputs[f"{name}_{part}"] for part in ("data", "scale_inv", "amax"))
-    one_amax = amaxes.size == len(counts) and (flags.epilogue == "per_tensor" or flags.b_granularity == "tensor")
-    start = scale_start = row = 0
-    for group, count in enumerate(counts):
-        length = case.cols if columnwise else count
-        own, row = x[row : row + length], row + length
-        padded = -(-count // 128) * 128
-        amax = amaxes[group : group + 1] if one_amax else amaxes[start : start + count]
-        if count:
+    data, scales = data.reshape(-1), scales.reshape(-1)
+    one_amax = amaxes.size == len(groups) and (flags.epilogue == "per_tensor" or flags.b_granularity == "tensor")
+    start = scale_start = amax_start = row = 0
+    for group, (m, k) in enumerate(groups):
+        lines = m if name == "a" else case.problem.n
+        own, row = x[row : row + (k if columnwise else lines)], row + (k if columnwise else lines)
+        codes, padded = lines * k // 2, (-(-lines // 128) * 128, -(-k // 64) * 4)
+        bytes_of_scales = padded[0] * padded[1]
+        amax = amaxes[group : group + 1] if one_amax else amaxes[amax_start : amax_start + lines]
+        if lines and k:
             yield Operand(
                 f"operand {name.upper()}" + (f" of group {group}" if case.is_group else ""),
                 np.ascontiguousarray(own.T) if columnwise else own,
-                data[start : start + count],
-                scales[scale_start : scale_start + padded],
+                data[start : start + codes].reshape(lines, -1),
+                scales[scale_start : scale_start + bytes_of_scales].reshape(padded),
                 amax,
                 flags[f"{name}_scale_layout"] == "swizzled",
                 int(flags[f"{name}_e4m3_max"]),
             )
-        start, scale_start = start + count, scale_start + padded
+        start, scale_start, amax_start = start + codes, scale_start + bytes_of_scales, amax_start + lines
 
 
 def _of_stages(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
