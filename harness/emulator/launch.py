@@ -20,7 +20,7 @@ from harness.emulator.machine.fast_path import FastPath, NumpyPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
 from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.machine.scheduler import Scheduler, Tally
-from harness.emulator.machine.watch import Watch, WatchedCode, WatchedScheduler
+from harness.emulator.machine.watch import Watch, run_watched
 from harness.emulator.memory import FIRST_WINDOW, Buffer
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
@@ -167,7 +167,7 @@ def launch(
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
             if watch:
-                _watched(watch, batch, tally, code, ahead)
+                run_watched(watch, batch, tally, code, ahead)
             else:
                 Scheduler(batch, tally, path(batch, code), ahead).run()
     return _counters(state.traffic, tally)
@@ -181,14 +181,6 @@ def _one_sentence(kernel: str) -> Iterator[None]:
     except (*UNREADABLE, MemoryError) as error:
         sentence = f"{type(error).__name__}: {str(error)[:100]}"
         raise NotEmulated(f"not emulated: something in {kernel}, which ended in {sentence}") from error
-
-
-def _watched(watch: Watch, batch: Batch, tally: Tally, code: Code, ahead: RunAhead) -> None:
-    scheduler = WatchedScheduler(batch, tally, NumpyPath(batch, WatchedCode(code, watch)), ahead, watch)
-    try:
-        scheduler.run()
-    finally:
-        scheduler.finish_block()
 
 
 class _Few:

@@ -135,6 +135,15 @@ class WatchedScheduler(Scheduler):
         return isinstance(block.terminator, Jump) and not last.mnemonic.startswith("bra")
 
 
+def run_watched(watch: Watch, batch: Batch, tally: Tally, code: Code, ahead: RunAhead) -> None:
+    """Run a batch to its end, or to what stops it. Raises as `Scheduler.run`."""
+    scheduler = WatchedScheduler(batch, tally, NumpyPath(batch, WatchedCode(code, watch)), ahead, watch)
+    try:
+        scheduler.run()
+    finally:
+        scheduler.finish_block()
+
+
 def _written(instruction: Instruction) -> tuple[Operand, ...]:
     return () if instruction.mnemonic.startswith(("st", "red", "cp.", "wgmma")) else instruction.operands[:1]
 
