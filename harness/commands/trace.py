@@ -14,7 +14,7 @@ from harness.device.capability import incapable
 from harness.device.device import Device
 from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
-from harness.errors import CaseError, Exit, NotCapable, UsageError
+from harness.errors import CaseError, DeviceUnavailable, Exit, UsageError
 from harness.suite.schema import nearest
 from harness.suite.suite import find_case
 from harness.verify.diagnosis import trace
@@ -75,7 +75,7 @@ def _thread(case: Case, thread: str, lines: int, device_name: str, target: str |
         raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
     reason = incapable(replace(case, mode="eager"), chosen)
     if reason:
-        raise NotCapable(f"{case.id}: {reason}")
+        raise DeviceUnavailable(f"{case.id}: {reason}")
     shown, stopped = thread_trace.follow(
         replace(case, mode="eager"),
         target or chosen.targets[0],
