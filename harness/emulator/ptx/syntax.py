@@ -71,7 +71,14 @@ class Pair(NamedTuple):
     second: Name
 
 
-Operand = Name | Immediate | Address | Vector | Pair
+class TensorAddress(NamedTuple):
+    """`[map, {c0, c1}]`: a tensor map and the coordinates of a box, the innermost first."""
+
+    map: Address
+    coordinates: tuple[Operand, ...]
+
+
+Operand = Name | Immediate | Address | Vector | Pair | TensorAddress
 
 
 class Instruction(NamedTuple):
