@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import ptx_snippets as snippets
 import pytest
 from cuda_source import ptx as compile_to_ptx
-from ptx_snippets import kernel, run
 
 from harness.emulator.errors import NotEmulated
 from harness.emulator.ptx import syntax as ptx
@@ -168,5 +168,5 @@ def test_a_label_belongs_to_its_scope() -> None:
     body += loop.format(count=3, step=1, jump="") + loop.format(count=2, step=10, jump="bra done;")
     body += " mov.u32 %r9, 0;\n done: st.global.u32 [%rd1], %r9; mov.u32 %r1, WARP_SZ; st.global.u32 [%rd1+4], %r1;"
     out = np.zeros(2, np.uint32)
-    run(kernel(body, 1), {"out": out}, block=1)
+    snippets.run(snippets.kernel(body, 1), {"out": out}, block=1)
     assert out.tolist() == [23, 32]
