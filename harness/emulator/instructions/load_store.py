@@ -21,6 +21,7 @@ SPACES = {
     "param": "constant",
     "shared": "shared",
     "shared::cta": "shared",
+    "shared::cluster": "shared",
     "local": "local",
 }
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
@@ -202,11 +203,16 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
     `fence.proxy.async` orders writes to shared memory before reads of `wgmma`.
     """
     parts = instruction.mnemonic.split(".")[1:]
+    if instruction.operands:
+        raise Unsupported
+    if parts[:2] == ["mbarrier_init", "release"]:
+        emitter.emit(lambda batch, mask: batch.fence_mbarriers(mask), (), ())
+        return
     if parts[:2] == ["proxy", "async"]:
         if parts[2:] not in ([], ["global"], ["shared::cta"], ["shared::cluster"]):
             raise Unsupported
-        if parts[2:] != ["global"]:
-            emitter.emit(lambda batch, mask: batch.fence_proxy(mask), (), ())
+        space = parts[2].partition("::")[0] if parts[2:] else None
+        emitter.emit(lambda batch, mask: batch.fence_proxy(mask, space), (), ())
         return
     if not parts or not set(parts) <= {"cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel"}:
         raise Unsupported

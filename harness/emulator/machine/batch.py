@@ -9,6 +9,7 @@ import numpy as np
 from harness.emulator.arithmetic import atomics, warp
 from harness.emulator.arithmetic.atomics import Atomic
 from harness.emulator.machine.addressing import Addressing
+from harness.emulator.machine.async_proxy import AsyncProxy
 from harness.emulator.machine.cp_async_groups import CopyGroups
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.machine.launch_state import LaunchState
@@ -16,6 +17,8 @@ from harness.emulator.machine.register_file import RegisterFile
 from harness.emulator.machine.wgmma_groups import WgmmaGroups
 from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark_bytes
 from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.async_order import GLOBAL, AsyncOrder
+from harness.emulator.races.async_shadow import AsyncShadow
 from harness.emulator.races.block_order import BlockOrder
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID
 from harness.emulator.races.shared_memory import SharedShadow
@@ -37,10 +40,13 @@ class Batch(Lanes):
         local = BlockMemory(blocks * self.threads, launch.resources.local_size, tracked=False)
         self.order: BlockOrder | None = None
         self.shadow: SharedShadow | None = None
+        asynchronous = launch.resources.asynchronous
         if launch.sanitize:
             self.order = BlockOrder(blocks, self.threads)
-        if self.order and shared_size:
-            kind = WgmmaShadow if launch.resources.fragments else SharedShadow
+            if asynchronous:
+                self.order = AsyncOrder(blocks, self.threads, launch.cluster_size)
+        if self.order and (shared_size or asynchronous):
+            kind = WgmmaShadow if launch.resources.fragments else AsyncShadow if asynchronous else SharedShadow
             self.shadow = kind(self.order, self.threads, shared.stride, launch.resources.cell_shared)
         if self.order and launch.shadow:
             launch.shadow.begin(self.order, first)
@@ -52,18 +58,22 @@ class Batch(Lanes):
             self.shadow.unfenced = self.addressing.report_unfenced
             self.wgmma = WgmmaGroups(self, self.shadow)
         self.cp_async = CopyGroups(self.shape)
+        self.asynchronous: AsyncProxy | None = None
+        if asynchronous:
+            self.asynchronous = AsyncProxy(self, self.registers, self.addressing, self.order, self.shadow)
 
     # ---- warps ------------------------------------------------------------------------------------------------------
 
     def participants(
-        self, instruction: Instruction, membermask: Bits, mask: np.ndarray | None, always: bool = False
-    ) -> Bits | None:
-        """For each lane, the participants of a warp-wide instruction as bits; None for all 32, unless `always`.
+        self, instruction: Instruction, membermask: Bits, mask: np.ndarray | None, always: bool = False,
+        orders: bool = True,
+    ) -> Bits | None:  # fmt: skip
+        """For each lane, the participants of a warp-wide instruction as bits; None for all 32, unless `always`. orders: the memory of these lanes, too
 
         Raises Fault if the membermask names a live lane that does not execute it, or not the lane itself.
         """
         lanes = self.active(mask)
-        if self.order:
+        if self.order and orders:
             self.order.warp_barrier(lanes)
         if lanes is None and bool((membermask == warp.FULL).all()):
             return np.broadcast_to(warp.FULL, self.shape) if always else None
@@ -150,10 +160,18 @@ class Batch(Lanes):
         if self.launch.shadow:
             self.launch.shadow.happens_before.fence(self.under(mask), OF_BLOCK if of_block else OF_GRID)
 
-    def fence_proxy(self, mask: np.ndarray | None) -> None:
-        """`fence.proxy.async` of these lanes."""
+    def fence_proxy(self, mask: np.ndarray | None, space: str | None = None) -> None:
+        """`fence.proxy.async` of these lanes. space: `shared` or `global` alone, None for both"""
         if isinstance(self.shadow, WgmmaShadow):
-            self.shadow.fence_proxy(self.under(mask))
+            if space != GLOBAL:
+                self.shadow.fence_proxy(self.under(mask))
+        if isinstance(self.order, AsyncOrder):
+            self.order.fence_proxy(self.under(mask), space)
+
+    def fence_mbarriers(self, mask: np.ndarray | None) -> None:
+        """`fence.mbarrier_init` of these lanes."""
+        if self.asynchronous:
+            self.asynchronous.mbarriers.fence_init(self.under(mask))
 
     def read(self, access: Access, address: Bits, mask: np.ndarray | None) -> list[Bits]:
         """Load: one array for each element of the vector."""

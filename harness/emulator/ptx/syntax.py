@@ -116,3 +116,4 @@ class Kernel:
     labels: dict[str, int] = field(default_factory=dict)
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     max_threads: int = 1024
+    cluster: tuple[int, int, int] | None = None
