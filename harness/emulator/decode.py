@@ -69,7 +69,7 @@ _TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_R
 # How many operands those have whose decoders look at the first ones alone.
 _OPERANDS = {
     **dict.fromkeys(("ret", "exit", "trap", "membar"), 0), **dict.fromkeys(("bra", "activemask"), 1),
-    **dict.fromkeys(("ld", "ldu", "st", "brx", "elect", "ldmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
+    **dict.fromkeys(("ld", "ldu", "brx", "elect", "ldmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
     "bar.warp.sync": 1,
 }  # fmt: skip
 

@@ -263,3 +263,185 @@ for _operation in ("add", "min", "max", "and", "or", "xor"):
         {"tensor": noise(864, 5), "in": noise(_map.bytes, 6)}, (Tensor("tensor", _map), "in", _map.bytes, 8, 8, 0),
         _wanted, shared=_map.bytes + 16, covers=(f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{_operation}",),
     )  # fmt: skip
+
+# ---- mbarriers ------------------------------------------------------------------------------------------------------
+
+PHASES = r"""
+// Two warps hand a number to and fro; each arrival of the last kind is asked about by another form of wait.
+extern "C" __global__ void k(u32* out) {
+  __shared__ u64 ping, pong; __shared__ u32 number;
+  u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (!threadIdx.x) { init(ping, 32); init(pong, 1); number = 7; }
+  __syncthreads();
+  for (int turn = 0; turn < 4; turn++) {
+    if (warp == 0) {
+      wait(pong, (turn & 1) ^ 1);  // the first passes: no phase is complete yet
+      u32 seen = number; __syncwarp();
+      if (!lane) number = seen * 2 + 1;
+      arrive(ping);
+      out[turn * 32 + lane] = seen;
+    } else {
+      wait(ping, turn & 1);
+      if (!lane) { number += 100; arrive(pong); }
+    }
+  }
+}
+"""
+
+
+def _phases(arrays: Arrays) -> Arrays:
+    number, out = 7, []
+    for _ in range(4):
+        out += [number] * 32
+        number = number * 2 + 1 + 100
+    return {"out": np.array(out, np.uint32).view(np.uint8)}
+
+
+exercise("phases", PHASES, {"out": np.zeros(512, np.uint8)}, ("out",), _phases, covers=("mbarrier.arrive.", "mbarrier.init"))
+
+STATES = r"""
+extern "C" __global__ void k(u32* out) {
+  __shared__ u64 bar, other;
+  if (threadIdx.x) return;
+  init(bar, 3);
+  u64 state, next; u32 done[8];
+  asm volatile("mbarrier.arrive.shared::cta.b64 %0, [%1];" : "=l"(state) : "r"(at(&bar)) : "memory");
+#define ASK(I, FORM, ...) { u32 yes; asm volatile("{\n .reg .pred p;\n mbarrier." FORM \
+  "\n selp.u32 %0, 1, 0, p;\n}" : "=r"(yes) : __VA_ARGS__ : "memory"); done[I] = yes; }
+  ASK(0, "test_wait.shared::cta.b64 p, [%1], %2;", "r"(at(&bar)), "l"(state))
+  ASK(1, "test_wait.parity.shared::cta.b64 p, [%1], 1;", "r"(at(&bar)))
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], 2;" :: "r"(at(&bar)) : "memory");
+  ASK(2, "test_wait.acquire.cta.shared::cta.b64 p, [%1], %2;", "r"(at(&bar)), "l"(state))
+  ASK(3, "try_wait.shared::cta.b64 p, [%1], %2, 100;", "r"(at(&bar)), "l"(state))
+  // One leaves for good, so that two arrivals are a phase; bytes are expected by one call and counted by another.
+  asm volatile("mbarrier.arrive_drop.shared::cta.b64 %0, [%1];" : "=l"(next) : "r"(at(&bar)) : "memory");
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], 64;" :: "r"(at(&bar)) : "memory");
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], 2;" :: "r"(at(&bar)) : "memory");
+  ASK(4, "test_wait.shared::cta.b64 p, [%1], %2;", "r"(at(&bar)), "l"(next))
+  asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], 64;" :: "r"(at(&bar)) : "memory");
+  ASK(5, "test_wait.shared::cta.b64 p, [%1], %2;", "r"(at(&bar)), "l"(next))
+  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0], 2;" :: "r"(at(&bar)) : "memory");
+  ASK(6, "test_wait.parity.shared::cta.b64 p, [%1], 0;", "r"(at(&bar)))
+  inval(bar); init(bar, 1);
+  ASK(7, "test_wait.parity.shared::cta.b64 p, [%1], 0;", "r"(at(&bar)))
+  for (int i = 0; i < 8; i++) out[i] = done[i];
+}
+"""
+exercise(
+    "states", STATES, {"out": np.zeros(32, np.uint8)}, ("out",),
+    lambda a: {"out": np.array([0, 1, 1, 1, 0, 1, 1, 0], np.uint32).view(np.uint8)}, block=32,
+    covers=("mbarrier.test_wait", "mbarrier.try_wait", "mbarrier.arrive_drop", "mbarrier.expect_tx",
+            "mbarrier.complete_tx", "mbarrier.inval"),
+)  # fmt: skip
+
+# ---- clusters -------------------------------------------------------------------------------------------------------
+
+CLUSTER = r"""
+__device__ u32 in_block(const void* p, u32 rank) {
+  u32 out; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(at(p)), "r"(rank)); return out; }
+__device__ void meet() { ASM("barrier.cluster.arrive.release.aligned;"); ASM("barrier.cluster.wait.acquire.aligned;"); }
+__device__ u32 rank() { u32 out; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(out)); return out; }
+"""
+NEIGHBOUR = CLUSTER + r"""
+extern "C" __global__ void __cluster_dims__(4) k(const u32* in, u32* out) {
+  __shared__ u32 s[64]; __shared__ u32 sums[4];
+  s[threadIdx.x] = in[64 * blockIdx.x + threadIdx.x];
+  if (threadIdx.x < 4) sums[threadIdx.x] = 0;
+  meet();
+  u32 value, of, to = (rank() + 1) % 4;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[threadIdx.x], to)) : "memory");
+  asm volatile("getctarank.shared::cluster.u32 %0, %1;" : "=r"(of) : "r"(in_block(s, to)));
+  u32* there; asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(sums), "r"(to));
+  atomicAdd(there + rank(), value & 0xFFFF);
+  out[64 * blockIdx.x + threadIdx.x] = value * 4 + of;
+  meet();
+  if (threadIdx.x < 4) out[512 + 4 * blockIdx.x + threadIdx.x] = sums[threadIdx.x];
+}
+"""
+
+
+def _neighbour(arrays: Arrays) -> Arrays:
+    source, out = arrays["in"].view(np.uint32).reshape(2, 4, 64), np.zeros(512 + 32, np.uint32)
+    for cluster, rank in itertools.product(range(2), range(4)):
+        to = (rank + 1) % 4
+        block = 4 * cluster + rank
+        out[64 * block : 64 * block + 64] = source[cluster, to] * 4 + to
+        out[512 + 4 * (4 * cluster + to) + rank] = (source[cluster, to] & 0xFFFF).sum()
+    return {"out": out.view(np.uint8)}
+
+
+exercise(
+    "cluster.neighbour", NEIGHBOUR, {"in": noise(2048, 7), "out": np.zeros(2176, np.uint8)}, ("in", "out"), _neighbour,
+    grid=8, covers=("mapa.", "getctarank.", "barrier.cluster.", "ld.shared::cluster"),
+)  # fmt: skip
+
+MULTICAST = CLUSTER + r"""
+extern "C" __global__ void __cluster_dims__(2) k(const __grid_constant__ Map map, const u8* in, u8* out) {
+  __shared__ alignas(128) u8 s[2][512]; __shared__ u64 bar, ready;
+  if (!threadIdx.x) { init(bar, 1); init(ready, 2); ASM("fence.mbarrier_init.release.cluster;"); expect(bar, 1024); }
+  meet();
+  if (!threadIdx.x) {
+    // Each block sends its half of the first row to both, and its half of the second, as a box.
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 256, [%2], %3;"
+                 :: "r"(at(s[0] + 256 * rank())), "l"(in + 256 * rank()), "r"(at(&bar)), "h"((u16)3) : "memory");
+    if (!rank())
+      asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                   "[%0], [%1, {%2}], [%3], %4;"
+                   :: "r"(at(s[1])), "l"(&map), "r"(512), "r"(at(&bar)), "h"((u16)3) : "memory");
+    if (rank())
+      asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                   "[%0], [%1, {%2}], [%3], %4;"
+                   :: "r"(at(s[1] + 256)), "l"(&map), "r"(768), "r"(at(&bar)), "h"((u16)3) : "memory");
+  }
+  wait(bar, 0);
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x) out[1024 * blockIdx.x + i] = s[0][i];
+  // A thread of each block tells both blocks that it has read.
+  if (threadIdx.x < 2)
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" :: "r"(in_block(&ready, threadIdx.x)) : "memory");
+  wait(ready, 0);
+  meet();
+}
+"""
+exercise(
+    "cluster.multicast", MULTICAST, {"in": noise(1536, 8), "out": np.zeros(4096, np.uint8)},
+    (Tensor("in", TensorMap("uint8", 0, (1536,), (), (256,), (1,))), "in", "out"),
+    lambda a: {"out": np.tile(a["in"][:1024], 4)}, grid=4,
+    covers=("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
+            "fence.mbarrier_init", "mbarrier.arrive.release.cluster"),
+)  # fmt: skip
+
+BETWEEN = CLUSTER + r"""
+extern "C" __global__ void __cluster_dims__(2) k(const u8* in, u8* out) {
+  __shared__ alignas(128) u8 mine[256], other[256]; __shared__ u32 words[64]; __shared__ u64 bar, few;
+  u32 to = 1 - rank();
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) mine[i] = in[256 * blockIdx.x + i];
+  if (!threadIdx.x) { init(bar, 1); init(few, 1); ASM("fence.mbarrier_init.release.cluster;"); }
+  fence(); meet();
+  if (!threadIdx.x) {
+    expect(bar, 256); expect(few, 256);
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];"
+                 :: "r"(in_block(other, to)), "r"(at(mine)), "r"(in_block(&bar, to)) : "memory");
+  }
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+               :: "r"(in_block(&words[threadIdx.x], to)), "r"(1000 * rank() + threadIdx.x), "r"(in_block(&few, to)) : "memory");
+  wait(bar, 0); wait(few, 0);
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) out[512 * blockIdx.x + i] = other[i];
+  ((u32*)(out + 512 * blockIdx.x + 256))[threadIdx.x] = words[threadIdx.x];
+  meet();
+}
+"""
+
+
+def _between(arrays: Arrays) -> Arrays:
+    out = []
+    for block in range(4):
+        other = block ^ 1
+        words = np.arange(64, dtype=np.uint32) + 1000 * (other % 2)
+        out += [arrays["in"][256 * other : 256 * other + 256], words.view(np.uint8)]
+    return {"out": np.concatenate(out)}
+
+
+exercise(
+    "cluster.between", BETWEEN, {"in": noise(1024, 9), "out": np.zeros(2048, np.uint8)}, ("in", "out"), _between, grid=4,
+    covers=("cp.async.bulk.shared::cluster.shared::cta", "st.async."),
+)  # fmt: skip

@@ -149,7 +149,7 @@ def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list
 def store(emitter: Emitter, instruction: Instruction) -> None:
     """`st`, all spaces and widths."""
     access, element = _plain_access(emitter, instruction, "writes")
-    if instruction.mnemonic.startswith(("st.param", "st.const")):
+    if instruction.mnemonic.startswith(("st.param", "st.const")) or len(instruction.operands) != 2:
         raise Unsupported
     address = place(emitter, instruction.operands[0], access)
     sources = [

@@ -246,5 +246,5 @@ class AsyncProxy:
             if (self.order.clock[copy.cluster, :, copy.counter] <= copy.number).all():
                 lane = barrier.block * self.batch.threads
                 sentence = "copies to shared memory of a block that exits with no thread having waited for the phase "
-                sentence += f"of the mbarrier at byte {barrier.byte} (initialised at {barrier.init.location})"
+                sentence += f"of the mbarrier at byte {barrier.byte} (initialised at {barrier.init.location.in_full()})"
                 self.batch.fault("race", copy.instruction, lane, sentence)

@@ -84,7 +84,7 @@ class Mbarriers:
             self._fault(instruction, lane, f"expects {count} arrivals, where 1 to {MOST_ARRIVALS} are allowed")
         old = self.all.get((block, byte))
         if old:
-            sentence = f"initialises the mbarrier at byte {byte} of shared memory, which {old.init.location} initialised"
+            sentence = f"initialises the mbarrier at byte {byte} of shared memory, which {old.init.location.in_full()} initialised"
             self._fault(instruction, lane, f"{sentence}, with no mbarrier.inval between")
         made = self.all[block, byte] = Mbarrier(instruction, block, byte, count, count)
         if self.order:
@@ -112,7 +112,7 @@ class Mbarriers:
         _, maker, epoch = found.made
         cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
         clock = self.order.clock[cluster, row]
-        who, at = self._thread(cluster, maker), found.init.location
+        who, at = self._thread(cluster, maker), found.init.location.in_full()
         if row != maker and clock[maker] <= epoch:
             sentence = f"uses the mbarrier that {who} initialised at {at} with no barrier between"
             self._fault(instruction, lane, sentence, "race")
@@ -181,7 +181,7 @@ class Mbarriers:
         if found.gathered is not None:
             found.released = larger(found.released, found.gathered)
         found.phase, found.pending, found.gathered = found.phase + 1, found.expected, None
-        found.last = f"phase {found.phase - 1} was completed at {instruction.location}"
+        found.last = f"phase {found.phase - 1} was completed at {instruction.location.in_full()}"
         found.arrivals, found.expects, found.copies = [], [], []
 
     def release(self, found: Mbarrier, lane: int) -> Bits:
@@ -206,7 +206,7 @@ class Mbarriers:
     # ---- what lacks -------------------------------------------------------------------------------------------------
 
     def _name(self, found: Mbarrier) -> str:
-        return f"the mbarrier at byte {found.byte} of shared memory (initialised at {found.init.location})"
+        return f"the mbarrier at byte {found.byte} of shared memory (initialised at {found.init.location.in_full()})"
 
     def _sums(self, found: Mbarrier) -> str:
         expected, came = sum(each.amount for each in found.expects), sum(each.amount for each in found.copies)
@@ -238,6 +238,6 @@ def _list(events: list[Event]) -> str:
     """`4096 at a.cu:7, 1 at a.cu:9`; of one line, once."""
     amounts: dict[str, int] = {}
     for event in events:
-        where = str(event.instruction.location)
+        where = event.instruction.location.in_full()
         amounts[where] = amounts.get(where, 0) + event.amount
     return ", ".join(f"{amount} at {where}" for where, amount in list(amounts.items())[:4])

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
+from harness.emulator.machine.launch_state import Wait
 
 PATIENCE = 3  # how often lanes go on in vain: they may look at several mbarriers in turn
 
@@ -80,19 +81,20 @@ class Waiting:
 
     def _fault(self) -> NoReturn:
         proxy = self.batch.asynchronous
-        number = min(self.parked)
-        block = self.code.blocks[number]
-        instruction = self.code.instruction(block.first)
-        lanes, found, _ = next(iter(proxy.waits(instruction, block.wait, self.parked[number])))
-        state = 0 if block.wait.of_cluster else int(self.batch.full(self.batch.registers[block.wait.state]).reshape(-1)[lanes[0]])
-        of = f"parity {state & 1}" if block.wait.by_parity else f"phase {state}"
-        sentence = f"waits for {'its cluster' if block.wait.of_cluster else of} for ever: {proxy.lacks(found)}"
-        others = [
-            f"thread {self.batch.launch.thread_name(int(np.argmax(mask.reshape(-1))) % self.batch.threads)} waits at "
-            f"{self.code.instruction(self.code.blocks[other].first).location}"
-            for other, mask in self.parked.items() if other != number
-        ]  # fmt: skip
-        if others:
-            sentence += f"; {' and '.join(others[:3])}"
-        kind = "mbarrier" if found.owed else "deadlock"
-        self.batch.fault(kind, instruction, int(lanes[0]), sentence)
+        told: dict[int, tuple[int, str]] = {}  # by what is waited for: a lane, and a sentence
+        for number in sorted(self.parked):
+            block = self.code.blocks[number]
+            instruction = self.code.instruction(block.first)
+            for lanes, found, _ in proxy.waits(instruction, block.wait, self.parked[number]):
+                sentence = f"waits for {self._what(block.wait, int(lanes[0]))} for ever: {proxy.lacks(found)}"
+                told.setdefault(id(found), (int(lanes[0]), f"at {instruction.location.in_full()} {sentence}"))
+                if len(told) == 1:
+                    kind, first = "mbarrier" if found.owed else "deadlock", (instruction, int(lanes[0]), sentence)
+        others = [f"; {self.batch.name(lane)} {sentence}" for lane, sentence in list(told.values())[1:4]]
+        self.batch.fault(kind, first[0], first[1], first[2] + "".join(others))
+
+    def _what(self, wait: Wait, lane: int) -> str:
+        if wait.of_cluster:
+            return "its cluster"
+        state = int(self.batch.full(self.batch.registers[wait.state]).reshape(-1)[lane])
+        return f"parity {state & 1}" if wait.by_parity else f"phase {state}"

@@ -34,6 +34,11 @@ class Location:
         return f", inlined at {self.inlined_at}{self.inlined_at.chain()}" if self.inlined_at else ""
 
 
+    def in_full(self) -> str:
+        """The line, and the calls it was inlined at."""
+        return f"{self}{self.chain()}"
+
+
 UNKNOWN = Location("ptx", 0)
 
 

@@ -109,7 +109,7 @@ class AsyncGlobal:
                            clock[cluster, row, 2 * rows + row] > 0)  # fmt: skip
         if not fenced.all():
             first = int(np.argmin(fenced))
-            at = self.shadow.accesses[int(found.access[cells[first]])].instruction.location
+            at = self.shadow.accesses[int(found.access[cells[first]])].instruction.location.in_full()
             who = self.shadow.name(int(of[first]), int(writer[first]))
             sentence = f"{what} that {who} wrote at {at} with no fence.proxy.async between"
             self.fault("race", instruction, lane, sentence)

@@ -173,7 +173,7 @@ class AsyncShadow(SharedShadow):
         what = f"{access.kind} {access.bytes} shared bytes"
         if number == access.number and access.kind == "writes":
             self.fault("race", access.instruction, lane, f"{what} while {who} writes the same in the same instruction")
-        sentence = f"{what} while {who} {PAST[earlier.kind]} the same at {earlier.instruction.location} with no barrier, "
+        sentence = f"{what} while {who} {PAST[earlier.kind]} the same at {earlier.instruction.location.in_full()} with no barrier, "
         sentence += "__syncwarp or mbarrier between that covers that thread"
         self.fault("race", access.instruction, lane, sentence)
 
@@ -225,7 +225,7 @@ class AsyncShadow(SharedShadow):
         copy = self.copies[number]
         verb = "still read" if copy.kind == "reads" else "still write"
         who = self.name(copy.cluster, copy.row)
-        return f"that the copy of {who} at {copy.instruction.location} may {verb}: {copy.wait}"
+        return f"that the copy of {who} at {copy.instruction.location.in_full()} may {verb}: {copy.wait}"
 
     # ---- a copy starts ----------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class AsyncShadow(SharedShadow):
                 late &= writer != row
             if late.any():
                 first = int(np.argmax(late))
-                earlier = self.accesses[int(self.access[cells[0, first]])].instruction.location
+                earlier = self.accesses[int(self.access[cells[0, first]])].instruction.location.in_full()
                 sentence = f"{what} that {self.name(cluster, int(writer[first]))} wrote at {earlier} {problem}"
                 self.fault("race", copy.instruction, lane, sentence)
         copies = [self.copy_writes] if copy.kind == "reads" else [self.copy_writes, self.copy_reads]
@@ -261,7 +261,7 @@ class AsyncShadow(SharedShadow):
             if found:
                 earlier = self.accesses[int(readers.access[found[1]])]
                 who = self.name(cluster, found[2])
-                sentence = f"{what} that {who} {PAST[earlier.kind]} at {earlier.instruction.location}"
+                sentence = f"{what} that {who} {PAST[earlier.kind]} at {earlier.instruction.location.in_full()}"
                 self.fault("race", copy.instruction, lane, f"{sentence} with no barrier between that covers that thread")
         if copy.kind == "writes":
             self._forget(cells)
