@@ -26,6 +26,7 @@ from harness.emulator.instructions import (
     moves,
     warp_sync,
     wgmma,
+    wmma,
 )
 from harness.emulator.instructions.arithmetic import arithmetic
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
@@ -54,7 +55,7 @@ from harness.emulator.stored import pack, unpack
 
 DECODERS: dict[str, Decoder] = {
     head: decoder
-    for family in (moves, load_store, cp_async, warp_sync, mma, wgmma, mbarrier, bulk_copy, cluster)
+    for family in (moves, load_store, cp_async, warp_sync, mma, wgmma, wmma, mbarrier, bulk_copy, cluster)
     for head, decoder in family.DECODERS.items()
 }
 # Kernels with one of these need clocks for each thread, and leave memory and warps to NumPy.
@@ -69,7 +70,7 @@ _TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_R
 # How many operands those have whose decoders look at the first ones alone.
 _OPERANDS = {
     **dict.fromkeys(("ret", "exit", "trap", "membar"), 0), **dict.fromkeys(("bra", "activemask"), 1),
-    **dict.fromkeys(("ld", "ldu", "brx", "elect", "ldmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
+    **dict.fromkeys(("ld", "ldu", "brx", "elect", "ldmatrix", "stmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
     "bar.warp.sync": 1,
 }  # fmt: skip
 

@@ -14,7 +14,8 @@ class NotEmulated(Exception):
 class Fault(Exception):
     """The kernel does what a sanitizer reports.
 
-    kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`, `deadlock`
+    kind: `out_of_bounds`, `misaligned`, `unwritten_read`, `race`, `divergent_barrier`, `inactive_shuffle`,
+    `deadlock`, `mbarrier`
     where: `file.cu:line` of the instruction
     """
 

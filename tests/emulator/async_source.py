@@ -36,6 +36,10 @@ __device__ void load2(void* to, const Map& map, u64& bar, int x, int y) {
   LOAD("2d", "%3, %4", "r"(at(to)), "l"(&map), "r"(at(&bar)), "r"(x), "r"(y)); }
 __device__ void load3(void* to, const Map& map, u64& bar, int x, int y, int z) {
   LOAD("3d", "%3, %4, %5", "r"(at(to)), "l"(&map), "r"(at(&bar)), "r"(x), "r"(y), "r"(z)); }
+__device__ void load4(void* to, const Map& map, u64& bar, int x, int y, int z, int v) {
+  LOAD("4d", "%3, %4, %5, %6", "r"(at(to)), "l"(&map), "r"(at(&bar)), "r"(x), "r"(y), "r"(z), "r"(v)); }
+__device__ void load5(void* to, const Map& map, u64& bar, int x, int y, int z, int v, int w) {
+  LOAD("5d", "%3, %4, %5, %6, %7", "r"(at(to)), "l"(&map), "r"(at(&bar)), "r"(x), "r"(y), "r"(z), "r"(v), "r"(w)); }
 #define STORE(HEAD, RANK, COORDINATES, ...) \
   asm volatile(HEAD ".tensor." RANK ".bulk_group [%0, {" COORDINATES "}], [%1];" :: __VA_ARGS__ : "memory")
 __device__ void store1(const Map& map, const void* from, int x) {
@@ -44,4 +48,10 @@ __device__ void store2(const Map& map, const void* from, int x, int y) {
   STORE("cp.async.bulk", "2d.global.shared::cta.tile", "%2, %3", "l"(&map), "r"(at(from)), "r"(x), "r"(y)); }
 __device__ void store3(const Map& map, const void* from, int x, int y, int z) {
   STORE("cp.async.bulk", "3d.global.shared::cta.tile", "%2, %3, %4", "l"(&map), "r"(at(from)), "r"(x), "r"(y), "r"(z)); }
+__device__ void store4(const Map& map, const void* from, int x, int y, int z, int v) {
+  STORE("cp.async.bulk", "4d.global.shared::cta.tile", "%2, %3, %4, %5", "l"(&map), "r"(at(from)), "r"(x), "r"(y),
+        "r"(z), "r"(v)); }
+__device__ void store5(const Map& map, const void* from, int x, int y, int z, int v, int w) {
+  STORE("cp.async.bulk", "5d.global.shared::cta.tile", "%2, %3, %4, %5, %6", "l"(&map), "r"(at(from)), "r"(x), "r"(y),
+        "r"(z), "r"(v), "r"(w)); }
 """

@@ -77,8 +77,7 @@ extern "C" __global__ void k(const u8* in, u8* out, int turns) {
 exercise(
     "ring", RING, {"in": noise(512 * 8), "out": np.zeros(512 * 8, np.uint8)}, ("in", "out", 8),
     lambda a: {"out": (a["in"].reshape(8, 512) * 3 + np.arange(8, dtype=np.uint8)[:, None]).reshape(-1)},
-    covers=("cp.async.bulk.shared::cluster.global", "cp.async.bulk.global", "cp.async.bulk.commit_group",
-            "cp.async.bulk.wait_group", "mbarrier.init", "mbarrier.arrive.expect_tx", "mbarrier.try_wait"),
+    covers=("cp.async.bulk.", "mbarrier."),
 )  # fmt: skip
 
 REDUCE = r"""
@@ -128,7 +127,7 @@ for _name in ("add.u32", "add.s32", "add.u64", "min.u32", "max.u32", "min.s32", 
         _in = np.full(128, 0x20000000, np.uint32).view(np.uint8)
     exercise(
         f"reduce.{_name}", REDUCE.replace("OPERATION", _name), {"in": _in, "out": _out}, ("in", "out"),
-        _reduced(_operation, _kind), grid=2, covers=(f"cp.reduce.async.bulk.global.shared::cta.bulk_group.{_name}",),
+        _reduced(_operation, _kind), grid=2, covers=("cp.reduce.async.bulk.",),
     )  # fmt: skip
 
 
@@ -159,7 +158,7 @@ def swizzle(byte: int, kind: str) -> int:
 
 
 LOAD_BOX = r"""
-extern "C" __global__ void k(const __grid_constant__ Map map, u8* out, u32 bytes, int x, int y, int z) {
+extern "C" __global__ void k(const __grid_constant__ Map map, u8* out, u32 bytes, int x, int y, int z, int v, int w) {
   extern __shared__ __align__(1024) u8 s[];
   u64& bar = *(u64*)(s + (bytes + 127) / 128 * 128);
   for (u32 i = threadIdx.x; i < bytes; i += blockDim.x) s[i] = 0xEE;
@@ -171,14 +170,14 @@ extern "C" __global__ void k(const __grid_constant__ Map map, u8* out, u32 bytes
 }
 """
 STORE_BOX = r"""
-extern "C" __global__ void k(const __grid_constant__ Map map, const u8* in, u32 bytes, int x, int y, int z) {
+extern "C" __global__ void k(const __grid_constant__ Map map, const u8* in, u32 bytes, int x, int y, int z, int v, int w) {
   extern __shared__ __align__(1024) u8 s[];
   for (u32 i = threadIdx.x; i < bytes; i += blockDim.x) s[i] = in[i];
   fence(); __syncthreads();
   if (!threadIdx.x) { CALL commit(); wait_all<0>(); }
 }
 """
-_COORDINATES = ("x", "x, y", "x, y, z")
+_COORDINATES = ("x", "x, y", "x, y, z", "x, y, z, v", "x, y, z, v, w")
 _NAN = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF}
 
 
@@ -190,7 +189,7 @@ def box(name: str, kind: str, extents: Sequence[int], strides: Sequence[int], sh
     rank, width = len(shape), BITS[kind] // 8
     size = (extents[0] * width if rank == 1 else strides[-1] * extents[-1]) + 64
     bytes_ = found.bytes
-    x, y, z = (*start, 0, 0, 0)[:3]
+    at = (*start, 0, 0, 0, 0)[:5]
     more = {"shared": -(-bytes_ // 128) * 128 + 16}
 
     def loaded(arrays: Arrays) -> Arrays:
@@ -213,14 +212,14 @@ def box(name: str, kind: str, extents: Sequence[int], strides: Sequence[int], sh
     exercise(
         f"load.{name}", LOAD_BOX.replace("CALL", f"load{rank}{call}"),
         {"tensor": noise(size, 3), "out": np.full(bytes_, 0xCD, np.uint8)},
-        (Tensor("tensor", found), "out", bytes_, x, y, z), loaded, **more,
-        covers=(f"cp.async.bulk.tensor.{rank}d.shared::cluster.global",),
+        (Tensor("tensor", found), "out", bytes_, *at), loaded, **more,
+        covers=(f"cp.async.bulk.tensor.{rank}d.",),
     )  # fmt: skip
     if not nan:
         exercise(
             f"store.{name}", STORE_BOX.replace("CALL", f"store{rank}(map, s, {_COORDINATES[rank - 1]});"),
-            {"tensor": noise(size, 3), "in": noise(bytes_, 4)}, (Tensor("tensor", found), "in", bytes_, x, y, z), stored,
-            **more, covers=(f"cp.async.bulk.tensor.{rank}d.global.shared::cta",),
+            {"tensor": noise(size, 3), "in": noise(bytes_, 4)}, (Tensor("tensor", found), "in", bytes_, *at), stored,
+            **more, covers=(f"cp.async.bulk.tensor.{rank}d.",),
         )  # fmt: skip
 
 
@@ -242,27 +241,49 @@ box("2d.nan.f16", "float16", (40, 10), (80,), (32, 4), (20, 8), nan=True)
 box("2d.nan.f32", "float32", (40, 10), (160,), (32, 4), (20, 8), nan=True)
 box("3d", "uint16", (40, 12, 6), (80, 1024), (16, 4, 3), (8, 2, 1))
 box("3d.corner.32B", "uint8", (60, 12, 6), (64, 768), (32, 5, 3), (40, 9, 4), "32B")
+box("4d", "uint8", (40, 5, 4, 3), (48, 240, 960), (16, 2, 3, 2), (32, 4, 2, -1))
+box("5d", "uint8", (40, 3, 3, 3, 2), (48, 144, 432, 1296), (16, 2, 2, 2, 2), (8, 2, -1, 1, 1))
 box("3d.before", "float32", (30, 7, 5), (128, 1024), (8, 3, 2), (-3, -1, -1))
 
-REDUCE_BOX = STORE_BOX.replace("CALL", 'STORE("cp.reduce.async.bulk", "2d.global.shared::cta.OPERATION.tile", "%2, %3", '
-                               '"l"(&map), "r"(at(s)), "r"(x), "r"(y));')  # fmt: skip
-for _operation in ("add", "min", "max", "and", "or", "xor"):
-    _map = TensorMap("uint32", 0, (20, 10), (80,), (16, 4), (1, 1))
+_STEPS = {
+    "add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b, "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b, "inc": lambda a, b: 0 if a >= b else a + 1, "dec": lambda a, b: b if a == 0 or a > b else a - 1,
+}  # fmt: skip
 
-    def _wanted(arrays: Arrays, operation: str = _operation, found: TensorMap = _map) -> Arrays:
-        tensor = arrays["tensor"].copy()
-        for inner, outer, inside in elements(found, (8, 8)):
-            if inside:
-                a, b = (int(each.view(np.uint32)[0]) for each in (tensor[outer : outer + 4], arrays["in"][inner : inner + 4]))
-                value = {"add": a + b, "min": min(a, b), "max": max(a, b), "and": a & b, "or": a | b, "xor": a ^ b}
-                tensor[outer : outer + 4] = np.array([value[operation] & 0xFFFFFFFF], np.uint32).view(np.uint8)
-        return {"tensor": tensor}
 
+def reduce_boxes(rank: int) -> None:
+    """Each operation on a box of its own, one behind another along the outermost dimension."""
+    extents = (*((20, 3, 2, 3)[: rank - 1]), 16 * 8 if rank == 1 else 8)
+    strides = [80]
+    for extent in extents[1:-1]:
+        strides.append(strides[-1] * extent)
+    strides = strides[: rank - 1]
+    found = TensorMap("uint32", 0, extents, tuple(strides), (16, 2, 2, 2, 1)[:rank] if rank == 1 else (16, *(2, 2, 2)[: rank - 2], 1), (1,) * rank)
+    starts = [(16 * i,) if rank == 1 else (8, *(1, 1, 1)[: rank - 2], i) for i in range(8)]
+    calls = ""
+    for operation, start in zip(_STEPS, starts, strict=True):
+        places = ", ".join(f"%{i + 2}" for i in range(rank))
+        values = ", ".join(f'"r"({each})' for each in start)
+        calls += f'STORE("cp.reduce.async.bulk", "{rank}d.global.shared::cta.{operation}.tile", "{places}", "l"(&map), "r"(at(s)), {values});\n'
+
+    def wanted(arrays: Arrays) -> Arrays:
+        tensor, fresh = arrays["tensor"].view(np.uint32).copy(), arrays["in"].view(np.uint32)
+        for step, start in zip(_STEPS.values(), starts, strict=True):
+            for inner, outer, inside in elements(found, start):
+                if inside:
+                    tensor[outer // 4] = step(int(tensor[outer // 4]), int(fresh[inner // 4])) & 0xFFFFFFFF
+        return {"tensor": tensor.view(np.uint8)}
+
+    size = 512 + 64 if rank == 1 else strides[-1] * 8 + 64
     exercise(
-        f"reduce.2d.{_operation}", REDUCE_BOX.replace("OPERATION", _operation),
-        {"tensor": noise(864, 5), "in": noise(_map.bytes, 6)}, (Tensor("tensor", _map), "in", _map.bytes, 8, 8, 0),
-        _wanted, shared=_map.bytes + 16, covers=(f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{_operation}",),
+        f"reduce.{rank}d", STORE_BOX.replace("CALL", calls), {"tensor": noise(size, 5), "in": noise(found.bytes, 6)},
+        (Tensor("tensor", found), "in", found.bytes, 0, 0, 0, 0, 0), wanted, shared=found.bytes + 16,
+        covers=(f"cp.reduce.async.bulk.tensor.{rank}d.",),
     )  # fmt: skip
+
+
+for _rank in range(1, 6):
+    reduce_boxes(_rank)
 
 # ---- mbarriers ------------------------------------------------------------------------------------------------------
 
@@ -297,7 +318,7 @@ def _phases(arrays: Arrays) -> Arrays:
     return {"out": np.array(out, np.uint32).view(np.uint8)}
 
 
-exercise("phases", PHASES, {"out": np.zeros(512, np.uint8)}, ("out",), _phases, covers=("mbarrier.arrive.", "mbarrier.init"))
+exercise("phases", PHASES, {"out": np.zeros(512, np.uint8)}, ("out",), _phases, covers=("mbarrier.",))
 
 STATES = r"""
 extern "C" __global__ void k(u32* out) {
@@ -330,8 +351,7 @@ extern "C" __global__ void k(u32* out) {
 exercise(
     "states", STATES, {"out": np.zeros(32, np.uint8)}, ("out",),
     lambda a: {"out": np.array([0, 1, 1, 1, 0, 1, 1, 0], np.uint32).view(np.uint8)}, block=32,
-    covers=("mbarrier.test_wait", "mbarrier.try_wait", "mbarrier.arrive_drop", "mbarrier.expect_tx",
-            "mbarrier.complete_tx", "mbarrier.inval"),
+    covers=("mbarrier.",),
 )  # fmt: skip
 
 # ---- clusters -------------------------------------------------------------------------------------------------------
@@ -352,6 +372,8 @@ extern "C" __global__ void __cluster_dims__(4) k(const u32* in, u32* out) {
   asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[threadIdx.x], to)) : "memory");
   asm volatile("getctarank.shared::cluster.u32 %0, %1;" : "=r"(of) : "r"(in_block(s, to)));
   u32* there; asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(sums), "r"(to));
+  u32 again; asm volatile("getctarank.u64 %0, %1;" : "=r"(again) : "l"(there));
+  of = of == again ? of : 99;
   atomicAdd(there + rank(), value & 0xFFFF);
   out[64 * blockIdx.x + threadIdx.x] = value * 4 + of;
   meet();
@@ -372,7 +394,7 @@ def _neighbour(arrays: Arrays) -> Arrays:
 
 exercise(
     "cluster.neighbour", NEIGHBOUR, {"in": noise(2048, 7), "out": np.zeros(2176, np.uint8)}, ("in", "out"), _neighbour,
-    grid=8, covers=("mapa.", "getctarank.", "barrier.cluster.", "ld.shared::cluster"),
+    grid=8, covers=("mapa.", "getctarank.", "barrier.cluster.", "ld."),
 )  # fmt: skip
 
 MULTICAST = CLUSTER + r"""
@@ -406,8 +428,7 @@ exercise(
     "cluster.multicast", MULTICAST, {"in": noise(1536, 8), "out": np.zeros(4096, np.uint8)},
     (Tensor("in", TensorMap("uint8", 0, (1536,), (), (256,), (1,))), "in", "out"),
     lambda a: {"out": np.tile(a["in"][:1024], 4)}, grid=4,
-    covers=("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
-            "fence.mbarrier_init", "mbarrier.arrive.release.cluster"),
+    covers=("cp.async.bulk.", "fence.mbarrier_init.", "mbarrier.", "mapa."),
 )  # fmt: skip
 
 BETWEEN = CLUSTER + r"""
@@ -443,5 +464,114 @@ def _between(arrays: Arrays) -> Arrays:
 
 exercise(
     "cluster.between", BETWEEN, {"in": noise(1024, 9), "out": np.zeros(2048, np.uint8)}, ("in", "out"), _between, grid=4,
-    covers=("cp.async.bulk.shared::cluster.shared::cta", "st.async."),
+    covers=("cp.async.bulk.", "st.async."),
 )  # fmt: skip
+
+OWN = r"""
+extern "C" __global__ void k(const u8* in, u8* out) {
+  __shared__ alignas(128) u8 s[256]; __shared__ u64 bar;
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+  if (!threadIdx.x) { init(bar, 1); fence(); }
+  __syncthreads();
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 64;");
+  u32 chosen, lane;
+  asm volatile("{\n .reg .pred p;\n elect.sync %1|p, -1;\n selp.u32 %0, 1, 0, p;\n}" : "=r"(chosen), "=r"(lane));
+  if (threadIdx.x < 32 && chosen) {
+    expect(bar, 256);
+    asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];"
+                 :: "r"(at(s)), "l"(in), "r"(at(&bar)) : "memory");
+  }
+  wait(bar, 0);
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) out[i] = s[i] + lane;
+}
+"""
+exercise(
+    "own", OWN, {"in": noise(256, 10), "out": np.zeros(256, np.uint8)}, ("in", "out"), lambda a: {"out": a["in"]},
+    block=128, covers=("cp.async.bulk.", "setmaxnreg.", "elect.sync"),
+)  # fmt: skip
+
+# ---- matrices of a warp ---------------------------------------------------------------------------------------------
+
+STMATRIX = r"""
+extern "C" __global__ void k(const u32* in, u8* out) {
+  __shared__ alignas(16) u8 s[2][512];
+  u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, r[4];
+  for (int i = 0; i < 4; i++) r[i] = in[4 * threadIdx.x + i];
+  for (int i = lane; i < 512; i += 32) s[warp][i] = 0xAB;
+  __syncwarp();
+  asm volatile("stmatrix.sync.aligned.m8n8.xCOUNTTRANS.shared::cta.b16 [%0], {VALUES};"
+               :: "r"(at(s[warp]) + (lane ^ 3) * 16), INPUTS : "memory");
+  __syncwarp();
+  for (int i = lane; i < 512; i += 32) out[512 * warp + i] = s[warp][i];
+}
+"""
+for _count, _trans in itertools.product((1, 2, 4), ("", ".trans")):
+
+    def _stored(arrays: Arrays, count: int = _count, trans: str = _trans) -> Arrays:
+        registers = arrays["in"].view(np.uint16).reshape(2, 32, 4, 2)
+        out = np.full((2, 512), 0xAB, np.uint8)
+        for warp, i, row, column in itertools.product(range(2), range(count), range(8), range(8)):
+            r, c = (column, row) if trans else (row, column)
+            value = registers[warp, 4 * r + c // 2, i, c % 2]
+            start = ((8 * i + row) ^ 3) * 16 + 2 * column
+            out[warp, start : start + 2] = value & 255, value >> 8
+        return {"out": out.reshape(-1)}
+
+    exercise(
+        f"stmatrix.x{_count}{_trans}",
+        STMATRIX.replace("COUNT", str(_count)).replace("TRANS", _trans)
+        .replace("VALUES", ", ".join(f"%{i + 1}" for i in range(_count)))
+        .replace("INPUTS", ", ".join(f'"r"(r[{i}])' for i in range(_count))),
+        {"in": noise(1024, 11), "out": np.zeros(1024, np.uint8)}, ("in", "out"), _stored, covers=("stmatrix.",),
+    )  # fmt: skip
+
+WMMA = r"""
+extern "C" __global__ void k(const u16* a, const u16* b, const float* c, float* out) {
+  __shared__ alignas(32) u16 sa[16 * 24], sb[16 * 24]; __shared__ alignas(32) float sc[16 * 20], sd[16 * 20];
+  u32 lane = threadIdx.x;
+  for (int i = lane; i < 256; i += 32) {
+    sa[i / 16 * 24 + i % 16] = a[i]; sb[i / 16 * 24 + i % 16] = b[i]; sc[i / 16 * 20 + i % 16] = c[i];
+  }
+  __syncwarp();
+  asm volatile("{\n .reg .b32 a<8>, b<8>;\n .reg .f32 c<8>, d<8>;\n"
+    "wmma.load.a.sync.aligned.LA.m16n16k16.shared.KIND {A}, [%0], %4;\n"
+    "wmma.load.b.sync.aligned.LB.m16n16k16.shared.KIND {B}, [%1], %4;\n"
+    "wmma.load.c.sync.aligned.LC.m16n16k16.shared.f32 {c0, c1, c2, c3, c4, c5, c6, c7}, [%2], %5;\n"
+    "wmma.mma.sync.aligned.LA.LB.m16n16k16.f32TYPES.f32 {d0, d1, d2, d3, d4, d5, d6, d7}, {A}, {B},"
+    " {c0, c1, c2, c3, c4, c5, c6, c7};\n"
+    "wmma.store.d.sync.aligned.LD.m16n16k16.shared.f32 [%3], {d0, d1, d2, d3, d4, d5, d6, d7}, %5;\n}"
+    :: "r"(at(sa)), "r"(at(sb)), "r"(at(sc)), "r"(at(sd)), "r"(24), "r"(20) : "memory");
+  __syncwarp();
+  for (int i = lane; i < 256; i += 32) out[i] = sd[i / 16 * 20 + i % 16];
+}
+"""
+for _kind, (_a, _b), (_c, _d) in zip(
+    ("f16", "bf16") * 4, itertools.chain(*((each, each) for each in itertools.product(("row", "col"), repeat=2))),
+    [*itertools.product(("row", "col"), repeat=2)] * 2, strict=True,
+):  # fmt: skip
+
+    def _product(arrays: Arrays, a: str = _a, b: str = _b, c: str = _c, d: str = _d, kind: str = _kind) -> Arrays:
+        def matrix(name: str, layout: str) -> np.ndarray:
+            bits = arrays[name].view(np.uint16)
+            values = bits.view(np.float16) if kind == "f16" else (bits.astype(np.uint32) << 16).view(np.float32)
+            return values.astype(np.float64).reshape(16, 16).T if layout == "col" else values.astype(np.float64).reshape(16, 16)
+
+        added = arrays["c"].view(np.float32).reshape(16, 16)
+        total = matrix("a", a) @ matrix("b", b) + (added.T if c == "col" else added)
+        return {"out": np.ascontiguousarray((total.T if d == "col" else total).astype(np.float32)).reshape(-1).view(np.uint8)}
+
+    _rng = np.random.default_rng(12)
+    _bits = [
+        _rng.integers(-8, 8, 256).astype(np.float16).view(np.uint16)
+        if _kind == "f16" else (_rng.integers(-8, 8, 256).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        for _ in range(2)
+    ]  # fmt: skip
+    _listed = {name: ", ".join(f"{name.lower()}{i}" for i in range(8 if _kind == "f16" else 4)) for name in "AB"}
+    _text = WMMA.replace("LA", _a).replace("LB", _b).replace("LC", _c).replace("LD", _d).replace("KIND", _kind)
+    _text = _text.replace("TYPES", "" if _kind == "f16" else ".bf16.bf16")
+    exercise(
+        f"wmma.{_kind}.{_a}.{_b}", _text.replace("{A}", "{" + _listed["A"] + "}").replace("{B}", "{" + _listed["B"] + "}"),
+        {"a": _bits[0].view(np.uint8), "b": _bits[1].view(np.uint8),
+         "c": _rng.integers(-99, 99, 256).astype(np.float32).view(np.uint8), "out": np.zeros(1024, np.uint8)},
+        ("a", "b", "c", "out"), _product, block=32, covers=("wmma.",),
+    )  # fmt: skip

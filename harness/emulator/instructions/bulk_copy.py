@@ -70,7 +70,7 @@ class _Copy:
         self.multicast = "multicast::cluster" in rest
         completion = _MBARRIER if self.to_shared else "bulk_group"
         operation = [word for word in rest[1:] if word not in _HINTS | {"multicast::cluster"}]
-        if rest[:1] != [completion] or bool(operation) != reduces or to == source:
+        if rest[:1] != [completion] or bool(operation) != reduces or (reduces and self.to_shared):
             raise Unsupported
         self.reduction = reduction(operation, not self.to_shared) if reduces else None
 

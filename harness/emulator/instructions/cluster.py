@@ -18,13 +18,14 @@ from harness.emulator.ptx.syntax import SIZES, Immediate, Instruction
 from harness.emulator.registers import U32, UNSIGNED, Bits
 
 _REGISTERS = range(24, 257, 8)  # that `setmaxnreg` may ask for
+_FORMS = (([], "u64"), (["shared::cluster"], "u32"))  # generic addresses, and those of shared memory
 _LOW = (1 << CLUSTER_RANK_BITS) - 1
 
 
 def _map(emitter: Emitter, instruction: Instruction) -> None:
     """`mapa`: the same address in the block of a rank."""
     *words, kind = instruction.mnemonic.split(".")[1:]
-    if words not in ([], ["shared::cluster"]) or kind not in ("u32", "u64"):
+    if (words, kind) not in _FORMS:
         raise Unsupported
     result, where, rank = instruction.operands
     wide = UNSIGNED[SIZES[kind]]
@@ -40,7 +41,7 @@ def _map(emitter: Emitter, instruction: Instruction) -> None:
 def _rank(emitter: Emitter, instruction: Instruction) -> None:
     """`getctarank`: of the block that an address lies in."""
     *words, kind = instruction.mnemonic.split(".")[1:]
-    if words not in ([], ["shared::cluster"]) or kind not in ("u32", "u64"):
+    if (words, kind) not in _FORMS:
         raise Unsupported
     own = emitter.named("%cluster_ctarank")[0]
     slots = (emitter.source(instruction.operands[1], kind), own)
@@ -125,7 +126,6 @@ DECODERS: dict[str, Decoder] = {
 
 def mnemonics() -> list[str]:
     """Every mnemonic decoded here."""
-    names = [f"{name}{space}.{kind}" for name in ("mapa", "getctarank") for space in ("", ".shared::cluster")
-             for kind in ("u32", "u64")]  # fmt: skip
-    names += ["barrier.cluster.arrive", "barrier.cluster.wait", "st.async.shared::cluster.mbarrier::complete_tx::bytes"]
-    return [*names, "setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32", "fence.mbarrier_init"]
+    names = ["mapa.u64", "mapa.shared::cluster.u32", "getctarank.u64", "getctarank.shared::cluster.u32"]
+    names += ["barrier.cluster.arrive", "barrier.cluster.wait", "st.async"]
+    return [*names, "setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32", "fence.mbarrier_init.release.cluster"]
