@@ -23,6 +23,7 @@ from harness.emulator.memory import FIRST_WINDOW, Buffer
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
+from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import LAST_EPOCH, GlobalShadow
 from harness.emulator.registers import U32, U64, WARP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
@@ -112,6 +113,7 @@ def launch(
     compiled: bool = True,
     schedule: Schedule = ASCENDING,
     cluster: Extent | None = None,
+    dependence: Dependence | None = None,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -123,6 +125,7 @@ def launch(
     compiled: False to run every instruction by its NumPy step
     schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
     cluster: blocks of a cluster, where the kernel does not say it
+    dependence: on the launches before, which `stream.Stream` makes; then every instruction runs by its NumPy step
 
     Raises Fault, NotEmulated or LaunchError.
     """
@@ -147,6 +150,7 @@ def launch(
         buffers=buffer_table(memory),
         schedule=schedule,
         cluster=cluster,
+        dependence=dependence if sanitize else None,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
     )
     if sanitize:
@@ -161,7 +165,7 @@ def launch(
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
         raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
-    tally, path = Tally(code.blocks, budget), FastPath if compiled else NumpyPath
+    tally, path = Tally(code.blocks, budget), FastPath if compiled and not state.dependence else NumpyPath
     ahead = RunAhead(schedule.seed, code.blocks)
     with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):
@@ -171,6 +175,9 @@ def launch(
             Scheduler(batch, tally, path(batch, code), ahead).run()
             if batch.asynchronous:
                 batch.asynchronous.finish()
+    if state.dependence:
+        ids = {buffer.window: id(buffer) for buffer in memory}
+        state.dependence.end(kernel, state.shadow, resources.accesses, ids)
     return _counters(state.traffic, tally)
 
 

@@ -220,8 +220,18 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(lambda batch, mask: batch.fence(mask, of_block), (), ())
 
 
+def dependence(emitter: Emitter, instruction: Instruction) -> None:
+    """`griddepcontrol`: wait for the launches before, and let the next begin."""
+    if instruction.mnemonic == "griddepcontrol.wait":
+        emitter.emit(lambda batch, mask: batch.wait_for_launches(mask), (), ())
+    elif instruction.mnemonic == "griddepcontrol.launch_dependents":
+        emitter.emit(lambda batch, mask: batch.let_next_begin(instruction), (), ())
+    else:
+        raise Unsupported
+
+
 def nothing(emitter: Emitter, instruction: Instruction) -> None:
-    """Instructions that change no value: prefetch, sleep, hints about dependent launches."""
+    """Instructions that change no value: prefetch and sleep."""
 
 
 DECODERS: dict[str, Decoder] = {
@@ -235,5 +245,5 @@ DECODERS: dict[str, Decoder] = {
     "prefetch": nothing,
     "prefetchu": nothing,
     "nanosleep": nothing,
-    "griddepcontrol": nothing,
+    "griddepcontrol": dependence,
 }

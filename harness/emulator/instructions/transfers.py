@@ -181,6 +181,7 @@ class Transfers:
     ) -> None:
         """Record a copy in the shadow of global memory, as the thread that issued it, in whole units."""
         shadow = batch.launch.shadow
+        batch.check_launches(access, buffer, offsets, width, np.full(len(offsets), lane))
         if not shadow or not buffer.writable:
             return
         if width >= self.unit:

@@ -34,13 +34,13 @@ class Addressing:
     """The memory of one batch.
 
     positions: of the current instruction's active lanes in the flattened batch; None for all
-    on_global: where bulk copies meet what lanes do
+    on_global: who else wants to hear of accesses: where lanes meet bulk copies, and earlier launches
     """
 
     def __init__(self, lanes: Lanes, shared: BlockMemory, local: BlockMemory, shadow: SharedShadow | None):
         self.lanes, self.shared, self.local, self.shadow = lanes, shared, local, shadow
         self.positions: np.ndarray | None = None
-        self.on_global: OnGlobal | None = None
+        self.on_global: list[OnGlobal] = []
         self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
 
     def resolve(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Resolved]:
@@ -209,8 +209,8 @@ class Addressing:
                 index = resolved.index
                 index = np.broadcast_to(index, lanes.shape).reshape(-1) if index.ndim > 1 else index
                 shadow.record(access, resolved, Who(index, *np.divmod(chosen, lanes.threads)))
-                if self.on_global:
-                    self.on_global(access, resolved.storage, index * access.bytes, chosen)
+                for hears in self.on_global:
+                    hears(access, resolved.storage, index * access.bytes, chosen)
 
     def report_here(self) -> None:
         """Races in global memory are those of this batch from now on."""

@@ -6,7 +6,7 @@ as long as no thread knows that the copy is complete, an access to its bytes is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Queue:
 
 
 class AsyncProxy:
-    """The asynchronous side of one batch."""
+    """The asynchronous side of one batch. on_wait: hears of lanes, flat, that waited for an mbarrier"""
 
     def __init__(
         self, batch: Lanes, registers: RegisterFile, addressing: Addressing, order: BlockOrder | None,
@@ -47,6 +47,7 @@ class AsyncProxy:
         self.cluster = batch.launch.cluster_size
         self.mbarriers = Mbarriers(batch, self.order)
         self.cluster_barriers: dict[int, ClusterBarrier] = {}
+        self.on_wait: Callable[[np.ndarray], None] = lambda lanes: None
         self.queues: dict[int, Queue] = {}
         self.by_mbarrier: list[tuple[Mbarrier, int]] = []  # copies that write shared memory
         self.globals = AsyncGlobal(self.order, batch.launch.resources.cell_global) if self.order else None
@@ -54,7 +55,7 @@ class AsyncProxy:
             self.shadow.fault, self.shadow.accesses = batch.fault, batch.launch.resources.accesses
             self.shadow.name = self.mbarriers._thread
             self.globals.fault, self.globals.shadow = batch.fault, self.shadow
-            addressing.on_global = self.globals.record
+            addressing.on_global.append(self.globals.record)
 
     # ---- addresses --------------------------------------------------------------------------------------------------
 
@@ -139,6 +140,7 @@ class AsyncProxy:
             block, thread = np.divmod(lanes, self.batch.threads)
             cluster, rows = self.order.row(block, thread)
             self.mbarriers.learn(found, int(cluster[0]), rows)
+        self.on_wait(lanes)
 
     # ---- clusters ---------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,11 @@ class Batch(Lanes):
         self.asynchronous: AsyncProxy | None = None
         if asynchronous:
             self.asynchronous = AsyncProxy(self, self.registers, self.addressing, self.order, self.shadow)
+        self.waited = np.zeros(self.shape, bool)  # lanes that know that the launches before have ended
+        if launch.dependence:
+            self.addressing.on_global.append(self._check_launches)
+            if self.asynchronous:
+                self.asynchronous.on_wait = self._know_of_launches
 
     # ---- warps ------------------------------------------------------------------------------------------------------
 
@@ -75,6 +80,9 @@ class Batch(Lanes):
         lanes = self.active(mask)
         if self.order and orders:
             self.order.warp_barrier(lanes)
+            if self.launch.dependence:
+                together = (self.waited & self.under(mask)).reshape(-1, 32).any(axis=1)
+                self.waited |= np.repeat(together, 32).reshape(self.shape) & self.under(mask)
         if lanes is None and bool((membermask == warp.FULL).all()):
             return np.broadcast_to(warp.FULL, self.shape) if always else None
         here = warp.ballot(self.live if lanes is None else lanes)
@@ -130,16 +138,48 @@ class Batch(Lanes):
         """A kernel parameter as a register."""
         return self.launch.parameters[offset : offset + size].view(UNSIGNED[size]).reshape(1, 1)
 
+    # ---- launches before --------------------------------------------------------------------------------------------
+
+    def wait_for_launches(self, mask: np.ndarray | None) -> None:
+        """`griddepcontrol.wait` of these lanes."""
+        self.waited = self.waited | self.under(mask)
+        if self.launch.dependence:
+            self.launch.dependence.waited = True
+
+    def let_next_begin(self, instruction: Instruction) -> None:
+        """`griddepcontrol.launch_dependents`."""
+        if self.launch.dependence:
+            self.launch.dependence.begins_next = instruction.location
+
+    def _know_of_launches(self, lanes: np.ndarray) -> None:
+        """These lanes, flat, waited for others of their blocks, and know what one of those does."""
+        blocks = np.unique(lanes // self.threads)
+        self.waited.reshape(-1)[lanes] |= self.waited[blocks].any()
+
+    def _check_launches(self, access: Access, buffer: Buffer, offsets: np.ndarray, lanes: np.ndarray) -> None:
+        self.check_launches(access, buffer, offsets, access.bytes, lanes)
+
+    def check_launches(
+        self, access: Access, buffer: Buffer, offsets: np.ndarray, size: int, lanes: np.ndarray
+    ) -> None:
+        """Check accesses of lanes, (n,), to global memory that launches before may still use."""
+        if self.launch.dependence:
+            waited = self.waited.reshape(-1)[lanes]
+            self.launch.dependence.check(access, buffer, offsets, size, lanes, waited, self.fault)
+
     # ---- order ------------------------------------------------------------------------------------------------------
 
     def barrier(self, blocks: np.ndarray | None) -> None:
         """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
+        chosen = slice(None) if blocks is None else blocks
+        self.waited[chosen] |= self.waited[chosen].any(axis=1, keepdims=True)
         if self.order:
             self.order.block_barrier(blocks)
             self._passed(blocks, True)
 
     def barrier_of_some(self, number: int, lanes: np.ndarray) -> None:
         """These lanes passed a barrier of as many threads of their blocks."""
+        self.waited |= lanes & (self.waited & lanes).any(axis=1, keepdims=True)
         if self.order:
             self.order.barrier(number, lanes)
             self._passed(lanes.any(axis=1), False)

@@ -12,6 +12,7 @@ import numpy as np
 from harness.emulator.counters import Traffic
 from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Kernel, Location
+from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import GlobalShadow
 from harness.emulator.registers import WARP, WARPGROUP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
@@ -85,7 +86,7 @@ class LaunchState:
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
     cluster: extent in blocks, of which each in the grid is a multiple
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
-    shadow: of global memory; None without the sanitizer
+    shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     """
 
     resources: Resources
@@ -101,6 +102,7 @@ class LaunchState:
     by_warpgroup: bool = False
     shadow: GlobalShadow | None = None
     cluster: Extent = (1, 1, 1)
+    dependence: Dependence | None = None
 
     @property
     def cluster_size(self) -> int:
