@@ -60,8 +60,8 @@ DECODERS: dict[str, Decoder] = {
 }
 # Kernels with one of these need clocks for each thread, and leave memory and warps to NumPy.
 _ASYNCHRONOUS = ("mbarrier.", "cp.async.bulk.", "cp.reduce.", "barrier.cluster.", "mapa", "st.async", "red.async")
-_LEFT_TO_NUMPY = ("ld.global", "ld.shared", "ld.b", "ld.u", "ld.s", "ld.f", "ld.v", "ld.volatile", "ld.relaxed",
-                  "ld.acquire", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")  # fmt: skip
+_LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
+_COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
@@ -146,6 +146,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
             instruction = kernel.instructions[at]
             decoded = _instruction(emitter, at, instruction, at == start and warp_sync.is_warp_wide(instruction))
             slow = asynchronous and instruction.mnemonic.startswith(_LEFT_TO_NUMPY)
+            slow = slow and not instruction.mnemonic.startswith(_COMPILED)
             found = [step._replace(fast=None) for step in decoded.steps] if slow else decoded.steps
             steps[-1] += [(Origin(at, k), step) for k, step in enumerate(found)]
             if at == start and mbarrier.is_wait(instruction):

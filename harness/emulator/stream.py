@@ -19,9 +19,16 @@ class Stream:
         self._before_last: list[PastLaunch] = []  # that may not have ended when the last begins
 
     def launch(
-        self, module: Module, kernel: str, grid: Extent, block: Extent, args: Sequence[Argument], *, early: bool = False,
+        self,
+        module: Module,
+        kernel: str,
+        grid: Extent,
+        block: Extent,
+        args: Sequence[Argument],
+        *,
+        early: bool = False,
         **options: object,
-    ) -> Counters:  # fmt: skip
+    ) -> Counters:
         """Run a kernel to its end, as `launch.launch` does, with the same options.
 
         early: with the launch attribute programmaticStreamSerialization; the memory that kernels share has to be the

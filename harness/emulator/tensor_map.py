@@ -95,7 +95,9 @@ class TensorMap:
             raise MalformedMap(f"a stride of {wrong[0]} bytes, which is not a multiple of 16 below 2^40")
         inner = self.box[0] * bits // 8
         if inner % 16 or self.box[0] * bits % 8:
-            raise MalformedMap(f"a box whose rows have {self.box[0]} elements of {bits} bits, not a multiple of 16 bytes")
+            raise MalformedMap(
+                f"a box whose rows have {self.box[0]} elements of {bits} bits, not a multiple of 16 bytes"
+            )
         span = _SPANS.get(self.swizzle)
         if span and inner > span:
             raise MalformedMap(f"a box with rows of {inner} bytes, more than the {span} of swizzle {self.swizzle}")

@@ -258,7 +258,14 @@ def reduce_boxes(rank: int) -> None:
     for extent in extents[1:-1]:
         strides.append(strides[-1] * extent)
     strides = strides[: rank - 1]
-    found = TensorMap("uint32", 0, extents, tuple(strides), (16, 2, 2, 2, 1)[:rank] if rank == 1 else (16, *(2, 2, 2)[: rank - 2], 1), (1,) * rank)
+    found = TensorMap(
+        "uint32",
+        0,
+        extents,
+        tuple(strides),
+        (16, 2, 2, 2, 1)[:rank] if rank == 1 else (16, *(2, 2, 2)[: rank - 2], 1),
+        (1,) * rank,
+    )
     starts = [(16 * i,) if rank == 1 else (8, *(1, 1, 1)[: rank - 2], i) for i in range(8)]
     calls = ""
     for operation, start in zip(_STEPS, starts, strict=True):
@@ -362,7 +369,9 @@ __device__ u32 in_block(const void* p, u32 rank) {
 __device__ void meet() { ASM("barrier.cluster.arrive.release.aligned;"); ASM("barrier.cluster.wait.acquire.aligned;"); }
 __device__ u32 rank() { u32 out; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(out)); return out; }
 """
-NEIGHBOUR = CLUSTER + r"""
+NEIGHBOUR = (
+    CLUSTER
+    + r"""
 extern "C" __global__ void __cluster_dims__(4) k(const u32* in, u32* out) {
   __shared__ u32 s[64]; __shared__ u32 sums[4];
   s[threadIdx.x] = in[64 * blockIdx.x + threadIdx.x];
@@ -380,6 +389,7 @@ extern "C" __global__ void __cluster_dims__(4) k(const u32* in, u32* out) {
   if (threadIdx.x < 4) out[512 + 4 * blockIdx.x + threadIdx.x] = sums[threadIdx.x];
 }
 """
+)
 
 
 def _neighbour(arrays: Arrays) -> Arrays:
@@ -397,7 +407,9 @@ exercise(
     grid=8, covers=("mapa.", "getctarank.", "barrier.cluster.", "ld."),
 )  # fmt: skip
 
-MULTICAST = CLUSTER + r"""
+MULTICAST = (
+    CLUSTER
+    + r"""
 extern "C" __global__ void __cluster_dims__(2) k(const __grid_constant__ Map map, const u8* in, u8* out) {
   __shared__ alignas(128) u8 s[2][512]; __shared__ u64 bar, ready;
   if (!threadIdx.x) { init(bar, 1); init(ready, 2); ASM("fence.mbarrier_init.release.cluster;"); expect(bar, 1024); }
@@ -424,6 +436,7 @@ extern "C" __global__ void __cluster_dims__(2) k(const __grid_constant__ Map map
   meet();
 }
 """
+)
 exercise(
     "cluster.multicast", MULTICAST, {"in": noise(1536, 8), "out": np.zeros(4096, np.uint8)},
     (Tensor("in", TensorMap("uint8", 0, (1536,), (), (256,), (1,))), "in", "out"),
@@ -431,7 +444,9 @@ exercise(
     covers=("cp.async.bulk.", "fence.mbarrier_init.", "mbarrier.", "mapa."),
 )  # fmt: skip
 
-BETWEEN = CLUSTER + r"""
+BETWEEN = (
+    CLUSTER
+    + r"""
 extern "C" __global__ void __cluster_dims__(2) k(const u8* in, u8* out) {
   __shared__ alignas(128) u8 mine[256], other[256]; __shared__ u32 words[64]; __shared__ u64 bar, few;
   u32 to = 1 - rank();
@@ -451,6 +466,7 @@ extern "C" __global__ void __cluster_dims__(2) k(const u8* in, u8* out) {
   meet();
 }
 """
+)
 
 
 def _between(arrays: Arrays) -> Arrays:
@@ -551,14 +567,20 @@ for _kind, (_a, _b), (_c, _d) in zip(
 ):  # fmt: skip
 
     def _product(arrays: Arrays, a: str = _a, b: str = _b, c: str = _c, d: str = _d, kind: str = _kind) -> Arrays:
-        def matrix(name: str, layout: str) -> np.ndarray:
-            bits = arrays[name].view(np.uint16)
+        def matrix(bits: np.ndarray, layout: str, kind: str = kind) -> np.ndarray:
             values = bits.view(np.float16) if kind == "f16" else (bits.astype(np.uint32) << 16).view(np.float32)
-            return values.astype(np.float64).reshape(16, 16).T if layout == "col" else values.astype(np.float64).reshape(16, 16)
+            rows = values.astype(np.float64).reshape(16, 16)
+            return rows.T if layout == "col" else rows
 
         added = arrays["c"].view(np.float32).reshape(16, 16)
-        total = matrix("a", a) @ matrix("b", b) + (added.T if c == "col" else added)
-        return {"out": np.ascontiguousarray((total.T if d == "col" else total).astype(np.float32)).reshape(-1).view(np.uint8)}
+        total = matrix(arrays["a"].view(np.uint16), a) @ matrix(arrays["b"].view(np.uint16), b) + (
+            added.T if c == "col" else added
+        )
+        return {
+            "out": np.ascontiguousarray((total.T if d == "col" else total).astype(np.float32))
+            .reshape(-1)
+            .view(np.uint8)
+        }
 
     _rng = np.random.default_rng(12)
     _bits = [

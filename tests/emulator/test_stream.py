@@ -81,7 +81,9 @@ def test_a_read_before_the_wait(trigger: str) -> None:
     text = source("", trigger)
     memory = Memory(text)
     memory.launch("first", "a", early=False)
-    with pytest.raises(Fault, match=r"that launch 1 \(first\) wrote at .* no griddepcontrol.wait comes before") as caught:
+    with pytest.raises(
+        Fault, match=r"that launch 1 \(first\) wrote at .* no griddepcontrol.wait comes before"
+    ) as caught:
         memory.launch("second", "ab", early=True)
     assert (caught.value.kind, caught.value.where) == ("race", line_of(text, "// read"))
     assert line_of(text, "// write") in caught.value.sentence

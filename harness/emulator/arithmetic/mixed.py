@@ -2,8 +2,8 @@
 of two (`ue8m0`).
 
 From the PTX ISA 9.0: "max", "fma (mixed precision)", "cvt". `cvt.rs` adds random bits to the bits of the mantissa that
-are cut off and rounds away from zero where that carries. Which of the 32 random bits an element gets is drawn there in a
-figure: here the upper 16 serve the first two of the four, the lower 16 the others, below the last bit kept. No GPU at
+are cut off and rounds away from zero where that carries. Which of the 32 random bits an element gets is drawn there in
+a figure: here the upper 16 serve the first two of the four, the lower 16 the others, below the last bit kept. No GPU at
 hand has the instruction, so this layout was not compared with one.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from harness.emulator.arithmetic.floating import FLOATING
 from harness.emulator.arithmetic.rounding import NAN_BF16, bf16_values, f16_values
 from harness.emulator.arithmetic.small_floats import E2M1, E4M3, E5M2, SmallFloat
-from harness.emulator.registers import F32, U8, U16, U32, Bits, Compute, Operation, halves
+from harness.emulator.registers import U16, U32, Bits, Compute, Operation, halves
 
 _READ = {"f16": f16_values, "bf16": bf16_values}
 _INFINITY = {"f16": U16(0x7C00), "bf16": U16(0x7F80), "f32": U32(0x7F800000)}
@@ -37,9 +37,7 @@ def _xorsign(extreme: Compute, kind: str) -> Compute:
 
 def _mixed(compute: Compute, read: Callable[[Bits], np.ndarray], narrow: int) -> Compute:
     """A float32 operation whose first `narrow` sources are 16-bit floats, which it represents exactly."""
-    return lambda *arrays: compute(
-        *(read(array).view(U32) if i < narrow else array for i, array in enumerate(arrays))
-    )
+    return lambda *arrays: compute(*(read(array).view(U32) if i < narrow else array for i, array in enumerate(arrays)))
 
 
 # ---- stochastic rounding --------------------------------------------------------------------------------------------
@@ -72,7 +70,9 @@ def _stochastic_four(small: SmallFloat, relu: bool) -> Compute:
         out = U32(0)
         for values, bits in ((a, random >> U32(16)), (b, random >> U32(16)), (e, random), (f, random)):
             if relu:
-                values = np.where((values >> U32(31) != 0) & (values & U32(0x7FFFFFFF) <= U32(0x7F800000)), U32(0), values)
+                values = np.where(
+                    (values >> U32(31) != 0) & (values & U32(0x7FFFFFFF) <= U32(0x7F800000)), U32(0), values
+                )
             out = out << width | stochastic(small, values, bits & U32(0xFFFF))
         return out.astype(kind)
 

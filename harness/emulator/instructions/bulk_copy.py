@@ -86,7 +86,13 @@ class _Copy:
 
         def step(batch: Batch, mask: np.ndarray | None) -> None:
             registers = batch.registers
-            columns = (target.of(batch), source.of(batch), registers[size], barrier.of(batch), registers[mask_of_blocks])
+            columns = (
+                target.of(batch),
+                source.of(batch),
+                registers[size],
+                barrier.of(batch),
+                registers[mask_of_blocks],
+            )
             for lane, to, origin, count, at, blocks in each_lane(batch, mask, *columns):
                 transfers.require_size(batch, lane, count, UNIT)
                 start = np.zeros(1, np.int64)
@@ -109,7 +115,18 @@ def mnemonics() -> list[str]:
     """Every mnemonic decoded here and in `bulk_tensor`, without hints."""
     kinds = [f"{name}.{kind}" for name in ("add", "min", "max") for kind in ("u32", "s32", "u64", "s64")]
     kinds = [kind for kind in kinds if kind != "add.s64"]
-    kinds += ["and.b32", "or.b32", "xor.b32", "and.b64", "or.b64", "xor.b64", "inc.u32", "dec.u32", "add.f32", "add.f64"]
+    kinds += [
+        "and.b32",
+        "or.b32",
+        "xor.b32",
+        "and.b64",
+        "or.b64",
+        "xor.b64",
+        "inc.u32",
+        "dec.u32",
+        "add.f32",
+        "add.f64",
+    ]
     kinds += [f"{name}.{kind}" for name in ("min", "max") for kind in ("f16", "bf16")]
     kinds += ["add.noftz.f16", "add.noftz.bf16"]
     names = [f"cp.async.bulk.shared::cluster.{source}.{_MBARRIER}" for source in ("global", "shared::cta")]

@@ -128,4 +128,9 @@ def mnemonics() -> list[str]:
     """Every mnemonic decoded here."""
     names = ["mapa.u64", "mapa.shared::cluster.u32", "getctarank.u64", "getctarank.shared::cluster.u32"]
     names += ["barrier.cluster.arrive", "barrier.cluster.wait", "st.async"]
-    return [*names, "setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32", "fence.mbarrier_init.release.cluster"]
+    return [
+        *names,
+        "setmaxnreg.inc.sync.aligned.u32",
+        "setmaxnreg.dec.sync.aligned.u32",
+        "fence.mbarrier_init.release.cluster",
+    ]

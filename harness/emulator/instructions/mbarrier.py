@@ -200,4 +200,3 @@ def mnemonics() -> list[str]:
     names = ["init", "inval", "expect_tx", "complete_tx", "arrive", "arrive.expect_tx", "arrive_drop",
              "arrive_drop.expect_tx", "test_wait", "test_wait.parity", "try_wait", "try_wait.parity"]  # fmt: skip
     return [f"mbarrier.{name}.shared.b64" for name in names]
-

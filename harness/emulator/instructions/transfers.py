@@ -11,6 +11,7 @@ from harness.emulator.memory import CLUSTER_RANK_BITS, WRITTEN, Access, Buffer, 
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.global_memory import Who
 
+
 class Transfers:
     """The copies of one instruction. unit: bytes of the narrowest part of global memory that it writes"""
 
@@ -91,7 +92,9 @@ class Transfers:
         block, start = proxy.in_shared(instruction, lane, to, count, count, "stores to")
         found = proxy.mbarrier(instruction, lane, barrier)
         if proxy.shadow:
-            wait = f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared memory) "
+            wait = (
+                f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared memory) "
+            )
             number = proxy.copy(instruction, lane, "writes", found.counter, found.phase, wait + "let this one know")
             proxy.shadow.start(number, proxy.cells(block, np.array([start]), count), lane, fenced=True)
             proxy.by_mbarrier.append((found, number))
@@ -113,7 +116,9 @@ class Transfers:
         found = proxy.mbarrier(instruction, lane, barrier, copies=True)
         proxy.require_written(instruction, lane, mine, np.array([first]), count)
         if proxy.shadow:
-            wait = f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared memory) "
+            wait = (
+                f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared memory) "
+            )
             wait += "let this one know"
             for kind, of, byte in (("reads", mine, first), ("writes", block, start)):
                 number = proxy.copy(instruction, lane, kind, found.counter, found.phase, wait)
@@ -176,9 +181,7 @@ class Transfers:
             sentence = f"copies {width} bytes at byte {byte} of buffer {buffer.name!r}, which nothing wrote before"
             batch.fault("unwritten_read", self.instruction, lane, sentence)
 
-    def _record(
-        self, batch: Batch, access: Access, buffer: Buffer, offsets: np.ndarray, width: int, lane: int
-    ) -> None:
+    def _record(self, batch: Batch, access: Access, buffer: Buffer, offsets: np.ndarray, width: int, lane: int) -> None:
         """Record a copy in the shadow of global memory, as the thread that issued it, in whole units."""
         shadow = batch.launch.shadow
         batch.check_launches(access, buffer, offsets, width, np.full(len(offsets), lane))

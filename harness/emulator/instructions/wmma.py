@@ -22,9 +22,7 @@ from harness.emulator.registers import U16, U32, Bits
 _SIDE, _PER_LANE = 16, 8  # of a matrix, and elements of a lane
 _SHAPE = "m16n16k16"
 _REGISTERS = {"f16": 8, "bf16": 4, "f32": 8}  # of a fragment
-_MOVE = re.compile(
-    r"wmma\.(load|store)\.([abcd])\.sync\.aligned\.(row|col)\.m16n16k16(?:\.([\w:]+))?\.(f16|bf16|f32)$"
-)
+_MOVE = re.compile(r"wmma\.(load|store)\.([abcd])\.sync\.aligned\.(row|col)\.m16n16k16(?:\.([\w:]+))?\.(f16|bf16|f32)$")
 _MULTIPLY = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.m16n16k16\.f32(?:\.(bf16)\.bf16)?\.f32$")
 
 

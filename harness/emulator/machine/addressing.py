@@ -110,7 +110,9 @@ class Addressing:
             row = int(np.argmax(rank > size))
             sentence = f"{access.what} of shared memory of block {int(rank.flat[row]) - 1} of a cluster of {size}"
             self.lanes.fault("out_of_bounds", access.instruction, self._lane(row, rank.shape), sentence)
-        return address & kind((1 << CLUSTER_RANK_BITS) - 1), np.where(rank > 0, owners // size * size + rank - 1, owners)
+        return address & kind((1 << CLUSTER_RANK_BITS) - 1), np.where(
+            rank > 0, owners // size * size + rank - 1, owners
+        )
 
     def _from_generic(self, address: Bits) -> tuple[str, Bits]:
         """The space of generic addresses, and the addresses in it."""

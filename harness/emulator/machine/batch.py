@@ -73,7 +73,9 @@ class Batch(Lanes):
         self, instruction: Instruction, membermask: Bits, mask: np.ndarray | None, always: bool = False,
         orders: bool = True,
     ) -> Bits | None:  # fmt: skip
-        """For each lane, the participants of a warp-wide instruction as bits; None for all 32, unless `always`. orders: the memory of these lanes, too
+        """For each lane, the participants of a warp-wide instruction as bits; None for all 32, unless `always`.
+
+        orders: the memory of these lanes, too
 
         Raises Fault if the membermask names a live lane that does not execute it, or not the lane itself.
         """
@@ -159,9 +161,7 @@ class Batch(Lanes):
     def _check_launches(self, access: Access, buffer: Buffer, offsets: np.ndarray, lanes: np.ndarray) -> None:
         self.check_launches(access, buffer, offsets, access.bytes, lanes)
 
-    def check_launches(
-        self, access: Access, buffer: Buffer, offsets: np.ndarray, size: int, lanes: np.ndarray
-    ) -> None:
+    def check_launches(self, access: Access, buffer: Buffer, offsets: np.ndarray, size: int, lanes: np.ndarray) -> None:
         """Check accesses of lanes, (n,), to global memory that launches before may still use."""
         if self.launch.dependence:
             waited = self.waited.reshape(-1)[lanes]
@@ -171,15 +171,17 @@ class Batch(Lanes):
 
     def barrier(self, blocks: np.ndarray | None) -> None:
         """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
-        chosen = slice(None) if blocks is None else blocks
-        self.waited[chosen] |= self.waited[chosen].any(axis=1, keepdims=True)
+        if self.launch.dependence:
+            chosen = slice(None) if blocks is None else blocks
+            self.waited[chosen] |= self.waited[chosen].any(axis=1, keepdims=True)
         if self.order:
             self.order.block_barrier(blocks)
             self._passed(blocks, True)
 
     def barrier_of_some(self, number: int, lanes: np.ndarray) -> None:
         """These lanes passed a barrier of as many threads of their blocks."""
-        self.waited |= lanes & (self.waited & lanes).any(axis=1, keepdims=True)
+        if self.launch.dependence:
+            self.waited |= lanes & (self.waited & lanes).any(axis=1, keepdims=True)
         if self.order:
             self.order.barrier(number, lanes)
             self._passed(lanes.any(axis=1), False)
@@ -202,9 +204,8 @@ class Batch(Lanes):
 
     def fence_proxy(self, mask: np.ndarray | None, space: str | None = None) -> None:
         """`fence.proxy.async` of these lanes. space: `shared` or `global` alone, None for both"""
-        if isinstance(self.shadow, WgmmaShadow):
-            if space != GLOBAL:
-                self.shadow.fence_proxy(self.under(mask))
+        if isinstance(self.shadow, WgmmaShadow) and space != GLOBAL:
+            self.shadow.fence_proxy(self.under(mask))
         if isinstance(self.order, AsyncOrder):
             self.order.fence_proxy(self.under(mask), space)
 

@@ -84,8 +84,8 @@ class Mbarriers:
             self._fault(instruction, lane, f"expects {count} arrivals, where 1 to {MOST_ARRIVALS} are allowed")
         old = self.all.get((block, byte))
         if old:
-            sentence = f"initialises the mbarrier at byte {byte} of shared memory, which {old.init.location.in_full()} initialised"
-            self._fault(instruction, lane, f"{sentence}, with no mbarrier.inval between")
+            sentence = f"initialises the mbarrier at byte {byte} of shared memory, which was initialised at "
+            self._fault(instruction, lane, f"{sentence}{old.init.location.in_full()}, with no mbarrier.inval between")
         made = self.all[block, byte] = Mbarrier(instruction, block, byte, count, count)
         if self.order:
             cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
@@ -103,7 +103,9 @@ class Mbarriers:
         """The mbarrier that a thread uses. copies: whether a copy does, for which its birth has to be fenced"""
         found = self.all.get((block, byte))
         if found is None:
-            self._fault(instruction, lane, f"uses an mbarrier at byte {byte} of shared memory, where none is initialised")
+            self._fault(
+                instruction, lane, f"uses an mbarrier at byte {byte} of shared memory, where none is initialised"
+            )
         if self.order:
             self._require_born(found, instruction, lane, copies)
         return found

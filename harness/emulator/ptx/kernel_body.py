@@ -187,7 +187,9 @@ class BodyParser:
         if text.startswith("["):
             tensor = _TENSOR.match(text)
             if tensor:
-                return TensorAddress(self._address(f"[{tensor[1]}]"), tuple(self._operand(i) for i in _split(tensor[2])))
+                return TensorAddress(
+                    self._address(f"[{tensor[1]}]"), tuple(self._operand(i) for i in _split(tensor[2]))
+                )
             return self._address(text)
         if text == "WARP_SZ":
             return Immediate(32)

@@ -33,7 +33,6 @@ class Location:
         """`, inlined at a.cu:7, inlined at a.cu:30`; empty where nothing was inlined."""
         return f", inlined at {self.inlined_at}{self.inlined_at.chain()}" if self.inlined_at else ""
 
-
     def in_full(self) -> str:
         """The line, and the calls it was inlined at."""
         return f"{self}{self.chain()}"

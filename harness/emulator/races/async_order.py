@@ -155,9 +155,7 @@ class AsyncOrder(BlockOrder):
         of_cluster, in_cluster = np.divmod(warps, self.rows // WARP)
         columns = in_cluster[:, None] * WARP + np.arange(WARP)
         at = np.arange(len(warps))[:, None]
-        together[at, columns] = np.where(
-            by_warp[warps], self.now[of_cluster][:, None] + U32(1), together[at, columns]
-        )
+        together[at, columns] = np.where(by_warp[warps], self.now[of_cluster][:, None] + U32(1), together[at, columns])
         clocks[warps] = np.where(takes_part, together[:, None], mine)
         self.now[np.unique(of_cluster)] += U32(1)
         self.activity += 1

@@ -173,8 +173,9 @@ class AsyncShadow(SharedShadow):
         what = f"{access.kind} {access.bytes} shared bytes"
         if number == access.number and access.kind == "writes":
             self.fault("race", access.instruction, lane, f"{what} while {who} writes the same in the same instruction")
-        sentence = f"{what} while {who} {PAST[earlier.kind]} the same at {earlier.instruction.location.in_full()} with no barrier, "
-        sentence += "__syncwarp or mbarrier between that covers that thread"
+        at = earlier.instruction.location.in_full()
+        sentence = f"{what} while {who} {PAST[earlier.kind]} the same at {at} with no barrier, __syncwarp or mbarrier "
+        sentence += "between that covers that thread"
         self.fault("race", access.instruction, lane, sentence)
 
     # ---- copies in flight -------------------------------------------------------------------------------------------
@@ -262,7 +263,9 @@ class AsyncShadow(SharedShadow):
                 earlier = self.accesses[int(readers.access[found[1]])]
                 who = self.name(cluster, found[2])
                 sentence = f"{what} that {who} {PAST[earlier.kind]} at {earlier.instruction.location.in_full()}"
-                self.fault("race", copy.instruction, lane, f"{sentence} with no barrier between that covers that thread")
+                self.fault(
+                    "race", copy.instruction, lane, f"{sentence} with no barrier between that covers that thread"
+                )
         if copy.kind == "writes":
             self._forget(cells)
             self.copy_writes[cells] = number

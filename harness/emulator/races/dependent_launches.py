@@ -2,8 +2,8 @@
 
 A kernel that begins early may touch what earlier ones write, or write what they touch, only behind a
 `griddepcontrol.wait`, of its own thread or of one that a barrier orders before. That waits for the launch before, with
-all its memory; for those before that, too, but only if that launch itself waited. `launch_dependents` orders nothing: it
-is when the next kernel may begin at the earliest.
+all its memory; for those before that, too, but only if that launch itself waited. `launch_dependents` orders nothing:
+it is when the next kernel may begin at the earliest.
 """
 
 from __future__ import annotations
