@@ -94,32 +94,44 @@ extern "C" __global__ void k(const u8* in, u8* out) {
 """
 
 
-def _reduced(operation: str, kind: type) -> Callable[[Arrays], Arrays]:
+BF16 = "bf16"
+
+
+def _reduced(operation: str, kind: type | str) -> Callable[[Arrays], Arrays]:
     steps = {
         "add": lambda a, b: a + b, "min": np.minimum, "max": np.maximum, "and": lambda a, b: a & b,
         "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
         "inc": lambda a, b: np.where(a >= b, 0, a + 1), "dec": lambda a, b: np.where((a == 0) | (a > b), b, a - 1),
     }  # fmt: skip
 
+    def numbers(data: np.ndarray) -> np.ndarray:
+        bits = data.view(np.uint16).astype(np.uint32) << 16
+        return bits.view(np.float32) if kind is BF16 else data.view(kind)
+
     def wanted(arrays: Arrays) -> Arrays:
-        out = arrays["out"].view(kind)
-        for part in arrays["in"].view(kind).reshape(2, -1):
-            out = steps[operation](out, part).astype(kind)
-        return {"out": out.view(np.uint8)}
+        out = numbers(arrays["out"])
+        for part in numbers(arrays["in"]).reshape(2, -1):
+            out = steps[operation](out, part).astype(out.dtype)
+        return {"out": (out.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8) if kind is BF16 else out.view(np.uint8)}
 
     return wanted
 
 
 _KINDS = {"u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64, "b32": np.uint32, "b64": np.uint64,
-          "f16": np.float16, "f32": np.float32, "f64": np.float64}  # fmt: skip
+          "f16": np.float16, "bf16": BF16, "f32": np.float32, "f64": np.float64}  # fmt: skip
 for _name in ("add.u32", "add.s32", "add.u64", "min.u32", "max.u32", "min.s32", "max.s32", "min.u64", "max.u64",
               "min.s64", "max.s64", "and.b32", "or.b32", "xor.b32", "and.b64", "or.b64", "xor.b64", "inc.u32", "dec.u32",
-              "min.f16", "max.f16", "add.noftz.f16", "add.f32", "add.f64"):  # fmt: skip
+              "min.f16", "max.f16", "add.noftz.f16", "add.f32", "add.f64",
+              "min.bf16", "max.bf16", "add.noftz.bf16"):  # fmt: skip
     _operation, _kind = _name.split(".")[0], _KINDS[_name.split(".")[-1]]
-    _count = 256 // np.dtype(_kind).itemsize
-    if np.dtype(_kind).kind == "f":
-        # Small integers, whose sums are exact in any order.
-        _rng = np.random.default_rng(1)
+    _rng = np.random.default_rng(1)  # small integers, whose sums are exact in any order
+    if _kind is BF16:
+        _in, _out = (
+            (_rng.integers(-40, 40, n * 128).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+            for n in (2, 1)
+        )
+    elif np.dtype(_kind).kind == "f":
+        _count = 256 // np.dtype(_kind).itemsize
         _in, _out = (_rng.integers(-40, 40, n * _count).astype(_kind).view(np.uint8) for n in (2, 1))
     else:
         _in, _out = noise(512, 1), noise(256, 2)
@@ -127,7 +139,8 @@ for _name in ("add.u32", "add.s32", "add.u64", "min.u32", "max.u32", "min.s32", 
         _in = np.full(128, 0x20000000, np.uint32).view(np.uint8)
     exercise(
         f"reduce.{_name}", REDUCE.replace("OPERATION", _name), {"in": _in, "out": _out}, ("in", "out"),
-        _reduced(_operation, _kind), grid=2, covers=("cp.reduce.async.bulk.",),
+        _reduced(_operation, _kind), grid=2,
+        covers=("cp.reduce.async.bulk.", "cp.async.bulk.wait_group"),
     )  # fmt: skip
 
 
@@ -332,7 +345,7 @@ extern "C" __global__ void k(u32* out) {
   __shared__ u64 bar, other;
   if (threadIdx.x) return;
   init(bar, 3);
-  u64 state, next; u32 done[8];
+  u64 state, next; u32 done[9];
   asm volatile("mbarrier.arrive.shared::cta.b64 %0, [%1];" : "=l"(state) : "r"(at(&bar)) : "memory");
 #define ASK(I, FORM, ...) { u32 yes; asm volatile("{\n .reg .pred p;\n mbarrier." FORM \
   "\n selp.u32 %0, 1, 0, p;\n}" : "=r"(yes) : __VA_ARGS__ : "memory"); done[I] = yes; }
@@ -350,14 +363,17 @@ extern "C" __global__ void k(u32* out) {
   ASK(5, "test_wait.shared::cta.b64 p, [%1], %2;", "r"(at(&bar)), "l"(next))
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0], 2;" :: "r"(at(&bar)) : "memory");
   ASK(6, "test_wait.parity.shared::cta.b64 p, [%1], 0;", "r"(at(&bar)))
-  inval(bar); init(bar, 1);
+  inval(bar); init(bar, 2);
   ASK(7, "test_wait.parity.shared::cta.b64 p, [%1], 0;", "r"(at(&bar)))
-  for (int i = 0; i < 8; i++) out[i] = done[i];
+  asm volatile("mbarrier.arrive_drop.expect_tx.shared::cta.b64 _, [%0], 0;" :: "r"(at(&bar)) : "memory");
+  arrive(bar);
+  ASK(8, "test_wait.parity.shared::cta.b64 p, [%1], 0;", "r"(at(&bar)))
+  for (int i = 0; i < 9; i++) out[i] = done[i];
 }
 """
 exercise(
-    "states", STATES, {"out": np.zeros(32, np.uint8)}, ("out",),
-    lambda a: {"out": np.array([0, 1, 1, 1, 0, 1, 1, 0], np.uint32).view(np.uint8)}, block=32,
+    "states", STATES, {"out": np.zeros(36, np.uint8)}, ("out",),
+    lambda a: {"out": np.array([0, 1, 1, 1, 0, 1, 1, 0, 1], np.uint32).view(np.uint8)}, block=32,
     covers=("mbarrier.",),
 )  # fmt: skip
 
