@@ -112,7 +112,9 @@ def _reduced(operation: str, kind: type | str) -> Callable[[Arrays], Arrays]:
         out = numbers(arrays["out"])
         for part in numbers(arrays["in"]).reshape(2, -1):
             out = steps[operation](out, part).astype(out.dtype)
-        return {"out": (out.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8) if kind is BF16 else out.view(np.uint8)}
+        return {
+            "out": (out.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8) if kind is BF16 else out.view(np.uint8)
+        }
 
     return wanted
 
@@ -379,15 +381,7 @@ exercise(
 
 # ---- clusters -------------------------------------------------------------------------------------------------------
 
-CLUSTER = r"""
-__device__ u32 in_block(const void* p, u32 rank) {
-  u32 out; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(at(p)), "r"(rank)); return out; }
-__device__ void meet() { ASM("barrier.cluster.arrive.release.aligned;"); ASM("barrier.cluster.wait.acquire.aligned;"); }
-__device__ u32 rank() { u32 out; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(out)); return out; }
-"""
-NEIGHBOUR = (
-    CLUSTER
-    + r"""
+NEIGHBOUR = r"""
 extern "C" __global__ void __cluster_dims__(4) k(const u32* in, u32* out) {
   __shared__ u32 s[64]; __shared__ u32 sums[4];
   s[threadIdx.x] = in[64 * blockIdx.x + threadIdx.x];
@@ -405,7 +399,6 @@ extern "C" __global__ void __cluster_dims__(4) k(const u32* in, u32* out) {
   if (threadIdx.x < 4) out[512 + 4 * blockIdx.x + threadIdx.x] = sums[threadIdx.x];
 }
 """
-)
 
 
 def _neighbour(arrays: Arrays) -> Arrays:
@@ -423,9 +416,7 @@ exercise(
     grid=8, covers=("mapa.", "getctarank.", "barrier.cluster.", "ld."),
 )  # fmt: skip
 
-MULTICAST = (
-    CLUSTER
-    + r"""
+MULTICAST = r"""
 extern "C" __global__ void __cluster_dims__(2) k(const __grid_constant__ Map map, const u8* in, u8* out) {
   __shared__ alignas(128) u8 s[2][512]; __shared__ u64 bar, ready;
   if (!threadIdx.x) { init(bar, 1); init(ready, 2); ASM("fence.mbarrier_init.release.cluster;"); expect(bar, 1024); }
@@ -452,7 +443,6 @@ extern "C" __global__ void __cluster_dims__(2) k(const __grid_constant__ Map map
   meet();
 }
 """
-)
 exercise(
     "cluster.multicast", MULTICAST, {"in": noise(1536, 8), "out": np.zeros(4096, np.uint8)},
     (Tensor("in", TensorMap("uint8", 0, (1536,), (), (256,), (1,))), "in", "out"),
@@ -460,9 +450,7 @@ exercise(
     covers=("cp.async.bulk.", "fence.mbarrier_init.", "mbarrier.", "mapa."),
 )  # fmt: skip
 
-BETWEEN = (
-    CLUSTER
-    + r"""
+BETWEEN = r"""
 extern "C" __global__ void __cluster_dims__(2) k(const u8* in, u8* out) {
   __shared__ alignas(128) u8 mine[256], other[256]; __shared__ u32 words[64]; __shared__ u64 bar, few;
   u32 to = 1 - rank();
@@ -482,7 +470,6 @@ extern "C" __global__ void __cluster_dims__(2) k(const u8* in, u8* out) {
   meet();
 }
 """
-)
 
 
 def _between(arrays: Arrays) -> Arrays:

@@ -1,42 +1,15 @@
-"""Run an exercise on a GPU through cuda-bindings, with tensor maps that the driver encodes."""
+"""Run an exercise on a GPU."""
 
 from __future__ import annotations
 
-import ctypes
+from dataclasses import replace
 
 import numpy as np
-from cuda.bindings import driver, nvrtc
+from cuda.bindings import nvrtc
 from cuda_source import OPTIONS
 from exercises import Exercise, Tensor
 
-from harness.emulator.tensor_map import SWIZZLES, TYPES, TensorMap
-
-
-def _checked(result: tuple) -> object:
-    status, *rest = result
-    if int(status) != 0:
-        raise RuntimeError(f"{type(status).__name__} {status}")
-    return rest[0] if len(rest) == 1 else tuple(rest)
-
-
-def device() -> str | None:
-    """`sm_90a` of the first GPU, whose context becomes the current one; None if there is no GPU from Hopper on."""
-    try:
-        if int(driver.cuInit(0)[0]) != 0 or int(driver.cuDeviceGetCount()[1]) == 0:
-            return None
-    except RuntimeError:  # no driver
-        return None
-    found = _checked(driver.cuDeviceGet(0))
-    names = driver.CUdevice_attribute
-    major, minor = (
-        _checked(driver.cuDeviceGetAttribute(name, found))
-        for name in (names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                     names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
-    )  # fmt: skip
-    if major < 9:
-        return None
-    _checked(driver.cuCtxSetCurrent(_checked(driver.cuDevicePrimaryCtxRetain(found))))
-    return f"sm_{major}{minor}a"
+from harness.studies.museum.driver import OnGpu, checked, encoded
 
 
 def cubin(source: str, arch: str) -> bytes:
@@ -48,53 +21,19 @@ def cubin(source: str, arch: str) -> bytes:
         log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
         nvrtc.nvrtcGetProgramLog(program, log)
         raise ValueError(log.decode())
-    code = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program)))
-    _checked(nvrtc.nvrtcGetCUBIN(program, code))
+    code = bytearray(checked(nvrtc.nvrtcGetCUBINSize(program)))
+    checked(nvrtc.nvrtcGetCUBIN(program, code))
     return bytes(code)
-
-
-def encoded(found: TensorMap, address: int) -> bytes:
-    """The driver's 128 bytes."""
-    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
-    result = driver.cuTensorMapEncodeTiled(
-        driver.CUtensorMapDataType(TYPES.index(found.kind)), len(found.extents), address,
-        [wide(each) for each in found.extents], [wide(each) for each in found.strides] or [wide(0)],
-        [narrow(each) for each in found.box], [narrow(each) for each in found.steps], driver.CUtensorMapInterleave(0),
-        driver.CUtensorMapSwizzle(tuple(SWIZZLES).index(found.swizzle)), driver.CUtensorMapL2promotion(0),
-        driver.CUtensorMapFloatOOBfill(int(found.fills_nan)),
-    )  # fmt: skip
-    return ctypes.string_at(int(_checked(result).getPtr()), 128)
 
 
 def run(each: Exercise, arch: str) -> dict[str, np.ndarray]:
     """The arrays after a launch."""
-    module = _checked(driver.cuModuleLoadData(cubin(each.source, arch)))
-    function = _checked(driver.cuModuleGetFunction(module, b"k"))
-    memory = {name: _checked(driver.cuMemAlloc(array.nbytes)) for name, array in each.arrays.items()}
-    try:
-        for name, array in each.arrays.items():
-            _checked(driver.cuMemcpyHtoD(memory[name], array.ctypes.data, array.nbytes))
-        if each.shared > 48 << 10:
-            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _checked(driver.cuFuncSetAttribute(function, most, each.shared))
-        kept = [_argument(given, memory) for given in each.arguments]
-        pointers = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
-        _checked(driver.cuLaunchKernel(function, each.grid, 1, 1, each.block, 1, 1, each.shared, 0,
-                                       ctypes.addressof(pointers), 0))  # fmt: skip
-        _checked(driver.cuCtxSynchronize())
-        out = {name: np.empty_like(array) for name, array in each.arrays.items()}
-        for name, array in out.items():
-            _checked(driver.cuMemcpyDtoH(array.ctypes.data, memory[name], array.nbytes))
-        return out
-    finally:
-        for pointer in memory.values():
-            driver.cuMemFree(pointer)
-        driver.cuModuleUnload(module)
+    with OnGpu(cubin(each.source, arch), each.arrays) as gpu:
 
+        def argument(given: str | Tensor | int) -> str | bytes | int:
+            if isinstance(given, Tensor):
+                return encoded(replace(given.map, address=gpu.addresses[given.array]))
+            return given
 
-def _argument(given: str | Tensor | int, memory: dict[str, object]) -> ctypes.Array | ctypes._SimpleCData:
-    if isinstance(given, Tensor):
-        return ctypes.create_string_buffer(encoded(given.map, int(memory[given.array])), 128)
-    if isinstance(given, str):
-        return ctypes.c_uint64(int(memory[given]))
-    return ctypes.c_int32(given)
+        gpu.launch("k", each.grid, each.block, [argument(given) for given in each.arguments], each.shared)
+        return gpu.result()

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from async_source import PRELUDE
 from cuda_source import buffer, line_of, module
-from exercises import CLUSTER
 
 from harness.emulator.errors import Fault
 from harness.emulator.launch import launch
@@ -500,14 +499,11 @@ pair(
     "byte 63",
 )
 
-IN_CLUSTER = (
-    CLUSTER
-    + r"""
+IN_CLUSTER = r"""
 extern "C" __global__ void __cluster_dims__(2) k(u8* in, u8* out, Map* maps) {
   __shared__ u32 s[64]; __shared__ u64 bar;
   u32 t = threadIdx.x, value;
 """
-)
 pair(
     "another block's shared memory with no barrier",
     IN_CLUSTER
