@@ -15,7 +15,9 @@ extern "C" __global__ void k(float* out) {
   out[code] = code == 127 ? 0 : value;
 }
 extern "C" __global__ void expect(float* right) {
-  u32 pair; asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((u16)threadIdx.x));
-  float value; asm("{\n .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n cvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(pair));
+  u32 pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((u16)threadIdx.x));
+  float value;
+  asm("{\n .reg .b16 low, high;\n mov.b32 {low, high}, %1;\n cvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(pair));
   right[threadIdx.x] = threadIdx.x == 127 ? 0 : value;
 }

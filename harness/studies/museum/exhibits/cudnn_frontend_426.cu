@@ -9,7 +9,7 @@ extern "C" __global__ void k(u8* out) {
   __shared__ u8 s[32];
   __shared__ u64 full;
   u32 t = threadIdx.x;
-  asm volatile("" :: "r"(at(s)) : "memory");
+  asm volatile("" ::"r"(at(s)) : "memory");
   if (t == 0) init(full, 1);
   __syncthreads();
   if (t < 32) {

@@ -12,7 +12,10 @@ extern "C" __global__ void k(const __grid_constant__ Map map, Map* maps, u8* out
   __shared__ alignas(128) u8 s[256];
   __shared__ u64 bar;
   u32 t = threadIdx.x;
-  if (t == 0) { init(bar, 1); for (int i = 0; i < 128; i++) maps[0].bytes[i] = map.bytes[i]; }
+  if (t == 0) {
+    init(bar, 1);
+    for (int i = 0; i < 128; i++) maps[0].bytes[i] = map.bytes[i];
+  }
   ASM("fence.proxy.async;");
   __syncthreads();
   if (t == 0) {

@@ -13,7 +13,7 @@ extern "C" __global__ void produce(const u8* in, u8* workspace, int masked_m) {
 }
 extern "C" __global__ void amax(const u8* workspace, u8* out, int masked_m) {
   u32 row = threadIdx.x;
-  u32 value = BUG(workspace[row])MEND(row < masked_m ? workspace[row] : 0);
+  u32 value = BUG(workspace[row]) MEND(row < masked_m ? workspace[row] : 0);
   for (int step = 16; step; step /= 2) value = max(value, __shfl_xor_sync(~0u, value, step));
   out[row] = value;
 }

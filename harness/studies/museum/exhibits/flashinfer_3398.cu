@@ -10,7 +10,7 @@
 #include "asynchronous.cuh"
 
 extern "C" __global__ void k(const u8* in, u8* scales, int rows) {
-  for (int tile = 0; tile < BUG(rows / 64)MEND((rows + 63) / 64); tile++) {
+  for (int tile = 0; tile < BUG(rows / 64) MEND((rows + 63) / 64); tile++) {
     u32 row = 64 * tile + threadIdx.x;
     if (row < rows) scales[row] = in[row] + 1;
   }

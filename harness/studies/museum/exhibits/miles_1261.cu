@@ -11,7 +11,7 @@
 
 extern "C" __global__ void k(const u8* in, float* out) {
   float x = in[threadIdx.x] + 0.1f, scale = 0.3f, global = 1.7f;
-  out[threadIdx.x] = BUG(x * (scale * global))MEND((x * scale) * global);
+  out[threadIdx.x] = BUG(x * (scale * global)) MEND((x * scale) * global);
 }
 extern "C" __global__ void expect(const u8* in, float* right) {
   float x = in[threadIdx.x] + 0.1f;

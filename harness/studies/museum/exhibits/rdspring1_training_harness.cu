@@ -9,5 +9,5 @@
 #include "asynchronous.cuh"
 
 __device__ u8 random(u32 counter) { return counter * 2654435761u >> 24; }
-extern "C" __global__ void k(u8* out) { out[threadIdx.x] = random(BUG((u8))threadIdx.x); }
+extern "C" __global__ void k(u8* out) { out[threadIdx.x] = random(BUG((u8)) threadIdx.x); }
 extern "C" __global__ void expect(u8* right) { right[threadIdx.x] = random(threadIdx.x); }

@@ -10,5 +10,9 @@ extern "C" __global__ void k(u8* out) {
   s[threadIdx.x] = threadIdx.x;
   MEND(fence();)
   __syncthreads();
-  if (threadIdx.x == 0) { store(out, s, 64); commit(); wait_read<0>(); }
+  if (threadIdx.x == 0) {
+    store(out, s, 64);
+    commit();
+    wait_read<0>();
+  }
 }

@@ -10,7 +10,10 @@ extern "C" __global__ void k(const u8* in, u8* out, int rows) {
   __shared__ u64 all;
   __shared__ u32 amax;
   u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (threadIdx.x == 0) { init(all, 2); amax = 0; }
+  if (threadIdx.x == 0) {
+    init(all, 2);
+    amax = 0;
+  }
   __syncthreads();
   BUG(if (32 * warp >= rows) return;)
   if (threadIdx.x < rows) atomicMax(&amax, in[threadIdx.x]);

@@ -14,7 +14,7 @@ extern "C" __global__ void k(const u8* in, u8* out) {
 #if __CUDA_ARCH_FEAT_SM100_ALL
 #error "this exhibit is of a chip without the instruction"
 #else
-  u8 rounded = BUG(0)MEND(software(in[threadIdx.x], 7 * threadIdx.x));
+  u8 rounded = BUG(0) MEND(software(in[threadIdx.x], 7 * threadIdx.x));
 #endif
   out[threadIdx.x] = rounded;
 }

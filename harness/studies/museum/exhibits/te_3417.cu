@@ -11,8 +11,11 @@ extern "C" __global__ void k(u8* out) {
   s[t] = 1;
   fence();
   __syncthreads();
-  if (t == 0) { store(out, s, 64); commit(); }
-  if (t == BUG(32)MEND(0)) wait_read<0>();
+  if (t == 0) {
+    store(out, s, 64);
+    commit();
+  }
+  if (t == BUG(32) MEND(0)) wait_read<0>();
   __syncthreads();
   s[t] = 2;
   if (t == 0) wait_read<0>();

@@ -9,12 +9,15 @@ extern "C" __global__ void k(u8* out) {
   __shared__ alignas(128) u8 s[2][64];
   u32 t = threadIdx.x;
   for (int turn = 0; turn < 4; turn++) {
-    if (t == 0) wait_read<BUG(2)MEND(1)>();
+    if (t == 0) wait_read<BUG(2) MEND(1)>();
     __syncthreads();
     s[turn % 2][t] = turn;
     fence();
     __syncthreads();
-    if (t == 0) { store(out + 64 * turn, s[turn % 2], 64); commit(); }
+    if (t == 0) {
+      store(out + 64 * turn, s[turn % 2], 64);
+      commit();
+    }
   }
   if (t == 0) wait_read<0>();
 }

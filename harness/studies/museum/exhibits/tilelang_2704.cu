@@ -10,7 +10,7 @@
 
 extern "C" __global__ void k(float* out) {
   u32 code = threadIdx.x, exponent = code >> 1, fraction = code & 1;
-  float value = exponent ? __int_as_float(exponent + 126 << 23 | fraction << 22) : fraction * BUG(0.75f)MEND(0.5f);
+  float value = exponent ? __int_as_float(exponent + 126 << 23 | fraction << 22) : fraction * BUG(0.75f) MEND(0.5f);
   out[code] = value;
 }
 extern "C" __global__ void expect(float* right) {

@@ -10,8 +10,10 @@
 // same: out right
 #include "asynchronous.cuh"
 
-extern "C" __global__ void write(u8* scales) { scales[128 * blockIdx.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x; }
+extern "C" __global__ void write(u8* scales) {
+  scales[128 * blockIdx.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x;
+}
 extern "C" __global__ void read(const u8* scales, u8* out) {
-  out[128 * blockIdx.x + threadIdx.x] = scales[BUG(100)MEND(128) * blockIdx.x + threadIdx.x];
+  out[128 * blockIdx.x + threadIdx.x] = scales[BUG(100) MEND(128) * blockIdx.x + threadIdx.x];
 }
 extern "C" __global__ void expect(u8* right) { right[128 * blockIdx.x + threadIdx.x] = 100 * blockIdx.x + threadIdx.x; }

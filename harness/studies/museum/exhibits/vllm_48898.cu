@@ -13,6 +13,6 @@ extern "C" __global__ void quantize(const u8* in, u8* scales, int columns) {
 }
 extern "C" __global__ void product(const u8* scales, u8* out, int columns) {
   u32 sum = 0;
-  for (int k = 0; k < BUG(4)MEND(columns); k++) sum += scales[4 * threadIdx.x + k];
+  for (int k = 0; k < BUG(4) MEND(columns); k++) sum += scales[4 * threadIdx.x + k];
   out[threadIdx.x] = sum;
 }

@@ -17,7 +17,7 @@ extern "C" __global__ void write(const u8* in, u8* scales) {
 }
 extern "C" __global__ void read(const u8* scales, u8* out) {
   for (int k = 0; k < 4; k++)
-    out[4 * threadIdx.x + k] = scales[BUG(4 * threadIdx.x + k)MEND(swizzled(threadIdx.x, k))];
+    out[4 * threadIdx.x + k] = scales[BUG(4 * threadIdx.x + k) MEND(swizzled(threadIdx.x, k))];
 }
 extern "C" __global__ void expect(const u8* in, u8* right) {
   for (int k = 0; k < 4; k++) right[4 * threadIdx.x + k] = in[4 * threadIdx.x + k];

@@ -11,6 +11,6 @@ extern "C" __global__ void k(const u8* in, u8* out, int rows) {
   u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int row = warp; row < rows; row += 2) s[row][lane] = in[32 * row + lane];
   __syncthreads();
-  for (int row = 4 * warp; row < BUG(4 * warp + 4)MEND(min(rows, 4 * warp + 4)); row++)
+  for (int row = 4 * warp; row < BUG(4 * warp + 4) MEND(min(rows, 4 * warp + 4)); row++)
     out[32 * row + lane] = s[row][lane] + s[row][lane ^ 1];
 }
