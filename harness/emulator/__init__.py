@@ -16,12 +16,21 @@ for buffers that are not `initialised`; `race`, in shared and global memory, bet
 (which a barrier of some warps does for these alone), lanes without `__syncwarp`, blocks without fences and an atomic,
 with `ld.global.nc` of what the launch writes, and around `wgmma`, whose registers may not be used before
 `wgmma.wait_group` nor without `wgmma.fence`, and which reads shared memory asynchronously and needs
-`fence.proxy.async`; `divergent_barrier` and `inactive_shuffle` for lanes that wait for lanes that never arrive, wrong
-masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for no end within the budget.
+`fence.proxy.async`; a `race` with an asynchronous copy in flight, which is an agent of its own (`races.async_shadow`,
+`races.async_global`), or with a launch that may not have ended (`stream`); `mbarrier` for one that is not initialised,
+whose bytes or arrivals do not add up, or that is written over; `divergent_barrier` and `inactive_shuffle` for lanes
+that wait for lanes that never arrive, wrong masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for
+no end within the budget, or a wait for a phase that never comes.
 
 It does not model time or caches. Races are those of the orders that were run, in which a block that waits for one of a
 later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` is
 exact and rounded once, whatever the hardware's order. Local memory may be read before it is written. NotEmulated is
 raised where a kernel reaches an instruction whose bits are not specified (`ex2.approx`, `tanh.approx`), `mma` or
-`wgmma` of other than 16-bit floats, or of matrices in shared memory that do not run along K, TMA, clusters, or calls.
+`wgmma` of other than 16-bit floats, or of matrices in shared memory that do not run along K, `wgmma` beside mbarriers
+with race checks, im2col and interleaved TMA, tcgen05, or calls.
+
+Asynchronous copies are done when they are issued; a thread may see that once it knows that they are complete, which an
+mbarrier's phase or its own `wait_group` tells it. In kernels that have them (or mbarriers, or clusters) each thread has
+a vector clock (`races.async_order`), and memory is left to NumPy, which takes a hundred times as long. Blocks of a
+cluster are not ordered in global memory by its barriers.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.emulator.arithmetic.atomics import ATOMICS
 from harness.emulator.arithmetic.warp import REDUCTIONS
-from harness.emulator.instructions import mma, moves, wgmma
+from harness.emulator.instructions import bulk_copy, cluster, mbarrier, mma, moves, wgmma, wmma
 from harness.emulator.instructions.arithmetic import ARITHMETIC
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -23,6 +23,10 @@ def mnemonics() -> set[str]:
         *moves.mnemonics(),
         *mma.mnemonics(),
         *wgmma.mnemonics(),
+        *wmma.mnemonics(),
+        *mbarrier.mnemonics(),
+        *bulk_copy.mnemonics(),
+        *cluster.mnemonics(),
         *CONTROL,
         *ORDER,
         *IGNORED,

@@ -16,7 +16,19 @@ import numpy as np
 
 from harness.emulator import allocation
 from harness.emulator.compiled import layout
-from harness.emulator.instructions import calls, cp_async, load_store, mma, moves, warp_sync, wgmma
+from harness.emulator.instructions import (
+    bulk_copy,
+    calls,
+    cluster,
+    cp_async,
+    load_store,
+    mbarrier,
+    mma,
+    moves,
+    warp_sync,
+    wgmma,
+    wmma,
+)
 from harness.emulator.instructions.arithmetic import arithmetic
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
 from harness.emulator.instructions.steps import unsupported
@@ -44,9 +56,13 @@ from harness.emulator.stored import pack, unpack
 
 DECODERS: dict[str, Decoder] = {
     head: decoder
-    for family in (calls, moves, load_store, cp_async, warp_sync, mma, wgmma)
+    for family in (calls, moves, load_store, cp_async, warp_sync, mma, wgmma, wmma, mbarrier, bulk_copy, cluster)
     for head, decoder in family.DECODERS.items()
 }
+# Kernels with one of these need clocks for each thread, and leave memory and warps to NumPy.
+_ASYNCHRONOUS = ("mbarrier.", "cp.async.bulk.", "cp.reduce.", "barrier.cluster.", "mapa", "st.async", "red.async")
+_LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
+_COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
 _ARRIVALS = ("bar.arrive", "bar.cta.arrive", "barrier.arrive", "barrier.cta.arrive")
 _REDUCTIONS = ("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red")
@@ -54,8 +70,8 @@ _TERMINATORS = ("bra", "brx", "ret", "exit", "trap", *_BARRIERS, *_ARRIVALS, *_R
 
 # How many operands those have whose decoders look at the first ones alone.
 _OPERANDS = {
-    **dict.fromkeys(("ret", "exit", "trap", "membar", "fence"), 0), **dict.fromkeys(("bra", "activemask"), 1),
-    **dict.fromkeys(("ld", "ldu", "st", "brx", "elect", "ldmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
+    **dict.fromkeys(("ret", "exit", "trap", "membar"), 0), **dict.fromkeys(("bra", "activemask"), 1),
+    **dict.fromkeys(("ld", "ldu", "brx", "elect", "ldmatrix", "stmatrix"), 2), **dict.fromkeys(("vote", "match"), 3),
     "bar.warp.sync": 1,
 }  # fmt: skip
 
@@ -115,6 +131,9 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
     emitter = Emitter(kernel, variables, dict(addresses))
     emitter.fragments = wgmma.fragments(emitter, kernel)
     fragments = tuple(sorted(emitter.fragments))
+    asynchronous = any(
+        each.mnemonic.startswith(_ASYNCHRONOUS) or "shared::cluster" in each.mnemonic for each in kernel.instructions
+    )
     starts = _leaders(kernel)
     number = {start: i for i, start in enumerate(starts)}
     labels = {label: number.get(at, len(starts)) for label, at in kernel.labels.items()}
@@ -127,7 +146,12 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         for at in range(start, end):
             instruction = kernel.instructions[at]
             decoded = _instruction(emitter, at, instruction, at == start and warp_sync.is_warp_wide(instruction))
-            steps[-1] += [(Origin(at, k), step) for k, step in enumerate(decoded.steps)]
+            slow = asynchronous and instruction.mnemonic.startswith(_LEFT_TO_NUMPY)
+            slow = slow and not instruction.mnemonic.startswith(_COMPILED)
+            found = [step._replace(fast=None) for step in decoded.steps] if slow else decoded.steps
+            steps[-1] += [(Origin(at, k), step) for k, step in enumerate(found)]
+            if at == start and mbarrier.is_wait(instruction):
+                block.wait = mbarrier.wait_of(emitter, instruction)
             if decoded.jump:
                 block.terminator = decoded.jump(i + 1, labels)
             if decoded.membermask is not None:
@@ -156,6 +180,7 @@ def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, 
         cell_global=emitter.cells["global"],
         fragments=fragments,
         hazards=emitter.hazards,
+        asynchronous=asynchronous,
     )
     constants = np.array([int(value.item()) for value in emitter.constants], np.uint64)
     hazards = _hazards(emitter.hazards, fragments)
@@ -228,7 +253,8 @@ def _leaders(kernel: Kernel) -> list[int]:
         if _is(instruction.mnemonic, _TERMINATORS):
             starts.add(i + 1)
         # Lanes may wait at its entry or at its end, so it has a block of its own.
-        if warp_sync.is_warp_wide(instruction) or _is(instruction.mnemonic, (*_BARRIERS, *_REDUCTIONS)):
+        waits = mbarrier.is_wait(instruction)
+        if waits or warp_sync.is_warp_wide(instruction) or _is(instruction.mnemonic, (*_BARRIERS, *_REDUCTIONS)):
             starts.add(i)
     return sorted(start for start in starts if start < len(kernel.instructions))
 

@@ -25,13 +25,16 @@ from harness.emulator.memory import FIRST_WINDOW, Buffer
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
 from harness.emulator.ptx.syntax import Kernel, Variable
+from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import LAST_EPOCH, GlobalShadow
 from harness.emulator.registers import U32, U64, WARP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 from harness.emulator.stored import stored
 
 LANES = 1 << 14  # of a batch: enough to amortise a step, few enough to keep registers in cache
+ASYNC_LANES = 1 << 11  # of a batch whose threads have clocks of their own
 BUDGET = 4_000_000  # instructions of a batch, each for all its lanes
+LARGEST_CLUSTER = 16
 PRINTED = 1 << 12  # lines of a launch that are shown
 LARGEST_SHARED = 227 << 10
 LARGEST_LOCAL = 1 << 30
@@ -114,6 +117,8 @@ def launch(
     schedule: Schedule = ASCENDING,
     echo: Callable[[str], object] | None = None,
     watch: Watch | None = None,
+    cluster: Extent | None = None,
+    dependence: Dependence | None = None,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -126,12 +131,17 @@ def launch(
     echo: takes each line that the kernel prints, behind its block and thread; standard output, if absent
     watch: follows one thread, by NumPy steps
     schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
+    cluster: blocks of a cluster, where the kernel does not say it
+    dependence: on the launches before, which `stream.Stream` makes; then every instruction runs by its NumPy step
 
     Raises Fault, NotEmulated or LaunchError.
     """
     code = module.code(kernel)
     resources = code.resources
     _check_extents(resources.kernel, grid, block)
+    cluster = _cluster(resources.kernel, grid, cluster)
+    if resources.asynchronous and resources.fragments and sanitize:
+        raise NotEmulated(f"not emulated: {kernel}, which has both wgmma and mbarriers, with race checks")
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
     parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
     memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())
@@ -146,6 +156,8 @@ def launch(
         sanitize=sanitize,
         buffers=buffer_table(memory),
         schedule=schedule,
+        cluster=cluster,
+        dependence=dependence if sanitize else None,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
         echo=_Few(echo or sys.stdout.write),
     )
@@ -155,11 +167,13 @@ def launch(
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")
+    lanes = min(lanes, ASYNC_LANES) if resources.asynchronous and sanitize else lanes
     batch_blocks = max(1, lanes // (-(-state.threads // 32) * 32))
+    batch_blocks = -(-batch_blocks // state.cluster_size) * state.cluster_size
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
         raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
-    tally, path = Tally(code.blocks, budget), FastPath if compiled else NumpyPath
+    tally, path = Tally(code.blocks, budget), FastPath if compiled and not state.dependence else NumpyPath
     ahead = RunAhead(schedule.seed, code.blocks)
     with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):
@@ -170,6 +184,11 @@ def launch(
                 run_watched(watch, batch, tally, code, ahead)
             else:
                 Scheduler(batch, tally, path(batch, code), ahead).run()
+            if batch.asynchronous:
+                batch.asynchronous.finish()
+    if state.dependence:
+        ids = {buffer.window: id(buffer) for buffer in memory}
+        state.dependence.end(kernel, state.shadow, resources.accesses, ids)
     return _counters(state.traffic, tally)
 
 
@@ -203,6 +222,18 @@ def _check_extents(kernel: Kernel, grid: Extent, block: Extent) -> None:
         raise LaunchError(f"{kernel.name}: a block of {block} threads, where 1 to {kernel.max_threads} are allowed")
     if min(grid) < 1 or grid[0] >= 1 << 31 or max(grid[1:]) > 65535:
         raise LaunchError(f"{kernel.name}: a grid of {grid} blocks, where 1 to 2^31-1, 65535 and 65535 are allowed")
+
+
+def _cluster(kernel: Kernel, grid: Extent, said: Extent | None) -> Extent:
+    """The blocks of a cluster."""
+    cluster = said or kernel.cluster or (1, 1, 1)
+    if kernel.cluster and said and said != kernel.cluster:
+        raise LaunchError(f"{kernel.name}: clusters of {said} blocks, where the kernel has {kernel.cluster}")
+    size = cluster[0] * cluster[1] * cluster[2]
+    if min(cluster) < 1 or size > LARGEST_CLUSTER or any(a % b for a, b in zip(grid, cluster, strict=True)):
+        sentence = f"a grid of {grid} blocks in clusters of {cluster}; {LARGEST_CLUSTER} blocks are allowed in one"
+        raise LaunchError(f"{kernel.name}: {sentence}, and the grid has to be a multiple")
+    return cluster
 
 
 def _parameters(resources: Resources, args: Sequence[Argument]) -> np.ndarray:
@@ -259,19 +290,27 @@ def _specials(
     state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
 ) -> dict[str, Bits]:
     places = np.arange(first, first + blocks, dtype=np.int64)
-    number = state.schedule.number(places, state.blocks)[:, None]
-    across, down, _ = state.grid
+    at = state.block_at(places)
+    rank = places % state.cluster_size
     registers: dict[str, np.ndarray] = {
-        "%ctaid.x": number % across,
-        "%ctaid.y": number // across % down,
-        "%ctaid.z": number // (across * down),
+        **{f"%ctaid.{axis}": index[:, None] for axis, index in zip("xyz", at, strict=True)},
+        "%cluster_ctarank": rank[:, None],
     }
+    for axis, index, extent in zip("xyz", at, state.cluster, strict=True):
+        registers |= {f"%clusterid.{axis}": index[:, None] // extent, f"%cluster_ctaid.{axis}": index[:, None] % extent}
     shared = {
         "%nwarpid": -(-state.threads // 32),
         "%dynamic_smem_size": dynamic_shared,
         "%total_smem_size": shared_size,
         **{f"%ntid.{axis}": extent for axis, extent in zip("xyz", state.block, strict=True)},
         **{f"%nctaid.{axis}": extent for axis, extent in zip("xyz", state.grid, strict=True)},
+        **{f"%cluster_nctaid.{axis}": extent for axis, extent in zip("xyz", state.cluster, strict=True)},
+        **{
+            f"%nclusterid.{axis}": extent // of
+            for axis, extent, of in zip("xyz", state.grid, state.cluster, strict=True)
+        },
+        "%cluster_nctarank": state.cluster_size,
+        "%is_explicit_cluster": int(state.cluster_size > 1),
     }
     registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
     specials = {name: values.astype(U32) for name, values in registers.items()}

@@ -23,6 +23,8 @@ _WINDOWS = itertools.cycle(range(1 << 10, 1 << 27))
 # The system owns the first KiB of a block's shared memory, so no kernel has data at address 0.
 SHARED_BASE = 1024
 SHARED_WINDOW = 2 << WINDOW_BITS
+# A shared address in another block of the cluster has its rank + 1 from here on; 0 is the block's own.
+CLUSTER_RANK_BITS = 24
 LOCAL_WINDOW = 3 << WINDOW_BITS
 LOCAL_BASE = 256
 

@@ -140,7 +140,7 @@ def test_generic_addresses_reach_every_space() -> None:
     [
         "ex2.approx.f32 %f0, %f1;",
         "add.cc.u32 %r0, %r1, %r2;",
-        "mbarrier.init.shared.b64 [%r0], 1;",
+        "tcgen05.fence::before_thread_sync;",
         "mov.u32 %r0, %smid;",
         "call foo;",
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import ptx_snippets as snippets
 import pytest
 from cuda_source import ptx as compile_to_ptx
 
@@ -155,3 +157,16 @@ extern "C" __global__ void k(int* x) {
 def test_text_it_cannot_read_is_refused(bad: str) -> None:
     with pytest.raises(NotEmulated):
         parse(bad)
+
+
+def test_a_label_belongs_to_its_scope() -> None:
+    """Inline assembly repeats its labels in scopes of its own; a branch takes the innermost."""
+    loop = """ {{ .reg.pred q; .reg .b32 n; mov.u32 n, {count};
+ again: add.u32 %r9, %r9, {step}; sub.u32 n, n, 1; setp.ne.u32 q, n, 0; @q bra again; {jump} }}
+"""
+    body = " ld.param.u64 %rd1, [p0]; mov.u32 %r9, 0;\n"
+    body += loop.format(count=3, step=1, jump="") + loop.format(count=2, step=10, jump="bra done;")
+    body += " mov.u32 %r9, 0;\n done: st.global.u32 [%rd1], %r9; mov.u32 %r1, WARP_SZ; st.global.u32 [%rd1+4], %r1;"
+    out = np.zeros(2, np.uint32)
+    snippets.run(snippets.kernel(body, 1), {"out": out}, block=1)
+    assert out.tolist() == [23, 32]

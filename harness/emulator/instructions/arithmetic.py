@@ -6,17 +6,18 @@ from harness.emulator.arithmetic.compare import SETS
 from harness.emulator.arithmetic.convert import CONVERT
 from harness.emulator.arithmetic.floating import FLOATING
 from harness.emulator.arithmetic.integer import INTEGER
+from harness.emulator.arithmetic.mixed import MIXED
 from harness.emulator.compiled.opcodes import OPCODES
 from harness.emulator.instructions.emitter import Emitter, Unsupported
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import Operation
 
-ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS}
+ARITHMETIC: dict[str, Operation] = {**INTEGER, **FLOATING, **CONVERT, **SETS, **MIXED}
 
 
 def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
     """An instruction of `ARITHMETIC`; `max.f32/3` is the form with three sources."""
-    sources = instruction.operands[1:]
+    sources = tuple(item for each in instruction.operands[1:] for item in getattr(each, "items", (each,)))
     name = instruction.mnemonic
     operation = ARITHMETIC.get(name)
     if operation and len(operation.sources) != len(sources):

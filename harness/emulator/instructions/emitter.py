@@ -42,6 +42,8 @@ SPECIALS = {
     *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"),
     *(f"%lanemask_{relation}" for relation in ("eq", "lt", "le", "gt", "ge")),
     *("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size", "%parameters"),
+    *(f"%{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
+    *("%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"),
 }
 
 

@@ -21,6 +21,7 @@ SPACES = {
     "param": "constant",
     "shared": "shared",
     "shared::cta": "shared",
+    "shared::cluster": "shared",
     "local": "local",
 }
 _STRONG = {"relaxed", "acquire", "release", "acq_rel", "volatile"}
@@ -148,7 +149,7 @@ def _load_parameter(emitter: Emitter, access: Access, offset: int, targets: list
 def store(emitter: Emitter, instruction: Instruction) -> None:
     """`st`, all spaces and widths."""
     access, element = _plain_access(emitter, instruction, "writes")
-    if instruction.mnemonic.startswith(("st.param", "st.const")):
+    if instruction.mnemonic.startswith(("st.param", "st.const")) or len(instruction.operands) != 2:
         raise Unsupported
     address = place(emitter, instruction.operands[0], access)
     sources = [
@@ -202,11 +203,16 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
     `fence.proxy.async` orders writes to shared memory before reads of `wgmma`.
     """
     parts = instruction.mnemonic.split(".")[1:]
+    if instruction.operands:
+        raise Unsupported
+    if parts[:2] == ["mbarrier_init", "release"]:
+        emitter.emit(lambda batch, mask: batch.fence_mbarriers(mask), (), ())
+        return
     if parts[:2] == ["proxy", "async"]:
         if parts[2:] not in ([], ["global"], ["shared::cta"], ["shared::cluster"]):
             raise Unsupported
-        if parts[2:] != ["global"]:
-            emitter.emit(lambda batch, mask: batch.fence_proxy(mask), (), ())
+        space = parts[2].partition("::")[0] if parts[2:] else None
+        emitter.emit(lambda batch, mask: batch.fence_proxy(mask, space), (), ())
         return
     if not parts or not set(parts) <= {"cta", "gl", "sys", "gpu", "cluster", "sc", "acq_rel"}:
         raise Unsupported
@@ -214,8 +220,18 @@ def fence(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(lambda batch, mask: batch.fence(mask, of_block), (), ())
 
 
+def dependence(emitter: Emitter, instruction: Instruction) -> None:
+    """`griddepcontrol`: wait for the launches before, and let the next begin."""
+    if instruction.mnemonic == "griddepcontrol.wait":
+        emitter.emit(lambda batch, mask: batch.wait_for_launches(mask), (), ())
+    elif instruction.mnemonic == "griddepcontrol.launch_dependents":
+        emitter.emit(lambda batch, mask: batch.let_next_begin(instruction), (), ())
+    else:
+        raise Unsupported
+
+
 def nothing(emitter: Emitter, instruction: Instruction) -> None:
-    """Instructions that change no value: prefetch, sleep, hints about dependent launches."""
+    """Instructions that change no value: prefetch and sleep."""
 
 
 DECODERS: dict[str, Decoder] = {
@@ -229,5 +245,5 @@ DECODERS: dict[str, Decoder] = {
     "prefetch": nothing,
     "prefetchu": nothing,
     "nanosleep": nothing,
-    "griddepcontrol": nothing,
+    "griddepcontrol": dependence,
 }

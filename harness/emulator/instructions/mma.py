@@ -1,4 +1,4 @@
-"""`mma` and `ldmatrix`.
+"""`mma`, `ldmatrix` and `stmatrix`.
 
 A matrix lies in 8x8 fragments: lane 4g + t holds elements 2t and 2t + 1 of row g, in one register if they have 16 bits,
 else in two. A (16, k) has two rows of fragments, for k = 16 the left halves first; C (16, 8) has two fragments; B
@@ -14,7 +14,7 @@ import numpy as np
 from harness.emulator.arithmetic import matrix_product as products
 from harness.emulator.compiled import opcodes
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
-from harness.emulator.instructions.load_store import SPACES, items_of, place
+from harness.emulator.instructions.load_store import items_of, place
 from harness.emulator.machine.basic_blocks import Fast
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Instruction
@@ -105,16 +105,8 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
 
 def _load(emitter: Emitter, instruction: Instruction) -> None:
     """`ldmatrix`: lane 8i + r has the address of row r of matrix i; further lanes are ignored."""
-    parts = instruction.mnemonic.split(".")
-    if parts[:4] != ["ldmatrix", "sync", "aligned", "m8n8"] or parts[4] not in _COUNTS or parts[-1] != "b16":
-        raise Unsupported
-    modifiers = parts[5:-1]
-    transposed = modifiers[:1] == ["trans"]
-    spaces = [SPACES.get(modifier) for modifier in modifiers[transposed:]]
-    if spaces not in ([], ["shared"]):
-        raise Unsupported
-    count = _COUNTS[parts[4]]
-    access = emitter.access(instruction, spaces[0] if spaces else "generic", "reads", 4, 4)
+    count, transposed, space = _form(instruction)
+    access = emitter.access(instruction, space, "reads", 4, 4)
     targets = [emitter.target(item, "b32") for item in items_of(instruction.operands[0], count)]
     address = place(emitter, instruction.operands[1], access)
 
@@ -133,7 +125,43 @@ def _load(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(step, (address.slot,), targets)
 
 
-DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load}
+def _form(instruction: Instruction) -> tuple[int, bool, str]:
+    """How many matrices, whether transposed, and the space; the words between `aligned` and `b16` in any order."""
+    parts = instruction.mnemonic.split(".")
+    words = {*parts[3:-1]}
+    counts, spaces = words & {*_COUNTS}, words & {"shared", "shared::cta"}
+    if parts[1:3] != ["sync", "aligned"] or parts[-1] != "b16" or "m8n8" not in words or len(words) != len(parts) - 4:
+        raise Unsupported
+    if len(counts) != 1 or len(spaces) > 1 or words - counts - spaces - {"m8n8", "trans"}:
+        raise Unsupported
+    return _COUNTS[counts.pop()], "trans" in words, "shared" if spaces else "generic"
+
+
+def _store(emitter: Emitter, instruction: Instruction) -> None:
+    """`stmatrix`: the reverse; lanes beyond the last matrix store nothing."""
+    count, transposed, space = _form(instruction)
+    access = emitter.access(instruction, space, "writes", 4, 4)
+    address = place(emitter, instruction.operands[0], access)
+    sources = [emitter.source(item, "b32") for item in items_of(instruction.operands[1], count)]
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        batch.whole_warps(instruction, mask)
+        rows = gather(batch, sources, None).swapaxes(0, 1).reshape(-1, count, 8, 4)
+        rows = np.ascontiguousarray(rows)
+        if transposed:
+            rows = np.ascontiguousarray(rows.view(U16).swapaxes(2, 3)).view(U32)
+        words = np.zeros((len(rows), 32, 4), U32)
+        words[:, : 8 * count] = rows.reshape(-1, 8 * count, 4)
+        stores = np.broadcast_to(np.arange(batch.threads) % 32 < 8 * count, batch.shape)
+        lanes = batch.active(mask)
+        stores = stores if lanes is None else stores & lanes
+        values = [np.ascontiguousarray(words[..., i]).reshape(batch.shape) for i in range(4)]
+        batch.write(access, address.of(batch), values, None if stores.all() else stores)
+
+    emitter.emit(step, (address.slot, *sources), ())
+
+
+DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load, "stmatrix": _store}
 
 
 def mnemonics() -> list[str]:
@@ -142,4 +170,5 @@ def mnemonics() -> list[str]:
         f"mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32" for shape in _DEPTHS for kind in products.FACTORS
     ]
     loads = [f"ldmatrix.sync.aligned.m8n8.{count}{trans}" for count in _COUNTS for trans in ("", ".trans")]
+    loads += [load.replace("ldmatrix", "stmatrix") for load in loads]
     return names + [f"{load}.shared.b16" for load in loads]

@@ -151,6 +151,7 @@ _WINDOWS = {
     "param": 0,
     "shared": SHARED_WINDOW,
     "shared::cta": SHARED_WINDOW,
+    "shared::cluster": SHARED_WINDOW,
     "local": LOCAL_WINDOW,
 }
 

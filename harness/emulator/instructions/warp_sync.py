@@ -125,7 +125,7 @@ def _elect(emitter: Emitter, instruction: Instruction) -> None:
     named = emitter.source(instruction.operands[1], "b32")
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
-        participants = batch.participants(instruction, batch.registers[named], mask, always=True)
+        participants = batch.participants(instruction, batch.registers[named], mask, always=True, orders=False)
         leader = np.bitwise_count((participants & (~participants + U32(1))) - U32(1)).astype(U32)
         batch.assign(target, leader, mask)
         if chosen is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import numpy as np
 
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.memory import (
+    CLUSTER_RANK_BITS,
     LOCAL_BASE,
     LOCAL_WINDOW,
     SHARED_BASE,
@@ -22,6 +24,9 @@ from harness.emulator.races.global_memory import Earlier, Who
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.registers import U64, Bits
 
+# Also hears of accesses of lanes, (n,), to bytes of a buffer, (n,).
+OnGlobal = Callable[[Access, Buffer, np.ndarray, np.ndarray], None]
+
 PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
 
 
@@ -29,11 +34,13 @@ class Addressing:
     """The memory of one batch.
 
     positions: of the current instruction's active lanes in the flattened batch; None for all
+    on_global: who else wants to hear of accesses: where lanes meet bulk copies, and earlier launches
     """
 
     def __init__(self, lanes: Lanes, shared: BlockMemory, local: BlockMemory, shadow: SharedShadow | None):
         self.lanes, self.shared, self.local, self.shadow = lanes, shared, local, shadow
         self.positions: np.ndarray | None = None
+        self.on_global: list[OnGlobal] = []
         self.block_index = np.arange(lanes.blocks, dtype=np.int64)[:, None]
 
     def resolve(self, access: Access, address: Bits, mask: np.ndarray | None, counted: bool = True) -> list[Resolved]:
@@ -55,10 +62,13 @@ class Addressing:
                 self._record_global(access, found)
             return found
         memory, base = (self.shared, SHARED_BASE) if space == "shared" else (self.local, LOCAL_BASE)
+        owners = self._owners(space)
+        if space == "shared" and self.lanes.launch.cluster_size > 1:
+            address, owners = self._in_cluster(access, address, owners)
         offset = address - address.dtype.type(base)
         self._check_bounds(access, offset, memory.size, f"{space} memory")
         self._check_alignment(access, offset, f"{space} memory")
-        index = _rows(offset, access.bytes) + self._owners(space) * (memory.stride // access.bytes)
+        index = _rows(offset, access.bytes) + owners * (memory.stride // access.bytes)
         if self.shadow and space == "shared":
             self.shadow.record(access, index, positions)
         return [Resolved(memory, index)]
@@ -91,6 +101,18 @@ class Addressing:
         if space == "shared":
             return self.block_index if positions is None else positions // lanes.threads
         return np.arange(lanes.blocks * lanes.threads).reshape(lanes.shape) if positions is None else positions
+
+    def _in_cluster(self, access: Access, address: Bits, owners: np.ndarray) -> tuple[Bits, np.ndarray]:
+        """Addresses in the shared memory of the blocks of a cluster, and these blocks."""
+        kind, size = address.dtype.type, self.lanes.launch.cluster_size
+        rank = (address >> kind(CLUSTER_RANK_BITS)).astype(np.int64)
+        if (rank > size).any():
+            row = int(np.argmax(rank > size))
+            sentence = f"{access.what} of shared memory of block {int(rank.flat[row]) - 1} of a cluster of {size}"
+            self.lanes.fault("out_of_bounds", access.instruction, self._lane(row, rank.shape), sentence)
+        return address & kind((1 << CLUSTER_RANK_BITS) - 1), np.where(
+            rank > 0, owners // size * size + rank - 1, owners
+        )
 
     def _from_generic(self, address: Bits) -> tuple[str, Bits]:
         """The space of generic addresses, and the addresses in it."""
@@ -181,7 +203,7 @@ class Addressing:
     def _record_global(self, access: Access, found: list[Resolved]) -> None:
         """Record the access in the shadow of global memory."""
         lanes, shadow = self.lanes, self.lanes.launch.shadow
-        shadow.report = self._report_global
+        self.report_here()
         for resolved in found:
             if resolved.storage.writable:
                 every = np.arange(lanes.blocks * lanes.threads) if self.positions is None else self.positions
@@ -189,6 +211,12 @@ class Addressing:
                 index = resolved.index
                 index = np.broadcast_to(index, lanes.shape).reshape(-1) if index.ndim > 1 else index
                 shadow.record(access, resolved, Who(index, *np.divmod(chosen, lanes.threads)))
+                for hears in self.on_global:
+                    hears(access, resolved.storage, index * access.bytes, chosen)
+
+    def report_here(self) -> None:
+        """Races in global memory are those of this batch from now on."""
+        self.lanes.launch.shadow.report = self._report_global
 
     def _report_global(self, access: Access, block: int, thread: int, earlier: Earlier) -> NoReturn:
         launch = self.lanes.launch

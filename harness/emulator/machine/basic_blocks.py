@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.emulator.machine.batch import Batch
-from harness.emulator.machine.launch_state import Resources
+from harness.emulator.machine.launch_state import Resources, Wait
 from harness.emulator.ptx.syntax import Instruction
 
 # Instructions that all lanes of a warpgroup, or of a warp, execute together.
 WHOLE_WARPGROUP = ("wgmma.",)
-WHOLE_WARP = ("mma.", "ldmatrix.", *WHOLE_WARPGROUP)
+WHOLE_WARP = ("mma.", "ldmatrix.", "stmatrix.", "wmma.", *WHOLE_WARPGROUP)
 
 Step = Callable[[Batch, "np.ndarray | None"], None]
 
@@ -124,6 +124,7 @@ class Block:
     steps: in order, NumPy's by origin, with compiled ones joined
     membermask: slot of the lanes that must arrive together, if the block begins with a warp-wide instruction
     takes_warpgroup: whether that is one of a whole warpgroup
+    wait: if the block begins with a wait for an mbarrier
     """
 
     first: int
@@ -133,6 +134,7 @@ class Block:
     terminator: Terminator = field(default_factory=Exit)
     membermask: int | None = None
     takes_warpgroup: bool = False
+    wait: Wait | None = None
 
 
 @dataclass

@@ -9,6 +9,7 @@ import numpy as np
 from harness.emulator.arithmetic import atomics, warp
 from harness.emulator.arithmetic.atomics import Atomic
 from harness.emulator.machine.addressing import Addressing
+from harness.emulator.machine.async_proxy import AsyncProxy
 from harness.emulator.machine.cp_async_groups import CopyGroups
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.machine.launch_state import LaunchState
@@ -16,6 +17,8 @@ from harness.emulator.machine.register_file import RegisterFile
 from harness.emulator.machine.wgmma_groups import WgmmaGroups
 from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffer, Resolved, all_written, mark_bytes
 from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.async_order import GLOBAL, AsyncOrder
+from harness.emulator.races.async_shadow import AsyncShadow
 from harness.emulator.races.block_order import BlockOrder
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID
 from harness.emulator.races.shared_memory import SharedShadow
@@ -37,10 +40,13 @@ class Batch(Lanes):
         local = BlockMemory(blocks * self.threads, launch.resources.local_size, tracked=False)
         self.order: BlockOrder | None = None
         self.shadow: SharedShadow | None = None
+        asynchronous = launch.resources.asynchronous
         if launch.sanitize:
             self.order = BlockOrder(blocks, self.threads)
-        if self.order and shared_size:
-            kind = WgmmaShadow if launch.resources.fragments else SharedShadow
+            if asynchronous:
+                self.order = AsyncOrder(blocks, self.threads, launch.cluster_size)
+        if self.order and (shared_size or asynchronous):
+            kind = WgmmaShadow if launch.resources.fragments else AsyncShadow if asynchronous else SharedShadow
             self.shadow = kind(self.order, self.threads, shared.stride, launch.resources.cell_shared)
         if self.order and launch.shadow:
             launch.shadow.begin(self.order, first)
@@ -52,19 +58,33 @@ class Batch(Lanes):
             self.shadow.unfenced = self.addressing.report_unfenced
             self.wgmma = WgmmaGroups(self, self.shadow)
         self.cp_async = CopyGroups(self.shape)
+        self.asynchronous: AsyncProxy | None = None
+        if asynchronous:
+            self.asynchronous = AsyncProxy(self, self.registers, self.addressing, self.order, self.shadow)
+        self.waited = np.zeros(self.shape, bool)  # lanes that know that the launches before have ended
+        if launch.dependence:
+            self.addressing.on_global.append(self._check_launches)
+            if self.asynchronous:
+                self.asynchronous.on_wait = self._know_of_launches
 
     # ---- warps ------------------------------------------------------------------------------------------------------
 
     def participants(
-        self, instruction: Instruction, membermask: Bits, mask: np.ndarray | None, always: bool = False
-    ) -> Bits | None:
+        self, instruction: Instruction, membermask: Bits, mask: np.ndarray | None, always: bool = False,
+        orders: bool = True,
+    ) -> Bits | None:  # fmt: skip
         """For each lane, the participants of a warp-wide instruction as bits; None for all 32, unless `always`.
+
+        orders: the memory of these lanes, too
 
         Raises Fault if the membermask names a live lane that does not execute it, or not the lane itself.
         """
         lanes = self.active(mask)
-        if self.order:
+        if self.order and orders:
             self.order.warp_barrier(lanes)
+            if self.launch.dependence:
+                together = (self.waited & self.under(mask)).reshape(-1, 32).any(axis=1)
+                self.waited |= np.repeat(together, 32).reshape(self.shape) & self.under(mask)
         if lanes is None and bool((membermask == warp.FULL).all()):
             return np.broadcast_to(warp.FULL, self.shape) if always else None
         here = warp.ballot(self.live if lanes is None else lanes)
@@ -120,16 +140,48 @@ class Batch(Lanes):
         """A kernel parameter as a register."""
         return self.launch.parameters[offset : offset + size].view(UNSIGNED[size]).reshape(1, 1)
 
+    # ---- launches before --------------------------------------------------------------------------------------------
+
+    def wait_for_launches(self, mask: np.ndarray | None) -> None:
+        """`griddepcontrol.wait` of these lanes."""
+        self.waited = self.waited | self.under(mask)
+        if self.launch.dependence:
+            self.launch.dependence.waited = True
+
+    def let_next_begin(self, instruction: Instruction) -> None:
+        """`griddepcontrol.launch_dependents`."""
+        if self.launch.dependence:
+            self.launch.dependence.begins_next = instruction.location
+
+    def _know_of_launches(self, lanes: np.ndarray) -> None:
+        """These lanes, flat, waited for others of their blocks, and know what one of those does."""
+        blocks = np.unique(lanes // self.threads)
+        self.waited.reshape(-1)[lanes] |= self.waited[blocks].any()
+
+    def _check_launches(self, access: Access, buffer: Buffer, offsets: np.ndarray, lanes: np.ndarray) -> None:
+        self.check_launches(access, buffer, offsets, access.bytes, lanes)
+
+    def check_launches(self, access: Access, buffer: Buffer, offsets: np.ndarray, size: int, lanes: np.ndarray) -> None:
+        """Check accesses of lanes, (n,), to global memory that launches before may still use."""
+        if self.launch.dependence:
+            waited = self.waited.reshape(-1)[lanes]
+            self.launch.dependence.check(access, buffer, offsets, size, lanes, waited, self.fault)
+
     # ---- order ------------------------------------------------------------------------------------------------------
 
     def barrier(self, blocks: np.ndarray | None) -> None:
         """All threads of these blocks passed a barrier. blocks: (blocks,) bool, None for all"""
+        if self.launch.dependence:
+            chosen = slice(None) if blocks is None else blocks
+            self.waited[chosen] |= self.waited[chosen].any(axis=1, keepdims=True)
         if self.order:
             self.order.block_barrier(blocks)
             self._passed(blocks, True)
 
     def barrier_of_some(self, number: int, lanes: np.ndarray) -> None:
         """These lanes passed a barrier of as many threads of their blocks."""
+        if self.launch.dependence:
+            self.waited |= lanes & (self.waited & lanes).any(axis=1, keepdims=True)
         if self.order:
             self.order.barrier(number, lanes)
             self._passed(lanes.any(axis=1), False)
@@ -150,10 +202,17 @@ class Batch(Lanes):
         if self.launch.shadow:
             self.launch.shadow.happens_before.fence(self.under(mask), OF_BLOCK if of_block else OF_GRID)
 
-    def fence_proxy(self, mask: np.ndarray | None) -> None:
-        """`fence.proxy.async` of these lanes."""
-        if isinstance(self.shadow, WgmmaShadow):
+    def fence_proxy(self, mask: np.ndarray | None, space: str | None = None) -> None:
+        """`fence.proxy.async` of these lanes. space: `shared` or `global` alone, None for both"""
+        if isinstance(self.shadow, WgmmaShadow) and space != GLOBAL:
             self.shadow.fence_proxy(self.under(mask))
+        if isinstance(self.order, AsyncOrder):
+            self.order.fence_proxy(self.under(mask), space)
+
+    def fence_mbarriers(self, mask: np.ndarray | None) -> None:
+        """`fence.mbarrier_init` of these lanes."""
+        if self.asynchronous:
+            self.asynchronous.mbarriers.fence_init(self.under(mask))
 
     def read(self, access: Access, address: Bits, mask: np.ndarray | None) -> list[Bits]:
         """Load: one array for each element of the vector."""

@@ -12,6 +12,7 @@ import numpy as np
 from harness.emulator.counters import Traffic
 from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Kernel, Location
+from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import GlobalShadow
 from harness.emulator.registers import WARP, WARPGROUP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
@@ -31,6 +32,19 @@ class Hazard(NamedTuple):
     writes: tuple[int, ...]
 
 
+class Wait(NamedTuple):
+    """What lanes wait for at the entry of a block: a phase of an mbarrier, or of the barrier of their cluster.
+
+    slot, offset: of its address; state: slot of a phase, or of a parity
+    """
+
+    slot: int
+    offset: int
+    state: int
+    by_parity: bool
+    of_cluster: bool = False
+
+
 @dataclass
 class Resources:
     """Registers and memory of a decoded kernel.
@@ -40,6 +54,7 @@ class Resources:
     undefined: slots that are read before they are written, and start as 0; accesses: memory accesses by number
     shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
+    asynchronous: whether it uses mbarriers, bulk copies or clusters
     fragments: slots of the registers that `wgmma` uses asynchronously, in order; empty in kernels without
     hazards: uses of those by other instructions
     """
@@ -60,6 +75,7 @@ class Resources:
     cell_global: int
     fragments: tuple[int, ...]
     hazards: list[Hazard]
+    asynchronous: bool = False
 
 
 @dataclass
@@ -68,8 +84,9 @@ class LaunchState:
 
     memory: window of addresses → buffer; parameters: (size,) uint8
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
+    cluster: extent in blocks, of which each in the grid is a multiple
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
-    shadow: of global memory; None without the sanitizer
+    shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
     """
 
@@ -86,6 +103,13 @@ class LaunchState:
     by_warpgroup: bool = False
     shadow: GlobalShadow | None = None
     echo: Callable[[str], object] = lambda line: None
+    cluster: Extent = (1, 1, 1)
+    dependence: Dependence | None = None
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     @property
     def blocks(self) -> int:
@@ -104,7 +128,17 @@ class LaunchState:
 
     def block_name(self, place: int) -> Extent:
         """The index of the block at a place of the grid."""
-        return coordinates(int(self.schedule.number(place, self.blocks)), self.grid)
+        return tuple(int(each) for each in self.block_at(np.int64(place)))
+
+    def block_at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The indices x, y, z of the blocks at places of the grid; those of one cluster stand side by side."""
+        size = self.cluster_size
+        number = self.schedule.number(places // size, self.blocks // size)
+        clusters = tuple(grid // cluster for grid, cluster in zip(self.grid, self.cluster, strict=True))
+        of_cluster, in_cluster = coordinates(number, clusters), coordinates(places % size, self.cluster)
+        return tuple(
+            outer * extent + inner for outer, extent, inner in zip(of_cluster, self.cluster, in_cluster, strict=True)
+        )
 
     def thread_name(self, place: int) -> Extent:
         """The index of the thread at a place of a block."""

@@ -18,6 +18,7 @@ from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, 
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, NumpyPath
 from harness.emulator.machine.run_ahead import RunAhead
+from harness.emulator.machine.waiting import Waiting
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
@@ -66,7 +67,7 @@ class Scheduler:
         self.ready: dict[int, np.ndarray | None] = {}
         self.held: dict[int, np.ndarray] = {}
         self.turn = PATIENCE
-        self.barriers = Barriers(batch, self.code, ahead.draws)
+        self.barriers, self.waiting = Barriers(batch, self.code, ahead.draws), Waiting(batch, self.code)
         self.budget = tally.budget
         self.exits = {
             i for i, block in enumerate(self.blocks) if isinstance(block.terminator, Exit) and block.count < 2
@@ -86,10 +87,14 @@ class Scheduler:
             number = min(self.ready) if self.turn > 0 else next(iter(self.ready))
             mask = self.ready.pop(number)
             block = self.blocks[number]
-            if not self.ready and not self.held and not self.barriers.parked:
+            if not self.ready and not self.held and not self.barriers.parked and not self.waiting.parked:
                 mask = None  # all live lanes are here
             elif block.membermask is not None:
                 mask = self.barriers.converge(number, block.membermask, mask)
+                if mask is None:
+                    continue
+            if block.wait is not None:
+                mask = self.waiting.admit(number, mask)
                 if mask is None:
                     continue
             self._count(number, mask)
@@ -134,7 +139,7 @@ class Scheduler:
 
     def _take_turns(self) -> None:
         """After a turn of the lowest block, a turn of the block that is ready longest: others may be waiting for it."""
-        for number, lanes in [*self.held.items(), *self.barriers.release()]:
+        for number, lanes in [*self.held.items(), *self.barriers.release(), *self.waiting.release()]:
             self._enter(number, lanes)
         self.held = {}
         if self.turn < -AHEAD:
@@ -178,8 +183,12 @@ class Scheduler:
 
     def _exit(self, mask: np.ndarray | None) -> None:
         batch = self.batch
+        if batch.asynchronous:
+            batch.asynchronous.exit(batch.under(mask).reshape(-1))
         batch.live = batch.live & ~mask if mask is not None else np.zeros_like(batch.live)
         batch.all_live = False
+        for barrier in batch.asynchronous.cluster_barriers.values() if batch.asynchronous else ():
+            barrier.advance()
         self._count_live()
 
     def _trap(self, number: int, terminator: Trap, mask: np.ndarray | None) -> None:
@@ -203,14 +212,17 @@ class Scheduler:
     def _release(self) -> bool:
         """Once nothing else can run, release the complete barriers, or what was held back. False if no lane is left."""
         while not self.ready:
-            if not self.held and not self.barriers.parked:
+            if not self.held and not self.barriers.parked and not self.waiting.parked:
                 return False
             waits = self.held and not self.ahead.past_barriers
             released = [] if waits else list(self.barriers.release())
             for target, lanes in released:
                 self._enter_together(target, lanes)
-            if not released:
-                self.ready, self.held = self.held or self._after_exits(), {}
+            woken = [] if waits else self.waiting.release()
+            for target, lanes in woken:
+                self._enter(target, lanes)
+            if not released and not woken:
+                self.ready, self.held = self.held or self.waiting.give_up() or self._after_exits(), {}
             self.turn = AHEAD if self.held else PATIENCE
         return True
 

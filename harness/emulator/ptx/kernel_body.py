@@ -15,12 +15,14 @@ from harness.emulator.ptx.syntax import (
     SIZES,
     UNKNOWN,
     Address,
+    Immediate,
     Instruction,
     Kernel,
     Location,
     Name,
     Operand,
     Pair,
+    TensorAddress,
     Vector,
 )
 
@@ -34,11 +36,12 @@ _STATEMENT = re.compile(r"(?:@(!?)([\w$%]+)\s+)?([\w.:]+)\s*(.*)$", re.DOTALL)
 _ITEM = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,{}\[\]\s][^,{}\[\]]*")
 _CALL = re.compile(r"(?:\(\s*([\w$%]+)\s*\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*$")
 _CALL_PARAMETER = re.compile(r"\.param\s+\.(\w+)\s+([\w$%]+)$")
+_TENSOR = re.compile(r"\[\s*([^,\]]+?)\s*,\s*\{([^}]*)\}\s*\]$")
 _ADDRESS = re.compile(r"\[\s*([^+\]]*?)\s*(?:\+\s*(-?\s*\w+)\s*)?\]$")
 
 
 class BodyParser:
-    """Parses one kernel; a register declared in an inner scope gets a unique name."""
+    """Parses one kernel; a register or a label declared in an inner scope gets a unique name."""
 
     def __init__(self, kernel: Kernel, files: dict[int, str]):
         self.kernel, self.files = kernel, files
@@ -48,6 +51,9 @@ class BodyParser:
         self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
         self.call_parameters: set[str] = set()
+        # Of the labels of each open scope, by name, and of branches, whose scopes may declare their target later.
+        self.labels: list[dict[str, str]] = [{}]
+        self.branches: list[tuple[int, int]] = []
 
     def parse(self, text: str, line: int) -> None:
         """Parse the text between the outer braces. line: of its start. Raises NotEmulated for what is unknown."""
@@ -61,6 +67,7 @@ class BodyParser:
             except (NotEmulated, *limits.UNREADABLE) as error:
                 raise malformed(text, at, line, error) from None
             at = match.end()
+        self._resolve_branches(0, self.labels[0])
 
     def _token(self, match: re.Match) -> None:
         if match["loc"]:
@@ -75,19 +82,34 @@ class BodyParser:
     def _scope(self, brace: str) -> None:
         self.known = {}
         if brace == "{":
-            self.scopes.append({})
+            self.scopes.append({}), self.labels.append({})
             if len(self.scopes) > limits.NESTING:
                 raise NotEmulated(f"more than {limits.NESTING} scopes in one another")
         elif len(self.scopes) == 1:
             raise NotEmulated("a closing brace without its opening one")
         else:
             self.scopes.pop()
+            self._resolve_branches(len(self.labels) - 1, self.labels.pop())
 
     def _label(self, name: str) -> None:
-        if name in self.kernel.labels:
+        if name in self.labels[-1]:
             raise NotEmulated(f"the label {name!r}, which is there twice")
-        self.pending_label = name
-        self.kernel.labels[name] = len(self.kernel.instructions)
+        unique = self.labels[-1][name] = name if len(self.labels) == 1 else f"{name}@{len(self.kernel.labels)}"
+        self.pending_label = unique
+        self.kernel.labels[unique] = len(self.kernel.instructions)
+
+    def _resolve_branches(self, depth: int, labels: dict[str, str]) -> None:
+        """At the end of a scope, give branches out of it, and of scopes in it, the unique names of its labels."""
+        left = []
+        for at, inner in self.branches:
+            instruction = self.kernel.instructions[at]
+            name = instruction.operands[-1] if inner >= depth else None
+            if not isinstance(name, Name) or name.text not in labels:
+                left.append((at, min(inner, depth - 1)))
+                continue
+            operands = (*instruction.operands[:-1], Name(labels[name.text], name.negated))
+            self.kernel.instructions[at] = instruction._replace(operands=operands)
+        self.branches = left
 
     def _location(self, text: str) -> None:
         match = _LOC.match(text)
@@ -129,7 +151,7 @@ class BodyParser:
 
     def _declare_registers(self, text: str) -> None:
         self.known = {}
-        kind, names = re.match(r"\.reg\s+\.(\w+)\s+(.*)", text, re.DOTALL).groups()
+        kind, names = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.DOTALL).groups()
         if kind not in SIZES:
             raise NotEmulated(f"registers of type {kind!r}")
         suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
@@ -163,6 +185,8 @@ class BodyParser:
         if mnemonic.startswith(("st.param.", "ld.param.")):
             mnemonic, operands = self._of_call(mnemonic, operands)
         named = Name(self._resolve(guard), bool(negated)) if guard else None
+        if mnemonic.startswith(("bra", "brx")):
+            self.branches.append((len(self.kernel.instructions), len(self.labels) - 1))
         self.kernel.instructions.append(Instruction(mnemonic, operands, named, self.location))
 
     def _call(self, text: str) -> tuple[Operand, ...]:
@@ -194,7 +218,14 @@ class BodyParser:
         if text.startswith("{"):
             return Vector(tuple(self._operand(item) for item in _split(text[1:-1])))
         if text.startswith("["):
+            tensor = _TENSOR.match(text)
+            if tensor:
+                return TensorAddress(
+                    self._address(f"[{tensor[1]}]"), tuple(self._operand(i) for i in _split(tensor[2]))
+                )
             return self._address(text)
+        if text == "WARP_SZ":
+            return Immediate(32)
         if "|" in text:
             first, second = text.split("|")
             return Pair(self._name(first.strip()), self._name(second.strip()))

@@ -40,6 +40,7 @@ class Program:
         entry = self.entries[name]
         try:
             kernel = Kernel(name, _parameters(entry.parameters), max_threads=_most_threads(entry.directives))
+            kernel.cluster = _cluster(entry.directives)
         except (NotEmulated, *limits.UNREADABLE) as error:
             raise malformed("", 0, entry.line, error) from None
         BodyParser(kernel, self.files).parse(entry.body, entry.line)
@@ -107,6 +108,13 @@ def _most_threads(directives: str) -> int:
     """Threads of a block, as `.maxntid` says."""
     said = re.search(r"\.maxntid\s+([\d,\s]+)", directives)
     return min(_MOST_THREADS, math.prod(int(extent) for extent in said[1].split(","))) if said else _MOST_THREADS
+
+
+def _cluster(directives: str) -> tuple[int, int, int] | None:
+    """Blocks of a cluster, as `.reqnctapercluster` says; None if it does not."""
+    said = re.search(r"\.reqnctapercluster\s+([\d,\s]+)", directives)
+    extents = [int(extent) for extent in said[1].split(",")] if said else []
+    return (*extents, 1, 1, 1)[:3] if extents else None
 
 
 def _function(text: str, head: re.Match, line: int) -> tuple[int, dict[str, Entry]]:

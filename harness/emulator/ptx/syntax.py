@@ -33,6 +33,10 @@ class Location:
         """`, inlined at a.cu:7, inlined at a.cu:30`; empty where nothing was inlined."""
         return f", inlined at {self.inlined_at}{self.inlined_at.chain()}" if self.inlined_at else ""
 
+    def in_full(self) -> str:
+        """The line, and the calls it was inlined at."""
+        return f"{self}{self.chain()}"
+
 
 UNKNOWN = Location("ptx", 0)
 
@@ -71,7 +75,14 @@ class Pair(NamedTuple):
     second: Name
 
 
-Operand = Name | Immediate | Address | Vector | Pair
+class TensorAddress(NamedTuple):
+    """`[map, {c0, c1}]`: a tensor map and the coordinates of a box, the innermost first."""
+
+    map: Address
+    coordinates: tuple[Operand, ...]
+
+
+Operand = Name | Immediate | Address | Vector | Pair | TensorAddress
 
 
 class Instruction(NamedTuple):
@@ -109,3 +120,4 @@ class Kernel:
     labels: dict[str, int] = field(default_factory=dict)
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     max_threads: int = 1024
+    cluster: tuple[int, int, int] | None = None

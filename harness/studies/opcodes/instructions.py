@@ -24,7 +24,8 @@ from harness.report.tables import markdown
 ARCHES = ("sm_90a", "sm_100a")  # the emulator's
 TESTS = ROOT / "tests" / "emulator"
 
-_MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix")
+_MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "mbarrier", "wmma")
+_ORDER = re.compile(r"\.(acquire|release|relaxed|cta|cluster|aligned)\b")
 _HINT = re.compile(r"\.(nc|cg|ca|cs|lu|cv|wb|wt|weak|L[12]::\w+)\b")
 _SPACE = re.compile(r"\.(global|shared)\b")
 
@@ -37,11 +38,15 @@ def plain(mnemonic: str) -> str:
     head = mnemonic.partition(".")[0]
     if head in ("bra", "ret", "brx"):
         return mnemonic.removesuffix(".uni")
+    if mnemonic.startswith("barrier.cluster."):
+        return f"barrier.cluster{_ORDER.sub('', mnemonic.removeprefix('barrier.cluster'))}"
     if head in ("bar", "barrier"):
         return mnemonic.replace(".cta.", ".")
     if head not in _MEMORY:
         return mnemonic
     mnemonic = mnemonic.replace(".shared::cta", ".shared")
+    if head == "mbarrier":
+        return _ORDER.sub("", mnemonic.replace(".shared::cluster", ".shared"))
     if head in ("atom", "red"):
         return mnemonic.replace(".relaxed", "").replace(".gpu", "")
     return re.sub(r"\.L[12]::\w+", "", mnemonic) if head == "cp" else _HINT.sub("", mnemonic)

@@ -1,0 +1,52 @@
+"""What `cp.reduce.async.bulk` does with an element of memory and one that arrives."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from harness.emulator.arithmetic.atomics import ATOMICS, GLOBAL_ADD_F32
+from harness.emulator.arithmetic.floating import FLOATING
+from harness.emulator.instructions.emitter import Unsupported
+from harness.emulator.ptx.syntax import SIZES
+from harness.emulator.registers import UNSIGNED, Compute
+
+_OF_TENSOR = {
+    "uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64", "float16": "f16", "bfloat16": "bf16",
+    "float32": "f32", "float32_ftz": "f32", "float64": "f64",
+}  # fmt: skip
+
+
+class Reduction(NamedTuple):
+    """compute: (old, new) → new; kind: of an element"""
+
+    compute: Compute
+    kind: type
+
+
+def reduction(words: list[str], in_global: bool) -> Reduction:
+    """By operation and type, as `["add", "noftz", "bf16"]`. Raises Unsupported."""
+    name, kind = ".".join(words), words[-1]
+    if name == "add.f32" and in_global:
+        compute = GLOBAL_ADD_F32.apply
+    elif name in ATOMICS and words[0] not in ("exch", "cas"):
+        compute = ATOMICS[name].apply
+    elif words[0] in ("min", "max") and kind in ("f16", "bf16"):
+        compute = _flat(FLOATING[name].compute)
+    else:
+        raise Unsupported
+    return Reduction(compute, UNSIGNED[SIZES[kind]])
+
+
+def of_elements(operation: str, kind: str) -> Reduction:
+    """By operation, and the type of a tensor map's elements. Raises Unsupported."""
+    if kind not in _OF_TENSOR:
+        raise Unsupported
+    element = _OF_TENSOR[kind]
+    if operation in ("and", "or", "xor"):
+        element = f"b{element[1:]}"
+    noftz = ["noftz"] if operation == "add" and element in ("f16", "bf16") else []
+    return reduction([operation, *noftz, element], True)
+
+
+def _flat(compute: Compute) -> Compute:
+    return lambda old, new: compute(old[None, :], new[None, :])[0]

@@ -1,0 +1,129 @@
+"""`wmma`: matrices (16, 16) of f16 or bf16, and sums of float32.
+
+Which elements a lane holds is left open by the PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"; here lane
+l holds the elements from 8l on, row by row, of A, of B by columns, and of the sum. An f16 fragment has twice the
+registers that it needs, and holds its elements twice, as on hardware.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from harness.emulator.arithmetic import matrix_product as products
+from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
+from harness.emulator.instructions.load_store import SPACES, items_of, place
+from harness.emulator.instructions.mma import gather, scatter
+from harness.emulator.machine.batch import Batch
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.registers import U16, U32, Bits
+
+_SIDE, _PER_LANE = 16, 8  # of a matrix, and elements of a lane
+_SHAPE = "m16n16k16"
+_REGISTERS = {"f16": 8, "bf16": 4, "f32": 8}  # of a fragment
+_MOVE = re.compile(r"wmma\.(load|store)\.([abcd])\.sync\.aligned\.(row|col)\.m16n16k16(?:\.([\w:]+))?\.(f16|bf16|f32)$")
+_MULTIPLY = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.m16n16k16\.f32(?:\.(bf16)\.bf16)?\.f32$")
+
+
+def wmma(emitter: Emitter, instruction: Instruction) -> None:
+    """`wmma.load`, `wmma.store` and `wmma.mma`."""
+    match = _MOVE.match(instruction.mnemonic)
+    if match:
+        _move(emitter, instruction, *match.groups())
+        return
+    match = _MULTIPLY.match(instruction.mnemonic)
+    if not match:
+        raise Unsupported
+    kind = match[1] or "f16"
+    count = _REGISTERS[kind]
+    result, left, right, addend = (
+        items_of(operand, n) for operand, n in zip(instruction.operands, (8, count, count, 8), strict=True)
+    )
+    targets = [emitter.target(item, "f32") for item in result]
+    a, b = ([emitter.source(item, "b32") for item in items[:4]] for items in (left, right))
+    c = [emitter.source(item, "f32") for item in addend]
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        warps = batch.whole_warps(instruction, mask)
+        rows, columns = (_matrix(gather(batch, slots, warps)) for slots in (a, b))
+        total = products.multiply_add(kind, rows, columns.swapaxes(1, 2), _matrix_of_words(gather(batch, c, warps)))
+        scatter(batch, targets, np.ascontiguousarray(total.reshape(-1, 32, _PER_LANE).transpose(2, 0, 1)), warps)
+
+    emitter.emit(step, (*a, *b, *c), targets)
+
+
+def _matrix(registers: Bits) -> Bits:
+    """(n, 16, 16) uint16 from (4, n, 32) registers."""
+    return np.ascontiguousarray(registers.transpose(1, 2, 0)).view(U16).reshape(-1, _SIDE, _SIDE)
+
+
+def _matrix_of_words(registers: Bits) -> Bits:
+    """(n, 16, 16) uint32 from (8, n, 32) registers."""
+    return registers.transpose(1, 2, 0).reshape(-1, _SIDE, _SIDE)
+
+
+def _move(
+    emitter: Emitter, instruction: Instruction, verb: str, which: str, layout: str, space: str | None, kind: str
+) -> None:
+    if (verb == "store") != (which == "d") or (kind == "f32") != (which in "cd"):
+        raise Unsupported
+    size = 4 if kind == "f32" else 2
+    where = SPACES.get(space or "", "generic" if space is None else "")
+    if where not in ("generic", "global", "shared"):
+        raise Unsupported
+    access = emitter.access(instruction, where, "reads" if verb == "load" else "writes", size)
+    operands = list(instruction.operands)
+    fragment = operands.pop(0) if verb == "load" else operands.pop(1)
+    address = place(emitter, operands.pop(0), access)
+    stride = emitter.source(operands.pop(0), "u32") if operands else emitter.constant(_SIDE, "u32")
+    items = items_of(fragment, _REGISTERS[kind])
+    register = "f32" if kind == "f32" else "b32"
+    # B is held by columns, so that its fragment is that of a matrix with rows and columns exchanged.
+    along = (layout == "row") == (which != "b")
+    numbers = np.arange(32 * _PER_LANE).reshape(32, _PER_LANE)
+    major, minor = np.divmod(numbers, _SIDE)
+    major, minor = (major, minor) if along else (minor, major)
+
+    def addresses(batch: Batch) -> list[Bits]:
+        base, leading = address.of(batch), batch.full(batch.registers[stride]).astype(np.int64)
+        lane = np.arange(batch.threads) % 32
+        return [
+            batch.full(base) + ((major[lane, i] * leading + minor[lane, i]) * size).astype(base.dtype)
+            for i in range(_PER_LANE)
+        ]
+
+    if verb == "load":
+        targets = [emitter.target(item, register) for item in items]
+
+        def load(batch: Batch, mask: np.ndarray | None) -> None:
+            batch.whole_warps(instruction, mask)
+            values = [batch.read(access, each, mask)[0] for each in addresses(batch)]
+            if size == 2:
+                values = [values[i].astype(U32) | values[i + 1].astype(U32) << U32(16) for i in range(0, _PER_LANE, 2)]
+            for i, target in enumerate(targets):
+                batch.assign(target, values[i % len(values)], mask)
+
+        emitter.emit(load, (address.slot, stride), targets)
+        return
+    sources = [emitter.source(item, register) for item in items]
+
+    def store(batch: Batch, mask: np.ndarray | None) -> None:
+        batch.whole_warps(instruction, mask)
+        for each, source in zip(addresses(batch), sources, strict=True):
+            batch.write(access, each, [batch.registers[source]], mask)
+
+    emitter.emit(store, (address.slot, stride, *sources), ())
+
+
+DECODERS: dict[str, Decoder] = {"wmma": wmma}
+
+
+def mnemonics() -> list[str]:
+    """Every mnemonic decoded here, from shared memory."""
+    moves = [(what, kind) for what in ("load.a", "load.b") for kind in ("f16", "bf16")]
+    moves += [("load.c", "f32"), ("store.d", "f32")]
+    names = [f"wmma.{what}.sync.aligned.{layout}.{_SHAPE}.shared.{kind}" for what, kind in moves
+             for layout in ("row", "col")]  # fmt: skip
+    return names + [f"wmma.mma.sync.aligned.{a}.{b}.{_SHAPE}.f32{kinds}.f32"
+                    for a in ("row", "col") for b in ("row", "col") for kinds in ("", ".bf16.bf16")]  # fmt: skip

@@ -1,0 +1,245 @@
+"""The mbarriers of a batch, by block and byte of shared memory.
+
+A phase is complete when as many threads as were expected have arrived, and as many bytes as were expected have been
+copied. Who waits for a phase knows what those who arrived did before, and that the copies of that phase are complete.
+An expected byte that never comes, and one that nobody expected, hang a GPU or let a wait pass early; both are faults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from harness.emulator.machine.lanes import Lanes
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.async_order import AsyncOrder, larger
+from harness.emulator.registers import WARP, Bits
+
+MOST_ARRIVALS, MOST_BYTES = (1 << 20) - 1, (1 << 20) - 1
+WIDTH = 8  # bytes
+
+
+class Event(NamedTuple):
+    """What counts in a phase. amount: threads or bytes"""
+
+    instruction: Instruction
+    amount: int
+
+
+@dataclass
+class Mbarrier:
+    """expected: arrivals of a phase; pending: those that lack; owed: bytes that were expected and have not come
+
+    phase: how many are complete; counter: of the phases, in the clock; made: by whom and when (cluster, row, epoch)
+    gathered, released: what arrivals of this phase, and of all before, let one know; warps: the same, of warps
+    last: what completed the phase before
+    """
+
+    init: Instruction
+    block: int
+    byte: int
+    expected: int
+    pending: int
+    counter: int = 0
+    made: tuple[int, int, int] = (0, 0, 0)
+    fenced: bool = False
+    owed: int = 0
+    phase: int = 0
+    gathered: Bits | None = None
+    released: Bits | None = None
+    arrivals: list[Event] = field(default_factory=list)
+    expects: list[Event] = field(default_factory=list)
+    copies: list[Event] = field(default_factory=list)
+    waited: Instruction | None = None
+    warps: Bits | None = None
+    last: str = ""
+
+
+class Mbarriers:
+    """order: None without the sanitizer; progress: changes whenever a phase or an arrival does"""
+
+    def __init__(self, lanes: Lanes, order: AsyncOrder | None):
+        self.lanes, self.order = lanes, order
+        self.all: dict[tuple[int, int], Mbarrier] = {}
+        self.progress = 0
+
+    # ---- faults -----------------------------------------------------------------------------------------------------
+
+    def _fault(self, instruction: Instruction, lane: int, sentence: str, kind: str = "mbarrier") -> NoReturn:
+        self.lanes.fault(kind, instruction, lane, sentence)
+
+    def _thread(self, cluster: int, row: int) -> str:
+        block, thread = self.order.place(cluster, row)
+        launch = self.lanes.launch
+        name = f"thread {launch.thread_name(thread)}"
+        return name if self.order.cluster == 1 else f"{name} of block {launch.block_name(self.lanes.first + block)}"
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    def init(self, instruction: Instruction, lane: int, block: int, byte: int, count: int) -> None:
+        """`mbarrier.init`."""
+        if not 1 <= count <= MOST_ARRIVALS:
+            self._fault(instruction, lane, f"expects {count} arrivals, where 1 to {MOST_ARRIVALS} are allowed")
+        old = self.all.get((block, byte))
+        if old:
+            sentence = f"initialises the mbarrier at byte {byte} of shared memory, which was initialised at "
+            self._fault(instruction, lane, f"{sentence}{old.init.location.in_full()}, with no mbarrier.inval between")
+        made = self.all[block, byte] = Mbarrier(instruction, block, byte, count, count)
+        if self.order:
+            cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+            made.made, made.counter = (cluster, row, int(self.order.now[cluster])), self.order.counter()
+        self.progress += 1
+
+    def inval(self, instruction: Instruction, lane: int, block: int, byte: int) -> None:
+        """`mbarrier.inval`."""
+        found = self.find(instruction, lane, block, byte)
+        if found.owed:
+            self._fault(instruction, lane, f"ends {self._name(found)}: {self._sums(found)}")
+        del self.all[block, byte]
+
+    def find(self, instruction: Instruction, lane: int, block: int, byte: int, copies: bool = False) -> Mbarrier:
+        """The mbarrier that a thread uses. copies: whether a copy does, for which its birth has to be fenced"""
+        found = self.all.get((block, byte))
+        if found is None:
+            self._fault(
+                instruction, lane, f"uses an mbarrier at byte {byte} of shared memory, where none is initialised"
+            )
+        if self.order:
+            self._require_born(found, instruction, lane, copies)
+        return found
+
+    def _require_born(self, found: Mbarrier, instruction: Instruction, lane: int, copies: bool) -> None:
+        _, maker, epoch = found.made
+        cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+        clock = self.order.clock[cluster, row]
+        who, at = self._thread(cluster, maker), found.init.location.in_full()
+        if row != maker and clock[maker] <= epoch:
+            sentence = f"uses the mbarrier that {who} initialised at {at} with no barrier between"
+            self._fault(instruction, lane, sentence, "race")
+        if copies and not found.fenced and clock[self.order.rows + maker] <= epoch:
+            sentence = f"copies with the mbarrier that {who} initialised at {at} with no fence.proxy.async"
+            self._fault(instruction, lane, f"{sentence} or fence.mbarrier_init between", "race")
+
+    def require_known(self, found: Mbarrier, instruction: Instruction, lanes: np.ndarray) -> None:
+        """Raise Fault if one of these lanes, flat, of one block, does not know that it was initialised."""
+        if not self.order:
+            return
+        cluster, maker, epoch = found.made
+        _, rows = self.order.row(*np.divmod(lanes, self.lanes.threads))
+        unknown = (rows != maker) & (self.order.clock[cluster, rows, maker] <= epoch)
+        if unknown.any():
+            self._require_born(found, instruction, int(lanes[np.argmax(unknown)]), False)
+
+    def fence_init(self, lanes: np.ndarray) -> None:
+        """`fence.mbarrier_init` of these lanes, (blocks, threads) bool."""
+        for found in self.all.values():
+            cluster, row, _ = found.made
+            block, thread = self.order.place(cluster, row) if self.order else (found.block, 0)
+            found.fenced |= bool(lanes[block, thread])
+
+    # ---- a phase ----------------------------------------------------------------------------------------------------
+
+    def expect(self, instruction: Instruction, lane: int, found: Mbarrier, amount: int) -> None:
+        """`expect_tx`."""
+        if not 0 <= found.owed + amount <= MOST_BYTES or amount < 0:
+            self._fault(instruction, lane, f"expects {amount} bytes more; {self._sums(found)}")
+        found.owed += amount
+        found.expects.append(Event(instruction, amount))
+        self.progress += 1
+
+    def arrive(
+        self, instruction: Instruction, lane: int, found: Mbarrier, count: int, clock: Bits | None, drops: bool = False
+    ) -> int:
+        """Arrivals of one thread; returns the phase that they count in. clock: what they release, None for nothing"""
+        if not 1 <= count <= found.pending:
+            sentence = f"arrives {count} times at {self._name(found)}, where {found.pending} arrivals lack"
+            earlier = f": {_list(found.arrivals)}" if found.arrivals else ""
+            self._fault(instruction, lane, sentence + earlier)
+        phase = found.phase
+        found.arrivals.append(Event(instruction, count))
+        if clock is not None:
+            found.gathered = larger(found.gathered, clock)
+        found.pending -= count
+        found.expected -= count if drops else 0
+        self._advance(instruction, lane, found)
+        return phase
+
+    def copied(self, instruction: Instruction, lane: int, found: Mbarrier, amount: int) -> None:
+        """A copy of so many bytes that counts in the current phase is complete."""
+        found.copies.append(Event(instruction, amount))
+        found.owed -= amount
+        self._advance(instruction, lane, found)
+
+    def _advance(self, instruction: Instruction, lane: int, found: Mbarrier) -> None:
+        self.progress += 1
+        if found.pending:
+            return
+        if found.owed < 0:
+            self._fault(instruction, lane, f"{self._name(found)}: {self._sums(found)}")
+        if found.owed:
+            return
+        if found.gathered is not None:
+            found.released = larger(found.released, found.gathered)
+        found.phase, found.pending, found.gathered = found.phase + 1, found.expected, None
+        found.last = f"phase {found.phase - 1} was completed at {instruction.location.in_full()}"
+        found.arrivals, found.expects, found.copies = [], [], []
+
+    def release(self, found: Mbarrier, lane: int) -> Bits:
+        """What a thread releases when it arrives."""
+        block, thread = divmod(lane, self.lanes.threads)
+        if block == found.block:
+            warps = self.order.release_warp(block, thread // WARP)
+            found.warps = warps if found.warps is None else np.maximum(found.warps, warps)
+        cluster, row = self.order.row(block, thread)
+        return self.order.publish(cluster, np.array([row]))
+
+    def learn(self, found: Mbarrier, cluster: int, rows: np.ndarray) -> None:
+        """These rows waited for a phase that is complete."""
+        if self.order:
+            self.order.reach(cluster, rows, found.counter, found.phase)
+            if found.released is not None:
+                self.order.learn(cluster, rows, found.released)
+            block, thread = self.order.place(cluster, rows)
+            if found.warps is not None and block[0] == found.block:
+                self.order.acquire_warps(found.block, np.unique(thread // WARP), found.warps)
+
+    # ---- what lacks -------------------------------------------------------------------------------------------------
+
+    def _name(self, found: Mbarrier) -> str:
+        return f"the mbarrier at byte {found.byte} of shared memory (initialised at {found.init.location.in_full()})"
+
+    def _sums(self, found: Mbarrier) -> str:
+        expected, came = sum(each.amount for each in found.expects), sum(each.amount for each in found.copies)
+        expects = f"{expected} bytes are expected in its phase {found.phase}" + (
+            f" ({_list(found.expects)})" if found.expects else ""
+        )
+        return f"{expects}, and copies bring {came}" + (f" ({_list(found.copies)})" if found.copies else "")
+
+    def lacks(self, found: Mbarrier) -> str:
+        """Why the current phase is not complete."""
+        why = []
+        if found.pending:
+            here = f" ({_list(found.arrivals)})" if found.arrivals else ""
+            why.append(f"{found.expected - found.pending} of {found.expected} arrivals came{here}")
+        if found.owed:
+            why.append(self._sums(found))
+        why += [found.last] if found.last else []
+        return f"{self._name(found)} is in phase {found.phase}: {'; '.join(why)}"
+
+    def finish(self) -> None:
+        """At the end of the batch. Raises Fault for bytes that do not add up."""
+        for found in self.all.values():
+            if found.owed:
+                last = (found.expects or found.copies)[-1].instruction
+                self._fault(last, found.block * self.lanes.threads, f"{self._name(found)}: {self._sums(found)}")
+
+
+def _list(events: list[Event]) -> str:
+    """`4096 at a.cu:7, 1 at a.cu:9`; of one line, once."""
+    amounts: dict[str, int] = {}
+    for event in events:
+        where = event.instruction.location.in_full()
+        amounts[where] = amounts.get(where, 0) + event.amount
+    return ", ".join(f"{amount} at {where}" for where, amount in list(amounts.items())[:4])

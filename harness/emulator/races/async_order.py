@@ -1,0 +1,172 @@
+"""The order of threads and of asynchronous copies in kernels that use mbarriers, bulk copies or clusters.
+
+Here one thread may wait for another, so each has a row of its own, of a vector clock: what it knows of every thread of
+its cluster, which of that a proxy fence has passed, and which asynchronous copies it knows to be complete. All of it is
+merged by taking the larger, when a barrier, an mbarrier or a warp lets one thread know what others do.
+
+A copy belongs to a counter: the phases of its mbarrier, or the groups of the thread that issued it. Who knows of a
+counter more than the copy's number knows that it is complete. `BlockOrder`, which knows warps alone, is kept beside,
+for global memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.emulator.races.block_order import BlockOrder
+from harness.emulator.registers import U32, U64, WARP, Bits
+
+SHARED, GLOBAL = "shared", "global"
+_FIRST_COUNTERS = 16
+
+
+class AsyncOrder(BlockOrder):
+    """rows: threads of a cluster, `rank * threads + thread`; now: (clusters,), the epoch, which begins at 1
+
+    clock: (clusters, rows, 3 * rows + counters): for each row, before which epoch it knows what others did; the same
+    of what a proxy fence made visible to copies in shared, and in global memory; and the counters
+    """
+
+    def __init__(self, blocks: int, threads: int, cluster: int = 1):
+        super().__init__(blocks, threads)
+        self.threads, self.cluster, self.rows = threads, cluster, cluster * threads
+        self.clusters = blocks // cluster
+        self.clock = np.zeros((self.clusters, self.rows, 3 * self.rows + _FIRST_COUNTERS), U32)
+        self.now = np.ones(self.clusters, U32)
+        self.counters = 0
+        self.activity = 1  # changes with every access and every merge, so that a warp that meets again costs nothing
+        self._met: dict[bytes, int] = {}
+        self._waiting: dict[tuple[int, int], Bits] = {}
+
+    def row(self, block: np.ndarray, thread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Clusters, and rows in them, of threads."""
+        return block // self.cluster, block % self.cluster * self.threads + thread
+
+    def place(self, cluster: int, row: int) -> tuple[int, int]:
+        """The block in the batch, and the thread, of a row."""
+        return cluster * self.cluster + row // self.threads, row % self.threads
+
+    # ---- merging ----------------------------------------------------------------------------------------------------
+
+    def publish(self, cluster: int, rows: np.ndarray) -> Bits:
+        """What these rows know and did until now, as one clock."""
+        out = self.clock[cluster, rows].max(axis=0)
+        out[rows] = self.now[cluster] + U32(1)
+        self.now[cluster] += U32(1)
+        self.activity += 1
+        return out
+
+    def learn(self, cluster: int, rows: np.ndarray, clock: Bits) -> None:
+        """These rows know a clock, too."""
+        self.activity += 1
+        self.clock[cluster, rows, : len(clock)] = np.maximum(self.clock[cluster, rows, : len(clock)], clock)
+
+    def meet(self, cluster: int, rows: np.ndarray) -> None:
+        """These rows met at a barrier."""
+        self.clock[cluster, rows] = self.publish(cluster, rows)
+
+    def fence_proxy(self, lanes: np.ndarray, space: str | None) -> None:
+        """`fence.proxy.async` of these lanes, (blocks, threads) bool. space: one alone, None for both"""
+        n = self.rows
+        for cluster, rows in self.rows_of(lanes):
+            for start in [n] * (space != GLOBAL) + [2 * n] * (space != SHARED):
+                of_rows = self.clock[cluster, rows]
+                of_rows[:, start : start + n] = np.maximum(of_rows[:, start : start + n], of_rows[:, :n])
+                of_rows[np.arange(len(rows)), start + rows] = self.now[cluster] + U32(1)
+                self.clock[cluster, rows] = of_rows
+            self.now[cluster] += U32(1)
+        self.activity += 1
+
+    def rows_of(self, lanes: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """The clusters with some of these lanes, (blocks, threads) bool, and their rows."""
+        by_cluster = lanes.reshape(self.clusters, self.rows)
+        return [(int(each), np.flatnonzero(by_cluster[each])) for each in np.flatnonzero(by_cluster.any(axis=1))]
+
+    def release_warp(self, block: int, warp: int) -> Bits:
+        """What a warp knows of those of its block, for global memory, where threads of a warp are not told apart."""
+        self.epoch[block] += U64(1)
+        out = self.known[block, warp].copy()
+        out[warp] = self.epoch[block]
+        return out
+
+    def acquire_warps(self, block: int, warps: np.ndarray, released: Bits) -> None:
+        """Warps of a block know what was released."""
+        self.known[block, warps] = np.maximum(self.known[block, warps], released)
+        self.common[block] = self.known[block].min(axis=1)
+
+    # ---- counters ---------------------------------------------------------------------------------------------------
+
+    def counter(self) -> int:
+        """A new counter: its column in the clock."""
+        self.counters += 1
+        column = 3 * self.rows + self.counters - 1
+        if column == self.clock.shape[2]:
+            self.clock = np.concatenate([self.clock, np.zeros_like(self.clock[:, :, 3 * self.rows :])], axis=2)
+        return column
+
+    def reach(self, cluster: int, rows: np.ndarray, column: int, count: int) -> None:
+        """These rows know that a counter has reached this count."""
+        self.activity += 1
+        self.clock[cluster, rows, column] = np.maximum(self.clock[cluster, rows, column], U32(count))
+
+    # ---- barriers of a block ----------------------------------------------------------------------------------------
+
+    def block_barrier(self, blocks: np.ndarray | None) -> None:
+        super().block_barrier(blocks)
+        for block in range(self.blocks) if blocks is None else np.flatnonzero(blocks).tolist():
+            cluster, first = self.row(block, 0)
+            self.meet(cluster, np.arange(first, first + self.threads))
+
+    def arrive(self, number: int, lanes: np.ndarray) -> None:
+        super().arrive(number, lanes)
+        for block in np.flatnonzero(lanes.any(axis=1)).tolist():
+            cluster, rows = self._in_block(block, lanes)
+            clock, key = self.publish(cluster, rows), (block, number)
+            self._waiting[key] = larger(self._waiting.get(key), clock)
+
+    def barrier(self, number: int, lanes: np.ndarray) -> None:
+        super().barrier(number, lanes)
+        for block in np.flatnonzero(lanes.any(axis=1)).tolist():
+            cluster, rows = self._in_block(block, lanes)
+            self.meet(cluster, rows)
+            arrived = self._waiting.pop((block, number), None)
+            if arrived is not None:
+                self.learn(cluster, rows, arrived)
+
+    def cluster_barrier(self, cluster: int) -> None:
+        """All threads of a cluster passed `barrier.cluster`."""
+        self.meet(cluster, np.arange(self.rows))
+
+    def _in_block(self, block: int, lanes: np.ndarray) -> tuple[int, np.ndarray]:
+        cluster, first = self.row(block, 0)
+        return cluster, first + np.flatnonzero(lanes[block])
+
+    def warp_barrier(self, lanes: np.ndarray | None) -> None:
+        super().warp_barrier(lanes)
+        key = b"" if lanes is None else np.packbits(lanes).tobytes()
+        if self._met.get(key) == self.activity:
+            return
+        every = np.ones((self.blocks, self.threads), bool) if lanes is None else lanes
+        by_warp = every.reshape(-1, WARP)
+        warps = np.flatnonzero(by_warp.any(axis=1))
+        clocks = self.clock.reshape(-1, WARP, self.clock.shape[2])
+        mine, takes_part = clocks[warps], by_warp[warps][..., None]
+        together = np.where(takes_part, mine, U32(0)).max(axis=1)
+        of_cluster, in_cluster = np.divmod(warps, self.rows // WARP)
+        columns = in_cluster[:, None] * WARP + np.arange(WARP)
+        at = np.arange(len(warps))[:, None]
+        together[at, columns] = np.where(by_warp[warps], self.now[of_cluster][:, None] + U32(1), together[at, columns])
+        clocks[warps] = np.where(takes_part, together[:, None], mine)
+        self.now[np.unique(of_cluster)] += U32(1)
+        self.activity += 1
+        self._met = {key: self.activity}
+
+
+def larger(a: Bits | None, b: Bits) -> Bits:
+    """The larger of two clocks, of which the first may be missing, and one may lack the newest counters."""
+    if a is None:
+        return b
+    short, long = sorted((a, b), key=len)
+    out = long.copy()
+    out[: len(short)] = np.maximum(out[: len(short)], short)
+    return out

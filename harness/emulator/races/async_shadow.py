@@ -1,0 +1,277 @@
+"""The shadow of shared memory in kernels that use mbarriers, bulk copies or clusters (compare `shared_memory`).
+
+Threads are told apart, not warps alone, because an mbarrier lets one thread wait for another: a release by one lane
+covers what that lane did and knew, and nothing of its neighbours. An asynchronous copy in flight is an agent of its
+own, which reads or writes its bytes at any time until a thread knows it to be complete. Between what threads write and
+what a copy reads or overwrites there has to be a proxy fence, of the thread that wrote before it releases, or of the
+thread that copies after it acquires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from harness.emulator.memory import Access
+from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.async_order import AsyncOrder
+from harness.emulator.races.shared_memory import SharedShadow
+from harness.emulator.registers import U32, WARP
+
+PAST = {"reads": "read", "writes": "wrote", "updates": "updated"}
+_BITS = U32(1) << np.arange(WARP, dtype=U32)
+
+# Raises a fault of kind `race`: the instruction, the lane of the batch, and the sentence.
+Fault = Callable[[str, Instruction, int, str], NoReturn]
+
+
+@dataclass
+class Copy:
+    """An asynchronous copy, as one side of it: what it does to one memory.
+
+    counter, number: it is complete for whoever knows more than `number` of the counter, a column of the clock
+    also: copies that read the same bytes, which this one replaced in the shadow
+    wait: what has to be done to know
+    """
+
+    instruction: Instruction
+    kind: str
+    cluster: int
+    row: int
+    counter: int
+    number: int
+    wait: str
+    also: list[int] = field(default_factory=list)
+
+
+class Readers:
+    """The last readers of each cell that nothing orders before a later one: by warp, an epoch and which lanes."""
+
+    def __init__(self, cells: int, warps: int):
+        self.epoch, self.lanes = np.zeros((cells, warps), U32), np.zeros((cells, warps), U32)
+        self.access = np.zeros(cells, U32)
+
+    def add(self, order: AsyncOrder, number: int, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray) -> None:
+        """Threads access cells, (n, width)."""
+        warps = self.lanes.shape[1]
+        keys = (cells * warps + (row // WARP)[:, None]).reshape(-1)
+        found, inverse = np.unique(keys, return_inverse=True)
+        lanes, stale = np.zeros(len(found), U32), np.ones(len(found), bool)
+        np.bitwise_or.at(lanes, inverse, np.repeat(U32(1) << (row % WARP).astype(U32), cells.shape[1]))
+        of_lanes, of_epochs = self.lanes.reshape(-1), self.epoch.reshape(-1)
+        prior, epoch = of_lanes[keys].reshape(cells.shape), of_epochs[keys].reshape(cells.shape)
+        known = order.clock[cluster[:, None], row[:, None], row[:, None] // WARP * WARP + np.arange(WARP)]
+        seen = ((known[:, None, :] > epoch[..., None]) * _BITS).sum(axis=2, dtype=U32)
+        # Those that read again now need not be remembered for then.
+        np.logical_and.at(stale, inverse, (prior & ~(seen | lanes[inverse].reshape(cells.shape)) == 0).reshape(-1))
+        now = np.zeros(len(found), U32)
+        now[inverse] = np.repeat(order.now[cluster], cells.shape[1])
+        of_epochs[found] = np.where(stale, now, of_epochs[found])
+        of_lanes[found] = np.where(stale, lanes, of_lanes[found] | lanes)
+        self.access[cells] = number
+
+    def unordered(
+        self, order: AsyncOrder, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray
+    ) -> tuple[int, int, int] | None:
+        """The first of (n, width) cells with a reader that a thread does not know of: n, its cell, the reader's row."""
+        some = np.flatnonzero(self.lanes[cells].any(axis=(1, 2)))
+        if not some.size:
+            return None
+        lanes, epoch = self.lanes[cells[some]], self.epoch[cells[some]]
+        known = order.clock[cluster[some], row[some], : order.rows].reshape(len(some), 1, -1, WARP)
+        late = (known <= epoch[..., None]) & (lanes[..., None] & _BITS != 0)
+        late = late.reshape(*late.shape[:2], -1)
+        late[np.arange(len(some)), :, row[some]] = False
+        if not late.any():
+            return None
+        which, column, reader = (int(each) for each in np.argwhere(late)[0])
+        return int(some[which]), int(cells[some[which], column]), reader
+
+
+class AsyncShadow(SharedShadow):
+    """The shadow of one batch's shared memory. The compiled interpreter leaves such kernels' memory to NumPy.
+
+    fault: of the batch; writer, epoch, access: (cells,), row + 1 of the last thread that wrote, when, and how
+    copy_writes, copy_reads: (cells,), number of the copy that does, or 0
+    mbarriers: (cells,) bool, where one is initialised
+    """
+
+    order: AsyncOrder
+
+    def __init__(self, order: AsyncOrder, threads: int, stride: int, cell: int):
+        super().__init__(order, threads, stride, cell)
+        cells, warps = len(self.writes), order.rows // WARP
+        self.writer, self.epoch, self.access = (np.zeros(cells, U32) for _ in range(3))
+        self.copy_writes, self.copy_reads = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+        self.mbarriers = np.zeros(cells, bool)
+        self.readers, self.updaters = Readers(cells, warps), Readers(cells, warps)
+        self.copies: list[Copy | None] = [None]
+        self._counter, self._number = np.zeros(64, np.int64), np.zeros(64, U32)
+        self.fault: Fault | None = None
+        self.accesses: dict[int, Access] = {}
+        self.name: Callable[[int, int], str] = lambda cluster, row: f"thread {row}"
+
+    # ---- threads ----------------------------------------------------------------------------------------------------
+
+    def record(self, access: Access, index: np.ndarray, positions: np.ndarray | None) -> None:
+        if positions is None:
+            positions = np.arange(self.blocks * self.threads)
+            index = np.broadcast_to(index, (self.blocks, self.threads))
+        width = max(1, access.bytes // self.cell)
+        cells = index.reshape(-1)[:, None] * access.bytes // self.cell + np.arange(width)
+        cluster, row = self.order.row(*np.divmod(positions, self.threads))
+        self.order.activity += 1
+        self._check_writers(access, cells, cluster, row, positions)
+        self._check_copies(access, cells, cluster, row, positions)
+        others = [] if access.kind == "updates" else [self.updaters]
+        for readers in [*others, *([self.readers] if access.kind != "reads" else [])]:
+            found = readers.unordered(self.order, cells, cluster, row)
+            if found:
+                which, cell, reader = found
+                self._race(access, int(positions[which]), int(cluster[which]), reader, int(readers.access[cell]))
+        if access.kind != "writes":
+            readers = self.readers if access.kind == "reads" else self.updaters
+            readers.add(self.order, access.number, cells, cluster, row)
+            return
+        if self.mbarriers[cells].any():
+            which = int(np.argmax(self.mbarriers[cells].any(axis=1)))
+            sentence = f"{access.what} of shared memory where an mbarrier is, with no mbarrier.inval before"
+            self.fault("mbarrier", access.instruction, int(positions[which]), sentence)
+        self._forget(cells)
+        mine = np.broadcast_to((row + 1).astype(U32)[:, None], cells.shape)
+        self.writer[cells], self.access[cells] = mine, access.number
+        self.epoch[cells] = self.order.now[cluster][:, None]
+        lost = self.writer[cells] != mine
+        if lost.any():
+            which, column = (int(each) for each in np.argwhere(lost)[0])
+            other = int(self.writer[cells[which, column]]) - 1
+            self._race(access, int(positions[which]), int(cluster[which]), other, access.number)
+
+    def _forget(self, cells: np.ndarray) -> None:
+        """Drop what all came before a write that is ordered behind it."""
+        self.writer[cells] = 0
+        self.readers.lanes[cells], self.updaters.lanes[cells] = 0, 0
+        self.copy_writes[cells], self.copy_reads[cells] = 0, 0
+
+    def _check_writers(
+        self, access: Access, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray, positions: np.ndarray
+    ) -> None:
+        writer = self.writer[cells].astype(np.int64) - 1
+        clash = (writer >= 0) & (writer != row[:, None])
+        if clash.any():
+            clash &= self.order.clock[cluster[:, None], row[:, None], writer] <= self.epoch[cells]
+            if clash.any():
+                which, column = (int(each) for each in np.argwhere(clash)[0])
+                number = int(self.access[cells[which, column]])
+                self._race(access, int(positions[which]), int(cluster[which]), int(writer[which, column]), number)
+
+    def _race(self, access: Access, lane: int, cluster: int, other: int, number: int) -> NoReturn:
+        earlier, who = self.accesses[number], self.name(cluster, other)
+        what = f"{access.kind} {access.bytes} shared bytes"
+        if number == access.number and access.kind == "writes":
+            self.fault("race", access.instruction, lane, f"{what} while {who} writes the same in the same instruction")
+        at = earlier.instruction.location.in_full()
+        sentence = f"{what} while {who} {PAST[earlier.kind]} the same at {at} with no barrier, __syncwarp or mbarrier "
+        sentence += "between that covers that thread"
+        self.fault("race", access.instruction, lane, sentence)
+
+    # ---- copies in flight -------------------------------------------------------------------------------------------
+
+    def new_copy(self, copy: Copy) -> int:
+        """The number of a new copy."""
+        number = len(self.copies)
+        self.copies.append(copy)
+        if number == len(self._counter):
+            self._counter, self._number = (np.concatenate([each, each]) for each in (self._counter, self._number))
+        self._counter[number], self._number[number] = copy.counter, copy.number
+        return number
+
+    def complete(self, number: int, cluster: int, row: int) -> bool:
+        """Whether a thread knows that a copy is complete."""
+        copy = self.copies[number]
+        return bool(self.order.clock[cluster, row, copy.counter] > copy.number)
+
+    def _incomplete(self, numbers: np.ndarray, cluster: np.ndarray, row: np.ndarray) -> tuple[int, int] | None:
+        """The first of (n, width) copies that a thread does not know to be complete: n, and the copy."""
+        if not numbers.any():
+            return None
+        counter, number = self._counter[numbers], self._number[numbers]
+        known = self.order.clock[cluster[:, None], row[:, None], counter] > number
+        late = (numbers != 0) & ~known
+        if late.any():
+            which, column = (int(each) for each in np.argwhere(late)[0])
+            return which, int(numbers[which, column])
+        for each in np.unique(numbers).tolist():
+            for other in self.copies[each].also if each else ():
+                which = int(np.argmax((numbers == each).any(axis=1)))
+                if not self.complete(other, int(cluster[which]), int(row[which])):
+                    return which, other
+        return None
+
+    def _check_copies(
+        self, access: Access, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray, positions: np.ndarray
+    ) -> None:
+        for copies in (self.copy_writes, *([self.copy_reads] if access.kind != "reads" else [])):
+            found = self._incomplete(copies[cells], cluster, row)
+            if found:
+                which, number = found
+                what = f"{access.kind} {access.bytes} shared bytes"
+                self.fault("race", access.instruction, int(positions[which]), f"{what} {self.in_flight(number)}")
+
+    def in_flight(self, number: int) -> str:
+        """Why what a copy does is not over."""
+        copy = self.copies[number]
+        verb = "still read" if copy.kind == "reads" else "still write"
+        who = self.name(copy.cluster, copy.row)
+        return f"that the copy of {who} at {copy.instruction.location.in_full()} may {verb}: {copy.wait}"
+
+    # ---- a copy starts ----------------------------------------------------------------------------------------------
+
+    def start(self, number: int, cells: np.ndarray, lane: int, fenced: bool = False) -> None:
+        """Check what a copy is to read or write, (n,) cells, and tag it.
+
+        lane: of the thread that issues it; fenced: whether it needs no proxy fence
+        """
+        copy, order = self.copies[number], self.order
+        cluster, row = copy.cluster, copy.row
+        cells = np.unique(cells)[None, :]
+        at = np.array([cluster]), np.array([row])
+        what = f"copies {'from' if copy.kind == 'reads' else 'to'} shared bytes"
+        writer = self.writer[cells[0]].astype(np.int64) - 1
+        for offset, problem in ((0, "with no barrier between that covers that thread"),
+                                (order.rows, "with no fence.proxy.async between")):  # fmt: skip
+            known = order.clock[cluster, row, offset + writer] > self.epoch[cells[0]]
+            late = (writer >= 0) & ~known & ~(fenced and offset > 0)
+            if not offset:
+                late &= writer != row
+            if late.any():
+                first = int(np.argmax(late))
+                earlier = self.accesses[int(self.access[cells[0, first]])].instruction.location.in_full()
+                sentence = f"{what} that {self.name(cluster, int(writer[first]))} wrote at {earlier} {problem}"
+                self.fault("race", copy.instruction, lane, sentence)
+        copies = [self.copy_writes] if copy.kind == "reads" else [self.copy_writes, self.copy_reads]
+        for each in copies:
+            found = self._incomplete(each[cells], *at)
+            if found:
+                self.fault("race", copy.instruction, lane, f"{what} {self.in_flight(found[1])}")
+        for readers in [self.updaters, *([self.readers] if copy.kind == "writes" else [])]:
+            found = readers.unordered(order, cells, *at)
+            if found:
+                earlier = self.accesses[int(readers.access[found[1]])]
+                who = self.name(cluster, found[2])
+                sentence = f"{what} that {who} {PAST[earlier.kind]} at {earlier.instruction.location.in_full()}"
+                self.fault(
+                    "race", copy.instruction, lane, f"{sentence} with no barrier between that covers that thread"
+                )
+        if copy.kind == "writes":
+            self._forget(cells)
+            self.copy_writes[cells] = number
+            return
+        for other in np.unique(self.copy_reads[cells]).tolist():
+            if other and not self.complete(other, cluster, row):
+                copy.also += [other, *self.copies[other].also]
+        self.copy_reads[cells] = number
+        order.activity += 1

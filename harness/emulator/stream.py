@@ -1,0 +1,44 @@
+"""Launches one after another, as in a CUDA stream, of which one may begin before the last has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.emulator.counters import Counters
+from harness.emulator.launch import Argument, Module, launch
+from harness.emulator.machine.launch_state import Extent
+from harness.emulator.races.dependent_launches import Dependence, PastLaunch
+
+
+class Stream:
+    """Runs kernels in order, and checks what those that begin early touch (see `races.dependent_launches`)."""
+
+    def __init__(self) -> None:
+        self._launches = 0
+        self._last: PastLaunch | None = None
+        self._before_last: list[PastLaunch] = []  # that may not have ended when the last begins
+
+    def launch(
+        self,
+        module: Module,
+        kernel: str,
+        grid: Extent,
+        block: Extent,
+        args: Sequence[Argument],
+        *,
+        early: bool = False,
+        **options: object,
+    ) -> Counters:
+        """Run a kernel to its end, as `launch.launch` does, with the same options.
+
+        early: with the launch attribute programmaticStreamSerialization; the memory that kernels share has to be the
+        same Buffer objects. Raises what `launch` raises, and Fault for what the kernel touches too early.
+        """
+        self._launches += 1
+        dependence = Dependence(self._launches, early)
+        if early and self._last:
+            dependence.before = [*self._before_last, self._last]
+            dependence.left = [] if self._last.waited else list(self._before_last)
+        counters = launch(module, kernel, grid, block, args, dependence=dependence, **options)
+        self._before_last, self._last = dependence.before, dependence.past
+        return counters

@@ -1,0 +1,6 @@
+"""Bugs that people met in kernels, each as a pair of our own making, as small as possible: the bug, and its mend.
+
+An exhibit is a `.cu` file of `exhibits`, whose first lines say thread, story, check, memory and launches. What stands
+in `BUG(...)` is in the bug alone, what stands in `MEND(...)` in the mend. `exhibit` reads them, `run` runs them on the
+emulator, and `on_gpu` runs one on a GPU, through `driver`.
+"""

@@ -1,0 +1,116 @@
+"""Launch kernels on a GPU through cuda-bindings, with tensor maps that the driver encodes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from harness.emulator.tensor_map import SWIZZLES, TYPES, TensorMap
+
+
+def _driver() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def checked(result: tuple) -> Any:
+    """What a call of the driver returned besides its status. Raises RuntimeError for any status but success."""
+    status, *rest = result
+    if int(status) != 0:
+        raise RuntimeError(f"the CUDA driver says {status}")
+    return rest[0] if len(rest) == 1 else tuple(rest)
+
+
+def device() -> str | None:
+    """`sm_90a` of the first GPU, whose context becomes the current one; None if there is no GPU from Hopper on."""
+    driver = _driver()
+    try:
+        if int(driver.cuInit(0)[0]) != 0 or int(driver.cuDeviceGetCount()[1]) == 0:
+            return None
+    except RuntimeError:  # no driver
+        return None
+    found = checked(driver.cuDeviceGet(0))
+    names = driver.CUdevice_attribute
+    major = checked(driver.cuDeviceGetAttribute(names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, found))
+    minor = checked(driver.cuDeviceGetAttribute(names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, found))
+    if major < 9:
+        return None
+    checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(found))))
+    return f"sm_{major}{minor}a"
+
+
+def encoded(found: TensorMap) -> bytes:
+    """The driver's 128 bytes for a tensor at its address on the GPU."""
+    driver = _driver()
+    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
+    result = driver.cuTensorMapEncodeTiled(
+        driver.CUtensorMapDataType(TYPES.index(found.kind)), len(found.extents), found.address,
+        [wide(each) for each in found.extents], [wide(each) for each in found.strides] or [wide(0)],
+        [narrow(each) for each in found.box], [narrow(each) for each in found.steps], driver.CUtensorMapInterleave(0),
+        driver.CUtensorMapSwizzle(tuple(SWIZZLES).index(found.swizzle)), driver.CUtensorMapL2promotion(0),
+        driver.CUtensorMapFloatOOBfill(int(found.fills_nan)),
+    )  # fmt: skip
+    return ctypes.string_at(int(checked(result).getPtr()), 128)
+
+
+class OnGpu:
+    """Machine code and arrays on the GPU, while a `with` lasts. arrays: uint8, by name; addresses: of each there"""
+
+    def __init__(self, cubin: bytes, arrays: Mapping[str, np.ndarray]):
+        self._driver, self._arrays = _driver(), arrays
+        self._module = checked(self._driver.cuModuleLoadData(cubin))
+        self.addresses: dict[str, int] = {}
+
+    def __enter__(self) -> OnGpu:
+        for name, array in self._arrays.items():
+            self.addresses[name] = int(checked(self._driver.cuMemAlloc(array.nbytes)))
+            checked(self._driver.cuMemcpyHtoD(self.addresses[name], array.ctypes.data, array.nbytes))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for address in self.addresses.values():
+            self._driver.cuMemFree(address)
+        self._driver.cuModuleUnload(self._module)
+
+    def launch(
+        self, kernel: str, grid: int, block: int, arguments: Sequence[str | bytes | int], shared: int = 0,
+        early: bool = False,
+    ) -> None:  # fmt: skip
+        """Queue a launch. arguments: names of arrays, bytes of a struct, or integers; early: before the last ended"""
+        driver = self._driver
+        function = checked(driver.cuModuleGetFunction(self._module, kernel.encode()))
+        if shared > 48 << 10:
+            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            checked(driver.cuFuncSetAttribute(function, most, shared))
+        kept = [self._argument(each) for each in arguments]
+        pointers = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(value) for value in kept))
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+        config.sharedMemBytes = shared
+        if early:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        checked(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0))
+
+    def _argument(self, given: str | bytes | int) -> Any:
+        if isinstance(given, bytes):
+            return ctypes.create_string_buffer(given, len(given))
+        return ctypes.c_uint64(self.addresses[given]) if isinstance(given, str) else ctypes.c_int32(given)
+
+    def result(self) -> dict[str, np.ndarray]:
+        """The arrays, once all launches have ended. Raises RuntimeError for a launch that failed."""
+        checked(self._driver.cuCtxSynchronize())
+        out = {name: np.empty_like(array) for name, array in self._arrays.items()}
+        for name, array in out.items():
+            checked(self._driver.cuMemcpyDtoH(array.ctypes.data, self.addresses[name], array.nbytes))
+        return out

@@ -1,0 +1,110 @@
+"""Read an exhibit: its first lines, each `// key: value`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.errors import UsageError
+
+FOLDER = Path(__file__).parent / "exhibits"
+HEADER = "asynchronous.cuh"
+BYTES = "bytes"  # the check of an exhibit whose bug is in what it writes
+
+
+@dataclass(frozen=True)
+class Array:
+    """content: `ramp`, `zero`, `nan`, or `unwritten`, which a kernel has to write before it is read"""
+
+    name: str
+    size: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor map of a whole array. array: its name; kind: type of the elements; extents, box: innermost first"""
+
+    name: str
+    array: str
+    kind: str
+    extents: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """early: before the last has ended"""
+
+    kernel: str
+    grid: int
+    block: int
+    arguments: tuple[str, ...]
+    early: bool
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """check: a kind of Fault, or BYTES; same: pairs of arrays that have to be equal in the end"""
+
+    name: str
+    source: str
+    thread: str
+    story: str
+    check: str
+    arch: str
+    arrays: Mapping[str, Array]
+    maps: Mapping[str, Map]
+    launches: Sequence[Launch]
+    same: Sequence[tuple[str, str]]
+
+
+@cache
+def exhibits() -> tuple[Exhibit, ...]:
+    """All, by name. Raises UsageError for one that cannot be read."""
+    return tuple(read(path) for path in sorted(FOLDER.glob("*.cu")))
+
+
+def read(path: Path) -> Exhibit:
+    """One exhibit. Raises UsageError for a line that is missing or not understood."""
+    text = path.read_text()
+    said: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, colon, value = line.removeprefix("// ").partition(": ")
+        if not line.startswith("// ") or not colon:
+            break
+        said.setdefault(key, []).append(value.strip())
+    try:
+        return Exhibit(
+            name=path.stem,
+            source=text,
+            thread=said["thread"][0],
+            story=" ".join(said["story"]),
+            check=said["check"][0],
+            arch=said.get("arch", ["sm_90a"])[0],
+            arrays={array.name: array for array in map(_array, said["array"])},
+            maps={each.name: each for each in map(_map, said.get("map", []))},
+            launches=[_launch(each) for each in said["launch"]],
+            same=[tuple(each.split()) for each in said.get("same", [])],
+        )
+    except (KeyError, ValueError) as error:
+        sentence = "begins with the lines thread, story, check, array and launch"
+        raise UsageError(f"{path}: an exhibit {sentence}; {type(error).__name__}: {error}") from None
+
+
+def _array(text: str) -> Array:
+    name, size, content = text.split()
+    return Array(name, int(size), content)
+
+
+def _map(text: str) -> Map:
+    name, array, kind, extents, box = text.split()
+    return Map(name, array, kind, *(tuple(map(int, each.split("x"))) for each in (extents, box)))
+
+
+def _launch(text: str) -> Launch:
+    kernel, grid, block, *arguments = text.split()
+    early = "early" in arguments
+    return Launch(kernel, int(grid), int(block), tuple(each for each in arguments if each != "early"), early)

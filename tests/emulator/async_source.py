@@ -1,0 +1,7 @@
+"""The short functions of mbarriers, bulk copies and clusters that the museum's exhibits have, too."""
+
+from __future__ import annotations
+
+from harness.files import ROOT
+
+PRELUDE = (ROOT / "harness" / "studies" / "museum" / "exhibits" / "asynchronous.cuh").read_text()

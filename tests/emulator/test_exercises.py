@@ -1,0 +1,50 @@
+"""The exercises on the emulator: what they write is what their models say, with no fault, in three orders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cuda_source import buffer, module
+from exercises import ALL, Exercise, Tensor
+
+from harness.emulator.launch import launch
+from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+
+ORDERS = (ASCENDING, DESCENDING, Schedule(seed=1))
+
+
+def emulated(each: Exercise, arch: str = "sm_90a", **options) -> dict[str, np.ndarray]:
+    """The arrays after a launch on the emulator."""
+    arrays = {name: array.copy() for name, array in each.arrays.items()}
+    buffers = {name: buffer(name, array) for name, array in arrays.items()}
+
+    def argument(given: str | Tensor | int) -> object:
+        if isinstance(given, Tensor):
+            return replace(given.map, address=buffers[given.array].address).encode()
+        return buffers[given] if isinstance(given, str) else given
+
+    arguments = [argument(given) for given in each.arguments]
+    memory = list(buffers.values())
+    launch(module(each.source, arch), "k", (each.grid, 1, 1), (each.block, 1, 1), arguments, each.shared,
+           memory=memory, **options)  # fmt: skip
+    return arrays
+
+
+@pytest.mark.parametrize(
+    "each", [pytest.param(each, marks=pytest.mark.covers(*each.covers), id=each.name) for each in ALL]
+)
+def test_writes_what_its_model_says(each: Exercise) -> None:
+    wanted = each.wanted(each.arrays)
+    for order in ORDERS:
+        found = emulated(each, schedule=order)
+        for name, array in each.arrays.items():
+            right = wanted.get(name, array)
+            wrong = np.flatnonzero(found[name] != right)
+            assert not wrong.size, f"{name}[{wrong[0]}] of {each.name}: {found[name][wrong[0]]}, not {right[wrong[0]]}"
+
+
+def test_without_the_sanitizer() -> None:
+    ring = ALL[0]
+    assert (emulated(ring, sanitize=False)["out"] == ring.wanted(ring.arrays)["out"]).all()
