@@ -50,10 +50,18 @@ class BufferShadows:
 
     def of(self, buffer: Buffer) -> BufferShadow:
         """The shadow of a writable buffer."""
-        made = self._made.get(id(buffer))
+        return self._by_id(id(buffer))
+
+    def find(self, identity: int) -> BufferShadow | None:
+        """The shadow of the buffer with this `id`; None of one that is not written, or not there."""
+        _, cells = self._places.get(identity, (0, slice(0, 0)))
+        return self._by_id(identity) if cells.stop > cells.start else None
+
+    def _by_id(self, identity: int) -> BufferShadow:
+        made = self._made.get(identity)
         if made is None:
-            row, cells = self._places[id(buffer)]
-            made = self._made[id(buffer)] = BufferShadow(
+            row, cells = self._places[identity]
+            made = self._made[identity] = BufferShadow(
                 self._rows[row], self._tags[:, cells], self._numbers[:, cells], self._earlier[cells], self.readers
             )
         return made

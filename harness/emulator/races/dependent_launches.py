@@ -42,7 +42,7 @@ class PastLaunch:
         """The first of some accesses that meets one of this launch: which, the other, and what that did."""
         if buffer.window not in self.buffers:
             return None
-        shadow = self.shadow.shadows.get(self.buffers[buffer.window])
+        shadow = self.shadow.shadows.find(self.buffers[buffer.window])
         if shadow is None:
             return None
         cell = self.shadow.cell
