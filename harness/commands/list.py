@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from rich.table import Column, Table
 
-from harness import text
 from harness.commands import _shared
 from harness.contract.case import Case
 from harness.errors import UsageError
@@ -41,7 +39,7 @@ def command(
     refused: bool,
     ids: bool,
 ) -> None:
-    """List the cases of a set, and the combinations that its recipes refuse; in a pipe, one id a line."""
+    """List the ids of the cases of a set, one a line; on a terminal also what its recipes refuse."""
     suites = [_suite(name) for name in recipes] or load_suites()
     holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
     if not holders:
@@ -62,11 +60,9 @@ def command(
     ]
     if not cases:
         raise UsageError(_nothing(holders, set_name, input_name, spelled, part))
-    if ids or not sys.stdout.isatty():
-        click.echo("\n".join(case.id for case in cases))
-        return
-    _show(cases)
-    _show_refused(holders, set_name, len(cases))
+    click.echo("\n".join(case.id for case in cases))
+    if sys.stdout.isatty() and not ids:
+        _show_refused(holders, set_name, len(cases))
 
 
 def _suite(name: str) -> Suite:
@@ -104,13 +100,6 @@ def _nothing(
         close = difflib.get_close_matches(part, words, n=3, cutoff=0)
         return f"none {there} has -k {part} in its id; the nearest words of ids are {', '.join(close)}"
     return f"none {there} meets all of these options, though each of them has some; leave one out"
-
-
-def _show(cases: Sequence[Case]) -> None:
-    table = Table("recipe", *(Column(name, overflow="fold") for name in ("flags", "shape", "input")), "mode")
-    for case in cases:
-        table.add_row(case.recipe, case.variant, case.shape, case.input, case.mode)
-    text.console().print(table)
 
 
 def _show_refused(holders: Sequence[Suite], set_name: str, cases: int | None = None) -> None:

@@ -67,7 +67,7 @@ def _launch(step: Step, compiled: Compiled, watch: Watch, program: EmulatedProgr
     before: Location | None = None
     for seen in watch.seen:
         here = seen.instruction.location
-        if here != before:
+        if here != before and here.line:  # the compiler's own instructions have line 0
             before = here
             yield f"{here}{here.chain()}  {_line(here, step.signature.path.parent)}"
         yield f"    {_spelled(seen, names):<58} {_values(seen, watch, names)}".rstrip()

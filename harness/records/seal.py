@@ -86,9 +86,10 @@ def _sources() -> Iterator[tuple[str, Path]]:
 
 
 def _own_sources() -> list[Path]:
-    """Kernels and oracles of the user's recipes."""
+    """Kernels, headers and oracles of the user's recipes: of a folder and those in it, as it may be anybody's home."""
     folders = sorted(set(RECIPE_DIRS.values()))
-    return [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in _SOURCES]
+    found = (path for folder in folders for pattern in ("*", "*/*") for path in sorted(folder.glob(pattern)))
+    return [path for path in found if path.suffix in _SOURCES and path.is_file()]
 
 
 def _tensors(cases: Iterable[Case]) -> Collection[Path]:
