@@ -19,7 +19,7 @@ import click
 from harness import commands
 from harness.errors import Exit, HarnessError
 from harness.suite.schema import nearest
-from harness.text import printable
+from harness.text import one_line, printable
 
 EVERYDAY = ("verify", "bench", "run", "new", "trace", "shrink", "list", "gate", "report", "doctor", "quality")
 SUITES = ("recipes", "check", "compile", "schema", "compared", "merge", "coverage", "size")
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
-        print(f"error: {printable(error.format_message())}", file=sys.stderr)
+        print(f"error: {one_line(error.format_message())}", file=sys.stderr)
         code = Exit.USAGE
     except click.Abort:
         code = Exit.INTERRUPTED

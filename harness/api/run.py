@@ -14,7 +14,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.select import select
-from harness.errors import LaunchError, NotCapable, UsageError
+from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.suite.schema import nearest
 from harness.suite.suite import find_case
 from harness.verdict import Result
@@ -47,7 +47,7 @@ def run_kernel(
     device: `cuda`, `emulator`, or `auto`, a GPU if there is one; target: one of its architectures (its first)
     inputs: arrays by parameter in place of those that the case draws
 
-    Raises DeviceUnavailable, NotCapable for a case the device cannot run, CompileError, and LaunchError, of which
+    Raises DeviceUnavailable, also for a case that the device cannot run, CompileError, and LaunchError, of which
     AccessError is what the emulator found as a sanitizer.
     """
     case, chosen = _case(case), select(device)
@@ -55,7 +55,7 @@ def run_kernel(
         raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
     reason = incapable(case, chosen)
     if reason:
-        raise NotCapable(f"{case.id}: {reason}")
+        raise DeviceUnavailable(f"{case.id}: {reason}")
     fields = output_fields(case)
     with chosen.reserve(case):
         program = chosen.prepare(case, target or chosen.targets[0], _inputs(case, inputs), fields)

@@ -23,7 +23,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 recipes = click.argument("recipes", nargs=-1, metavar="[RECIPE]...")
 sets = click.option("--set", "sets", multiple=True, metavar="NAME", help="only what this set runs (all sets)")
-jobs = click.option("--jobs", default=os.cpu_count(), show_default=True, help="compile this many at a time")
+jobs = click.option(
+    "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default=True, help="compile this many at a time"
+)
 
 
 def out(text: str = "(results/runs/<UTC>)", name: str = "--out") -> Callable:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ def _against_revision(
     base: str, recipes: Sequence[str], ids: Sequence[str], effect: float | None, again: bool, folder: Path | None
 ) -> int:
     made_by, chosen = _shared.made_by(), revision_run.cases(recipes, ids)
-    with Progress(console=text.console(stderr=True), transient=True) as progress:
+    with Progress(console=text.console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("cases", total=len(chosen))
         path, done = revision_run.run(
             base, chosen, made_by, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)

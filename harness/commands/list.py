@@ -26,6 +26,9 @@ from harness.suite.suite import Suite, load_suite, load_suites, suite_of
 @click.option("--input", "input_name", metavar="NAME", help="only cases with this input")
 @click.option("--shape", metavar="RxC", help="only cases of this shape, as in 48x80, 8*1024x2048 or 64x512x128")
 @click.option("-k", "part", metavar="TEXT", help="only cases whose id contains this")
+@click.option(
+    "--refused", is_flag=True, help="the combinations that the suites refuse, counted by reason, in place of cases"
+)
 @click.option("--ids", is_flag=True, help="print ids and nothing else")
 @_shared.recipe_dir
 def command(
@@ -35,6 +38,7 @@ def command(
     input_name: str | None,
     shape: str | None,
     part: str | None,
+    refused: bool,
     ids: bool,
 ) -> None:
     """List the cases of a set, and the combinations that its recipes refuse; in a pipe, one id a line."""
@@ -43,6 +47,9 @@ def command(
     if not holders:
         raise UsageError(f"no suite has a set '{set_name}'{nearest(set_name, suites[0].sets)}")
     wanted = _flag_filter(suites, flags)
+    if refused:
+        _show_refused(holders, set_name)
+        return
     spelled = shape and canonical(shape)
     cases = [
         case
@@ -58,8 +65,8 @@ def command(
     if ids or not sys.stdout.isatty():
         click.echo("\n".join(case.id for case in cases))
         return
-    refused = sum((suite.excluded(set_name) for suite in holders), Counter())
-    _show(cases, refused, set_name)
+    _show(cases)
+    _show_refused(holders, set_name, len(cases))
 
 
 def _suite(name: str) -> Suite:
@@ -99,11 +106,16 @@ def _nothing(
     return f"none {there} meets all of these options, though each of them has some; leave one out"
 
 
-def _show(cases: Sequence[Case], refused: Counter[str], set_name: str) -> None:
+def _show(cases: Sequence[Case]) -> None:
     table = Table("recipe", *(Column(name, overflow="fold") for name in ("flags", "shape", "input")), "mode")
     for case in cases:
         table.add_row(case.recipe, case.variant, case.shape, case.input, case.mode)
     text.console().print(table)
-    click.echo(f"{len(cases):,} cases of set {set_name}; {sum(refused.values()):,} combinations excluded")
+
+
+def _show_refused(holders: Sequence[Suite], set_name: str, cases: int | None = None) -> None:
+    refused = sum((suite.excluded(set_name) for suite in holders), Counter())
+    found = f"{cases:,} cases of set {set_name}; " if cases is not None else ""
+    click.echo(f"{found}{refused.total():,} combinations excluded")
     for reason, count in refused.most_common():
         click.echo(f"  {count:,}  {reason}")

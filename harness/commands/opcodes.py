@@ -24,8 +24,8 @@ def command(sets: tuple[str, ...], jobs: int, out: Path | None) -> int:
 
     Exits with 1 if one has no test.
     """
-    tests = instructions.executed()
     work = instantiations(sets, instructions.ARCHES)
+    tests = instructions.executed()
     used = instructions.usage(side_by_side(_of, work, jobs))
     found = instructions.table(used, tests)
     if out:

@@ -14,7 +14,7 @@ from harness.api.run import ORACLES, ask_oracle, run_kernel
 from harness.commands import _shared
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.errors import ContractError, NotCapable, UsageError
+from harness.errors import ContractError, DeviceUnavailable, UsageError
 from harness.inputs import tensor_file
 from harness.suite.gemm_operands import shape_of_tensors
 from harness.suite.own_recipes import verify_command
@@ -54,8 +54,8 @@ def command(
     if by == _KERNEL:
         try:
             fields = run_kernel(case, device_name, target)
-        except NotCapable as reason:
-            raise NotCapable(f"{reason}; --by numpy computes what the contract says, on any machine") from None
+        except DeviceUnavailable as reason:
+            raise DeviceUnavailable(f"{reason}; --by numpy computes what the contract says, on any machine") from None
     else:
         fields = _ends(ask_oracle(case, by))
     click.echo(case.id)

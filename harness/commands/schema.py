@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from harness.commands import _shared
-from harness.files import SUITES
+from harness.files import SUITES, write_text
 from harness.suite.schema import json_schema
 
 
@@ -13,5 +13,5 @@ from harness.suite.schema import json_schema
 @click.argument("path", type=_shared.FILE, default=SUITES / "schema.json")
 def command(path: Path) -> None:
     """Write the JSON Schema of suites, with which editors complete and check them."""
-    path.write_text(json_schema(), encoding="utf-8")
+    write_text(path, json_schema())
     click.echo(path)

@@ -9,10 +9,12 @@ import numpy as np
 
 from harness.commands import _shared
 from harness.contract.case import Case
+from harness.device import thread_trace
 from harness.device.capability import incapable
 from harness.device.device import Device
+from harness.device.emulator import EmulatorDevice
 from harness.device.select import select
-from harness.errors import CaseError, UsageError
+from harness.errors import CaseError, DeviceUnavailable, Exit, UsageError
 from harness.suite.schema import nearest
 from harness.suite.suite import find_case
 from harness.verify.diagnosis import trace
@@ -26,12 +28,29 @@ POISON = 0xA5
 @click.option("--field", metavar="F", help="an output of the case, as in columnwise_data (the first)")
 @click.option("--at", "element", default="0,0", metavar="R,C", help="an element of the tensor (0,0)")
 @click.option("--tensor", default=0, metavar="G", help="a tensor of a group; the first is 0 (0)")
+@click.option("--thread", metavar="B,T", help="follow thread T of block B on the emulator, instruction by instruction")
+@click.option("--lines", type=click.IntRange(1), default=400, show_default=True, help="most lines of --thread")
 @_shared.device()
 @click.option("--target", metavar="SM", help="what the kernel is compiled for (the device's first)")
 @_shared.recipe_dir
-def command(case_id: str, field: str | None, element: str, tensor: int, device_name: str, target: str | None) -> None:
-    """Show one 16-value block of a case step by step, kernel beside oracles."""
+def command(
+    case_id: str,
+    field: str | None,
+    element: str,
+    tensor: int,
+    thread: str | None,
+    lines: int,
+    device_name: str,
+    target: str | None,
+) -> int:
+    """Show one 16-value block of a case step by step, kernel beside oracles.
+
+    --thread shows what one thread of the kernels executes instead, each instruction under its line of the .cu, with
+    what it read and wrote; blocks and threads are numbered with x fastest. Exits with 1 if the kernel is stopped.
+    """
     case = find_case(case_id)
+    if thread is not None:
+        return _thread(case, thread, lines, device_name, target)
     match = re.fullmatch(r"(\d+),(\d+)", element)
     if match is None:
         raise UsageError(f"--at '{element}' is not an element; write row,column, as in 17,4")
@@ -42,6 +61,32 @@ def command(case_id: str, field: str | None, element: str, tensor: int, device_n
     inputs = make_inputs(case)
     kernel = _run(case, chosen, target or chosen.targets[0], inputs)
     click.echo(trace.trace(case, field, (int(match[1]), int(match[2])), kernel, inputs, tensor))
+    return Exit.CLEAN
+
+
+def _thread(case: Case, thread: str, lines: int, device_name: str, target: str | None) -> int:
+    match = re.fullmatch(r"(\d{1,9}),(\d{1,9})", thread)
+    if match is None:
+        raise UsageError(f"--thread '{thread}' is not block,thread; write two numbers, as in 0,37")
+    if device_name == "cuda":
+        raise UsageError("--thread follows a thread on the emulator; leave out --device cuda")
+    chosen = EmulatorDevice()
+    if target not in (None, *chosen.targets):
+        raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
+    reason = incapable(replace(case, mode="eager"), chosen)
+    if reason:
+        raise DeviceUnavailable(f"{case.id}: {reason}")
+    shown, stopped = thread_trace.follow(
+        replace(case, mode="eager"),
+        target or chosen.targets[0],
+        make_inputs(case),
+        (int(match[1]), int(match[2])),
+        lines,
+    )
+    click.echo(shown)
+    if stopped:
+        click.echo(f"stopped: {stopped}", err=True)
+    return Exit.BYTES_DIFFER if stopped else Exit.CLEAN
 
 
 def _run(case: Case, chosen: Device, target: str, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray] | None:

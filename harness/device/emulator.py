@@ -18,6 +18,7 @@ from harness.device.device import Outcome
 from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
+from harness.emulator.machine.watch import Watch
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.errors import AccessError, LaunchError, NotCapable
@@ -95,6 +96,8 @@ class EmulatedProgram:
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
         self.seed = case.seed + device.targets.index(target)  # of an order, another one for each target
+        self.watch: tuple[int, int] | None = None  # block and thread to follow
+        self.watched: list[tuple[Step, Compiled, Watch]] = []
         self.lane_instructions = 0  # of all runs, for what measures the emulator
 
         def compiled(step: Step) -> Compiled:
@@ -145,11 +148,15 @@ class EmulatedProgram:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
         schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
+        watch = Watch(*self.watch) if self.watch else None
+        if watch:
+            self.watched.append((step, compiled, watch))
         try:
             counters = launch(
                 _module(compiled), compiled.symbol, grid=grids[repeat % len(grids)],
                 block=(compiled.launch.threads, 1, 1), args=arguments, schedule=schedules[repeat % len(schedules)],
                 count_traffic=False,
+                watch=watch,
             )  # fmt: skip
         except Fault as error:
             # The emulator knows the kernel by its mangled name only.

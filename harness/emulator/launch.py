@@ -20,6 +20,7 @@ from harness.emulator.machine.fast_path import FastPath, NumpyPath, buffer_table
 from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
 from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.machine.scheduler import Scheduler, Tally
+from harness.emulator.machine.watch import Watch, run_watched
 from harness.emulator.memory import FIRST_WINDOW, Buffer
 from harness.emulator.ptx.limits import UNREADABLE
 from harness.emulator.ptx.parser import Program, parse
@@ -112,6 +113,7 @@ def launch(
     compiled: bool = True,
     schedule: Schedule = ASCENDING,
     echo: Callable[[str], object] | None = None,
+    watch: Watch | None = None,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -122,6 +124,7 @@ def launch(
     budget: instructions of a batch before it counts as endless, with what else takes time; lanes: of a batch
     compiled: False to run every instruction by its NumPy step
     echo: takes each line that the kernel prints, behind its block and thread; standard output, if absent
+    watch: follows one thread, by NumPy steps
     schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
 
     Raises Fault, NotEmulated or LaunchError.
@@ -163,7 +166,10 @@ def launch(
             blocks = min(batch_blocks, state.blocks - first)
             specials = _specials(state, first, blocks, parameters.address, dynamic_shared, shared_size)
             batch = Batch(state, first, blocks, shared_size, specials)
-            Scheduler(batch, tally, path(batch, code), ahead).run()
+            if watch:
+                run_watched(watch, batch, tally, code, ahead)
+            else:
+                Scheduler(batch, tally, path(batch, code), ahead).run()
     return _counters(state.traffic, tally)
 
 

@@ -164,9 +164,12 @@ class Run:
         terminalreporter.section("verdicts")
         terminalreporter.write_line(summary.render(self.results, self.selection.excluded, seconds, width))
         if self.journal.records:
-            for path in tables.write_verify(self.journal.path.parent, self.journal.records):
-                terminalreporter.write_line(shown(path))
-        terminalreporter.write_line(shown(self.journal.path))
+            written = tables.write_verify(self.journal.path.parent, self.journal.records)
+            page, *others = sorted(written, key=lambda path: path.suffix != ".html")
+            names = ", ".join(path.name for path in (*others, self.journal.path))
+            terminalreporter.write_line(f"{shown(page)}, and beside it {names}")
+        else:
+            terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:
             done = f"{len(self.journal.records)} of {len(self.selection)} cases are done"
             command = shlex.join(["python", "-m", "pytest", *self.words])

@@ -10,9 +10,13 @@ from rich.table import Table
 from harness import text
 from harness.verdict import Result, Verdict
 
+_REASONS = 4  # why a device cannot run a case, that are shown
+
 
 def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
     """Tables of what was compared, of a subject's declared differences, and of what was not compared and why.
+
+    So short that a run ends on one screen.
 
     refused: combinations that the recipes refuse, reason → count; no cases exist for them
     seconds: wall time of the run
@@ -37,10 +41,12 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
     conventions.columns[0].justify = "right"
 
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
-    excluded = Table("excluded", "by", "because")
-    for by, reasons in (("device", incapable), ("recipe", refused)):
-        for reason, count in reasons.most_common():
-            excluded.add_row(f"{count:,}", by, reason)
+    excluded = Table("excluded", "because the device cannot run it")
+    for reason, count in incapable.most_common(_REASONS):
+        excluded.add_row(f"{count:,}", reason)
+    others = incapable.total() - sum(count for _, count in incapable.most_common(_REASONS))
+    if others:
+        excluded.add_row(f"{others:,}", f"for {len(incapable) - _REASONS} other reasons, which verify.md has")
     excluded.columns[0].justify = "right"
 
     console = text.console(width=width, color_system=None)
@@ -49,4 +55,7 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
         for table in (conventions, excluded):
             if table.row_count:
                 console.print(table)
+        if refused:
+            reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: harness list --refused"
+            console.print(f"{refused.total():,} combinations are refused by the suites, {reasons}")
     return capture.get().rstrip()

@@ -14,9 +14,10 @@ from safetensors.numpy import load_file, save_file
 from harness.contract.case import Case
 from harness.device.select import select
 from harness.errors import InputError, SuiteError
-from harness.files import KERNELS, storage, write_text
+from harness.files import KERNELS, recipe_dir, storage, write_text
 from harness.shrink.failure import describe
 from harness.shrink.shrinker import Shrunk
+from harness.suite.own_recipes import use_recipe_dir
 from harness.suite.schema import Block
 from harness.suite.suite import suite_of
 from harness.suite.yaml_lines import read
@@ -53,6 +54,7 @@ class Reproducer(BaseModel):
 
     case: a block of a set that makes one case; seed_of: the `data_id` whose seed it has
     device: where it failed; kernels: the folder of the `.cu` files, if not the harness's own
+    recipe_dir: the folder of the recipe, if it is the user's
     found: verdict and cause, for the reader
     """
 
@@ -63,6 +65,7 @@ class Reproducer(BaseModel):
     seed_of: str
     device: str
     kernels: str | None = None
+    recipe_dir: str | None = None
     found: dict[str, str] = {}
 
 
@@ -94,7 +97,7 @@ def _yaml(shrunk: Shrunk, kernels: Path | None) -> str:
     case = shrunk.case
     flags = {flag: value for flag, value in case.flags.items() if case.defaults[flag] != value}
     shape = case.shape if case.is_group else [int(extent) for extent in case.shape.split("x")]
-    seed_of = case.seed_name
+    seed_of, own = case.seed_name, recipe_dir(case.recipe)
     found = {
         "verdict": str(shrunk.result.verdict),
         "where": shrunk.failure.where,
@@ -112,6 +115,7 @@ def _yaml(shrunk: Shrunk, kernels: Path | None) -> str:
         f"seed_of: {json.dumps(seed_of)} # whose seed is {case.seed:#018x}",
         f"device: {shrunk.result.device}",
         *([f"kernels: {json.dumps(str(kernels.resolve()))}"] if kernels else []),
+        *([f"recipe_dir: {json.dumps(str(own))}"] if own else []),
         "found:",
         *(f"  {name}: {json.dumps(text, ensure_ascii=False)}" for name, text in found.items()),
     ]
@@ -126,6 +130,8 @@ def _read(folder: Path) -> tuple[Reproducer, Case]:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise SuiteError(document.where(), f"{place or 'the file'}: {first['msg'].lower()}") from None
+    if written.recipe_dir:
+        use_recipe_dir(Path(written.recipe_dir))
     return written, suite_of(written.recipe).only(written.case, document.where("case"), written.seed_of)
 
 

@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.progress import track
 
 from harness.contract.case import Case, Flags
-from harness.errors import CompileError
+from harness.errors import CompileError, UsageError
 from harness.jit.compile import Compiled, Examined, compile_kernel, examine, instantiation
 from harness.jit.signature import Signature
 from harness.suite.launch_plan import plan
+from harness.suite.schema import nearest
 from harness.suite.suite import load_suites
 
 Found = TypeVar("Found")
@@ -52,7 +53,12 @@ def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
 def _cases(sets: Sequence[str]) -> Iterable[Case]:
     """Cases of the sets with different launches: neither input nor mode chooses a kernel."""
     found: dict[tuple[Hashable, ...], Case] = {}
-    for suite in load_suites():
+    suites = load_suites()
+    known = dict.fromkeys(name for suite in suites for name in suite.sets)
+    for name in sets:
+        if name not in known:
+            raise UsageError(f"no suite has a set '{name}'{nearest(name, known)}")
+    for suite in suites:
         for name in sets or suite.sets:
             for case in suite.cases(name) if name in suite.sets else ():
                 found.setdefault((case.recipe, case.flags, case.problem), case)

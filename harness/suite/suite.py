@@ -193,11 +193,14 @@ class Suite:
         raise UsageError(flag_values.value_error(self.file, name, text) or f"{name} has no '{text}'")
 
     def _flags(self, case_id: str, variant: str) -> dict[str, FlagValue]:
-        flags = dict(self.defaults)
+        flags, named = dict(self.defaults), set()
         for part in () if variant == "default" else variant.split(","):
             name, equals, text = part.partition("=")
             if not equals:
                 raise UsageError(f"{case_id}: '{part}' is not `flag=value`; flags at their defaults are `default`")
+            if name in named:
+                raise UsageError(f"{case_id}: the flag {name} is there twice")
+            named.add(name)
             try:
                 flags[name] = self.flag(name, text)
             except UsageError as error:

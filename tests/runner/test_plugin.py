@@ -110,7 +110,7 @@ def test_the_summary_counts_what_was_compared(run: Runs):
     assert "inputs compared 2" in lines
     assert "kernel instantiations compared 1" in lines
     assert f"bytes compared {SMOKE}00" in lines
-    assert "1 recipe the rotation is defined on bf16 inputs only" in lines
+    assert "2 combinations are refused by the suites, for 2 reasons: harness list --refused" in lines
     assert str(run.run_dir / "report.html") in result.stdout.str() or "out/report.html" in lines
 
 

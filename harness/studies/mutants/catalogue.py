@@ -102,7 +102,10 @@ def find(name: str) -> Mutant:
 
 def _of_file(path: Path, kind: type[Mutant]) -> Iterator[Mutant]:
     document = read(path, f"{path.parent.name}/{path.name}")
-    for number, entry in enumerate(document.data["mutants"]):
+    entries = document.data.get("mutants") if isinstance(document.data, dict) else None
+    if not isinstance(entries, list):
+        raise SuiteError(document.name, "a catalogue has the key 'mutants' with a list, as those of the harness have")
+    for number, entry in enumerate(entries):
         try:
             yield kind.model_validate({**entry, "theme": path.stem})
         except ValidationError as error:
