@@ -132,11 +132,24 @@ class Gemm(Problem):
 class _Group(Problem):
     is_group = True
 
-    tensors: tuple[Extents, ...]
+    tensors: Sequence[Extents]
+    lines: Extents
 
     @property
     def group(self) -> GroupedShape:
-        return GroupedShape(self.tensors)
+        return GroupedShape(tuple(self.tensors), self.capacity)
+
+    @property
+    def on_host(self) -> _Group:
+        """Without the extents of the tensors if the allocation has a capacity: their split may change on the device."""
+        return self if self.capacity is None else replace(self, tensors=OnDevice(len(self.tensors)))
+
+    @property
+    def _fullest(self) -> tuple[Extents, ...]:
+        """The split of an allocation that takes the most CTAs: the same for all tensors, and full."""
+        rows, cols = self.lines
+        each, more = divmod(rows // VARYING_MULTIPLE_OF, len(self.tensors))
+        return tuple((VARYING_MULTIPLE_OF * (each + (g < more)), cols) for g in range(len(self.tensors)))
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -160,20 +173,11 @@ class Grouped(_Group):
         return str(self.group)
 
     @property
-    def group(self) -> GroupedShape:
-        return GroupedShape(tuple(self.tensors), self.capacity)
-
-    @property
     def lines(self) -> Extents:
         """The allocation as (rows, cols); as rows of 128 elements where both extents differ."""
         if self.rows != 1:
             return self.rows, self.cols
         return self.elements // VARYING_MULTIPLE_OF, VARYING_MULTIPLE_OF
-
-    @property
-    def on_host(self) -> Grouped:
-        """Without the extents of the tensors if the allocation has a capacity: their split may change on the device."""
-        return self if self.capacity is None else replace(self, tensors=OnDevice(len(self.tensors)))
 
     @property
     def host_shape(self) -> str:
@@ -184,12 +188,7 @@ class Grouped(_Group):
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
-        """Of an allocation with a capacity, the split that takes the most CTAs: the same for all tensors, and full."""
-        if self.capacity is None:
-            return tuple(self.tensors)
-        rows, cols = self.lines
-        each, more = divmod(rows // VARYING_MULTIPLE_OF, len(self.tensors))
-        return tuple((VARYING_MULTIPLE_OF * (each + (g < more)), cols) for g in range(len(self.tensors)))
+        return tuple(self.tensors) if self.capacity is None else self._fullest
 
 
 @dataclass(frozen=True)
@@ -197,10 +196,11 @@ class GroupedGemm(_Group, Gemm):
     """Products D_g (M_g, n) = A_g (M_g, K_g) * B_g (n, K_g)^T.
 
     tensors: (M_g, K_g) of each A; either all M_g are alike, or all K_g
-    m, k: M and K of all groups, or their sum where they differ
+    m, k: M and K of all groups, or their sum where they differ; with a capacity, m is that of the allocation
     """
 
-    tensors: tuple[Extents, ...]
+    tensors: Sequence[Extents]
+    capacity: int | None = None
 
     @staticmethod
     def varying_multiple_of(representation: str) -> int:
@@ -216,8 +216,19 @@ class GroupedGemm(_Group, Gemm):
     @property
     def elements(self) -> int:
         # A group without rows still has its B, and one without K its output.
+        if self.capacity is not None:
+            return self.m * self.k + self.n * (self.m + self.k * len(self.tensors))
         return sum(m * k + self.n * (m + k) for m, k in self.tensors)
 
     @property
+    def lines(self) -> Extents:
+        return self.m, self.k
+
+    @property
+    def host_shape(self) -> str:
+        return str(self) if self.capacity is None else f"{len(self.tensors)}of{self.m}x{self.k}x{self.n}"
+
+    @property
     def grid_extents(self) -> tuple[Extents, ...]:
-        return tuple((rows, self.n) for rows, _ in self.tensors)
+        tensors = self.tensors if self.capacity is None else self._fullest
+        return tuple((rows, self.n) for rows, _ in tensors)

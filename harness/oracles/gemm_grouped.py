@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import torch
 
 EXTENTS = ("first_dims", "last_dims", "tensor_offsets")
+_BY_ROW = ("a_data", "a_scale_inv", "a_amax", "c")
 _STAND_IN = 128  # in place of an extent of 0, which no dense recipe takes
 
 
@@ -72,7 +73,9 @@ def outputs(case: Case) -> dict[str, Field]:
     refuse(case)
     dtype = nvfp4.DTYPES[case.flags.dtype].name
     parts = [Field((rows, case.problem.n), dtype) for rows, _ in case.problem.tensors]
-    return {"output": Field.joined(parts, (case.problem.group.first_dims.sum().item(), case.problem.n))}
+    rows = sum(part.shape[0] for part in parts)
+    slack = 0 if case.problem.capacity is None else (case.problem.m - rows) * case.problem.n
+    return {"output": Field.joined(parts, (rows, case.problem.n), slack)}
 
 
 def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict[str, np.ndarray]:
@@ -89,7 +92,8 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
     joined = {}
     for name in groups[0]:
         arrays = [group[name] for group in groups]
-        joined[name] = np.concatenate([array.reshape(-1) for array in arrays] if _is_flat(case, name) else arrays)
+        array = np.concatenate([array.reshape(-1) for array in arrays] if _is_flat(case, name) else arrays)
+        joined[name] = _allocated(array, case.problem.m) if _has_slack(case, name) else array
     return joined | {
         "first_dims": shape.first_dims,
         "last_dims": shape.last_dims,
@@ -133,6 +137,18 @@ def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, 
     if dense.input == "exact_sum":
         return {"output": output}
     return {"output": Interval(output, output.copy(), np.zeros(shape), np.zeros(shape))}
+
+
+def _has_slack(case: Case, name: str) -> bool:
+    """Whether an array has a line for every row of the allocation, also for those that no group has."""
+    by_row = ("a_data", "a_scale_inv", "c") if case.flags.epilogue == "per_tensor" else _BY_ROW
+    return case.problem.capacity is not None and name in by_row
+
+
+def _allocated(array: np.ndarray, rows: int) -> np.ndarray:
+    """The array at the start of an allocation whose other entries are NaN; all bits set but one, in bytes."""
+    value = 0x7F if array.dtype == np.uint8 else np.nan
+    return np.concatenate([array, np.full((rows - len(array), *array.shape[1:]), value, array.dtype)])
 
 
 def _is_flat(case: Case, name: str) -> bool:
@@ -201,7 +217,10 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
     last, shapes = _places(case)[-1], gemm_operands.shapes(case.part(0))
-    right = {name: (last[name].stop, *([] if _is_flat(case, name) else shape[1:])) for name, shape in shapes.items()}
+    right = {}
+    for name, shape in shapes.items():
+        lines = case.problem.m if _has_slack(case, name) else last[name].stop
+        right[name] = (lines, *([] if _is_flat(case, name) else shape[1:]))
     gemm_operands.require_shapes(case, tensors, right)
     for name in EXTENTS:
         if name not in tensors:
@@ -210,7 +229,9 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     kind, group = case.flags.shape_representation, case.problem.group
     varying = case.problem.varying_multiple_of(kind)
     try:
-        described = from_arrays(kind, len(group), group.logical(kind), *dims, varying_multiple_of=varying)
+        described = from_arrays(
+            kind, len(group), group.logical(kind), *dims, varying_multiple_of=varying, capacity=group.capacity
+        )
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
     for g, (one, other) in enumerate(zip(described.tensors, case.problem.tensors, strict=True)):

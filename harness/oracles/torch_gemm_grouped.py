@@ -58,7 +58,8 @@ def _cut(case: Case, name: str, tensor: torch.Tensor) -> list[torch.Tensor]:
             )
         else:
             shapes.append((lines, n) if name == "c" else (lines,))
-    parts = tensor.flatten().split([torch.Size(shape).numel() for shape in shapes])
+    sizes = [torch.Size(shape).numel() for shape in shapes]
+    parts = tensor.flatten()[: sum(sizes)].split(sizes)
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 

@@ -55,7 +55,7 @@ def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Pr
     group, n = _group(file, shape)
     rows, cols = group.logical(str(flags[REPRESENTATION]))
     if file.gemm:
-        return GroupedGemm(rows, cols, n, group.tensors)
+        return GroupedGemm(rows, cols, n, group.tensors, group.capacity)
     return Grouped(rows, cols, group.tensors, group.capacity)
 
 
@@ -164,10 +164,7 @@ def _group(file: SuiteFile, shape: Shape) -> tuple[GroupedShape, int]:
             f"'{text}' is not a shape of a grouped GEMM; one reads MxKxN with M or K of every group, as in "
             f"{_GROUP[True]}"
         )
-    parsed = GroupedShape.parse(group)
-    if parsed.capacity is not None:
-        raise ContractError(f"'{text}' has a capacity; the tensors of a grouped GEMM fill their allocations")
-    return parsed, int(n)
+    return GroupedShape.parse(group), int(n)
 
 
 def _dense(file: SuiteFile, shape: Shape) -> tuple[int, ...]:

@@ -236,6 +236,28 @@ def test_a_k_that_is_not_the_cases():
         gemm_grouped.numpy_oracle(case, tensors)
 
 
+@pytest.mark.parametrize("flags", ["beta=1", "epilogue=row_scaled,accumulate=true", "epilogue=per_token_fused"])
+def test_a_part_of_an_allocation_is_the_group_without_the_rest(flags):
+    """What lies behind is NaN in what is read, and no entry of the output."""
+    part, whole = (case_of(flags, shape) for shape in ("128+0+256of640x48x32", "128+0+256x48x32"))
+    part = replace(part, seed_of=whole.seed_name)
+    expected, right = expect(part), expect(whole)
+    assert expected.disagreement == ""
+    for name in ("low", "high"):
+        ours, theirs = (getattr(found.values["output"], name) for found in (expected, right))
+        assert ours.tobytes() == theirs.tobytes()
+    field = gemm_grouped.outputs(part)["output"]
+    assert (field.shape, field.slack) == ((384, 32), 256 * 32)
+    for name, array in expected.inputs.items():
+        if name in ("a_data", "a_scale_inv", "c") or (name == "a_amax" and "epilogue" in flags):
+            own = right.inputs[name]
+            assert len(array) == 640 and array[:384].tobytes() == own.tobytes(), name
+            slack = array[384:]
+            assert (slack == 0x7F).all() if slack.dtype == np.uint8 else np.isnan(slack.astype(np.float32)).all()
+        else:
+            np.testing.assert_array_equal(array, right.inputs[name])
+
+
 def test_dims_that_are_legal_and_not_the_case():
     case = case_of("default", "128+256x16x16")
     tensors = dict(expect(case).inputs)

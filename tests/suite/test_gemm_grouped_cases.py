@@ -10,7 +10,7 @@ from suite_files import assert_mistake, written
 
 from harness.bench import baseline
 from harness.bench.baseline import baseline_id, product_bytes, tflops
-from harness.errors import UsageError
+from harness.errors import ContractError, UsageError
 from harness.jit.geometry import Launch
 from harness.suite.gemm_operands import input_extents
 from harness.suite.launch_plan import numbers, plan
@@ -122,6 +122,30 @@ def test_a_grid_covers_the_outputs_of_all_groups():
     assert replace(tiles, schedule=1).grid(CASE.problem, 132) == (9, 1, 1)
     assert replace(tiles, schedule=1).grid(CASE.problem, 2) == (4, 1, 1)
     assert tiles.grid(replace(CASE.problem, m=0, tensors=((0, 80),) * 2), 132) == (1, 1, 1)
+
+
+def test_the_host_knows_the_capacity_alone():
+    case = find_case("gemm_grouped/default/0+128+0of384x80x48/normal/eager")
+    (step,) = plan(case)
+    assert step.case.problem.grid_extents == ((128, 48),) * 3
+    with pytest.raises(ContractError, match="the host reads the extents of 3 tensors"):
+        list(step.case.problem.tensors)
+    other = replace(case, problem=replace(case.problem, tensors=((128, 80), (0, 80), (256, 80))))
+    assert (case.seed, plan(other)) == (other.seed, plan(case))
+    assert case.problem.elements == other.problem.elements == 384 * 80 + 48 * (384 + 3 * 80)
+
+
+@pytest.mark.parametrize(
+    ("flags", "shape", "sentence"),
+    [
+        ("default", "128+256of256x16x16", "tensor 1 ends at element 6144 of an allocation of 4096"),
+        ("default", "100+28of256x16x16", "tensor 0 has rows = 100; a varying extent is 0 or a multiple of 128"),
+        ("shape_representation=varying_last_dim,layout=nt", "128x128+256of65536x16", "a capacity in varying_last_dim"),
+    ],
+)
+def test_a_capacity_that_no_group_has(flags, shape, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        find_case(f"gemm_grouped/{flags}/{shape}/normal/eager")
 
 
 def test_a_kernel_may_ask_for_the_number_of_groups():

@@ -276,11 +276,6 @@ def test_a_persistent_grid_of_a_group_is_tried_on_a_small_device_too(toy: Toy):
     assert PERSISTENT.grids(toy.case("0+0x512").problem, 132) == ((1, 1, 1),)
 
 
-def test_a_grouped_gemm_takes_no_capacity():
-    with pytest.raises(UsageError, match="has a capacity; the tensors of a grouped GEMM fill their allocations"):
-        find_case("gemm_grouped/default/0+128of256x128x48/normal/eager")
-
-
 def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):
     case = toy.case()
     (step,) = plan(case, toy.kernels)

@@ -42,7 +42,7 @@ def _changed(case: Case, high_precision: Mapping[str, np.ndarray], inputs: Mappi
         if name in inputs and source in high_precision:
             read, own = inputs[name], high_precision[source]
             if case.problem.capacity is not None:
-                read, slack = read[: own.size], read[own.size :]
+                read, slack = read[: len(own)], read[len(own) :]
                 if np.isfinite(slack).any():
                     return f"{name} has numbers behind its last tensor, where every entry must be NaN or inf"
             if read is not own and (read.dtype != own.dtype or not _same_bytes(read, own)):
