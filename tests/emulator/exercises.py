@@ -28,7 +28,10 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class Exercise:
-    """arguments: names of arrays, tensors, and integers; wanted: the arrays after the launch; shared: dynamic bytes"""
+    """arguments: names of arrays, tensors, and integers; shared: dynamic bytes
+
+    wanted: the arrays after the launch, None for one that may hold anything
+    """
 
     name: str
     source: str
@@ -600,3 +603,56 @@ for _kind, (_a, _b), (_c, _d) in zip(
          "c": _rng.integers(-99, 99, 256).astype(np.float32).view(np.uint8), "out": np.zeros(1024, np.uint8)},
         ("a", "b", "c", "out"), _product, block=32, covers=("wmma.",),
     )  # fmt: skip
+
+# ---- tensor maps that a kernel changes ------------------------------------------------------------------------------
+
+REPLACE = r"""
+extern "C" __global__ void k(const __grid_constant__ Map map, u8* other, Map* maps, u8* out) {
+  __shared__ alignas(128) Map mine;
+  __shared__ alignas(1024) u8 s[512];
+  __shared__ u64 bar;
+  u32 t = threadIdx.x;
+  for (int i = t; i < 128; i += 32) mine.bytes[i] = map.bytes[i];
+  if (t == 0) init(bar, 1);
+  fence(); __syncwarp();
+  if (t == 0) {
+#define REPLACE(FIELD, TYPE, ...) asm volatile("tensormap.replace.tile." FIELD ".shared::cta.b1024." TYPE " [%0], " __VA_ARGS__ : "memory")
+    REPLACE("global_address", "b64", "%1;" :: "r"(at(&mine)), "l"(other));
+    REPLACE("rank", "b32", "%1;" :: "r"(at(&mine)), "r"(1));
+    REPLACE("global_dim", "b32", "0, %1;" :: "r"(at(&mine)), "r"(40));
+    REPLACE("global_dim", "b32", "1, %1;" :: "r"(at(&mine)), "r"(6));
+    REPLACE("global_stride", "b64", "0, %1;" :: "r"(at(&mine)), "l"(96ull));
+    REPLACE("box_dim", "b32", "0, %1;" :: "r"(at(&mine)), "r"(32));
+    REPLACE("box_dim", "b32", "1, %1;" :: "r"(at(&mine)), "r"(8));
+    REPLACE("element_stride", "b32", "1, %1;" :: "r"(at(&mine)), "r"(1));
+    REPLACE("elemtype", "b32", "1;" :: "r"(at(&mine)));
+    REPLACE("interleave_layout", "b32", "0;" :: "r"(at(&mine)));
+    REPLACE("swizzle_mode", "b32", "2;" :: "r"(at(&mine)));
+    REPLACE("fill_mode", "b32", "0;" :: "r"(at(&mine)));
+  }
+  __syncwarp();
+  asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;"
+               :: "l"(maps), "r"(at(&mine)) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(maps) : "memory");
+  if (t == 0) { expect(bar, 512); load2(s, maps[0], bar, 16, 1); }
+  wait(bar, 0);
+  for (int i = t; i < 512; i += 32) out[i] = s[i];
+}
+"""
+_CHANGED = TensorMap("uint16", 0, (40, 6), (96,), (32, 8), (1, 1), "64B")
+
+
+def _replaced(arrays: Arrays) -> Arrays:
+    out = np.zeros(512, np.uint8)
+    for inner, outer, inside in elements(_CHANGED, (16, 1)):
+        if inside:
+            out[inner : inner + 2] = arrays["other"][outer : outer + 2]
+    return {"out": out, "maps": None}
+
+
+exercise(
+    "tensormap.replace", REPLACE,
+    {"in": noise(4096), "other": noise(1024, 13), "maps": np.zeros(128, np.uint8), "out": np.zeros(512, np.uint8)},
+    (Tensor("in", TensorMap("uint8", 0, (64, 64), (64,), (16, 16), (1, 1))), "other", "maps", "out"), _replaced, block=32,
+    covers=("tensormap.", "fence.proxy.tensormap::generic.acquire.gpu"),
+)  # fmt: skip
