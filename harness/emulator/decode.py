@@ -60,7 +60,16 @@ DECODERS: dict[str, Decoder] = {
     for head, decoder in family.DECODERS.items()
 }
 # Kernels with one of these need clocks for each thread, and leave memory and warps to NumPy.
-_ASYNCHRONOUS = ("mbarrier.", "cp.async.bulk.", "cp.reduce.", "barrier.cluster.", "mapa", "st.async", "red.async", "tensormap.")
+_ASYNCHRONOUS = (
+    "mbarrier.",
+    "cp.async.bulk.",
+    "cp.reduce.",
+    "barrier.cluster.",
+    "mapa",
+    "st.async",
+    "red.async",
+    "tensormap.",
+)
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
 _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")

@@ -656,3 +656,68 @@ exercise(
     (Tensor("in", TensorMap("uint8", 0, (64, 64), (64,), (16, 16), (1, 1))), "other", "maps", "out"), _replaced, block=32,
     covers=("tensormap.", "fence.proxy.tensormap::generic.acquire.gpu"),
 )  # fmt: skip
+
+# ---- copies and warpgroups ------------------------------------------------------------------------------------------
+
+PRODUCT = r"""
+// Thread 128 loads A (64, 16) and B (16, 8) of each step as core matrices; a warpgroup multiplies.
+extern "C" __global__ void k(const u8* a, const u8* b, float* out, int steps) {
+  __shared__ alignas(128) u8 sa[2][2048], sb[2][256];
+  __shared__ u64 full[2], empty[2];
+  u32 t = threadIdx.x;
+  if (t == 0) { for (int i = 0; i < 2; i++) { init(full[i], 1); init(empty[i], 128); } fence(); }
+  __syncthreads();
+  if (t >= 128) {
+    if (t == 128)
+      for (int step = 0; step < steps; step++) {
+        int slot = step % 2;
+        if (step >= 2) wait(empty[slot], step / 2 - 1 & 1);
+        expect(full[slot], 2304);
+        load(sa[slot], a + 2048 * step, 2048, full[slot]);
+        load(sb[slot], b + 256 * step, 256, full[slot]);
+      }
+    return;
+  }
+  float d[4] = {0, 0, 0, 0};
+  for (int step = 0; step < steps; step++) {
+    int slot = step % 2;
+    FULL
+    u64 left = (u64)(at(sa[slot]) >> 4) | (u64)(128 >> 4) << 16 | (u64)(256 >> 4) << 32;
+    u64 right = (u64)(at(sb[slot]) >> 4) | (u64)(128 >> 4) << 16 | (u64)(256 >> 4) << 32;
+    ASM("wgmma.fence.sync.aligned;");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(left), "l"(right) : "memory");
+    ASM("wgmma.commit_group.sync.aligned;");
+    EARLY
+    ASM("wgmma.wait_group.sync.aligned 0;");
+    LATE
+  }
+  u32 row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
+  for (int i = 0; i < 4; i++) out[(row + i / 2 * 8) * 8 + column + i % 2] = d[i];
+}
+"""
+
+
+def product(full: str = "wait(full[slot], step / 2 & 1);", early: str = "", late: str = "arrive(empty[slot]);") -> str:
+    return PRODUCT.replace("FULL", full).replace("EARLY", early).replace("LATE", late)
+
+
+def _multiplied(arrays: Arrays) -> Arrays:
+    def values(name: str, rows: int) -> np.ndarray:
+        """(steps, rows, 16) from core matrices of 8 rows by 8, the two of a row of 16 side by side."""
+        bits = arrays[name].view(np.uint16).astype(np.uint32) << 16
+        return bits.view(np.float32).reshape(-1, rows // 8, 2, 8, 8).swapaxes(2, 3).reshape(-1, rows, 16)
+
+    total = (values("a", 64) @ values("b", 8).swapaxes(1, 2)).sum(axis=0)
+    return {"out": total.astype(np.float32).reshape(-1).view(np.uint8)}
+
+
+def _small(count: int, seed: int) -> np.ndarray:
+    numbers = np.random.default_rng(seed).integers(-8, 8, count).astype(np.float32)
+    return (numbers.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+
+
+exercise(
+    "product", product(), {"a": _small(5 * 1024, 14), "b": _small(5 * 128, 15), "out": np.zeros(2048, np.uint8)},
+    ("a", "b", "out", 5), _multiplied, block=160, covers=("wgmma.",),
+)  # fmt: skip

@@ -70,7 +70,10 @@ def _copy(emitter: Emitter, instruction: Instruction) -> None:
     to, source, size = instruction.operands
     if scope not in _SCOPES or rest != ["sync", "aligned"] or getattr(size, "bits", 0) != SIZE:
         raise Unsupported
-    reads, writes = emitter.access(instruction, "shared", "reads", 4), emitter.access(instruction, "global", "writes", 4)
+    reads, writes = (
+        emitter.access(instruction, "shared", "reads", 4),
+        emitter.access(instruction, "global", "writes", 4),
+    )
     origin, target = place(emitter, source, reads), place(emitter, to, writes)
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
