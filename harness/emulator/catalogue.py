@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.emulator.arithmetic.atomics import ATOMICS
 from harness.emulator.arithmetic.warp import REDUCTIONS
-from harness.emulator.instructions import bulk_copy, cluster, mbarrier, mma, moves, wgmma, wmma
+from harness.emulator.instructions import bulk_copy, cluster, mbarrier, mma, moves, tensormap, wgmma, wmma
 from harness.emulator.instructions.arithmetic import ARITHMETIC
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -27,6 +27,7 @@ def mnemonics() -> set[str]:
         *mbarrier.mnemonics(),
         *bulk_copy.mnemonics(),
         *cluster.mnemonics(),
+        *tensormap.mnemonics(),
         *CONTROL,
         *ORDER,
         *IGNORED,

@@ -25,6 +25,7 @@ from harness.emulator.instructions import (
     mbarrier,
     mma,
     moves,
+    tensormap,
     warp_sync,
     wgmma,
     wmma,
@@ -56,11 +57,33 @@ from harness.emulator.stored import pack, unpack
 
 DECODERS: dict[str, Decoder] = {
     head: decoder
-    for family in (calls, moves, load_store, cp_async, warp_sync, mma, wgmma, wmma, mbarrier, bulk_copy, cluster)
+    for family in (
+        calls,
+        moves,
+        load_store,
+        cp_async,
+        warp_sync,
+        mma,
+        wgmma,
+        wmma,
+        mbarrier,
+        bulk_copy,
+        cluster,
+        tensormap,
+    )  # fmt: skip
     for head, decoder in family.DECODERS.items()
 }
 # Kernels with one of these need clocks for each thread, and leave memory and warps to NumPy.
-_ASYNCHRONOUS = ("mbarrier.", "cp.async.bulk.", "cp.reduce.", "barrier.cluster.", "mapa", "st.async", "red.async")
+_ASYNCHRONOUS = (
+    "mbarrier.",
+    "cp.async.bulk.",
+    "cp.reduce.",
+    "barrier.cluster.",
+    "mapa",
+    "st.async",
+    "red.async",
+    "tensormap.",
+)
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
 _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")

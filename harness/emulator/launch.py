@@ -140,8 +140,6 @@ def launch(
     resources = code.resources
     _check_extents(resources.kernel, grid, block)
     cluster = _cluster(resources.kernel, grid, cluster)
-    if resources.asynchronous and resources.fragments and sanitize:
-        raise NotEmulated(f"not emulated: {kernel}, which has both wgmma and mbarriers, with race checks")
     buffers = [*module.variables.values(), *memory, *(arg for arg in args if isinstance(arg, Buffer))]
     parameters = Buffer("the kernel's parameters", _parameters(resources, args), writable=False)
     memory = list({buffer.window: buffer for buffer in (parameters, *buffers)}.values())

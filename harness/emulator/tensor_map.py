@@ -162,6 +162,30 @@ def swizzled(addresses: np.ndarray, swizzle: str) -> np.ndarray:
     return addresses ^ (addresses >> distance & mask)
 
 
+# What `tensormap.replace` may change → where it lies among the fields.
+FIELDS = {
+    "global_address": 6, "rank": 2, "box_dim": 16, "global_dim": 7, "global_stride": 12, "element_stride": 21,
+    "elemtype": 1, "interleave_layout": 3, "swizzle_mode": 4, "fill_mode": 5,
+}  # fmt: skip
+_PTX_TYPES = ("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64",
+              "bfloat16", "tfloat32", "tfloat32_ftz", "uint4")  # fmt: skip
+
+
+def replaced(content: bytes, field: str, ordinal: int, value: int) -> bytes:
+    """The 128 bytes with one field changed, as PTX counts it. Raises MalformedMap if they are no tensor map."""
+    fields = list(_LAYOUT.unpack(content[: _LAYOUT.size]))
+    if fields[0] != _MAGIC or (field == "elemtype" and value >= len(_PTX_TYPES)):
+        raise MalformedMap("the bytes are no tensor map, or the type is unknown")
+    if field == "elemtype":
+        value = TYPES.index(_PTX_TYPES[value])
+    number = {"rank": value + 1, "global_dim": value - 1}.get(field, value)
+    try:
+        fields[FIELDS[field] + ordinal] = number
+        return _LAYOUT.pack(*fields).ljust(SIZE, b"\0")
+    except struct.error as error:
+        raise MalformedMap(f"{field} of {value}") from error
+
+
 def decode(content: bytes) -> TensorMap:
     """The map in 128 bytes. Raises MalformedMap."""
     magic, kind, rank, interleave, swizzle, fills_nan, address, *rest = _LAYOUT.unpack(content[: _LAYOUT.size])

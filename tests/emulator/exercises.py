@@ -28,7 +28,10 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class Exercise:
-    """arguments: names of arrays, tensors, and integers; wanted: the arrays after the launch; shared: dynamic bytes"""
+    """arguments: names of arrays, tensors, and integers; shared: dynamic bytes
+
+    wanted: the arrays after the launch, None for one that may hold anything
+    """
 
     name: str
     source: str
@@ -600,3 +603,121 @@ for _kind, (_a, _b), (_c, _d) in zip(
          "c": _rng.integers(-99, 99, 256).astype(np.float32).view(np.uint8), "out": np.zeros(1024, np.uint8)},
         ("a", "b", "c", "out"), _product, block=32, covers=("wmma.",),
     )  # fmt: skip
+
+# ---- tensor maps that a kernel changes ------------------------------------------------------------------------------
+
+REPLACE = r"""
+extern "C" __global__ void k(const __grid_constant__ Map map, u8* other, Map* maps, u8* out) {
+  __shared__ alignas(128) Map mine;
+  __shared__ alignas(1024) u8 s[512];
+  __shared__ u64 bar;
+  u32 t = threadIdx.x;
+  for (int i = t; i < 128; i += 32) mine.bytes[i] = map.bytes[i];
+  if (t == 0) init(bar, 1);
+  fence(); __syncwarp();
+  if (t == 0) {
+#define REPLACE(FIELD, TYPE, ...) asm volatile("tensormap.replace.tile." FIELD ".shared::cta.b1024." TYPE " [%0], " __VA_ARGS__ : "memory")
+    REPLACE("global_address", "b64", "%1;" :: "r"(at(&mine)), "l"(other));
+    REPLACE("rank", "b32", "%1;" :: "r"(at(&mine)), "r"(1));
+    REPLACE("global_dim", "b32", "0, %1;" :: "r"(at(&mine)), "r"(40));
+    REPLACE("global_dim", "b32", "1, %1;" :: "r"(at(&mine)), "r"(6));
+    REPLACE("global_stride", "b64", "0, %1;" :: "r"(at(&mine)), "l"(96ull));
+    REPLACE("box_dim", "b32", "0, %1;" :: "r"(at(&mine)), "r"(32));
+    REPLACE("box_dim", "b32", "1, %1;" :: "r"(at(&mine)), "r"(8));
+    REPLACE("element_stride", "b32", "1, %1;" :: "r"(at(&mine)), "r"(1));
+    REPLACE("elemtype", "b32", "1;" :: "r"(at(&mine)));
+    REPLACE("interleave_layout", "b32", "0;" :: "r"(at(&mine)));
+    REPLACE("swizzle_mode", "b32", "2;" :: "r"(at(&mine)));
+    REPLACE("fill_mode", "b32", "0;" :: "r"(at(&mine)));
+  }
+  __syncwarp();
+  asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;"
+               :: "l"(maps), "r"(at(&mine)) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" :: "l"(maps) : "memory");
+  if (t == 0) { expect(bar, 512); load2(s, maps[0], bar, 16, 1); }
+  wait(bar, 0);
+  for (int i = t; i < 512; i += 32) out[i] = s[i];
+}
+"""
+_CHANGED = TensorMap("uint16", 0, (40, 6), (96,), (32, 8), (1, 1), "64B")
+
+
+def _replaced(arrays: Arrays) -> Arrays:
+    out = np.zeros(512, np.uint8)
+    for inner, outer, inside in elements(_CHANGED, (16, 1)):
+        if inside:
+            out[inner : inner + 2] = arrays["other"][outer : outer + 2]
+    return {"out": out, "maps": None}
+
+
+exercise(
+    "tensormap.replace", REPLACE,
+    {"in": noise(4096), "other": noise(1024, 13), "maps": np.zeros(128, np.uint8), "out": np.zeros(512, np.uint8)},
+    (Tensor("in", TensorMap("uint8", 0, (64, 64), (64,), (16, 16), (1, 1))), "other", "maps", "out"), _replaced, block=32,
+    covers=("tensormap.", "fence.proxy.tensormap::generic.acquire.gpu"),
+)  # fmt: skip
+
+# ---- copies and warpgroups ------------------------------------------------------------------------------------------
+
+PRODUCT = r"""
+// Thread 128 loads A (64, 16) and B (16, 8) of each step as core matrices; a warpgroup multiplies.
+extern "C" __global__ void k(const u8* a, const u8* b, float* out, int steps) {
+  __shared__ alignas(128) u8 sa[2][2048], sb[2][256];
+  __shared__ u64 full[2], empty[2];
+  u32 t = threadIdx.x;
+  if (t == 0) { for (int i = 0; i < 2; i++) { init(full[i], 1); init(empty[i], 128); } fence(); }
+  __syncthreads();
+  if (t >= 128) {
+    if (t == 128)
+      for (int step = 0; step < steps; step++) {
+        int slot = step % 2;
+        if (step >= 2) wait(empty[slot], step / 2 - 1 & 1);
+        expect(full[slot], 2304);
+        load(sa[slot], a + 2048 * step, 2048, full[slot]);
+        load(sb[slot], b + 256 * step, 256, full[slot]);
+      }
+    return;
+  }
+  float d[4] = {0, 0, 0, 0};
+  for (int step = 0; step < steps; step++) {
+    int slot = step % 2;
+    FULL
+    u64 left = (u64)(at(sa[slot]) >> 4) | (u64)(128 >> 4) << 16 | (u64)(256 >> 4) << 32;
+    u64 right = (u64)(at(sb[slot]) >> 4) | (u64)(128 >> 4) << 16 | (u64)(256 >> 4) << 32;
+    ASM("wgmma.fence.sync.aligned;");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(left), "l"(right) : "memory");
+    ASM("wgmma.commit_group.sync.aligned;");
+    EARLY
+    ASM("wgmma.wait_group.sync.aligned 0;");
+    LATE
+  }
+  u32 row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
+  for (int i = 0; i < 4; i++) out[(row + i / 2 * 8) * 8 + column + i % 2] = d[i];
+}
+"""
+
+
+def product(full: str = "wait(full[slot], step / 2 & 1);", early: str = "", late: str = "arrive(empty[slot]);") -> str:
+    return PRODUCT.replace("FULL", full).replace("EARLY", early).replace("LATE", late)
+
+
+def _multiplied(arrays: Arrays) -> Arrays:
+    def values(name: str, rows: int) -> np.ndarray:
+        """(steps, rows, 16) from core matrices of 8 rows by 8, the two of a row of 16 side by side."""
+        bits = arrays[name].view(np.uint16).astype(np.uint32) << 16
+        return bits.view(np.float32).reshape(-1, rows // 8, 2, 8, 8).swapaxes(2, 3).reshape(-1, rows, 16)
+
+    total = (values("a", 64) @ values("b", 8).swapaxes(1, 2)).sum(axis=0)
+    return {"out": total.astype(np.float32).reshape(-1).view(np.uint8)}
+
+
+def _small(count: int, seed: int) -> np.ndarray:
+    numbers = np.random.default_rng(seed).integers(-8, 8, count).astype(np.float32)
+    return (numbers.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+
+
+exercise(
+    "product", product(), {"a": _small(5 * 1024, 14), "b": _small(5 * 128, 15), "out": np.zeros(2048, np.uint8)},
+    ("a", "b", "out", 5), _multiplied, block=160, covers=("wgmma.",),
+)  # fmt: skip

@@ -547,6 +547,33 @@ pair(
     grid=2,
 )
 
+pair(
+    "a block exits while another reads its shared memory",
+    IN_CLUSTER
+    + r"""
+  s[t] = t; meet();
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(in_block(&s[t], 1 - rank())) : "memory");  // 2nd
+  out[64 * blockIdx.x + t] = value;
+  @{||meet();}@
+}""",
+    "race",
+    "which may have exited",
+    grid=2,
+)
+
+pair(
+    "a barrier of the cluster orders global memory, unless it is relaxed",
+    IN_CLUSTER
+    + r"""
+  in[64 * blockIdx.x + t] = t;  // 1st
+  ASM("barrier.cluster.arrive.@{relaxed||release}@.aligned;"); ASM("barrier.cluster.wait.acquire.aligned;");
+  out[64 * blockIdx.x + t] = in[64 * (1 - blockIdx.x) + t];  // 2nd
+}""",
+    "race",
+    "with nothing that orders them",
+    grid=2,
+)
+
 IDS = [each.name for each in PAIRS]
 
 

@@ -41,6 +41,8 @@ def test_writes_what_its_model_says(each: Exercise) -> None:
         found = emulated(each, schedule=order)
         for name, array in each.arrays.items():
             right = wanted.get(name, array)
+            if right is None:
+                continue
             wrong = np.flatnonzero(found[name] != right)
             assert not wrong.size, f"{name}[{wrong[0]}] of {each.name}: {found[name][wrong[0]]}, not {right[wrong[0]]}"
 

@@ -25,8 +25,10 @@ def arch() -> str:
 def test_the_gpu_writes_what_the_model_says(each: Exercise, arch: str) -> None:
     wanted, found = each.wanted(each.arrays), on_gpu.run(each, arch)
     for name, array in each.arrays.items():
-        wrong = np.flatnonzero(found[name] != wanted.get(name, array))
         right = wanted.get(name, array)
+        if right is None:
+            continue
+        wrong = np.flatnonzero(found[name] != right)
         shown = [f"[{i}] {found[name][i]:#x}, not {right[i]:#x}" for i in wrong[:4].tolist()]
         assert not wrong.size, f"{name} of {each.name}, {len(wrong)} bytes: {'; '.join(shown)}"
 

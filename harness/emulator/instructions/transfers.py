@@ -69,7 +69,7 @@ class Transfers:
                 wait = f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared "
                 wait += "memory) let this one know"
                 number = proxy.copy(instruction, lane, "writes", found.counter, found.phase, wait)
-                proxy.shadow.start(number, proxy.cells(block, start + shared, width), lane)
+                proxy.shadow.start_copy(number, proxy.cells(block, start + shared, width), lane)
                 proxy.by_mbarrier.append((found, number))
                 for where, bytes_, size in ((buffer, offsets, width), (*(tensor or (None, 0)), 128)):
                     if where is not None and where.writable:
@@ -96,7 +96,7 @@ class Transfers:
                 f"no thread that waited for phase {found.phase} of its mbarrier (byte {found.byte} of shared memory) "
             )
             number = proxy.copy(instruction, lane, "writes", found.counter, found.phase, wait + "let this one know")
-            proxy.shadow.start(number, proxy.cells(block, np.array([start]), count), lane, fenced=True)
+            proxy.shadow.start_copy(number, proxy.cells(block, np.array([start]), count), lane, fenced=True)
             proxy.by_mbarrier.append((found, number))
         self._put(batch, block, np.array([start]), np.frombuffer(content, np.uint8)[None, :])
         proxy.mbarriers.copied(instruction, lane, found, count)
@@ -122,7 +122,7 @@ class Transfers:
             wait += "let this one know"
             for kind, of, byte in (("reads", mine, first), ("writes", block, start)):
                 number = proxy.copy(instruction, lane, kind, found.counter, found.phase, wait)
-                proxy.shadow.start(number, proxy.cells(of, np.array([byte]), count), lane)
+                proxy.shadow.start_copy(number, proxy.cells(of, np.array([byte]), count), lane)
                 proxy.by_mbarrier.append((found, number))
         memory = batch.addressing.shared
         at = mine * memory.stride + first
@@ -146,7 +146,7 @@ class Transfers:
         if proxy.shadow:
             wait = "no cp.async.bulk.wait_group.read of the thread that issued it, and then a barrier, comes between"
             number = proxy.copy(instruction, lane, "reads", queue.read, queue.committed, wait)
-            proxy.shadow.start(number, proxy.cells(block, start + shared, width), lane)
+            proxy.shadow.start_copy(number, proxy.cells(block, start + shared, width), lane)
             queue.copies.append((queue.committed, number))
             wait = "no cp.async.bulk.wait_group (without .read) of the thread that issued it comes between"
             if tensor and tensor[0].writable:

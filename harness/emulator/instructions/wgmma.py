@@ -25,7 +25,7 @@ from harness.emulator.instructions.wgmma_descriptors import CHUNK
 from harness.emulator.machine.batch import Batch
 from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Vector
 from harness.emulator.races.agents import agents_of
-from harness.emulator.races.wgmma_reads import OperandRead
+from harness.emulator.races.wgmma_reads import OperandRead, WgmmaShadow
 from harness.emulator.registers import U16, U32, U64, WARPGROUP, Bits
 
 _MULTIPLY = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.\2$")
@@ -180,7 +180,7 @@ class _Product:
         """
         described = np.array(self._uniform(batch, slot, first, "matrix descriptor"))
         index = np.empty((len(first), 2 * len(warps)), np.int64)
-        plain = batch.wgmma and self._start_plainly(batch, described, first, index)
+        plain = isinstance(batch.shadow, WgmmaShadow) and self._start_plainly(batch, described, first, index)
         if not plain:
             addresses = descriptors.chunks(
                 described, len(warps), f"{self.instruction.mnemonic} at {self.instruction.location}"

@@ -17,12 +17,15 @@ from harness.emulator.machine.launch_state import Wait
 from harness.emulator.machine.mbarriers import Mbarrier, Mbarriers
 from harness.emulator.machine.register_file import RegisterFile
 from harness.emulator.memory import CLUSTER_RANK_BITS, SHARED_BASE, SHARED_WINDOW, WINDOW_BITS, WRITTEN, Access, Buffer
-from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.ptx.syntax import UNKNOWN, Instruction
 from harness.emulator.races.async_global import AsyncGlobal
 from harness.emulator.races.async_order import AsyncOrder
 from harness.emulator.races.async_shadow import AsyncShadow, Copy
 from harness.emulator.races.block_order import BlockOrder
+from harness.emulator.races.happens_before import OF_GRID
 from harness.emulator.races.shared_memory import SharedShadow
+
+_NOBODY = Instruction("barrier.cluster", (), None, UNKNOWN)
 
 
 class Queue:
@@ -154,6 +157,8 @@ class AsyncProxy:
     def arrive_at_cluster(self, instruction: Instruction, lanes: np.ndarray, releases: bool) -> None:
         """`barrier.cluster.arrive` of these lanes, flat."""
         for found, members in self._by_cluster(lanes):
+            if releases:
+                self._tell_global(found, members, "updates")
             found.arrive(instruction, members, releases)
             self.mbarriers.progress += 1
 
@@ -161,6 +166,23 @@ class AsyncProxy:
         """`barrier.cluster.wait` of these lanes, flat, whose phase is complete."""
         for found, members in self._by_cluster(lanes):
             found.wait(instruction, members)
+            self._tell_global(found, members, "reads")
+
+    def _tell_global(self, found: ClusterBarrier, lanes: np.ndarray, kind: str) -> None:
+        """Order global memory of the blocks of a cluster: its barrier is as a fence and an atomic of each thread."""
+        shadow = self.batch.launch.shadow
+        if not shadow or self.cluster == 1:
+            return
+        order, (block, thread) = shadow.happens_before, np.divmod(lanes, self.batch.threads)
+        every = np.zeros(self.batch.shape, bool)
+        every.reshape(-1)[lanes] = True
+        address = np.full(len(lanes), -1 - (self.batch.first + found.first // self.batch.threads))
+        access = Access(_NOBODY, "global", kind, 4, strong=True)
+        if kind == "updates":
+            order.fence(every, OF_GRID)
+        order.access(access, address, block, thread)
+        if kind == "reads":
+            order.fence(every, OF_GRID)
 
     def lacks(self, found: Mbarrier | ClusterBarrier) -> str:
         """Why lanes wait for it."""
@@ -228,6 +250,8 @@ class AsyncProxy:
         self.mbarriers.progress += 1
         if not self.shadow:
             return
+        if self.cluster > 1:
+            self._require_unused(lanes)
         for lane in (lane for lane in self.queues if lanes[lane]):
             queue = self.queues[lane]
             cluster, row = self.order.row(*divmod(lane, self.batch.threads))
@@ -237,6 +261,19 @@ class AsyncProxy:
                     sentence = "exits while this copy may still read its block's shared memory: no "
                     sentence += "cp.async.bulk.wait_group.read that covers it comes before"
                     self.batch.fault("race", copy.instruction, lane, sentence)
+
+    def _require_unused(self, lanes: np.ndarray) -> None:
+        """Raise Fault if the last threads of a block exit while others of its cluster may use its shared memory."""
+        left = (self.batch.live.reshape(-1) & ~lanes).reshape(self.batch.shape).any(axis=1)
+        ends = lanes.reshape(self.batch.shape).any(axis=1) & ~left
+        for block in np.flatnonzero(ends).tolist():
+            found = self.shadow.used_by_others(block)
+            if found:
+                access, who = found
+                name = self.batch.launch.block_name(self.batch.first + block)
+                sentence = f"{access.kind} shared memory of block {name}, which may have exited: no barrier.cluster "
+                sentence += "comes between"
+                self.batch.fault("race", access.instruction, who, sentence)
 
     def finish(self) -> None:
         """The batch has ended. Raises Fault for bytes that do not add up, and for copies that nobody waited for."""

@@ -15,7 +15,7 @@ from harness.emulator.ptx.syntax import Instruction
 
 # Instructions that all lanes of a warpgroup, or of a warp, execute together.
 WHOLE_WARPGROUP = ("wgmma.",)
-WHOLE_WARP = ("mma.", "ldmatrix.", "stmatrix.", "wmma.", *WHOLE_WARPGROUP)
+WHOLE_WARP = ("mma.", "ldmatrix.", "stmatrix.", "wmma.", "tensormap.cp_fenceproxy.", *WHOLE_WARPGROUP)
 
 Step = Callable[[Batch, "np.ndarray | None"], None]
 

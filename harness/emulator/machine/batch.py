@@ -19,6 +19,7 @@ from harness.emulator.memory import PENDING, WRITTEN, Access, BlockMemory, Buffe
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_order import GLOBAL, AsyncOrder
 from harness.emulator.races.async_shadow import AsyncShadow
+from harness.emulator.races.async_wgmma import AsyncWgmmaShadow
 from harness.emulator.races.block_order import BlockOrder
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID
 from harness.emulator.races.shared_memory import SharedShadow
@@ -46,7 +47,8 @@ class Batch(Lanes):
             if asynchronous:
                 self.order = AsyncOrder(blocks, self.threads, launch.cluster_size)
         if self.order and (shared_size or asynchronous):
-            kind = WgmmaShadow if launch.resources.fragments else AsyncShadow if asynchronous else SharedShadow
+            kinds = (SharedShadow, WgmmaShadow), (AsyncShadow, AsyncWgmmaShadow)
+            kind = kinds[asynchronous][bool(launch.resources.fragments)]
             self.shadow = kind(self.order, self.threads, shared.stride, launch.resources.cell_shared)
         if self.order and launch.shadow:
             launch.shadow.begin(self.order, first)
@@ -56,6 +58,7 @@ class Batch(Lanes):
         self.wgmma: WgmmaGroups | None = None
         if isinstance(self.shadow, WgmmaShadow):
             self.shadow.unfenced = self.addressing.report_unfenced
+        if isinstance(self.shadow, WgmmaShadow | AsyncWgmmaShadow):
             self.wgmma = WgmmaGroups(self, self.shadow)
         self.cp_async = CopyGroups(self.shape)
         self.asynchronous: AsyncProxy | None = None

@@ -17,6 +17,7 @@ import numpy as np
 from harness.emulator.compiled.layout import ACCUMULATOR, FRAGMENT
 from harness.emulator.machine.lanes import Lanes
 from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.async_wgmma import AsyncWgmmaShadow
 from harness.emulator.races.wgmma_reads import OperandRead, WgmmaShadow
 from harness.emulator.registers import WARPGROUP
 
@@ -42,7 +43,7 @@ class WgmmaGroups:
     held: the same shape, uint8, whether a `wgmma` in flight holds it as ACCUMULATOR or FRAGMENT, or both
     """
 
-    def __init__(self, lanes: Lanes, shadow: WgmmaShadow):
+    def __init__(self, lanes: Lanes, shadow: WgmmaShadow | AsyncWgmmaShadow):
         self.lanes, self.shadow = lanes, shadow
         shape = (lanes.blocks, lanes.threads // WARPGROUP)
         self.open, self.done = np.zeros(shape, int), np.zeros(shape, int)
@@ -133,7 +134,7 @@ class WgmmaGroups:
                 wgmma.pending &= ~completed
                 changed = True
                 for read in wgmma.reads:
-                    self.shadow.complete(read, completed.reshape(-1))
+                    self.shadow.complete_read(read, completed.reshape(-1))
         self.in_flight = [wgmma for wgmma in self.in_flight if wgmma.pending.any()]
         if changed:
             self.held[:] = 0

@@ -64,7 +64,7 @@ class AsyncGlobal:
             for each in np.unique(numbers).tolist() if numbers.any() else ():
                 for which in np.flatnonzero((numbers == each).any(axis=1)).tolist() if each else ():
                     if not self._complete(each, int(cluster[which]), int(row[which])):
-                        what = f"{access.kind} {access.bytes} global bytes {self.shadow.in_flight(each)}"
+                        what = f"{access.kind} {access.bytes} global bytes {self.shadow.unfinished(each)}"
                         self.fault("race", access.instruction, int(lanes[which]), what)
         if access.kind != "reads":
             found.writer[cells], found.cluster[cells] = (row + 1)[:, None], cluster[:, None]
@@ -87,7 +87,7 @@ class AsyncGlobal:
         for copies in (found.writes, *([found.reads] if copy.kind == "writes" else [])):
             for each in np.unique(copies[cells]).tolist():
                 if each and each != number and not self._complete(each, copy.cluster, copy.row):
-                    self.fault("race", copy.instruction, lane, f"{what} {self.shadow.in_flight(each)}")
+                    self.fault("race", copy.instruction, lane, f"{what} {self.shadow.unfinished(each)}")
         if copy.kind == "writes":
             found.writer[cells], found.writes[cells], found.reads[cells] = 0, number, 0
             return

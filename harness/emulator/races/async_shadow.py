@@ -178,6 +178,33 @@ class AsyncShadow(SharedShadow):
         sentence += "between that covers that thread"
         self.fault("race", access.instruction, lane, sentence)
 
+    def used_by_others(self, block: int) -> tuple[Access, int] | None:
+        """An access to a block's memory, by a lane of another of its cluster, that its own threads do not know of."""
+        order = self.order
+        cluster, first = (int(each) for each in order.row(block, 0))
+        clock = order.clock[cluster, first : first + self.threads, : order.rows].max(axis=0)
+        cells = slice(block * self.cells_of_block, (block + 1) * self.cells_of_block)
+        own = (np.arange(order.rows) >= first) & (np.arange(order.rows) < first + self.threads)
+        writer = self.writer[cells].astype(np.int64) - 1
+        late = (writer >= 0) & ~own[writer] & (clock[writer] <= self.epoch[cells])
+        if late.any():
+            at = int(np.argmax(late))
+            return self.accesses[int(self.access[cells][at])], self._lane(cluster, int(writer[at]))
+        others = ~own.reshape(-1, WARP).any(axis=1)
+        for readers in (self.readers, self.updaters):
+            for warp in np.flatnonzero(others).tolist():
+                lanes, epoch = readers.lanes[cells, warp], readers.epoch[cells, warp]
+                known = clock[warp * WARP : (warp + 1) * WARP]
+                late = (lanes[:, None] & _BITS != 0) & (known <= epoch[:, None])
+                if late.any():
+                    at, lane = (int(each) for each in np.argwhere(late)[0])
+                    return self.accesses[int(readers.access[cells][at])], self._lane(cluster, warp * WARP + lane)
+        return None
+
+    def _lane(self, cluster: int, row: int) -> int:
+        block, thread = self.order.place(cluster, row)
+        return block * self.threads + thread
+
     # ---- copies in flight -------------------------------------------------------------------------------------------
 
     def new_copy(self, copy: Copy) -> int:
@@ -219,34 +246,41 @@ class AsyncShadow(SharedShadow):
             if found:
                 which, number = found
                 what = f"{access.kind} {access.bytes} shared bytes"
-                self.fault("race", access.instruction, int(positions[which]), f"{what} {self.in_flight(number)}")
+                self.fault("race", access.instruction, int(positions[which]), f"{what} {self.unfinished(number)}")
 
-    def in_flight(self, number: int) -> str:
+    def unfinished(self, number: int) -> str:
         """Why what a copy does is not over."""
         copy = self.copies[number]
         verb = "still read" if copy.kind == "reads" else "still write"
         who = self.name(copy.cluster, copy.row)
         return f"that the copy of {who} at {copy.instruction.location.in_full()} may {verb}: {copy.wait}"
 
+    def _of_all(self, cluster: int, rows: np.ndarray) -> np.ndarray:
+        """What all these rows know, and did themselves, as one clock."""
+        clocks = self.order.clock[cluster, rows]
+        clocks[np.arange(len(rows)), rows] = self.order.now[cluster] + U32(1)
+        return clocks.min(axis=0)
+
     # ---- a copy starts ----------------------------------------------------------------------------------------------
 
-    def start(self, number: int, cells: np.ndarray, lane: int, fenced: bool = False) -> None:
+    def start_copy(
+        self, number: int, cells: np.ndarray, lane: int, fenced: bool = False, rows: np.ndarray | None = None
+    ) -> None:
         """Check what a copy is to read or write, (n,) cells, and tag it.
 
-        lane: of the thread that issues it; fenced: whether it needs no proxy fence
+        lane: of the thread that issues it; fenced: whether it needs no proxy fence; rows: if several threads issue it
         """
         copy, order = self.copies[number], self.order
         cluster, row = copy.cluster, copy.row
         cells = np.unique(cells)[None, :]
         at = np.array([cluster]), np.array([row])
-        what = f"copies {'from' if copy.kind == 'reads' else 'to'} shared bytes"
+        verb = "reads" if copy.instruction.mnemonic.startswith("wgmma") else "copies"
+        what = f"{verb} {'' if verb == 'reads' else 'from ' if copy.kind == 'reads' else 'to '}shared bytes"
+        clock = self._of_all(cluster, np.array([row]) if rows is None else rows)
         writer = self.writer[cells[0]].astype(np.int64) - 1
         for offset, problem in ((0, "with no barrier between that covers that thread"),
                                 (order.rows, "with no fence.proxy.async between")):  # fmt: skip
-            known = order.clock[cluster, row, offset + writer] > self.epoch[cells[0]]
-            late = (writer >= 0) & ~known & ~(fenced and offset > 0)
-            if not offset:
-                late &= writer != row
+            late = (writer >= 0) & (clock[offset + writer] <= self.epoch[cells[0]]) & ~(fenced and offset > 0)
             if late.any():
                 first = int(np.argmax(late))
                 earlier = self.accesses[int(self.access[cells[0, first]])].instruction.location.in_full()
@@ -254,9 +288,10 @@ class AsyncShadow(SharedShadow):
                 self.fault("race", copy.instruction, lane, sentence)
         copies = [self.copy_writes] if copy.kind == "reads" else [self.copy_writes, self.copy_reads]
         for each in copies:
-            found = self._incomplete(each[cells], *at)
-            if found:
-                self.fault("race", copy.instruction, lane, f"{what} {self.in_flight(found[1])}")
+            numbers = np.unique(each[cells])
+            for other in [one for each_ in numbers[numbers != 0].tolist() for one in (each_, *self.copies[each_].also)]:
+                if clock[self.copies[other].counter] <= self.copies[other].number:
+                    self.fault("race", copy.instruction, lane, f"{what} {self.unfinished(other)}")
         for readers in [self.updaters, *([self.readers] if copy.kind == "writes" else [])]:
             found = readers.unordered(order, cells, *at)
             if found:

@@ -111,7 +111,7 @@ class WgmmaShadow(SharedShadow):
             tag = int(prior[row, cell])
             self.unfenced(read.access, row, tag >> AGENT_BITS & ACCESS_MASK, tag & int(AGENT_MASK))
 
-    def complete(self, read: OperandRead, groups: np.ndarray) -> None:
+    def complete_read(self, read: OperandRead, groups: np.ndarray) -> None:
         """These warpgroups waited for their reads. groups: (blocks * warpgroups,) bool"""
         completed = groups[read.group]
         if completed.any():
