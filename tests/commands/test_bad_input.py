@@ -105,7 +105,7 @@ TRIES = """
 64 run per_tensor -i n.npy --flag dtype=bf17
 64 run per_tensor -i n.npy --flag stage=amax --flag rounding=sr
 64 run per_tensor -i n.npy -i n.npy
-64 run per_token -i n.npy
+64 run local_1x64 -i n.npy
 64 run gemm -i n.npy
 64 run gemm -i n.npy -i n.npy -i n.npy
 64 run forward -i n.npy
@@ -231,6 +231,10 @@ TRIES = """
 64 sanitize --jobs x
 64 speed --row nope
 64 speed --ratio x
+64 museum extra
+64 museum -k
+64 accuracy extra
+64 accuracy --out a.txt
 64 thresholds nope
 64 thresholds --set nope
 64 thresholds --jobs 0
