@@ -6,7 +6,6 @@ CuPy's.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -81,7 +80,9 @@ class OfTorch:
         import cupy
         import torch
 
-        with cupy.cuda.Device(self.gpu), cupy.cuda.ExternalStream(torch.cuda.current_stream(self.device).cuda_stream):
+        pointer = torch.cuda.current_stream(self.device).cuda_stream
+        stream = cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null
+        with cupy.cuda.Device(self.gpu), stream:
             yield
 
 
@@ -181,7 +182,7 @@ def _exchanged(name: str, array: Any) -> Any:
     try:
         if kind in _CPU:
             return _from_host(array)
-        if kind in _CUDA and "cupy" in sys.modules or kind in _CUDA and _has_cupy():
+        if kind in _CUDA and _has_cupy():
             import cupy
 
             return cupy.from_dlpack(array)
