@@ -721,3 +721,48 @@ exercise(
     "product", product(), {"a": _small(5 * 1024, 14), "b": _small(5 * 128, 15), "out": np.zeros(2048, np.uint8)},
     ("a", "b", "out", 5), _multiplied, block=160, covers=("wgmma.",),
 )  # fmt: skip
+
+MULTICAST_RING = r"""
+// Each of two blocks loads half of every tile into both; all warps of both tell both when they have read.
+extern "C" __global__ void __cluster_dims__(2) k(const u8* in, u32* out, int turns) {
+  __shared__ alignas(128) u8 s[2][512];
+  __shared__ u64 full[2], empty[2];
+  u32 t = threadIdx.x, me = rank(), sum = 0;
+  if (t == 0) {
+    for (int i = 0; i < 2; i++) { init(full[i], 1); init(empty[i], 4); }
+    ASM("fence.mbarrier_init.release.cluster;");
+  }
+  meet();
+  for (int turn = 0; turn < turns; turn++) {
+    int slot = turn % 2;
+    if (t == 0) {
+      if (turn >= 2) wait(empty[slot], turn / 2 - 1 & 1);
+      expect(full[slot], 512);
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], 256, [%2], %3;"
+                   :: "r"(at(s[slot] + 256 * me)), "l"(in + 512 * turn + 256 * me), "r"(at(&full[slot])), "h"((u16)3) : "memory");
+    }
+    wait(full[slot], turn / 2 & 1);
+    for (int i = 0; i < 8; i++) sum = sum * 3 + s[slot][8 * t + i];
+    __syncwarp();
+    if (t % 32 < 2)
+      asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
+                   :: "r"(in_block(&empty[slot], t % 32)) : "memory");
+  }
+  out[64 * blockIdx.x + t] = sum;
+  meet();
+}
+"""
+
+
+def _summed(arrays: Arrays) -> Arrays:
+    sums = np.zeros(64, np.uint32)
+    for tile in arrays["in"].reshape(6, 64, 8).astype(np.uint32):
+        for i in range(8):
+            sums = sums * np.uint32(3) + tile[:, i]
+    return {"out": np.tile(sums, 4).view(np.uint8)}
+
+
+exercise(
+    "cluster.ring", MULTICAST_RING, {"in": noise(3072, 16), "out": np.zeros(1024, np.uint8)}, ("in", "out", 6), _summed,
+    grid=4, covers=("mbarrier.",),
+)  # fmt: skip
