@@ -766,3 +766,24 @@ exercise(
     "cluster.ring", MULTICAST_RING, {"in": noise(3072, 16), "out": np.zeros(1024, np.uint8)}, ("in", "out", 6), _summed,
     grid=4, covers=("mbarrier.",),
 )  # fmt: skip
+
+COPIES_ARRIVE = r"""
+extern "C" __global__ void k(const u8* in, u8* out) {
+  __shared__ alignas(16) u8 s[2][1024];
+  __shared__ u64 counted, added;
+  u32 t = threadIdx.x;
+  if (t == 0) { init(counted, 64); init(added, 64); }
+  __syncthreads();
+  for (int i = 0; i < 2; i++)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(at(&s[i][16 * t])), "l"(in + 1024 * i + 16 * t) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(at(&counted)) : "memory");
+  asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" :: "r"(at(&added)) : "memory");
+  arrive(added);
+  wait(counted, 0); wait(added, 0);
+  for (int i = 0; i < 32; i++) out[i * 64 + t] = s[i / 16][(i * 64 + t ^ 48) % 1024];
+}
+"""
+exercise(
+    "copies.arrive", COPIES_ARRIVE, {"in": noise(2048, 17), "out": np.zeros(2048, np.uint8)}, ("in", "out"),
+    lambda a: {"out": a["in"][np.arange(2048) ^ 48]}, covers=("cp.async.",),
+)  # fmt: skip
