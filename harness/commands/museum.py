@@ -4,6 +4,7 @@ import click
 
 from harness.errors import Exit
 from harness.report.console import show as show_table
+from harness.studies.museum.beside import says
 from harness.studies.museum.exhibit import exhibits
 from harness.studies.museum.run import show, table
 
@@ -11,14 +12,19 @@ from harness.studies.museum.run import show, table
 @click.command()
 @click.option("-k", "expression", default="", metavar="TEXT", help="only exhibits with this in their name or thread")
 @click.option("-v", "verbose", is_flag=True, help="print what each fault says, too")
-def command(expression: str, verbose: bool) -> int:
+@click.option("--sanitizer", metavar="PATH", help="show beside it what this compute-sanitizer says on a GPU")
+def command(expression: str, verbose: bool, sanitizer: str | None) -> int:
     """Run the museum of bugs on the emulator: each is caught by the check that it names, and no mend is accused.
 
     Exits with 1 if that is not so.
     """
     chosen = [each for each in exhibits() if expression in each.name or expression in each.thread]
     found = [show(each) for each in chosen]
-    show_table(table(found), "bugs that people met, on the emulator")
+    rows = table(found)
+    if sanitizer:
+        for title, mended in (("sanitizer, bug", False), ("sanitizer, mend", True)):
+            rows[title] = [says([sanitizer], each.name, mended) for each in chosen]
+    show_table(rows, "bugs that people met, on the emulator")
     for each in found:
         if verbose and each.bug.sentence:
             click.echo(f"{each.exhibit.name}: {each.bug.where}: {each.bug.sentence}")

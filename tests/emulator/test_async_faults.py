@@ -574,6 +574,22 @@ pair(
     grid=2,
 )
 
+pair(
+    "what cp.async brings for others is read before its mbarrier",
+    HEAD
+    + r"""
+  if (!t) init(bar, 64);
+  __syncthreads();
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(at(&s[0][4 * t])), "l"(in + 4 * t) : "memory");  // 1st
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(at(&bar)) : "memory");
+  @{||wait(bar, 0);}@
+  out[t] = s[0][255 - t];  // 2nd
+  wait(bar, 0);
+}""",
+    "race",
+    "wrote the same at",
+)
+
 IDS = [each.name for each in PAIRS]
 
 

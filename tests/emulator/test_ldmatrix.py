@@ -24,10 +24,10 @@ def loaded(count: int, trans: str, start: np.ndarray, **options) -> tuple[np.nda
     """Shared memory, (512,) uint16, and the registers of 64 threads, (64, count). start: (64,) row bytes"""
     data = np.random.default_rng(1).integers(0, 1 << 16, 512, dtype=np.uint16)
     names = [f"%r{20 + i}" for i in range(count)]
-    space = options.pop("space", ".shared")
+    space, head = options.pop("space", ".shared"), options.pop("head", f"m8n8.x{count}")
     address = "%r3" if space else "%rd7"
     body = FILL + " bar.sync 0; cvta.shared.u64 %rd6, 0; cvt.u64.u32 %rd7, %r3; add.u64 %rd7, %rd7, %rd6;\n"
-    body += f" ldmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16 {{{', '.join(names)}}}, [{address}];\n"
+    body += f" ldmatrix.sync.aligned.{head}{trans}{space}.b16 {{{', '.join(names)}}}, [{address}];\n"
     body += "".join(f" st.global.u32 [%rd5+{4 * i}], {name};\n" for i, name in enumerate(names))
     out = np.zeros((64, 4), np.uint32)
     arrays = {"data": data, "start": start.astype(np.uint32), "out": out}
@@ -51,6 +51,13 @@ def test_ldmatrix(count: int, trans: str, space: str) -> None:
             pair = [(lane // 4, lane % 4 * 2 + half) for half in (0, 1)]
             low, high = (element(*(place[::-1] if trans else place)) for place in pair)
             assert got[thread, i] == low | high << 16
+
+
+def test_words_in_another_order() -> None:
+    start = 16 * np.random.default_rng(3).permutation(64)
+    wanted = loaded(4, ".trans", start)[1]
+    assert (loaded(4, "", start, space=".shared.trans")[1] == wanted).all()
+    assert (loaded(4, ".trans", start, space=".shared", head="x4.m8n8")[1] == wanted).all()
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from harness.commands.museum import command
 from harness.errors import UsageError
+from harness.studies.museum.beside import says
 from harness.studies.museum.exhibit import Exhibit, exhibits, read
 from harness.studies.museum.run import show
 
@@ -48,3 +50,17 @@ def test_the_first_example_takes_less_than_a_second() -> None:
     (first,) = (each for each in exhibits() if each.name == "te_3417")
     show(first)  # Numba loads once
     assert show(first).seconds < SECONDS
+
+
+def test_what_a_sanitizer_says_stands_beside(tmp_path: Path) -> None:
+    """A stand-in that finds something in the bug with one tool, and does not end with another."""
+    stand_in = tmp_path / "sanitizer"
+    stand_in.write_text(
+        "import sys, time\n"
+        "tool, bug = sys.argv[2], sys.argv[-1] == 'bug'\n"
+        "time.sleep(60 if tool == 'synccheck' else 0)\n"
+        "sys.exit(99 if bug and tool == 'racecheck' else 0)\n"
+    )
+    program = [sys.executable, str(stand_in)]
+    assert says(program, "te_3417", mended=False, seconds=1.0) == "racecheck"
+    assert says(program, "te_3417", mended=True, seconds=1.0) == "no end"

@@ -11,7 +11,7 @@ import numpy as np
 from harness.emulator.instructions import bulk_tensor
 from harness.emulator.instructions.cp_async import cp_async
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
-from harness.emulator.instructions.mbarrier import each_lane, shared_place
+from harness.emulator.instructions.mbarrier import copies_arrive, each_lane, shared_place
 from harness.emulator.instructions.reductions import reduction
 from harness.emulator.instructions.transfers import Transfers
 from harness.emulator.machine.batch import Batch
@@ -30,6 +30,8 @@ def bulk(emitter: Emitter, instruction: Instruction) -> None:
         rest = words[3:]
     elif words[:4] == ["cp", "reduce", "async", "bulk"]:
         rest = words[4:]
+    elif words[:4] == ["cp", "async", "mbarrier", "arrive"]:
+        return copies_arrive(emitter, instruction)
     else:
         return cp_async(emitter, instruction)
     if rest[0] in ("commit_group", "wait_group"):

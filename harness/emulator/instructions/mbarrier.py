@@ -17,6 +17,7 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.launch_state import Wait
 from harness.emulator.memory import WRITTEN
 from harness.emulator.ptx.syntax import SIZES, Address, Instruction, Name, Operand, Pair
+from harness.emulator.races.async_order import larger
 from harness.emulator.registers import U64
 
 _SCOPES = {"cta", "cluster"}
@@ -142,6 +143,32 @@ def _arrive(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(step, (where.slot, amount), (result,))
 
 
+def copies_arrive(emitter: Emitter, instruction: Instruction) -> None:
+    """`cp.async.mbarrier.arrive`: an arrival once the thread's copies by `cp.async` are complete, which is at once.
+
+    Without `noinc` it adds an arrival to those that the phase waits for, too, so that it counts for nothing.
+    """
+    words = instruction.mnemonic.removeprefix("cp.async.mbarrier.arrive.").split(".")
+    counts = words[:1] == ["noinc"]
+    if words[counts:] not in (["b64"], ["shared", "b64"], ["shared::cta", "b64"]):
+        raise Unsupported
+    where = shared_place(emitter, instruction.operands[0])
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        proxy = batch.asynchronous
+        for copy, due in batch.cp_async.wait(-1, batch.under(mask)):
+            batch.write(copy.access, copy.address, copy.values, due)
+        for lane, address in each_lane(batch, mask, where.of(batch)):
+            found = proxy.mbarrier(instruction, lane, address)
+            clock = proxy.mbarriers.release(found, lane) if proxy.order else None
+            if counts:
+                proxy.mbarriers.arrive(instruction, lane, found, 1, clock)
+            elif clock is not None:
+                found.gathered = larger(found.gathered, clock)
+
+    emitter.emit(step, (where.slot,), ())
+
+
 def wait_of(emitter: Emitter, instruction: Instruction) -> Wait | None:
     """What lanes at a wait look at; None for a form that is not known, or is guarded."""
     words = instruction.mnemonic.split(".")
@@ -199,4 +226,5 @@ def mnemonics() -> list[str]:
     """Every mnemonic decoded here, without scopes and semantics."""
     names = ["init", "inval", "expect_tx", "complete_tx", "arrive", "arrive.expect_tx", "arrive_drop",
              "arrive_drop.expect_tx", "test_wait", "test_wait.parity", "try_wait", "try_wait.parity"]  # fmt: skip
-    return [f"mbarrier.{name}.shared.b64" for name in names]
+    names = [f"mbarrier.{name}.shared.b64" for name in names]
+    return [*names, "cp.async.mbarrier.arrive.shared.b64", "cp.async.mbarrier.arrive.noinc.shared.b64"]

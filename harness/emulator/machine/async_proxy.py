@@ -268,12 +268,13 @@ class AsyncProxy:
         ends = lanes.reshape(self.batch.shape).any(axis=1) & ~left
         for block in np.flatnonzero(ends).tolist():
             found = self.shadow.used_by_others(block)
+            used, where = "arrives at an mbarrier", self.mbarriers.used_by_others(block)
             if found:
-                access, who = found
+                used, where = f"{found[0].kind} shared memory", (found[0].instruction, found[1])
+            if where:
                 name = self.batch.launch.block_name(self.batch.first + block)
-                sentence = f"{access.kind} shared memory of block {name}, which may have exited: no barrier.cluster "
-                sentence += "comes between"
-                self.batch.fault("race", access.instruction, who, sentence)
+                sentence = f"{used} of block {name}, which may have exited: no barrier.cluster comes between"
+                self.batch.fault("race", *where, sentence)
 
     def finish(self) -> None:
         """The batch has ended. Raises Fault for bytes that do not add up, and for copies that nobody waited for."""

@@ -34,7 +34,7 @@ class Mbarrier:
 
     phase: how many are complete; counter: of the phases, in the clock; made: by whom and when (cluster, row, epoch)
     gathered, released: what arrivals of this phase, and of all before, let one know; warps: the same, of warps
-    last: what completed the phase before
+    last: what completed the phase before; remote: by row of another block, when, where and by which lane it arrived
     """
 
     init: Instruction
@@ -55,6 +55,7 @@ class Mbarrier:
     waited: Instruction | None = None
     warps: Bits | None = None
     last: str = ""
+    remote: dict[int, tuple[int, Instruction, int]] = field(default_factory=dict)
 
 
 class Mbarriers:
@@ -159,6 +160,9 @@ class Mbarriers:
             self._fault(instruction, lane, sentence + earlier)
         phase = found.phase
         found.arrivals.append(Event(instruction, count))
+        if self.order and lane // self.lanes.threads != found.block:
+            cluster, row = self.order.row(*divmod(lane, self.lanes.threads))
+            found.remote[row] = int(self.order.now[cluster]) - (clock is not None), instruction, lane
         if clock is not None:
             found.gathered = larger(found.gathered, clock)
         found.pending -= count
@@ -204,6 +208,16 @@ class Mbarriers:
             block, thread = self.order.place(cluster, rows)
             if found.warps is not None and block[0] == found.block:
                 self.order.acquire_warps(found.block, np.unique(thread // WARP), found.warps)
+
+    def used_by_others(self, block: int) -> tuple[Instruction, int] | None:
+        """An arrival from another block at an mbarrier of this one, and its lane, that no thread of this knows of."""
+        cluster, first = self.order.row(block, 0)
+        clock = self.order.clock[cluster, first : first + self.lanes.threads].max(axis=0)
+        for found in self.all.values():
+            for row, (epoch, instruction, lane) in found.remote.items() if found.block == block else ():
+                if clock[row] <= epoch:
+                    return instruction, lane
+        return None
 
     # ---- what lacks -------------------------------------------------------------------------------------------------
 
