@@ -298,12 +298,12 @@ def test_a_device_that_can_do_less(suites: Path, check: Callable, monkeypatch: p
 @pytest.mark.parametrize(
     "old, new",
     [
-        ("swizzle,full,emulator,28,46", "swizzle,full,emulator,27,47"),
-        ("swizzle,full,emulator,28,46", "swizzle,full,emulator,9,46"),
-        ("swizzle,smoke,cuda 6 GiB,9,0,\n", ""),
-        ("swizzle,full,emulator,28,46", "swizzle,full,emulator,-28,46"),
-        ("swizzle,full,emulator,28,46", "swizzle,full,emulator,28,46,"),
-        ("swizzle,smoke,emulator", "swizzle,smoke,emulator,8,1,1\nswizzle,smoke,emulator"),
+        ("swizzle,full,emulator,56,92", "swizzle,full,emulator,55,93"),
+        ("swizzle,full,emulator,56,92", "swizzle,full,emulator,9,92"),
+        ("swizzle,smoke,cuda 6 GiB,10,0,\n", ""),
+        ("swizzle,full,emulator,56,92", "swizzle,full,emulator,-56,92"),
+        ("swizzle,full,emulator,56,92", "swizzle,full,emulator,56,92,"),
+        ("swizzle,smoke,emulator", "swizzle,smoke,emulator,9,1,1\nswizzle,smoke,emulator"),
     ],
     ids=["less", "less compared", "a device's line", "negative", "more columns", "twice"],
 )
