@@ -254,7 +254,7 @@ def test_options_that_do_not_belong_together(harness_mutants, arguments):
 FOREIGN = """mutants:
 - {name: two rows exchanged, file: kernels/swizzle.cu, right: "quarter[0], quarter[1]", wrong: "quarter[1], quarter[0]"}
 - {name: another comment, file: kernels/swizzle.cu, right: "// swizzle:", wrong: "// Swizzle:"}
-- {name: no program, file: kernels/swizzle.cu, right: "constexpr int kTile = 256;", wrong: "constexpr int kTile = ;"}
+- {name: no program, file: kernels/swizzle.cu, right: "u32 quarter[4];", wrong: "u32 quarter[4;"}
 - {name: another space, file: oracles/swizzle.py, right: "def outputs(case", wrong: "def outputs( case"}
 - {name: no oracle, file: oracles/swizzle.py, right: "from __future__", wrong: "from nowhere"}
 """
