@@ -127,6 +127,8 @@ MAY_UNPICKLE = {
     "harness/emulator/compiled/jit.py": "what this user kept, by a key of the folder; tests/attacks/test_caches.py",
     "harness/subjects/messages.py": "requests of ours to a subject's process; its answers are JSON",
 }
+# The user's own program, which stands in a folder that the command line names.
+MAY_RUN = {"harness/oracles/own.py": {"exec", "compile"}}
 UNSAFE = {"pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "yaml"}
 CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "np.load", "numpy.load"}
 
@@ -147,7 +149,8 @@ def test_nothing_that_is_read_can_be_run():
             assert not {name.split(".")[0] for name in names} & unsafe, f"{path}:{node.lineno}"
         for name, call in calls(tree):
             words = {word.arg: word.value for word in call.keywords}
-            assert name not in CALLS, f"{path}:{call.lineno}: {name} runs or unpickles what it is given"
+            allowed = MAY_RUN.get(str(path.relative_to(ROOT)), set())
+            assert name not in CALLS - allowed, f"{path}:{call.lineno}: {name} runs or unpickles what it is given"
             if name == "YAML":
                 assert ast.literal_eval(words["typ"]) == "safe" and ast.literal_eval(words["pure"]) is True
             for word in ("allow_pickle", "shell"):

@@ -84,7 +84,7 @@ def test_the_command_writes_what_it_shows(tmp_path, capsys, monkeypatch):
         (["--shape", "128x128"], "--shape '128x128' is not a shape; one reads MxKxN"),
         (["--input", "normal", "--shape", "128x128x256"], "M, K and N must differ, not 128, 128, 256"),
         (["--input", "norml"], "there is no input 'norml'; the nearest is 'normal'"),
-        (["--input", "normal", "--shape", "16x128x256"], "rows = 16 is not a positive multiple of 128"),
+        (["--input", "normal", "--shape", "24x128x256"], "M = 24 is not a positive multiple of 16"),
     ],
 )
 def test_a_mistake_is_one_sentence(argv, sentence, capsys):

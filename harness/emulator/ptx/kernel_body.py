@@ -103,7 +103,7 @@ class BodyParser:
         left = []
         for at, inner in self.branches:
             instruction = self.kernel.instructions[at]
-            name = instruction.operands[-1] if inner >= depth else None
+            name = instruction.operands[-1] if inner >= depth and instruction.operands else None
             if not isinstance(name, Name) or name.text not in labels:
                 left.append((at, min(inner, depth - 1)))
                 continue
