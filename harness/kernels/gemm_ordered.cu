@@ -20,8 +20,6 @@
 constexpr int kTile = 16;                // rows and columns of a CTA's output
 constexpr int kThreads = kTile * kTile;  // one element each
 
-constexpr int kWindowBlocks = 4;  // 16-blocks with an amax of their own, for windows
-
 constexpr int kVector = 8;          // gemm_post_scale: elements of a thread
 constexpr int kScaledRows = 8;      // rows of a CTA
 constexpr int kScaledVectors = 32;  // vectors of a row

@@ -6,7 +6,6 @@
 #include "memory/transpose_tile.cuh"
 #include "scheduler/launch.cuh"
 
-constexpr int kWindowBlocks = kWindow / kBlock;
 static_assert(
     TransposePass<fp32>::kCols % kWindow == 0 && TransposePass<bf16>::kRows % kWindow == 0,
     "a tile holds whole windows");

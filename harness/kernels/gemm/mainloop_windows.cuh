@@ -7,8 +7,7 @@
 #include "gemm/dequant_f16.cuh"
 #include "gemm/mma.cuh"
 #include "gemm/smem_pipeline.cuh"
-
-constexpr int kWindowBlocks = 4;  // 16-blocks along K with an amax of their own
+#include "numerics/nvfp4.cuh"
 
 // The amaxes of an operand's windows
 struct WindowAmaxes {

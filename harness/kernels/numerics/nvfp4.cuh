@@ -10,7 +10,8 @@
 // Constants
 // ---------------------------------------------------------------------------------------------------------------------
 
-constexpr int kWindow = 64;                              // elements that share an amax in local_1x64
+constexpr int kWindow = 64;  // elements that share an amax in local_1x64
+constexpr int kWindowBlocks = kWindow / kBlock;
 constexpr float kFloatMax = 3.402823466385288598e+38f;   // 0x7F7FFFFF
 constexpr float kBf16Max = 3.38953138925153547590e+38f;  // 0x7F7F0000
 constexpr float kWindowAmaxMin = 1e-12f;                 // floor of a window's amax
