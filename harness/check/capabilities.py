@@ -1,4 +1,4 @@
-"""Which case shows each capability of the sources: `capabilities.yaml` has the rows, `docs/capabilities.md` the ids.
+"""The case that shows each capability of a source: `capabilities.yaml` has the rows, `docs/capabilities.md` the ids.
 
 A row names a recipe and flags; of the suites' cases with these, the plainest shows it: few other flags, eager, normal.
 A capability that is refused has the suite's reason.
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness import files
 from harness.contract.case import Case, FlagValue, spell
@@ -66,15 +66,10 @@ class Line:
 def lines(path: Path = FILE) -> Iterator[Line]:
     """Every row with its id or reason. Raises SuiteError, with file and line, for one that has neither."""
     document = read(path, f"{path.parent.name}/{path.name}")
-    for source, entries in document.data.items():
-        for number, entry in enumerate(entries):
+    for source in document.data:
+        for number, row in enumerate(document.each(Row, source)):
             try:
-                row = Row.model_validate(entry)
                 yield Line(source, row.where, row.does, *(("", _refusal(row)) if row.refused else (_case(row).id, "")))
-            except ValidationError as error:
-                first = error.errors()[0]
-                sentence = f"{'.'.join(map(str, first['loc']))} {first['msg'].lower()}".strip()
-                raise SuiteError(document.where(source, number), sentence) from None
             except UsageError as error:
                 raise SuiteError(document.where(source, number), str(error)) from None
 

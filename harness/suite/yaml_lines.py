@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
@@ -14,6 +16,7 @@ from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from harness.errors import SuiteError
 
 Route = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
 
 LARGEST = 1 << 19  # bytes; the largest suite has a fiftieth of that
 DEEPEST = 24  # a suite is six deep; what is nested a thousand times takes minutes to parse
@@ -40,6 +43,20 @@ class Document:
         while route not in self.lines:
             route = route[:-1]
         return f"{self.name}:{self.lines[route]}"
+
+    def each(self, model: type[Model], key: str) -> Iterator[Model]:
+        """The entries of the list at `key`. Raises SuiteError, with file and line, for the first invalid one."""
+        for number, entry in enumerate(self.data[key]):
+            try:
+                yield model.model_validate(entry)
+            except ValidationError as error:
+                raise SuiteError(self.where(key, number), first_mistake(error)) from None
+
+
+def first_mistake(error: ValidationError) -> str:
+    """`field: what is wrong with it`, of the first mistake that pydantic found."""
+    first = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].lower())))
 
 
 def read(path: Path, name: str) -> Document:

@@ -41,7 +41,7 @@ def test_a_claim_the_wrong_way_round_does_not_hold():
     [
         ("below: 1\n", "", "one of the keys bound and below"),
         ("error: rms", "error: mse", "there is no error 'mse'; choose rms, mean"),
-        ("seeds: 3", "seeds: 0", "seeds input should be greater than or equal to 1"),
+        ("seeds: 3", "seeds: 0", "seeds: input should be greater than or equal to 1"),
     ],
 )
 def test_a_wrong_entry_is_a_sentence_with_its_line(tmp_path: Path, old: str, new: str, sentence: str):

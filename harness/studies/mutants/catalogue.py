@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import SuiteError
 from harness.files import PACKAGE
-from harness.suite.yaml_lines import read
+from harness.suite.yaml_lines import first_mistake, read
 
 FOLDER = Path(__file__).parent
 KERNELS, ORACLES = "kernels", "oracles"
@@ -109,7 +109,6 @@ def _of_file(path: Path, kind: type[Mutant]) -> Iterator[Mutant]:
         try:
             yield kind.model_validate({**entry, "theme": path.stem})
         except ValidationError as error:
-            first = error.errors()[0]
             called = entry.get("name", number) if isinstance(entry, dict) else number
-            sentence = f"mutant '{called}': {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+            sentence = f"mutant '{called}': {first_mistake(error)}"
             raise SuiteError(document.where("mutants", number), sentence) from None

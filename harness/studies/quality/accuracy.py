@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.contract.case import Case
-from harness.errors import SuiteError
 from harness.inputs import draw
 from harness.report.tables import markdown, write_table
 from harness.studies.quality import products, variants
@@ -79,16 +78,7 @@ class Found:
 
 def load(path: Path = FILE) -> list[Claim]:
     """All claims. Raises SuiteError, with file and line, for the first invalid one."""
-    document = read(path, f"{path.parent.name}/{path.name}")
-    claims = []
-    for number, entry in enumerate(document.data["claims"]):
-        try:
-            claims.append(Claim.model_validate(entry))
-        except ValidationError as error:
-            first = error.errors()[0]
-            sentence = f"{'.'.join(map(str, first['loc']))} {first['msg'].lower()}".strip()
-            raise SuiteError(document.where("claims", number), sentence) from None
-    return claims
+    return list(read(path, f"{path.parent.name}/{path.name}").each(Claim, "claims"))
 
 
 def hold(claim: Claim) -> Found:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from harness.errors import SuiteError
 from harness.studies.thresholds.outcomes import Missing
 from harness.suite.yaml_lines import read
 
@@ -31,17 +30,8 @@ class Reason(BaseModel):
 
 def reasons(path: Path = REASONS) -> dict[Key, str]:
     """The reason of each. Raises SuiteError for the first invalid entry."""
-    document = read(path, f"{path.parent.name}/{path.name}")
-    found: dict[Key, str] = {}
-    for number, entry in enumerate(document.data["one_sided"]):
-        try:
-            reason = Reason.model_validate(entry)
-        except ValidationError as error:
-            first = error.errors()[0]
-            sentence = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
-            raise SuiteError(document.where("one_sided", number), sentence) from None
-        found |= {(reason.file, reason.text, unseen): reason.because for unseen in reason.unseen}
-    return found
+    found = read(path, f"{path.parent.name}/{path.name}").each(Reason, "one_sided")
+    return {(each.file, each.text, unseen): each.because for each in found for unseen in each.unseen}
 
 
 def key(missing: Missing) -> Key:

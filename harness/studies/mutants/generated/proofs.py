@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from harness.errors import SuiteError
 from harness.studies.mutants.catalogue import Mutant
 from harness.suite.yaml_lines import read
 
@@ -28,17 +27,8 @@ class Proof(BaseModel):
 
 def proofs(path: Path = PROOFS) -> dict[Key, str]:
     """The reason of each. Raises SuiteError for the first invalid entry."""
-    document = read(path, f"{path.parent.name}/{path.name}")
-    found: dict[Key, str] = {}
-    for number, entry in enumerate(document.data["equivalent"]):
-        try:
-            proof = Proof.model_validate(entry)
-        except ValidationError as error:
-            first = error.errors()[0]
-            sentence = f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
-            raise SuiteError(document.where("equivalent", number), sentence) from None
-        found[proof.file, proof.right, proof.wrong] = proof.reason
-    return found
+    found = read(path, f"{path.parent.name}/{path.name}").each(Proof, "equivalent")
+    return {(proof.file, proof.right, proof.wrong): proof.reason for proof in found}
 
 
 def key(mutant: Mutant) -> Key:
