@@ -109,7 +109,7 @@ def _fits(kind: str, value: FlagValue, enums: Mapping[str, Sequence[str]]) -> bo
 
 
 def _enums(recipe: str) -> dict[str, list[str]]:
-    """Of a `.cu` and all it includes: enumerators by enum, types by `typename`, constants by `int`."""
+    """Enumerators by enum, types by `typename` and constants by `int`, in a `.cu` and all it includes."""
     text = _COMMENT.sub("", "\n".join(include_closure((recipe_dir(recipe) or KERNELS) / f"{recipe}.cu").values()))
     found = {name: re.findall(r"\w+(?=\s*(?:,|=|$))", body.strip()) for name, body in _ENUM.findall(text)}
     types, constants = r"\b(?:using|struct|class) (\w+)\b", r"^constexpr int (\w+) = "

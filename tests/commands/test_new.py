@@ -122,7 +122,7 @@ def test_a_mistake_gets_one_screen_with_its_cause(folder, mistake):
     assert f"harness verify --recipe-dir {folder} --case '{CASE}'" in result.story
 
 
-# What is seen before anything runs. name: file, before, after, and the sentence
+# Mistakes that are seen before anything runs. name: file, before, after, and the sentence
 SEEN_BEFORE = {
     "wrong dtype": (
         ".cu",

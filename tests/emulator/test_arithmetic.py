@@ -30,7 +30,7 @@ def families(names: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-# Those of MIXED have a page of their own, test_mixed.
+# test_mixed has the instructions of MIXED.
 FAMILIES = families([*(name for name in ARITHMETIC if name not in MIXED), *COMPARISONS])
 
 

@@ -51,7 +51,7 @@ class BodyParser:
         self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
         self.call_parameters: set[str] = set()
-        # Of the labels of each open scope, by name, and of branches, whose scopes may declare their target later.
+        # Labels by name, for each open scope; and branches, whose target may be declared later in their scope.
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, int]] = []
 

@@ -20,7 +20,7 @@ from harness.emulator.registers import U32
 
 @dataclass
 class _Cells:
-    """Of one buffer: who wrote last (cluster, row + 1, epoch, access), and numbers of copies, 0 for none."""
+    """The last writer of each byte of a buffer (cluster, row + 1, epoch, access), and numbers of copies, 0 for none."""
 
     cluster: np.ndarray
     writer: np.ndarray

@@ -65,7 +65,7 @@ class Readers:
         prior, epoch = of_lanes[keys].reshape(cells.shape), of_epochs[keys].reshape(cells.shape)
         known = order.clock[cluster[:, None], row[:, None], row[:, None] // WARP * WARP + np.arange(WARP)]
         seen = ((known[:, None, :] > epoch[..., None]) * _BITS).sum(axis=2, dtype=U32)
-        # Those that read again now need not be remembered for then.
+        # A thread that reads again now is remembered by this read, so the earlier one is dropped.
         np.logical_and.at(stale, inverse, (prior & ~(seen | lanes[inverse].reshape(cells.shape)) == 0).reshape(-1))
         now = np.zeros(len(found), U32)
         now[inverse] = np.repeat(order.now[cluster], cells.shape[1])

@@ -10,7 +10,7 @@ import numpy as np
 from harness.emulator.memory import Access
 from harness.emulator.registers import WARP
 
-# What is kept is in plain tuples, which Python's garbage collector soon leaves alone: there are many.
+# There are many entries, so they are plain tuples, which Python's garbage collector soon leaves alone.
 Thread = tuple[int, int]  # block of the grid, thread of the block
 
 

@@ -21,7 +21,7 @@ _MOST = 1 << 20  # entries of a larger field that are counted
 
 
 def objection(case: Case, fields: Mapping[str, Field], values: Mapping[str, Demand]) -> str:
-    """Which field has too few values, unless the suite says so or there are no elements, or an empty text."""
+    """The field with too few different values, as a sentence; empty if none has, or the suite says why."""
     for name, entries, found, least in counted(fields, values):
         if case.elements and found < least and not declared(case, name):
             return (
