@@ -164,6 +164,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         error = call.excinfo.value if call.excinfo else None
         report.error_code = int(error.exit_code) if isinstance(error, HarnessError) else None
         report.ends_run = str(error) if isinstance(error, DeviceUnavailable | StorageError) else ""
+        if report.ends_run and is_worker(item.config):
+            # The controller hears of it later, and what the next case says of a lost GPU is worth nothing.
+            item.session.shouldstop = report.ends_run
     return report
 
 

@@ -97,9 +97,10 @@ def test_every_case_may_cost_a_worker(run: Runs):
     assert len(run.verified()) == len(run.journal()) > 5
 
 
-@pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_WORKERS], ids=["one process", "workers"])
+# One worker would go on with the next case before the controller hears that the GPU of this one is gone.
+@pytest.mark.parametrize("processes", [IN_ONE_PROCESS, IN_ONE_WORKER, IN_WORKERS], ids=["here", "worker", "workers"])
 def test_a_gpu_that_vanishes_ends_the_run_with_what_was_measured(run: Runs, processes: tuple[str, ...]):
-    run.verdicts(**{"48x80/ties": "GONE"})
+    run.verdicts(**{"16x16/ties": "GONE"})
     result = run("suites", *processes, fork=True)
     assert result.ret == Exit.NO_DEVICE
     result.stderr.fnmatch_lines(["error: GPU 0 is there no more: cudaErrorNoDevice"])
