@@ -56,6 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", metavar="NAME", default="auto", help="where kernels run: auto, emulator or cuda (auto)")
     group.addoption("--subject", metavar="NAME", help="run this in place of our kernels: a subject, or module:function")
     group.addoption("--bench", action="store_true", help="time every case that passes; needs a GPU")
+    group.addoption(
+        "--ahead", type=int, metavar="N", help="processes that prepare the next cases of a bench (the cores less two)"
+    )
     group.addoption("--run-dir", type=Path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)")
     group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
     group.addoption(

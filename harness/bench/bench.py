@@ -18,6 +18,7 @@ from harness.bench.times import Timing, times
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import CompileError, LaunchError
+from harness.seconds import ROUNDS, SECONDS, VERIFY, WARMING
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, expect
 from harness.verify.verify import reproduce, verify
@@ -39,6 +40,11 @@ class Bench:
     def baseline_id(self, case: Case) -> str:
         return baseline_id(case)
 
+    def prepare(self, case: Case) -> None:
+        """Have the baseline ready before the case is verified, so that each of them is drawn and expected once."""
+        if case.id != self.baseline_id(case):
+            self._baseline(case)
+
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """Add times to the verified result, or replace its verdict if the timed launches wrote wrong bytes."""
         name = self.baseline_id(case)
@@ -55,17 +61,23 @@ class Bench:
         return replace(verified, times=times(case, timing, baseline, name, self.roofline_gbps))
 
     def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
-        timed = self._prepare(case)
+        with SECONDS.of(WARMING):
+            timed = self._prepare(case)
         turns = Turns(self.clock, timed, baseline, record)
         with timed.current():
             timed.begin()
-            count = turns.pilot()
-            rounds = turns.take(count)
+            with SECONDS.of(WARMING):
+                count = turns.pilot()
+            with SECONDS.of(ROUNDS):
+                rounds = turns.take(count)
             timed.end()
-        timed.check()
+        with SECONDS.of(VERIFY):
+            timed.check()
         kept = steady(rounds)
         median_us = 1e6 * summarize([each.seconds for each in kept]).median
-        dropped, code, method = len(rounds) - len(kept), digest(timed.program), timed.method(median_us)
+        with SECONDS.of(WARMING):
+            method = timed.method(median_us)
+        dropped, code = len(rounds) - len(kept), digest(timed.program)
         return Timing(kept, dropped, timed.moved, code, timed.launches, method)
 
     def _prepare(self, case: Case) -> Timed:
@@ -78,7 +90,8 @@ class Bench:
         if name not in self._baselines:
             kept = [baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")]
             self._baselines = {key: value for key, value in self._baselines.items() if key in kept}
-            self._baselines[name] = self._product(case) if against_library(case) else self.ready(baseline_of(case))
+            with SECONDS.of(WARMING):
+                self._baselines[name] = self._product(case) if against_library(case) else self.ready(baseline_of(case))
         return self._baselines[name]
 
     def _product(self, case: Case) -> Baseline:
@@ -92,7 +105,8 @@ class Bench:
 
     def ready(self, case: Case) -> Baseline:
         """Verify a case and warm it up, to compare others with it."""
-        verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
+        with SECONDS.of(VERIFY):
+            verified = verify(case, self.device, NUMPY_LARGEST_TIMED)
         if verified.verdict is not Verdict.PASS:
             return Baseline(why_not=f"{verified.verdict} {verified.reason}")
         try:

@@ -73,7 +73,8 @@ class Rotation:
 
     def __init__(self, device: CudaDevice, case: Case, memories: Sequence[Memory]):
         self.l2_bytes = int(device.identity()["l2_bytes"])
-        self.programs = [CudaProgram(device, case, device.targets[0], memory) for memory in memories]
+        first = CudaProgram(device, case, device.targets[0], memories[0])
+        self.programs = [first, *first.on(memories[1:])]
 
     @property
     def launches(self) -> list[Callable[[], None]]:

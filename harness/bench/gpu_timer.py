@@ -26,6 +26,7 @@ class Clock(Protocol):
 
     stream: on which everything timed is queued
     calls: in a round; times are of one
+    flushes: how many there were
     exposed: one entry a round, True if the GPU waited for the host within the timed region
     report: what a round that another process has timed since the last reading took
     method: how this clock measures, for a record
@@ -33,6 +34,7 @@ class Clock(Protocol):
 
     stream: AbstractContextManager[Any]
     calls: int
+    flushes: int
     exposed: list[bool]
     report: Report | None
     method: str
@@ -93,7 +95,7 @@ class GpuClock:
         import cupy
 
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.calls = 1
+        self.calls, self.flushes = 1, 0
         self.exposed: list[bool] = []
         self.report: Report | None = None
         self._sm_clock = sm_clock
@@ -113,6 +115,7 @@ class GpuClock:
     def flush(self) -> None:
         # Not by writing, which leaves the L2 full of dirty lines whose write-back is then timed: 8 % of
         # per_tensor/stage=amax/32768x8192, 130 us instead of 120 (H200, 2026-11-21).
+        self.flushes += 1
         with cuda_errors("flush"), self.stream:
             self._sm_clock.read()
             self._memory.max(out=self._sink)

@@ -64,6 +64,12 @@ def floors_us(clock: Clock) -> dict[str, float]:
         return {name: round(median(sample(clock, target, ROUNDS)) * 1e6, 3) for name, target in targets.items()}
 
 
+def flush_seconds(clock: Clock) -> float:
+    """What one flush takes on the GPU."""
+    with clock.stream:
+        return median(sample(clock, clock.flush, WARM_UP))
+
+
 def copier() -> Callable[[], None]:
     """A copy between two buffers of COPY_BYTES, queued on the current stream."""
     import cupy

@@ -14,7 +14,8 @@ from harness.contract.interval import Demand, Interval, inside
 from harness.device.capability import CONTEXT, needed
 from harness.device.cuda_program import CudaProgram, native_target
 from harness.device.gpu_lock import gpu_lock
-from harness.device.memory import Memory, upload
+from harness.device.kept_copies import KEPT
+from harness.device.memory import Memory, kept_or_uploaded
 from harness.device.power import power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.files import KERNELS
@@ -93,6 +94,7 @@ class CudaDevice:
             yield
             return
         with gpu_lock(self.properties["uuid"]):
+            KEPT.clear()
             self.release()
             free, _ = cupy.cuda.runtime.memGetInfo()
             if needed(case) > free:
@@ -133,9 +135,9 @@ class CudaDevice:
     def accepts(self, actual, expected: Demand) -> bool:
         if isinstance(expected, Interval):
             # bf16 as well, which CuPy has not: the order of numbers is that of integers.
-            ends = (upload(end) for end in (expected.low, expected.high))
+            ends = (kept_or_uploaded(end) for end in (expected.low, expected.high))
             return bool(inside(actual, *ends, expected.dtype.itemsize).all())
-        return bool((actual == upload(expected)).all())
+        return bool((actual == kept_or_uploaded(expected)).all())
 
     def to_host(self, array, field: Field) -> np.ndarray:
         return array.get().view(field.dtype).reshape(field.shape)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from importlib import import_module
@@ -41,7 +42,6 @@ class CudaProgram:
         import cupy
 
         self.case = case
-        self.memory = memory
 
         def compiled(step: Step) -> Compiled:
             return compile_kernel(step.signature, step.flags, target)
@@ -58,18 +58,35 @@ class CudaProgram:
             k.launch.grids(step.case.problem, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)
         ]
         self.grids = tuple(grids[0] for grids in choices)
+        self.other_grids = tuple(grids[-1] for grids in choices)
         self.libraries = tuple(f"{s.signature.name} of {cublas.version()}" for s in self.steps if s.library)
+        self.side_stream = cupy.cuda.Stream(non_blocking=True)
+        self._place(memory)
+        if wait:
+            # A non-blocking stream would not wait for the copies above.
+            cupy.cuda.get_current_stream().synchronize()
+
+    def on(self, memories: Sequence[Memory]) -> list[CudaProgram]:
+        """The same launches on other memories; nothing is planned or compiled again."""
+        import cupy
+
+        others = [copy.copy(self) for _ in memories]
+        for other, memory in zip(others, memories, strict=True):
+            other._place(memory)
+        cupy.cuda.get_current_stream().synchronize()
+        return others
+
+    def _place(self, memory: Memory) -> None:
+        import cupy
+
+        self.memory = memory
         scratch, workspace = own_memory(self.steps)
         self.scratch = {name: cupy.zeros(size, cupy.uint8) for name, size in scratch.items()}
         self.workspace = {name: Guarded(Field((size,), "uint8")) for name, size in workspace.items()}
         self.calls = tuple(self._calls(self.grids))
-        others = tuple(grids[-1] for grids in choices)
-        self.other_calls = tuple(self._calls(others)) if others != self.grids else self.calls
-        self.side_stream = cupy.cuda.Stream(non_blocking=True)
+        others = self.other_grids != self.grids
+        self.other_calls = tuple(self._calls(self.other_grids)) if others else self.calls
         self.graph = None
-        if wait:
-            # A non-blocking stream would not wait for the copies above.
-            cupy.cuda.get_current_stream().synchronize()
 
     def launch(self, repeat: int = 0) -> None:
         """Queue every launch on the current stream, on odd repeats with the grids that another GPU might have.

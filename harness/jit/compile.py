@@ -22,6 +22,7 @@ from harness.jit.geometry import Launch, read_launch
 from harness.jit.machine_code import code_digest
 from harness.jit.nvrtc import Built, build, nvrtc_build
 from harness.jit.signature import Signature
+from harness.seconds import COMPILE, SECONDS
 
 FLAGS = (
     "-std=c++17", "-ftz=false", "-fmad=false", "-prec-div=true", "-prec-sqrt=true", "-minimal", "--ptxas-options=-v",
@@ -104,7 +105,7 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
     kinds = {_PTX} if _is_virtual(arch) else {_PTX, _CUBIN}
     found = _stored(key, kinds)
     if found is None:
-        with cache.lock(key):
+        with SECONDS.of(COMPILE), cache.lock(key):
             found = _stored(key, kinds) or _compile(signature, expression, sources, arch, options, key)
     record, contents = found
     compiled = _read(Compiled, record, key, packed_ptx=contents[_PTX])

@@ -166,6 +166,7 @@ class TimesHeader(_Line):
     clock: str
     roofline: list[Rate]
     floors_us: dict[str, NotNegative]
+    seconds: dict[str, NotNegative] = {}
     note: str = ""
 
 

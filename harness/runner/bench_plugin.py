@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,13 @@ from harness.bench.baseline import baseline_first
 from harness.bench.bench import Bench
 from harness.bench.gpu_timer import Clock, clock_of
 from harness.bench.rounds import METHOD
+from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
 from harness.records.run_folder import BENCH_HEADER, Header, new_header, now, read_run, shown
 from harness.report import tables
+from harness.seconds import SECONDS
 from harness.verdict import Result
 
 
@@ -44,9 +47,15 @@ class BenchRun:
         self.clock = clock_of(device)
         self.identity = device.identity()
         self.header = self._header(config)
+        self.began, self.timed, self._before = time.monotonic(), 0, dict(SECONDS.totals)
         self.header["floors_us"] = roofline.floors_us(self.clock)
+        self.flush_seconds = roofline.flush_seconds(self.clock)
         self.bench = bench(device, self.clock, self._measure_roofline("start"))
         _set_up_recorder(config, run_dir)
+
+    def prepare(self, case: Case) -> None:
+        """Have ready what a case is compared with."""
+        self.bench.prepare(case)
 
     def time(self, item: pytest.Item, result: Result) -> Result:
         """Time a case that passed."""
@@ -59,6 +68,7 @@ class BenchRun:
             return list(fixture.stats.stats.data)
 
         timed = self.bench.time(item.case, result, record)
+        self.timed += 1
         for fixture in fixtures:
             fixture.has_error = not timed.verdict.right  # keeps its time out of benchmark.json
             fixture.extra_info |= {key: value for key, value in timed.times.items() if key != "samples_us"}
@@ -89,7 +99,8 @@ class BenchRun:
         machine_info["device"] = self.identity
 
     def pytest_sessionfinish(self) -> None:
-        """Measure the copy roofline again, to show whether the machine held its rate."""
+        """Measure the copy roofline again, to show whether the machine held its rate, and add up the seconds."""
+        self._add_up_seconds()
         try:
             self._measure_roofline("end")
         except LaunchError as error:
@@ -101,12 +112,31 @@ class BenchRun:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the table of times, and where the files are."""
         run = read_run(self.run_dir)
+        if self.timed:
+            terminalreporter.write_line(self._where_seconds_went())
         if not run.timed:
             return
         terminalreporter.section("times")
         terminalreporter.write_line(tables.bench_text(run.header, run.timed, terminalreporter._tw.fullwidth))
         for path in tables.write_bench(self.run_dir, run.header, run.records):
             terminalreporter.write_line(shown(path))
+
+    def _add_up_seconds(self) -> None:
+        """Into the header, to which a resumed run adds its own."""
+        wall = time.monotonic() - self.began
+        spent = {kind: seconds - self._before[kind] for kind, seconds in SECONDS.totals.items()}
+        # Flushes are waited for in rounds and in warm-up, whose seconds hold theirs.
+        spent |= {"other": max(0.0, wall - sum(spent.values())), "flush": self.clock.flushes * self.flush_seconds}
+        spent |= {"all": wall, "cases": self.timed}
+        before = self.header.get("seconds", {})
+        self.header["seconds"] = {name: round(before.get(name, 0.0) + value, 3) for name, value in spent.items()}
+
+    def _where_seconds_went(self) -> str:
+        """`0.19 s a case: compile 3.1, inputs 0.8, ...`, over all processes of the run."""
+        spent = dict(self.header["seconds"])
+        wall, cases, flush = (spent.pop(name) for name in ("all", "cases", "flush"))
+        parts = ", ".join(f"{name} {value:.1f}" for name, value in spent.items())
+        return f"{wall / max(1, cases):.2f} s a case, {wall:.1f} for {cases:.0f}: {parts}; {flush:.1f} of it flushes"
 
     def _header(self, config: pytest.Config) -> Header:
         path = self.run_dir / BENCH_HEADER

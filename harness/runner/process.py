@@ -16,15 +16,17 @@ import pytest
 from harness.bench.bench import Bench
 from harness.contract.case import Case
 from harness.device.device import Device
+from harness.device.kept_copies import KEPT
 from harness.device.select import select as select_device
 from harness.errors import HarnessError
 from harness.files import refused_storage, storage_error
 from harness.records.records import Record
-from harness.runner import isolation
+from harness.runner import ahead, isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
 from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
 from harness.runner.supervisor import interrupt_by_signals, supervised
+from harness.seconds import SECONDS, VERIFY
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
@@ -32,8 +34,10 @@ from harness.subjects.process import Child
 from harness.subjects.subject import start
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
+from harness.verify.prepared import SOURCE
 from harness.verify.verify import Verifier, verify
 
+KEPT_SHARE = 16  # of the memory of a GPU one part holds what the modes of a case share
 PROCESS = pytest.StashKey["Process"]()
 UNDER_TEST = pytest.StashKey["UnderTest"]()
 
@@ -57,6 +61,7 @@ class Process:
         self.selection = request.selected().selection
         self.run: Run | None = None
         self.bench: BenchRun | None = None
+        self.ahead: ahead.Ahead | None = None
         self.done: dict[str, Record] = {}
         self.watchdog = isolation.Watchdog(0 if option.usepdb or option.trace else option.case_timeout, self._too_late)
 
@@ -69,6 +74,7 @@ class Process:
         if supervised():
             interrupt_by_signals()
         option = self.config.option
+        self._prepare_ahead()
         device, _, bench_class = under_test(self.config)
         if option.bench:
             check_bench(self.config, device)
@@ -76,6 +82,10 @@ class Process:
         self.done = self.run.resumed
         self.config.pluginmanager.register(self.run, "harness-run")
         if option.bench:
+            if self.ahead:
+                self.ahead.begin(device.targets[0], self.done)
+                SOURCE.take, SOURCE.recent = self.ahead.take, 2
+                KEPT.limit = device.memory // KEPT_SHARE
             self.bench = BenchRun(self.config, self.run.journal.path.parent, device, bench_class)
             self.config.pluginmanager.register(self.bench, "harness-bench")
         if hasattr(option, "maxworkerrestart") and option.maxworkerrestart is None:
@@ -91,7 +101,12 @@ class Process:
         case: Case = item.case
         device, verifier, _ = under_test(self.config)
         try:
-            result = verifier(case, device, NUMPY_LARGEST_TIMED if self.bench else NUMPY_LARGEST)
+            if self.bench:
+                self.bench.prepare(case)
+            with SECONDS.of(VERIFY):
+                result = verifier(case, device, NUMPY_LARGEST_TIMED if self.bench else NUMPY_LARGEST)
+            if not result.verdict.right:
+                KEPT.clear()
             if self.bench and result.verdict.right:
                 result = self.bench.time(item, result)
         except HarnessError:
@@ -110,11 +125,29 @@ class Process:
             self._give_up(result.to_record())
         return result
 
+    def _prepare_ahead(self) -> None:
+        """Fork the processes that prepare the next cases of a bench of our kernels, while no GPU is in use here."""
+        option = self.config.option
+        wanted = ahead.processes() if option.ahead is None else option.ahead
+        if not option.bench or option.subject or not wanted:
+            return
+        self.ahead = ahead.Ahead(self.selection.by_id.values(), wanted)
+        self.config.add_cleanup(self._end_ahead)
+
+    def _end_ahead(self) -> None:
+        if self.ahead:
+            self.ahead.close()
+            SOURCE.reset()
+            KEPT.clear()
+            KEPT.limit = 0
+
     def _too_late(self, case: Case, reason: str, detail: str) -> None:
         self._give_up(isolation.given_up(case, under_test(self.config).device, reason, detail))
 
     def _give_up(self, record: Record) -> NoReturn:
         """End this process with the record of its case, and let another one go on with the next case."""
+        if self.ahead:
+            self.ahead.close()
         if self.run is None:
             isolation.leave(Path(self.config.workerinput["harness_run_dir"]), record)
         self.run.go_on(self.config, record)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -19,11 +18,14 @@ from harness.files import recipe_dir
 from harness.inputs.draw import make
 from harness.inputs.dtypes import DTYPES
 from harness.oracles import by_recipe
+from harness.seconds import INPUTS, ORACLES, SECONDS
 from harness.suite import gemm_operands
 from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
 from harness.verify.diagnosis.casts import decoded
+from harness.verify.prepared import SOURCE, Prepared
+from harness.verify.recent import Recent
 from harness.verify.witness import objection, variety
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
@@ -70,7 +72,7 @@ def expect(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LAR
 
 def expect_split(case: Case, torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST) -> Expected:
     """As `expect`, of a case that follows another in the same memory; its values may be all alike. Nothing is kept."""
-    high_precision = _high_precision.__wrapped__(replace(case, mode="eager"))
+    high_precision = _drawn(replace(case, mode="eager"))
     inputs = oracle_of(case.recipe).inputs(case, **high_precision)
     wrong = objection.to_inputs(case, high_precision, None, inputs)
     if wrong:
@@ -84,9 +86,31 @@ def make_inputs(case: Case) -> dict[str, np.ndarray]:
     return _inputs(replace(case, mode="eager"))
 
 
-@lru_cache(maxsize=1)
+def prepare(case: Case, numpy_largest: int) -> Prepared:
+    """What another process can find of a case for this one; nothing is asked of a GPU."""
+    case = replace(case, mode="eager")
+    drawn = high_precision(case)
+    if any(stage.given for stage in stages(case)):
+        return Prepared(drawn)
+    inputs = _inputs(case)
+    wrong = objection.to_inputs(case, drawn, _with_another_seed(case), inputs)
+    asked = not wrong and case.work <= numpy_largest
+    return Prepared({}, inputs, wrong, oracle_of(case.recipe).numpy_oracle(case, inputs) if asked else None)
+
+
+@Recent
+def _prepared(case: Case) -> Prepared | None:
+    with SECONDS.of(INPUTS):
+        return SOURCE.take(case)
+
+
+@Recent
 def _inputs(case: Case) -> dict[str, np.ndarray]:
-    return oracle_of(case.recipe).inputs(case, **high_precision(case))
+    made = _prepared(case)
+    if made and made.inputs is not None:
+        return made.inputs
+    with SECONDS.of(INPUTS):
+        return oracle_of(case.recipe).inputs(case, **high_precision(case))
 
 
 def high_precision(case: Case) -> dict[str, np.ndarray]:
@@ -100,8 +124,16 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
     return dict(_high_precision(replace(case, mode="eager")))
 
 
-@lru_cache(maxsize=1)
+@Recent
 def _high_precision(case: Case) -> dict[str, np.ndarray]:
+    made = _prepared(case)
+    if made and made.inputs is None:
+        return dict(made.high_precision)
+    with SECONDS.of(INPUTS):
+        return _drawn(case)
+
+
+def _drawn(case: Case) -> dict[str, np.ndarray]:
     if is_pipeline(case):
         return {stage.name: _draw(stage.case, stage.case.seed) for stage in stages(case) if stage.draws}
     if case.is_gemm:
@@ -141,7 +173,7 @@ def fields_of(case: Case) -> dict[str, Field]:
 
 
 def forget() -> None:
-    """Free the last answer of the oracles."""
+    """Free the last answers of the oracles."""
     _expect.cache_clear()
 
 
@@ -155,14 +187,20 @@ def _forget_if_edited(recipe: str) -> None:
             _inputs.cache_clear()
 
 
-@lru_cache(maxsize=1)
+@Recent
 def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
-    inputs = _inputs(case)
-    wrong = objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)
+    inputs, made = _inputs(case), _prepared(case)
+    with SECONDS.of(INPUTS):
+        wrong = (
+            made.wrong
+            if made and made.inputs is not None
+            else objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)
+        )
     if wrong:
         return Expected(inputs, fields_of(case), {}, (), wrong)
-    found = expect_on(case, inputs, torch_device, numpy_largest)
-    return replace(found, disagreement=found.disagreement or variety.objection(case, found.fields, found.values))
+    with SECONDS.of(ORACLES):
+        found = expect_on(case, inputs, torch_device, numpy_largest, made and made.values)
+        return replace(found, disagreement=found.disagreement or variety.objection(case, found.fields, found.values))
 
 
 def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
@@ -171,19 +209,26 @@ def _with_another_seed(case: Case) -> dict[str, np.ndarray] | None:
     if case.elements > _SMALL or kind in _drawn_again:
         return None
     _drawn_again.add(kind)
-    return _high_precision.__wrapped__(replace(case, seed_of=f"{case.seed_name}/again"))
+    return _drawn(replace(case, seed_of=f"{case.seed_name}/again"))
 
 
 def expect_on(
-    case: Case, inputs: dict[str, np.ndarray], torch_device: str = "cpu", numpy_largest: int = NUMPY_LARGEST
+    case: Case,
+    inputs: dict[str, np.ndarray],
+    torch_device: str = "cpu",
+    numpy_largest: int = NUMPY_LARGEST,
+    numpy_values: dict[str, Demand] | None = None,
 ) -> Expected:
-    """As `expect`, on inputs that are not the case's own. Raises ContractError for one that is not C-contiguous."""
+    """As `expect`, on inputs that are not the case's own. Raises ContractError for one that is not C-contiguous.
+
+    numpy_values: the answer of the NumPy oracle, if it was asked before
+    """
     _require_contiguous(case, inputs)
     oracle = oracle_of(case.recipe)
     fields = fields_of(case)
     answers = {}
     if case.work <= numpy_largest:
-        answers["numpy"] = oracle.numpy_oracle(case, inputs)
+        answers["numpy"] = numpy_values or oracle.numpy_oracle(case, inputs)
     answers["torch"] = torch_calls.ask_torch(oracle, case, inputs, torch_device, alone=not answers)
     values = answers.get("numpy", answers["torch"])
     disagreement = _misfit(values, fields) or (_disagreement(values, answers["torch"]) if "numpy" in answers else "")

@@ -30,7 +30,7 @@ import harness.verify
 from harness.bench.baseline import baseline_first, baseline_of
 from harness.bench.bench import Bench
 from harness.bench.roofline import COPY_BYTES, bytes_moved
-from harness.bench.rounds import FEWEST, MOST
+from harness.bench.rounds import FEWEST, MOST, PILOT, WARM_UP
 from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.problem import Dense
 from harness.device.device import Outcome
@@ -186,9 +186,10 @@ def test_a_bench_times_every_case_that_passes(bench: Benches):
 
 def test_every_round_is_flushed(bench: Benches, gpu: FakeGpu):
     bench("--case", "toy/default/32x32/normal/eager")
-    # One flush a launch, one a round of the roofline (twice) and of each of the four floors.
-    rounds = harness.bench.roofline.ROUNDS + harness.bench.roofline.WARM_UP
-    assert gpu.clock.flushes == gpu.launches + 2 * rounds + 4 * rounds
+    # One flush a launch, one a round of the roofline (twice) and of each of the four floors; some are timed themselves.
+    warm_up = harness.bench.roofline.WARM_UP
+    rounds = harness.bench.roofline.ROUNDS + warm_up
+    assert gpu.clock.flushes == gpu.launches + 2 * rounds + 4 * rounds + 2 * warm_up
 
 
 def test_the_progress_of_a_case_is_its_time(bench: Benches):
@@ -232,7 +233,7 @@ def test_pytest_benchmark_can_read_the_recording(bench: Benches):
 def test_a_mismatch_gets_no_time(bench: Benches, gpu: FakeGpu):
     gpu.wrong = "toy/"
     assert bench().ret == Exit.BYTES_DIFFER
-    assert gpu.launches == 0
+    assert gpu.launches == WARM_UP + PILOT  # of the baseline, which is ready before
     assert all(record["times"] == {} for record in bench.records())
 
 
@@ -472,3 +473,13 @@ def test_files_of_an_earlier_bench_stay(bench: Benches, pytester: pytest.Pyteste
     before = Path(bench.run_dir / "bench.jsonl").read_text()
     assert bench().ret == Exit.USAGE
     assert Path(bench.run_dir / "bench.jsonl").read_text() == before
+
+
+def test_a_run_ends_by_saying_where_its_seconds_went(bench: Benches):
+    result = bench()
+    result.stdout.fnmatch_lines(
+        ["* s a case, * for 1: compile *, inputs *, oracles *, upload *, verify *, warm-up *, rounds *, other *; *"]
+    )
+    spent = bench.header()["seconds"]
+    assert spent["cases"] == 1
+    assert sum(spent.values()) - 1 - spent["all"] - spent["flush"] == pytest.approx(spent["all"], abs=0.1)

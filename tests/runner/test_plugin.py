@@ -242,6 +242,9 @@ def test_a_bench_times_what_passes_and_nothing_else(run: Runs, monkeypatch: pyte
         def __init__(self, *_):
             pass
 
+        def prepare(self, case):
+            pass
+
         def time(self, item, result):
             return dataclasses.replace(result, times={"median_us": 1.0})
 

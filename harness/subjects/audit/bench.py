@@ -28,6 +28,9 @@ class SubjectBench(Bench):
     def baseline_id(self, case: Case) -> str:
         return f"ours {case.id}"
 
+    def prepare(self, case: Case) -> None:
+        """Nothing, because expected bytes would lie in the memory of the GPU before the subject is asked."""
+
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """The verified result with times; without, and with the offence, if the timed calls did wrong."""
         try:

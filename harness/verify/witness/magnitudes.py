@@ -35,26 +35,29 @@ def rotated(x: np.ndarray, sign_mask: int) -> np.ndarray:
     with np.errstate(all="ignore"):
         r = np.where(sign_mask >> lane & 1, -r, r)
         for distance in (1, 2, 4, 8):
-            other = r[..., lane ^ distance]
-            r = np.where(lane & distance, other - r, r + other)
+            # Lanes with and without this bit of their number, side by side.
+            pairs = r.reshape(*r.shape[:2], -1, 2, distance)
+            low, high = pairs[..., 0, :], pairs[..., 1, :]
+            r = np.stack([low + high, low - high], axis=-2).reshape(r.shape)
         return (r * F32(0.25)).reshape(x.shape[1], -1)
 
 
 def e2m1(data: np.ndarray) -> np.ndarray:
     """(lines, length / 2) bytes → (lines, length) values; bit 3 is the sign, bits 2 and 1 the exponent, of bias 1."""
-    codes = np.stack([data & 15, data >> 4], axis=-1).reshape(len(data), -1).astype(np.int64)
+    byte = np.arange(256)
+    codes = np.stack([byte & 15, byte >> 4], axis=-1)
     exponent, half = codes >> 1 & 3, codes & 1
     magnitude = np.where(exponent == 0, half * 0.5, (2 + half) * 2.0 ** (exponent - 2))
-    return np.where(codes & 8, -magnitude, magnitude)
+    return np.where(codes & 8, -magnitude, magnitude)[data].reshape(len(data), -1)
 
 
 def e4m3(byte: np.ndarray) -> np.ndarray:
     """Bytes → values, float64; bit 7 is the sign, then four bits of exponent, of bias 7, and three of mantissa."""
-    number = byte.astype(np.int64)
+    number = np.arange(256)
     exponent, mantissa = number >> 3 & 15, number & 7
     magnitude = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10))
     magnitude = np.where(number & 127 == 127, np.nan, magnitude)
-    return np.where(number & 128, -magnitude, magnitude)
+    return np.where(number & 128, -magnitude, magnitude)[byte]
 
 
 def places(shape: tuple[int, int], valid: tuple[int, int], swizzled: bool) -> np.ndarray:

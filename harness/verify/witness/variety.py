@@ -37,7 +37,13 @@ def counted(fields: Mapping[str, Field], values: Mapping[str, Demand]) -> Iterat
         value = values[name]
         kind, entries, independent = _entries(field, value.low if isinstance(value, Interval) else value)
         least = max((k for size, k in kind if independent >= size), default=1 if independent else 0)
-        yield name, independent, int(np.unique(entries).size), least
+        yield name, independent, _different(entries), least
+
+
+def _different(entries: np.ndarray) -> int:
+    if entries.itemsize > 2:
+        return int(np.unique(entries).size)
+    return int(np.count_nonzero(np.bincount(entries.view(f"u{entries.itemsize}"))))  # without sorting millions
 
 
 def _entries(field: Field, value: np.ndarray) -> tuple[tuple[tuple[int, int], ...], np.ndarray, int]:

@@ -1,0 +1,43 @@
+"""Copies on the GPU of what several programs of a case read, so that each of its modes need not upload them again."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class KeptCopies:
+    """The copy of each array for as long as the array itself lives. limit: bytes of all copies; 0 keeps none
+
+    None are kept where code of others runs, because expected bytes would lie in memory that it could find.
+    """
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self._copies: dict[int, tuple[weakref.ref[np.ndarray], Any]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(copy.nbytes for _, copy in self._copies.values())
+
+    def of(self, array: np.ndarray, upload: Callable[[np.ndarray], Any]) -> Any:
+        """The copy that is kept, or a new one, which is kept if there is room."""
+        number = id(array)
+        known, copy = self._copies.get(number, (lambda: None, None))
+        if known() is array:
+            return copy
+        copy = upload(array)
+        if self.nbytes + copy.nbytes <= self.limit:
+            forget = self._copies.pop
+            self._copies[number] = weakref.ref(array, lambda _: forget(number, None)), copy
+        return copy
+
+    def clear(self) -> None:
+        """Forget all, as after a kernel that may have written anywhere, or to make room."""
+        self._copies.clear()
+
+
+KEPT = KeptCopies()

@@ -1,0 +1,232 @@
+"""The next cases of a bench, prepared by other processes while this one times: machine code, inputs, small oracles.
+
+The processes are forked before a GPU is in use, know all cases in the order of the run, and share nothing but numbers:
+which piece of work is next, and which cases are passed. A prepared case is a file in memory that this process maps.
+Whatever they cannot do, this process does itself, so that an error shows where it always does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from harness.bench.baseline import against_library, baseline_first, baseline_of
+from harness.contract.case import Case
+from harness.errors import HarnessError
+from harness.inputs import draw
+from harness.jit.compile import compile_kernel, instantiation
+from harness.suite.launch_plan import Step, plan
+from harness.verify.expected import NUMPY_LARGEST_TIMED, prepare
+from harness.verify.prepared import Prepared
+
+LEFT_FREE = 2  # cores, for the process that times and for everything else
+NICE = 10
+BYTES_AN_ELEMENT = 8  # that a case takes while it is prepared or waits, at most about so many on average
+SHARE = 0.5  # of the machine's memory, and of the folder's room, for all of these
+_SHM = Path("/dev/shm")
+_FEW = 1 << 30  # bytes of room below which a folder is not used
+_PAUSE = 0.002
+_PR_SET_PDEATHSIG = 1
+_ALIGNMENT = 64
+_PREFIX = "nvfp4-ahead-"
+
+
+class Ahead:
+    """cases: of a bench, in any order; processes: how many prepare them, none at all if 0"""
+
+    def __init__(self, cases: Iterable[Case], processes: int):
+        self._asked = tuple(cases)
+        self.cases = in_order(self._asked)
+        self._number = {(case.id, case.seed): number for number, case in enumerate(self.cases)}
+        context = multiprocessing.get_context("fork")
+        self._lock, self._begun = context.Lock(), context.Event()
+        self._next = context.RawArray("i", 2)  # the next case, and the next instantiation
+        self._passed = context.RawArray("b", len(self.cases) + 1)
+        self._target = context.RawArray("c", 32)
+        self.folder = _new_folder()
+        self._processes = [context.Process(target=self._work, daemon=True) for _ in range(processes)]
+        for process in self._processes:
+            process.start()
+
+    def begin(self, target: str, done: Collection[str] = ()) -> None:
+        """Let the processes begin. target: what kernels are compiled for; done: ids of cases that are not asked for"""
+        wanted = {case.id for case in in_order(case for case in self._asked if case.id not in done)}
+        for number, case in enumerate(self.cases):
+            self._passed[number] = case.id not in wanted
+        self._target.value = target.encode()
+        self._begun.set()
+
+    def take(self, case: Case) -> Prepared | None:
+        """What was prepared of the case; None if it is not among the cases, was taken before, or could not be.
+
+        Waits for it if a process is at it. Cases before it in the order are no longer expected to be asked for.
+        """
+        number = self._number.get((replace(case, mode="eager").id, case.seed))
+        if number is None or self._passed[number]:
+            return None
+        path = self.folder / str(number)
+        found = None
+        if self._claimed(number):
+            while not path.exists() and self._alive():
+                time.sleep(_PAUSE)
+            with suppress(OSError):
+                found = _read(path)
+        self._pass(number)
+        return found
+
+    def close(self) -> None:
+        """End the processes and remove what is left."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _claimed(self, number: int) -> bool:
+        with self._lock:
+            if self._next[0] > number:
+                return True
+            self._passed[number] = True  # no process shall begin with it now
+            return False
+
+    def _pass(self, number: int) -> None:
+        for before in range(number + 1):
+            if not self._passed[before] or before == number:
+                self._passed[before] = True
+                (self.folder / str(before)).unlink(missing_ok=True)
+
+    def _alive(self) -> bool:
+        return any(process.is_alive() for process in self._processes)
+
+    def _work(self) -> None:
+        """The life of a process."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # a group may get it; the process that times ends these
+        os.nice(NICE)
+        draw.MOST_THREADS = 1
+        self._begun.wait()
+        kernels = instantiations(self.cases)
+        while True:
+            piece = self._claim(kernels)
+            if piece is None:
+                time.sleep(10 * _PAUSE)
+            elif isinstance(piece, Step):
+                with suppress(HarnessError):
+                    compile_kernel(piece.signature, piece.flags, self._target.value.decode())
+            else:
+                self._prepare(piece)
+
+    def _claim(self, kernels: Sequence[tuple[int, Step]]) -> int | Step | None:
+        """The number of a case to prepare, a kernel to compile, or None while there is room for nothing more."""
+        with self._lock:
+            number, kernel = self._next
+            while number < len(self.cases) and self._passed[number]:
+                number += 1
+            self._next[0] = number
+            ready = number < len(self.cases) and self._room(number)
+            if kernel < len(kernels) and not (ready and number < kernels[kernel][0]):
+                self._next[1] = kernel + 1
+                return kernels[kernel][1]
+            if not ready:
+                return None
+            self._next[0] = number + 1
+            return number
+
+    def _room(self, number: int) -> bool:
+        """Whether the case fits beside those that are prepared or wait; the first always does."""
+        waiting = [self.cases[i].elements for i in range(number) if not self._passed[i]]
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        room = SHARE * min(memory, shutil.disk_usage(self.folder).total * 2)
+        return not waiting or BYTES_AN_ELEMENT * (sum(waiting) + self.cases[number].elements) <= room
+
+    def _prepare(self, number: int) -> None:
+        path = self.folder / str(number)
+        try:
+            made = prepare(self.cases[number], NUMPY_LARGEST_TIMED)
+            _write(path.with_suffix(".part"), made)
+        except Exception:
+            # The process that times meets the same error and reports it.
+            path.with_suffix(".part").write_bytes(b"")
+        path.with_suffix(".part").replace(path)
+        if self._passed[number]:
+            path.unlink(missing_ok=True)
+
+
+def processes() -> int:
+    """How many processes prepare cases, unless the command line says."""
+    return max(0, len(os.sched_getaffinity(0)) - LEFT_FREE)
+
+
+def in_order(cases: Iterable[Case]) -> list[Case]:
+    """The cases in the order of a bench, each once for all its modes, and the baseline of a shape before them."""
+    found: dict[str, Case] = {}
+    for case in sorted(cases, key=baseline_first):
+        for each in (*(() if against_library(case) else (baseline_of(case),)), case):
+            found.setdefault(replace(each, mode="eager").id, replace(each, mode="eager"))
+    return list(found.values())
+
+
+def instantiations(cases: Sequence[Case]) -> list[tuple[int, Step]]:
+    """The number of the first case that needs it, and a launch of it, of every instantiation of a kernel."""
+    found: dict[str, tuple[int, Step]] = {}
+    for number, case in enumerate(cases):
+        for step in _steps(case):
+            found.setdefault(instantiation(step.signature, step.flags), (number, step))
+    return list(found.values())
+
+
+def _steps(case: Case) -> Iterator[Step]:
+    """The launches of a case on a GPU that runs all CTAs of one at once, and on one that does not."""
+    for steps in (plan(case), plan(case, fits=lambda step: True)):
+        yield from (step for step in steps if not step.library)
+
+
+def _new_folder() -> Path:
+    """A folder in memory if there is room, else where temporary files lie. What killed processes left there goes."""
+    try:
+        parent = _SHM if shutil.disk_usage(_SHM).free >= _FEW else Path(tempfile.gettempdir())
+    except OSError:
+        parent = Path(tempfile.gettempdir())
+    for left in parent.glob(f"{_PREFIX}*"):
+        if not Path("/proc", left.name.removeprefix(_PREFIX).partition("-")[0]).exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+
+
+def _write(path: Path, made: Prepared) -> None:
+    """Lengths of the parts, eight bytes each and a zero; then the pickle, and the bytes of every array."""
+    buffers: list[pickle.PickleBuffer] = []
+    parts = [pickle.dumps(made, 5, buffer_callback=buffers.append)]
+    parts += [buffer.raw() for buffer in buffers]
+    with path.open("wb") as file:
+        file.write(b"".join(len(part).to_bytes(8, "little") for part in parts) + bytes(8))
+        for part in parts:
+            file.write(bytes(-file.tell() % _ALIGNMENT))
+            file.write(part)
+
+
+def _read(path: Path) -> Prepared | None:
+    """Arrays in pages that are read when they are used; None of an empty file."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return None
+        lengths = list(iter(lambda: int.from_bytes(file.read(8), "little"), 0))
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    at, parts = 8 * len(lengths) + 8, []
+    for length in lengths:
+        at += -at % _ALIGNMENT
+        parts.append(memory[at : at + length])
+        at += length
+    return pickle.loads(parts[0], buffers=parts[1:])

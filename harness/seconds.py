@@ -1,0 +1,40 @@
+"""Where the seconds of this process go: each is counted for one kind of work, the innermost that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+COMPILE, INPUTS, ORACLES, UPLOAD, VERIFY = "compile", "inputs", "oracles", "upload", "verify"
+WARMING, ROUNDS = "warm-up", "rounds"
+KINDS = (COMPILE, INPUTS, ORACLES, UPLOAD, VERIFY, WARMING, ROUNDS)
+
+
+class Seconds:
+    """Seconds by kind of work. Work of one kind may contain work of another, whose seconds are its own."""
+
+    def __init__(self) -> None:
+        self.totals = dict.fromkeys(KINDS, 0.0)
+        self._open: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[None]:
+        """Count the seconds of the context for this kind."""
+        self._close()
+        self._open.append(kind)
+        try:
+            yield
+        finally:
+            self._close()
+            self._open.pop()
+
+    def _close(self) -> None:
+        now = perf_counter()
+        if self._open:
+            self.totals[self._open[-1]] += now - self._since
+        self._since = now
+
+
+SECONDS = Seconds()

@@ -1,0 +1,180 @@
+"""Cases prepared by other processes: the same as here, in the order of a bench, and never a reason to fail or hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.contract.case import Case
+from harness.contract.interval import Interval
+from harness.runner import ahead
+from harness.runner.ahead import Ahead, in_order, instantiations
+from harness.suite.suite import find_case
+from harness.verify import expected
+from harness.verify.prepared import SOURCE, Prepared
+
+CASES = [
+    find_case(case_id)
+    for case_id in (
+        "per_token/default/48x80/normal/graph",
+        "per_token/default/48x80/normal/eager",
+        "swizzle/default/128x64/normal/eager",
+        "gemm/default/112x128x96/normal/graph",
+        "backward/default/128x128x128/normal/eager",
+    )
+]
+LONGEST = 60  # seconds
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Ahead]]:
+    made: list[Ahead] = []
+
+    def begin(cases: list[Case] = CASES, processes: int = 1, done: tuple[str, ...] = ()) -> Ahead:
+        made.append(Ahead(cases, processes))
+        made[-1].begin("sm_90a", done)
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.close()
+        assert not each.folder.exists()
+    SOURCE.reset()
+    clear()
+
+
+def clear() -> None:
+    for cache in (expected._expect, expected._inputs, expected._high_precision, expected._prepared):
+        cache.cache_clear()
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + LONGEST
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def claimed(each: Ahead, count: int) -> None:
+    until(lambda: each._next[0] >= count)
+
+
+def arrays_of(value: object) -> list[np.ndarray]:
+    return [value.low, value.high] if isinstance(value, Interval) else [value]
+
+
+def test_the_baseline_of_a_shape_stands_before_what_is_compared_with_it():
+    ids = [case.id for case in in_order(CASES)]
+    assert len(ids) == len(set(ids)) and all(case_id.endswith("/eager") for case_id in ids)
+    assert ids.index("per_tensor/rht=true,rounding=sr/48x80/normal/eager") < ids.index(CASES[1].id)
+    assert not any(case_id.startswith("cublas") for case_id in ids)
+
+
+def test_every_instantiation_is_compiled_once_and_for_the_first_case_that_needs_it():
+    found = instantiations(in_order(CASES))
+    assert len({(step.signature.name, str(step.flags)) for _, step in found}) == len(found)
+    assert [number for number, _ in found] == sorted(number for number, _ in found)
+
+
+def test_an_expectation_of_what_was_prepared_elsewhere_is_the_same(make):
+    own = {}
+    for case in in_order(CASES):
+        clear()
+        own[case.id] = expected.expect(case)
+    clear()
+    each = make(processes=2)
+    taken: list[Prepared] = []
+    SOURCE.take = lambda case: taken.append(each.take(case)) or taken[-1]
+    for number, case in enumerate(in_order(CASES)):
+        claimed(each, number + 1)
+        found = expected.expect(case)
+        assert found.oracles == own[case.id].oracles and found.disagreement == ""
+        assert found.inputs.keys() == own[case.id].inputs.keys()
+        for name, array in found.inputs.items():
+            assert array.dtype == own[case.id].inputs[name].dtype
+            np.testing.assert_array_equal(array.view(np.uint8), own[case.id].inputs[name].view(np.uint8), name)
+        for name, value in found.values.items():
+            for one, other in zip(arrays_of(value), arrays_of(own[case.id].values[name]), strict=True):
+                np.testing.assert_array_equal(one.view(np.uint8), other.view(np.uint8), name)
+    assert len(taken) == len(own) and None not in taken
+    assert [made.inputs is None for made in taken] == [False] * (len(taken) - 1) + [True]  # backward's need a GPU
+    assert all(made.values is not None for made in taken[:-1])
+
+
+def test_each_case_is_handed_over_once_and_others_not_at_all(make):
+    each = make()
+    claimed(each, 2)
+    first = in_order(CASES)[0]
+    assert each.take(first) is not None
+    assert each.take(first) is None
+    assert each.take(find_case("per_token/default/32x80/normal/eager")) is None
+    assert each.take(replace(first, seed_of="another")) is None
+
+
+def test_cases_that_a_resumed_run_has_are_not_prepared(make):
+    each = make(done=tuple(case.id for case in CASES[1:]))
+    claimed(each, len(in_order(CASES)))
+    assert [each.take(case) is None for case in in_order(CASES[:1])] == [False, False]  # the baseline, and one mode
+    assert [each.take(case) for case in in_order(CASES[2:])] == [None] * 4
+    assert not any(each.folder.iterdir())
+
+
+def test_what_a_process_cannot_do_is_done_here(make, monkeypatch):
+    monkeypatch.setattr(ahead, "prepare", lambda *_: 1 / 0)
+    each = make()
+    claimed(each, len(in_order(CASES)))
+    assert [each.take(case) for case in in_order(CASES)] == [None] * len(in_order(CASES))
+
+
+def test_a_process_that_is_killed_is_not_waited_for(make, monkeypatch):
+    monkeypatch.setattr(ahead, "prepare", lambda *_: time.sleep(LONGEST))
+    each = make()
+    claimed(each, 1)
+    os.kill(each._processes[0].pid, signal.SIGKILL)
+    assert each.take(in_order(CASES)[0]) is None
+
+
+def test_inputs_that_are_wrong_stay_wrong(make, monkeypatch):
+    monkeypatch.setattr(ahead, "prepare", lambda case, _: Prepared({}, expected._inputs(case), "x is spoiled"))
+    each = make()
+    SOURCE.take = each.take
+    claimed(each, 1)
+    assert expected.expect(in_order(CASES)[0]).disagreement == "x is spoiled"
+
+
+def test_no_more_is_prepared_than_there_is_room_for(make, monkeypatch):
+    monkeypatch.setattr(ahead, "BYTES_AN_ELEMENT", 1 << 60)
+    each = make()
+    order = in_order(CASES)
+    for number, case in enumerate(order):
+        claimed(each, number + 1)
+        time.sleep(0.2)
+        assert each._next[0] == number + 1
+        assert each.take(case) is not None
+
+
+def test_what_a_killed_process_left_in_memory_is_removed(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(ahead, "_SHM", tmp_path)
+    gone, alive = tmp_path / f"{ahead._PREFIX}999999999-a", tmp_path / f"{ahead._PREFIX}{os.getpid()}-b"
+    for folder in (gone, alive):
+        folder.mkdir()
+    each = make([])
+    assert each.folder.parent == tmp_path and alive.exists() and not gone.exists()
+
+
+def test_processes_end_with_the_one_that_times():
+    reading, writing = os.pipe()
+    if not (pid := os.fork()):
+        each = Ahead(CASES, 1)
+        os.write(writing, str(each._processes[0].pid).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    worker = Path("/proc", os.read(reading, 20).decode(), "stat")
+    until(lambda: not worker.exists() or worker.read_text().rpartition(")")[2].split()[0] == "Z")
