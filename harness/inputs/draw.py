@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -42,19 +43,22 @@ def make(name: str, rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
 
 
 def _in_slabs(rows: int, cols: int, dtype: str, seed: int) -> np.ndarray:
-    """Draw `normal` in slabs of rows, one thread and one generator each.
+    """Draw `normal` in slabs of rows, or of parts of long rows, one thread and one generator each.
 
     One generator would take seconds, and the float32 values of the whole would not fit in memory beside other cases'.
     """
     x = np.empty((rows, cols), DTYPES[dtype])
-    at_once = max(1, SLAB // cols)
+    lines = x.reshape(-1, math.gcd(cols, SLAB)) if cols > SLAB else x  # a row of many slabs is drawn in parts
+    width = lines.shape[1]
+    at_once = max(1, SLAB // width)
 
     def fill(first: int) -> None:
         rng = np.random.default_rng([seed, first])
-        x[first : first + at_once] = rounded(normal(rng, min(at_once, rows - first), cols, dtype), dtype)
+        slab = normal(rng, min(at_once, len(lines) - first), width, dtype)
+        lines[first : first + at_once] = rounded(slab, dtype)
 
     with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
-        list(pool.map(fill, range(0, rows, at_once)))
+        list(pool.map(fill, range(0, len(lines), at_once)))
     return x
 
 

@@ -6,8 +6,7 @@ marks every rounding, to nearest even; E is `e4m3_max`. For each output:
      S_enc = fmin(RN((6*E) / amax), FLT_MAX)                   1 if amax is 0 or inf
   2. base = RN(RN(block_amax / 6) * S_enc)                     before any cast
      A block is 1x16, or a 16x16 tile whose byte stands in each of its 16 lines.
-  3. sf4 = e4m3(fmin(RN(base * 1.5), 448)), sf6 = e4m3(fmin(base, 448))    f32→e4m3 rounds to nearest even
-     The cap is 448 whatever E is.
+  3. sf4 = e4m3(RN(base * 1.5)), sf6 = e4m3(base)    f32→e4m3 rounds to nearest even, and saturates at 448 for any E
   4. m = fmin(RN(1 / RN(f32(sf) * RN(1 / S_enc))), FLT_MAX)    for sf4 and for sf6
   5. codes = e2m1(RN(x * m))                                   for both; f32→e2m1 rounds to nearest even
   6. err = 0; over elements 0 to 15 in order err = RN(err + |d|) (mae) or RN(err + RN(d * d)) (mse)
@@ -40,7 +39,6 @@ CHOICES = {
     "error": ("mae", "mse"),
     "error_math": ("exact", "fp16"),
 }
-SCALE_CAP = np.float32(nvfp4.E4M3_MAX)
 MULTIPLE = nvfp4.BLOCK
 PLAIN = {**quantizer.PLAIN, "rht": False, "error": "mae", "error_math": "exact", "row_scaled": False}
 
@@ -108,7 +106,7 @@ def candidates(case: Case, slab: Slab, amax: np.ndarray) -> tuple[Candidate, Can
     base = nvfp4.scale_base_divide(block_amax, s_enc)
 
     def candidate(scale: np.ndarray) -> Candidate:
-        scale_inv = nvfp4.e4m3(np.fmin(scale, SCALE_CAP))  # 3
+        scale_inv = nvfp4.e4m3(scale)  # 3
         m = nvfp4.multiplier_reciprocal(scale_inv, s_dec)  # 4
         codes = nvfp4.e2m1(nvfp4.scaled(slab.v, m))  # 5
         error = _block_errors(case, slab.v, scale_inv, codes, amax, s_enc)  # 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ LARGEST = 1 << 19  # bytes; the largest suite has a fiftieth of that
 DEEPEST = 24  # a suite is six deep; what is nested a thousand times takes minutes to parse
 MOST_NODES = 20_000  # aliases of aliases grow without end
 
+_QUOTED = re.compile(r'[ -]*\w+: "(?:[^"\\]|\\.)*"')  # a line of a kernel, whose brackets are not of YAML
 _TOO_DEEP = f"this is nested more than {DEEPEST} deep; a suite is nested six deep"
 
 
@@ -105,7 +107,7 @@ def _refuse_giants(text: str, name: str) -> None:
         raise SuiteError(f"{name}:1", f"the file has {len(text)} characters; a suite has at most {LARGEST}")
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
-        for character in line:
+        for character in "" if _QUOTED.fullmatch(line) else line:
             depth = max(0, depth + (character in "[{") - (character in "]}"))
             if depth > DEEPEST:
                 raise SuiteError(f"{name}:{number}", _TOO_DEEP)

@@ -26,7 +26,7 @@ from harness.verify import pipeline_oracle, torch_calls
 from harness.verify.diagnosis.casts import decoded
 from harness.verify.prepared import SOURCE, Prepared
 from harness.verify.recent import Recent
-from harness.verify.witness import objection, variety
+from harness.verify.witness import objection, slack, variety
 
 NUMPY_LARGEST = 1 << 26  # of `Case.work`; beyond, the NumPy oracle takes minutes and torch alone is asked
 _SMALL = 1 << 20  # elements; tensors of so many are drawn twice, to see that the seed matters
@@ -196,6 +196,7 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
             if made and made.inputs is not None
             else objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)
         )
+        wrong = wrong or slack.objection(case, inputs, fields_of(case))
     if wrong:
         return Expected(inputs, fields_of(case), {}, (), wrong)
     with SECONDS.of(ORACLES):

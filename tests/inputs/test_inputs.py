@@ -13,6 +13,7 @@ from harness.errors import InputError
 from harness.files import ROOT
 from harness.inputs import draw, tensor_file
 from harness.inputs.dtypes import DTYPES
+from harness.inputs.promises import registry
 from harness.oracles import nvfp4
 
 F32 = np.float32
@@ -72,6 +73,17 @@ def test_slabs_of_a_large_normal_do_not_depend_on_the_threads(dtype, monkeypatch
     assert draw.make("normal", 75, 48, dtype, seed=3).tobytes() == drawn.tobytes()
     assert len({row.tobytes() for row in drawn}) == 75  # no slab repeats another, and none is left out
     assert 0.9 < float(drawn.astype(np.float32).std()) < 1.1
+
+
+def test_a_row_of_many_slabs_is_drawn_in_parts(monkeypatch):
+    monkeypatch.setattr(draw, "SLAB", 1 << 10)
+    drawn = draw.make("normal", 3, 3 << 12, "bf16", seed=3)
+    parts = drawn.reshape(-1, 1 << 10)
+    assert len({part.tobytes() for part in parts}) == len(parts) == 36
+    monkeypatch.setattr(registry, "WHOLE", 1 << 10)
+    assert not registry.broken("normal", drawn, "bf16")
+    drawn[-1, -1] = np.inf
+    assert "finite" in registry.broken("normal", drawn, "bf16")
 
 
 # Files

@@ -43,9 +43,10 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 
 def _some(x: np.ndarray) -> np.ndarray:
-    """Rows from all over a large tensor, whole slabs that are drawn at once among them."""
+    """Rows from all over a large tensor, whole slabs that are drawn at once among them; of long rows, parts."""
     if x.size <= WHOLE:
         return x
-    count = max(1, WHOLE // _SLICES // x.shape[1])
-    starts = np.linspace(0, len(x) - count, _SLICES).astype(int)
-    return np.concatenate([x[start : start + count] for start in starts])
+    width = min(x.shape[1], WHOLE // _SLICES)
+    count = max(1, WHOLE // _SLICES // width)
+    firsts = np.linspace((0, 0), (len(x) - count, x.shape[1] - width), _SLICES).astype(int)
+    return np.concatenate([x[row : row + count, col : col + width] for row, col in firsts])

@@ -7,9 +7,9 @@
 template <int blocks>
 __device__ __forceinline__ void amax_16x16(float (&amax)[RowRole<blocks>::kLines]) {
 #pragma unroll
-  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[0] = fmaxf(amax[0], amax[i]);
+  for (const float line : amax) amax[0] = fmaxf(amax[0], line);
 #pragma unroll
   for (int offset = blocks; offset < 32; offset *= 2) amax[0] = fmaxf(amax[0], __shfl_xor_sync(~0u, amax[0], offset));
 #pragma unroll
-  for (int i = 1; i < RowRole<blocks>::kLines; ++i) amax[i] = amax[0];
+  for (float& line : amax) line = amax[0];
 }

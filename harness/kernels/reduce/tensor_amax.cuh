@@ -21,8 +21,8 @@ struct TensorAmax {
       v[i] = index < total ? __ldg(vectors + index) : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
-    for (int i = 0; i < kUnroll; ++i) {
-      const u32 word[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+    for (const uint4& vector : v) {
+      const u32 word[4] = {vector.x, vector.y, vector.z, vector.w};
       running = max2(running, absmax<Dtype>(word), Dtype{});
     }
     return running;

@@ -1,0 +1,73 @@
+"""What lies behind a group that is a part of its allocation: how much of it there is, and that it holds no number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field, round_up
+from harness.contract.group_shape import ShapeRepresentation
+
+_BY_ROW = ("per_token", "row_scaled")  # recipes with an amax for each row
+_NAN_BYTE = 0x7F
+
+
+def objection(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
+    """The array that is not as long as its allocation, or has numbers behind its tensors; an empty text if none.
+
+    inputs: the arrays that the kernels read, by parameter; fields: what they write
+    """
+    if case.problem.capacity is None:
+        return ""
+    return _of_product(case, inputs, fields) if case.is_gemm else _of_group(case, inputs, fields)
+
+
+def _of_group(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
+    entries = _entries(case)
+    for name, field in fields.items():
+        if name in entries and field.size + field.slack != entries[name]:
+            return f"{name} has {field.size} + {field.slack} entries; NUMERICS 8.5 has {entries[name]}"
+    for name in entries.keys() & inputs.keys():
+        if len(inputs[name]) != entries[name]:
+            return f"{name} is given with {len(inputs[name])} entries; NUMERICS 8.5 has {entries[name]}"
+    return ""
+
+
+def _entries(case: Case) -> dict[str, int]:
+    """The table of NUMERICS 8.5."""
+    group, elements, tensors = case.problem.group, case.problem.capacity, len(case.problem.tensors)
+    by_row = case.flags.recipe in _BY_ROW
+    if case.flags.shape_representation == ShapeRepresentation.VARYING_BOTH_DIMS:
+        scales = (elements // 16,) * 2
+        amaxes = (elements // 128 if by_row else tensors,) * 2
+    else:
+        cols = group.tensors[0][1]
+        rows = elements // cols
+        scales = rows * round_up(cols // 16, 4), rows // 16 * round_up(cols, 128)
+        amaxes = (rows, tensors * cols) if by_row else (tensors, tensors)
+    entries = {}
+    for side, scale, amax in zip(("rowwise", "columnwise"), scales, amaxes, strict=True):
+        entries |= {f"{side}_data": elements // 2, f"{side}_scale_inv": scale}
+        if case.flags.recipe != "local_1x64":
+            entries[f"{side}_amax"] = amax
+    return entries
+
+
+def _of_product(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
+    lines, own = case.problem.m, sum(rows for rows, _ in case.problem.tensors)
+    for name, field in fields.items():
+        if field.size + field.slack != lines * case.problem.n:
+            return f"{name} has {field.size} + {field.slack} entries; its allocation has {lines} rows"
+    by_row = ("a_data", "a_scale_inv", "c", *(("a_amax",) if case.flags.epilogue != "per_tensor" else ()))
+    for name in by_row:
+        if name in inputs and len(inputs[name]) != lines:
+            return f"{name} is given with {len(inputs[name])} rows; its allocation has {lines}"
+        if name in inputs and not _is_nan(inputs[name][own:]):
+            return f"{name} has numbers behind its last group, where every entry must be NaN"
+    return ""
+
+
+def _is_nan(slack: np.ndarray) -> bool:
+    return bool((slack == _NAN_BYTE).all() if slack.dtype == np.uint8 else np.isnan(slack.astype(np.float32)).all())
