@@ -8,6 +8,7 @@ from harness.check import capabilities, compared, recipe_files
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import RECIPE_DIRS
+from harness.gate import baseline
 from harness.suite.suite import load_suites
 from harness.suite.suite_file import suite_path
 
@@ -28,6 +29,9 @@ def command(recipes: Sequence[str]) -> int:
         for name in compared.unlisted(now, committed):
             click.echo(f"{name} has no line in {compared.FILE} yet; `{compared.COMMAND}` writes it")
         errors += [] if recipes else capabilities.errors()
+    if not recipes and not RECIPE_DIRS:
+        for sentence in baseline.waiting():
+            click.echo(sentence)
     for error in errors:
         click.echo(error, err=True)
     return Exit.USAGE if errors else Exit.CLEAN

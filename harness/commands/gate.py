@@ -13,6 +13,7 @@ from harness import text
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.gate import against_baseline, decision, revision_run
+from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.possible import require_possible
@@ -26,7 +27,7 @@ from harness.verdict import Judgement, Performance, failures_of
 @click.option("--baseline", type=_shared.FILE, metavar="FILE", help="times to compare with")
 @click.option("--effect", type=float, help="smallest change that counts, at most 0.5 (0.03; 0.01 with --base)")
 @click.option("--recipe", "-R", "recipes", multiple=True, metavar="NAME", help="judge only the cases of this recipe")
-@click.option("--save", is_flag=True, help="make this run the baseline instead of judging it")
+@click.option("--save", is_flag=True, help="put the times of this run into the baseline instead of judging them")
 @click.option("--base", metavar="REVISION", help="time the kernels against those of this revision, now and here")
 @click.option("--case", "ids", multiple=True, metavar="ID", help="with --base: time only this case")
 @click.option("--all", "again", is_flag=True, help="with --base: also time cases whose machine code is the same")
@@ -61,12 +62,13 @@ def command(
     if why:
         raise UsageError(f"{newest.path} {why}")
     require_possible(newest.path, newest.records, bool(newest.header))
-    path = baseline or against_baseline.baseline_path(newest.header)
+    path = baseline or baseline_file.path_of(newest.header)
     header, stored = read_bench(path) if path.exists() else ({}, [])
     if save:
-        for written in against_baseline.save(newest, path, stored):
+        for written in baseline_file.save(newest, path, header, stored):
             click.echo(written)
         return Exit.CLEAN
+    stored = baseline_file.known(stored, newest)
     judgements = against_baseline.judge(newest, header, stored, effect or against_baseline.EFFECT, recipes)
     code = against_baseline.exit_code(newest.records, judgements)
     if not path.exists():

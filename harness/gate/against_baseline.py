@@ -5,29 +5,28 @@ machine whose memory is slower today changes one and not the other, which is AMB
 need a rank test that rejects "no change" and medians at least `effect` apart; SAME needs the interval of the ratio
 within `effect`; anything between is AMBIGUOUS.
 
-Where machine code and grids are the baseline's, the kernel is unchanged: the case is SAME, or AMBIGUOUS if its times
-changed nevertheless. Only SAME and FASTER exit with 0.
+Where machine code and grids are the baseline's, the kernel is unchanged, and times differ by what differs between two
+processes: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then
+something is wrong with the measurement. Only SAME and FASTER exit with 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 from harness.bench import statistics
-from harness.errors import SEVERITY, Exit, UsageError
-from harness.files import RESULTS, write_text
+from harness.errors import SEVERITY, Exit
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.records import Record
-from harness.records.run_folder import BENCH, Header, RunFiles, commit, gpu_folder
+from harness.records.run_folder import Header, RunFiles, commit, same_sources
 from harness.records.seal import sources_digest
-from harness.report.tables import write_bench, write_jsonl
-from harness.verdict import Change, Judgement, Performance, Verdict, failures_of
+from harness.verdict import Change, Judgement, Performance, Verdict
 
 EFFECT = 0.03  # smallest change of a time that counts
 EFFECT_US = 0.75  # and the smallest in us: two processes of one binary differ by up to 0.6 (H200, 2026-11-21)
 DRIFT = 0.05  # largest change of the copy roofline, within a run or between two, under which times are comparable
+DOUBTED = 2.0  # times the least change that counts; beyond, times of the same machine code are doubted
 EXPOSED = 0.25  # largest share of rounds in which the GPU may have waited for the host
 
 _MACHINE_KEYS = ("gpu", "multiprocessors", "l2_bytes", "power_limit_w", "subject", "driver", "runtime", "nvrtc")
@@ -40,23 +39,38 @@ def judge(
     """Compare every case of the run and of the baseline. header: the baseline's; recipes: only these, if any"""
     new = _by_id(run.records, recipes)
     stored = _by_id(baseline, recipes)
-    refused = incomparable(run.header, header) if stored and run.timed else ""
+    refused: dict[object, str] = {}  # by commit and date of the run that measured a part of the baseline
+
+    def why_not(record: Record | None) -> str:
+        if record is None or not run.timed:
+            return ""
+        part = part_of(record)
+        if part not in refused:
+            refused[part] = incomparable(run.header, measured_by(record, header))
+        return refused[part]
+
     return [
-        _judge(case_id, new.get(case_id), stored.get(case_id), refused, effect)
+        _judge(case_id, new.get(case_id), stored.get(case_id), why_not(stored.get(case_id)), effect)
         for case_id in dict.fromkeys([*stored, *new])
     ]
 
 
+def part_of(record: Record) -> tuple[str | None, str | None]:
+    """Commit and date of the run that measured a record of a baseline."""
+    return record["times"].get("commit"), record["times"].get("date")
+
+
+def measured_by(record: Record, header: Header) -> Header:
+    """The header of a baseline as it was of the run that measured this record."""
+    parts = {(part["commit"], part["date"]): part for part in header.get("parts", ())}
+    return header | parts.get(part_of(record), {})
+
+
 def incomparable(new: Header, stored: Header) -> str:
     """The reason why times of two runs cannot be compared, or an empty string."""
-    differing = [
-        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
-        for key in _MACHINE_KEYS
-        if new["machine"].get(key) != stored["machine"].get(key)
-    ]
-    differing += [f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]]
-    if differing:
-        return f"not comparable with the baseline: {', '.join(differing)}"
+    others = differing(new, stored)
+    if others:
+        return f"not comparable with the baseline: {', '.join(others)}"
     for name, header in (("this run", new), ("the baseline", stored)):
         problem = unsteady(header)
         if problem:
@@ -67,13 +81,25 @@ def incomparable(new: Header, stored: Header) -> str:
     return ""
 
 
+def differing(new: Header, stored: Header) -> list[str]:
+    """What two runs have not in common and must, to be compared: `driver (13000 then, 12080 now)`."""
+    found = [
+        f"{key} ({stored['machine'].get(key)} then, {new['machine'].get(key)} now)"
+        for key in _MACHINE_KEYS
+        if new["machine"].get(key) != stored["machine"].get(key)
+    ]
+    return found + [
+        f"{key} ({stored[key]!r} then, {new[key]!r} now)" for key in _HEADER_KEYS if new[key] != stored[key]
+    ]
+
+
 def stale(run: RunFiles) -> str:
     """The reason why a run says nothing of the tree as it is now, or an empty string."""
     now = sources_digest()
     if run.about["sources"] not in (now, now[:16]) or run.header.get("sources", now[:16]) != now[:16]:
         return "is of other sources than this tree; time it again"
     then, here = run.header.get("commit", "unknown"), commit()
-    if then != here and "unknown" not in (then, here):
+    if "unknown" not in (then, here) and not same_sources(then):
         return f"is of commit {then[:12]}, and this tree is at {here[:12]}; time it again"
     selected = run.about.get("selected")
     if selected is None:
@@ -108,39 +134,6 @@ def exit_code(records: Sequence[Record], judgements: Sequence[Judgement]) -> Exi
     return next(code for code in SEVERITY if code in codes)
 
 
-def baseline_path(header: Header) -> Path:
-    return RESULTS / "baselines" / gpu_folder(header.get("machine", {})) / BENCH
-
-
-def save(run: RunFiles, path: Path, replaced: Sequence[Record]) -> list[Path]:
-    """Make the run the baseline at `path`, in place of the records `replaced`; return the files written.
-
-    Raises UsageError for a run with wrong, missing or unsteady times, or without a case that the baseline has.
-    """
-    wrong = failures_of(run.records)
-    if wrong:
-        raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
-    subject = run.header.get("machine", {}).get("subject")
-    if subject:
-        raise UsageError(f"not saved: this run is of the subject {subject}; a baseline holds times of our kernels")
-    if not run.timed:
-        raise UsageError(f"not saved: {run.path} has no times; make some with `make bench`")
-    problem = unsteady(run.header)
-    if problem:
-        raise UsageError(f"not saved: this run {problem}")
-    lost = _by_id(replaced).keys() - _by_id(run.timed).keys()
-    if lost:
-        raise UsageError(
-            f"not saved: {path} has times of {len(lost)} cases that this run has not, {min(lost)} for one; "
-            "time them too, or delete that file first"
-        )
-    write_jsonl(path, run.header, run.timed)
-    tables = write_bench(run.path, run.header, run.records)
-    summary = path.with_suffix(".md")
-    write_text(summary, next(table for table in tables if table.suffix == ".md").read_text())
-    return [path, summary]
-
-
 def _by_id(records: Sequence[Record], recipes: Sequence[str] = ()) -> dict[str, Record]:
     return {record["case_id"]: record for record in records if not recipes or record["recipe"] in recipes}
 
@@ -172,7 +165,8 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
     in_time, in_copies = (view.verdict(least) for view in (change, relative))
     summary = f"time {change}; in units of the copy roofline {relative}"
     if now["code"] == then["code"]:
-        proven = {in_time, in_copies} & {Performance.SLOWER, Performance.FASTER}
+        far = (view.verdict(DOUBTED * least) for view in (change, relative))
+        proven = {*far} & {Performance.SLOWER, Performance.FASTER}
         but = "changed, yet " if proven else ""
         verdict = Performance.AMBIGUOUS if proven else Performance.SAME
         return verdict, f"{but}machine code and grids are the baseline's: {summary}"

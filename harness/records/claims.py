@@ -155,7 +155,7 @@ def _unlike_samples(line: Any) -> Iterator[str]:
 
 def unmeasured_roofline(times: Mapping[str, Any], header: Mapping[str, Any]) -> str:
     """Why the times are no times of this header's machine, or an empty string."""
-    rates = [rate["gbps"] for rate in header["roofline"]]
+    rates = [rate["gbps"] for part in (header, *header.get("parts", ())) for rate in part["roofline"]]
     if times["roofline_gbps"] in rates:
         return ""
     return (

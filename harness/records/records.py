@@ -80,6 +80,8 @@ class Times(_Line):
     baseline_ratio: Positive | None
     code: str
     measured: str
+    commit: str = ""
+    date: str = ""
     tflops: NotNegative | None = None
 
     @model_validator(mode="after")
@@ -152,8 +154,19 @@ class GateEnd(_Line):
     end: Rate
 
 
+class Part(_Line):
+    """One of several runs that measured a baseline."""
+
+    commit: str
+    edited: bool
+    sources: str
+    date: str
+    command: str
+    roofline: list[Rate]
+
+
 class TimesHeader(_Line):
-    """How times were measured."""
+    """How times were measured. parts: the runs that measured them, of a baseline; seconds: what they took"""
 
     command: str
     commit: str
@@ -167,6 +180,7 @@ class TimesHeader(_Line):
     roofline: list[Rate]
     floors_us: dict[str, NotNegative]
     seconds: dict[str, NotNegative] = {}
+    parts: list[Part] = []
     note: str = ""
 
 

@@ -80,7 +80,7 @@ def new_header(command: str, machine: dict[str, str], method: str, clock: str) -
     return {
         "command": one_line(command),
         "commit": commit(),
-        "edited": bool(_git("status", "--porcelain", "--", "harness", "suites")),
+        "edited": edited(),
         "sources": sources_digest()[:16],
         "date": now(),
         "machine": {key: one_line(value) for key, value in machine.items()},
@@ -116,6 +116,25 @@ def commit() -> str:
     return _git("rev-parse", "HEAD") or "unknown"
 
 
+def same_sources(then: str) -> bool:
+    """Whether nothing that a time depends on changed between a commit and this tree's."""
+    if then == commit():
+        return True
+    return _quiet("diff", "--quiet", then, "HEAD", "--", "harness", "suites")
+
+
+def now_here(header: Header) -> Header:
+    """The commit of a header that has none, as on a machine without git: this tree's, if its sources are those."""
+    if header["commit"] != "unknown" or header["sources"] != sources_digest()[:16]:
+        return {}
+    return {"commit": commit(), "edited": edited()}
+
+
+def edited() -> bool:
+    """Whether the tree has sources that its commit has not."""
+    return bool(_git("status", "--porcelain", "--", "harness", "suites"))
+
+
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -128,6 +147,14 @@ def _git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+def _quiet(*words: str) -> bool:
+    """Whether git ends with 0."""
+    try:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def _read(path: Path) -> bytes:

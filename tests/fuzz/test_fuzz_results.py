@@ -16,7 +16,7 @@ from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, wrong
 
 from harness import cli
 from harness.errors import Exit, UsageError
-from harness.gate import against_baseline
+from harness.gate import baseline
 from harness.records.journal import Journal
 from harness.records.records import Finished
 from harness.records.run_folder import read_bench, read_run
@@ -197,7 +197,7 @@ def test_no_text_of_a_record_becomes_code_or_a_path(folder: Path, begins: str):
 
 @pytest.mark.parametrize("gpu", ["../../../etc", "..", "", "/", "<b>"])
 def test_a_gpu_has_a_baseline_in_the_folder_of_baselines(gpu: str):
-    path = against_baseline.baseline_path({"machine": {"gpu": gpu}})
+    path = baseline.path_of({"machine": {"gpu": gpu}})
     assert path.parents[1].name == "baselines" and ".." not in path.parts
 
 

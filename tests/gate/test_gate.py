@@ -14,7 +14,7 @@ from timed_runs import evidence, times_of
 from harness.cli import main
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
-from harness.gate import against_baseline
+from harness.gate import against_baseline, baseline
 from harness.records.run_folder import RunFiles, commit, read_bench
 from harness.records.seal import sources_digest
 from harness.verdict import Performance, Result, Verdict
@@ -37,14 +37,15 @@ HEADER = {
 }  # fmt: skip
 CASE = "swizzle/default/16x16/normal/eager"
 OTHER = "swizzle/default/16x16/normal/graph"
+BENCHED = "swizzle/default/1024x2048/normal/graph"  # the suites time it, and not the two above
 
 
 def record(case_id: str = CASE, us: float = 100.0, *, noise: float = 0.002, count: int = 30, seed: int = 0, **changes):
     rng = np.random.default_rng([seed, *case_id.replace("swizzle", "toy").encode()])
     samples = (us * (1 + noise * rng.gamma(1.5, size=count))).tolist()
     times = times_of(samples, **{"code": f"code {seed}"} | changes)
-    if case_id in (CASE, OTHER):
-        return passed(case_id, samples) | {"times": times}
+    if case_id in (CASE, OTHER, BENCHED):
+        return passed(case_id, samples, **({"oracles": ["torch"]} if case_id == BENCHED else {})) | {"times": times}
     result = Result(case_id, case_id.split("/")[0], Verdict.PASS, times=times, **evidence(case_id))
     return json.loads(json.dumps(result.to_record()))
 
@@ -133,6 +134,13 @@ def test_a_faster_machine_does_not_hide_a_slower_kernel():
     # 4 % more bandwidth now, and still no faster: not proven, but not green either.
     run = run_of(record(us=100.0, seed=1, roofline_gbps=4200 * 1.04), header=changed(roofline=rates(4368, 4368)))
     assert only(run, record()).verdict is Performance.AMBIGUOUS
+
+
+@pytest.mark.parametrize("us", [95.0, 105.0])
+def test_the_same_machine_code_in_another_process_may_differ_by_twice_of_what_counts(us: float):
+    judgement = only(run_of(record(us=us, seed=1, code="code 0")), record())
+    assert judgement.change.verdict(against_baseline.EFFECT) in (Performance.SLOWER, Performance.FASTER)
+    assert judgement.verdict is Performance.SAME
 
 
 @pytest.mark.parametrize("us", [90.0, 110.0])
@@ -254,7 +262,7 @@ def test_one_recipe_can_be_judged_alone():
 
 
 def test_the_baseline_lies_under_the_name_of_its_gpu():
-    assert against_baseline.baseline_path(HEADER) == ROOT / "results" / "baselines" / "nvidia-h200" / "bench.jsonl"
+    assert baseline.path_of(HEADER) == ROOT / "results" / "baselines" / "nvidia-h200" / "bench.jsonl"
 
 
 class Folder:
@@ -288,7 +296,10 @@ def test_a_run_saved_as_baseline_is_the_same_as_itself(folder: Folder):
     folder.holds(record(), record(OTHER))
     assert folder.gate("--save")[0] == Exit.CLEAN
     header, records = read_bench(folder.baseline)
+    (part,) = header.pop("parts")
     assert (header, len(records)) == (HEADER, 2)
+    assert part == {key: HEADER[key] for key in part} and {"commit", "date", "roofline"} < part.keys()
+    assert {each["times"]["commit"] for each in records} == {HEADER["commit"]}
     assert "pytest suites --bench" in folder.baseline.with_suffix(".md").read_text()
     assert folder.gate() == (Exit.CLEAN, "2 SAME: exit 0 (clean)\n")
 
@@ -374,12 +385,17 @@ def test_what_is_added_for_short_times_has_a_bound():
         ([record(), without_time(OTHER, "MISMATCH")], HEADER, f"{OTHER} is MISMATCH"),
         ([without_time()], HEADER, "has no times"),
         ([record()], changed(roofline=rates(4200)), "did not come to its end"),
-        ([record()], HEADER, f"has times of 1 cases that this run has not, {OTHER} for one"),
+        (
+            [record()],
+            changed(method="another"),
+            f"has times of 1 cases that this run has not, {BENCHED} for one, which",
+        ),
+        ([record()], changed(driver="1"), "which were measured otherwise: driver (13000 then, 1 now)"),
     ],
-    ids=["wrong", "untimed", "unfinished", "fewer"],
+    ids=["wrong", "untimed", "unfinished", "method", "driver"],
 )
 def test_what_cannot_be_trusted_is_not_saved(folder: Folder, records: list[dict], header: dict, sentence: str):
-    folder.holds(record(), record(OTHER))
+    folder.holds(record(), record(OTHER), record(BENCHED))
     folder.gate("--save")
     before = folder.baseline.read_text()
     folder.holds(*records, header=header)
@@ -400,4 +416,73 @@ def test_a_baseline_that_is_not_one_is_one_sentence(folder: Folder):
 
 def test_save_refuses_before_it_writes():
     with pytest.raises(UsageError, match="has no times"):
-        against_baseline.save(run_of(), Path("/nonexistent/bench.jsonl"), [])
+        baseline.save(run_of(), Path("/nonexistent/bench.jsonl"), {}, [])
+
+
+# A baseline of several runs
+
+
+def later(**changes) -> dict:
+    return changed(date="2026-02-02T00:00:00Z", **changes)
+
+
+def test_a_part_that_is_measured_anew_is_merged_and_the_rest_stays_as_it_was(folder: Folder):
+    folder.holds(record(us=100.0), record(BENCHED, us=50.0))
+    folder.gate("--save")
+    folder.holds(record(us=80.0), header=later(roofline=rates(4200, 4210)))
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    header, records = read_bench(folder.baseline)
+    found = {each["case_id"]: (each["times"]["date"], round(each["times"]["median_us"], -1)) for each in records}
+    assert found == {BENCHED: (HEADER["date"], 50.0), CASE: ("2026-02-02T00:00:00Z", 80.0)}
+    assert [part["date"] for part in header["parts"]] == [HEADER["date"], "2026-02-02T00:00:00Z"]
+    assert "1024x2048" in folder.baseline.with_suffix(".md").read_text()
+    # A run that replaces all times of an earlier one leaves none of its header.
+    folder.holds(record(us=80.0), record(BENCHED, us=50.0), header=changed(date="2026-03-03T00:00:00Z"))
+    folder.gate("--save")
+    assert [part["date"] for part in read_bench(folder.baseline)[0]["parts"]] == ["2026-03-03T00:00:00Z"]
+
+
+def test_each_part_is_compared_by_its_own_roofline(folder: Folder):
+    folder.holds(
+        record(BENCHED, roofline_gbps=3900.0, roofline_percent=53.85), header=changed(roofline=rates(3900, 3900))
+    )
+    folder.gate("--save")
+    folder.holds(record(), header=later())
+    folder.gate("--save")
+    header, records = read_bench(folder.baseline)
+    run = run_of(record(seed=1), record(BENCHED, seed=1), header=later())
+    verdicts = {one.case_id: one.verdict for one in against_baseline.judge(run, header, records)}
+    assert verdicts == {BENCHED: Performance.INVALID, CASE: Performance.SAME}
+
+
+def test_a_record_whose_roofline_no_part_measured_is_refused(folder: Folder):
+    folder.holds(record())
+    folder.gate("--save")
+    lines = folder.baseline.read_text().replace('"gbps": 4200.0, "date"', '"gbps": 4100.0, "date"')
+    folder.baseline.write_text(lines)
+    code, text = folder.gate()
+    assert code == Exit.USAGE and "roofline_gbps is 4200.0, and the header has measured 4100.0" in text
+
+
+def test_a_case_that_no_suite_times_any_more_is_dropped_and_not_missed(folder: Folder):
+    folder.holds(record(), record(OTHER))
+    folder.gate("--save")
+    folder.holds(record())
+    assert folder.gate() == (Exit.CLEAN, "1 SAME: exit 0 (clean)\n")
+    folder.gate("--save")
+    assert [each["case_id"] for each in read_bench(folder.baseline)[1]] == [CASE]
+
+
+def test_times_from_a_machine_without_git_get_the_commit_of_the_same_sources(folder: Folder):
+    folder.holds(record(), header=changed(commit="unknown"))
+    folder.gate("--save")
+    assert read_bench(folder.baseline)[1][0]["times"]["commit"] == commit()
+
+
+def test_what_waits_for_a_baseline_is_said_and_is_no_error(folder: Folder, monkeypatch, capsys):
+    folder.holds(record(), record(BENCHED))
+    folder.gate("--save")
+    monkeypatch.setattr(baseline, "FOLDER", folder.baseline.parents[1])
+    missing, gone = baseline.waiting()
+    assert "cases wait for a time, backward/" in missing and "`make bench` and `harness gate --save`" in missing
+    assert f"1 cases are timed no longer, {CASE} for one" in gone

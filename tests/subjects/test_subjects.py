@@ -20,7 +20,7 @@ from harness.bench.rounds import Baseline
 from harness.device.emulator import EmulatorDevice
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
-from harness.gate import against_baseline
+from harness.gate import against_baseline, baseline
 from harness.jit.compile import compile_kernel
 from harness.jit.signature import read_signatures
 from harness.records.run_folder import RunFiles
@@ -457,7 +457,7 @@ def test_times_of_different_subjects_are_not_compared(ours: str, theirs: str):
 
 def test_no_subject_becomes_the_baseline_of_our_kernels(tmp_path: Path):
     with pytest.raises(UsageError, match=r"this run is of the subject mine \(1\)"):
-        against_baseline.save(RunFiles(tmp_path, [record(CASES)], of_subject("mine (1)")), tmp_path / "bench.jsonl", [])
+        baseline.save(RunFiles(tmp_path, [record(CASES)], of_subject("mine (1)")), tmp_path / "bench.jsonl", {}, [])
 
 
 def test_the_page_of_times_says_whose_they_are():

@@ -1,0 +1,106 @@
+"""The committed times of a GPU, each with the commit and date it was measured at: where they lie, and how they grow.
+
+A baseline is of one kind of GPU, one driver and one method, and of as many runs as it was measured in. The file begins
+with the header of the newest of them, and under `parts` it has what differs in each.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.files import RESULTS, write_text
+from harness.gate.against_baseline import differing, part_of, unsteady
+from harness.records.records import Record
+from harness.records.run_folder import BENCH, Header, RunFiles, gpu_folder, now_here, read_bench, shown
+from harness.report.tables import write_bench, write_jsonl
+from harness.suite.suite import load_suites
+from harness.verdict import failures_of
+
+FOLDER = RESULTS / "baselines"
+_OF_A_PART = ("commit", "edited", "sources", "date", "command", "roofline")
+
+
+def path_of(header: Header) -> Path:
+    return FOLDER / gpu_folder(header.get("machine", {})) / BENCH
+
+
+@lru_cache(maxsize=1)
+def wanted() -> frozenset[str]:
+    """The ids of all cases that a whole baseline has."""
+    return frozenset(case.id for suite in load_suites() if "bench" in suite.sets for case in suite.cases("bench"))
+
+
+def known(stored: Sequence[Record], run: RunFiles) -> list[Record]:
+    """The stored records without those of cases that the suites no longer time, unless the run has them."""
+    timed = {record["case_id"] for record in run.records}
+    if {record["case_id"] for record in stored} <= timed:
+        return list(stored)
+    return [record for record in stored if record["case_id"] in timed or record["case_id"] in wanted()]
+
+
+def waiting() -> Iterator[str]:
+    """A sentence for each committed baseline that lacks cases, or has what is no longer timed."""
+    for path in sorted(FOLDER.glob(f"*/{BENCH}")):
+        there = {record["case_id"] for record in read_bench(path)[1]}
+        missing, gone = sorted(wanted() - there), sorted(there - wanted())
+        if missing:
+            yield (
+                f"{shown(path)}: {len(missing):,} of {len(wanted()):,} cases wait for a time, {missing[0]} for one; "
+                "`make bench` and `harness gate --save` measure them"
+            )
+        if gone:
+            yield f"{shown(path)}: {len(gone):,} cases are timed no longer, {gone[0]} for one; a saved run drops them"
+
+
+def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) -> list[Path]:
+    """Put the times of the run into the baseline at `path`, which has `header` and `stored`; return the files written.
+
+    Times of other cases stay as they are, with their own commit and date; cases that the suites no longer time go.
+    Raises UsageError for a run with wrong, missing or unsteady times, and if those that would stay were measured
+    otherwise, as by another method or on another GPU.
+    """
+    wrong = failures_of(run.records)
+    if wrong:
+        raise UsageError(f"not saved: {wrong[0]['case_id']} is {wrong[0]['verdict']}; a baseline holds no wrong kernel")
+    subject = run.header.get("machine", {}).get("subject")
+    if subject:
+        raise UsageError(f"not saved: this run is of the subject {subject}; a baseline holds times of our kernels")
+    if not run.timed:
+        raise UsageError(f"not saved: {run.path} has no times; make some with `make bench`")
+    problem = unsteady(run.header)
+    if problem:
+        raise UsageError(f"not saved: this run {problem}")
+    new = {record["case_id"] for record in run.timed}
+    kept = [record for record in known(stored, run) if record["case_id"] not in new]
+    others = differing(run.header, header) if kept else []
+    if others:
+        raise UsageError(
+            f"not saved: {path} has times of {len(kept)} cases that this run has not, {kept[0]['case_id']} for one, "
+            f"which were measured otherwise: {', '.join(others)}; time them too, or delete that file first"
+        )
+    head = run.header | now_here(run.header)
+    kept = [_dated(record, header) for record in kept]
+    records = [*kept, *(_dated(record, head) for record in run.timed)]
+    parts = {(part["commit"], part["date"]): part for part in (*_parts(header), *_parts(head))}
+    used = {part_of(record) for record in records}
+    merged = head | {"parts": [part for key, part in parts.items() if key in used]}
+    write_jsonl(path, merged, records)
+    summary = path.with_suffix(".md")
+    with tempfile.TemporaryDirectory() as folder:
+        tables = write_bench(Path(folder), merged, records)
+        write_text(summary, next(table for table in tables if table.suffix == ".md").read_text())
+    return [path, summary]
+
+
+def _dated(record: Record, header: Header) -> Record:
+    """The record with the commit and date of its run, if it has none."""
+    return record | {"times": {"commit": header["commit"], "date": header["date"]} | record["times"]}
+
+
+def _parts(header: Header) -> list[Header]:
+    """The runs of a file of times, itself if it is of one."""
+    return header.get("parts") or ([{key: header[key] for key in _OF_A_PART}] if header else [])
