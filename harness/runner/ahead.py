@@ -55,7 +55,8 @@ class Ahead:
         self._passed = context.RawArray("b", len(self.cases) + 1)
         self._target = context.RawArray("c", 32)
         self.folder = _new_folder()
-        self._processes = [context.Process(target=self._work, daemon=True) for _ in range(processes)]
+        self._at = context.RawArray("i", len(self.cases) + 1)  # which process is at a case, or was
+        self._processes = [context.Process(target=self._work, args=(own,), daemon=True) for own in range(processes)]
         for process in self._processes:
             process.start()
 
@@ -78,7 +79,7 @@ class Ahead:
         path = self.folder / str(number)
         found = None
         if self._claimed(number):
-            while not path.exists() and self._alive():
+            while not path.exists() and self._processes[self._at[number]].is_alive():
                 time.sleep(_PAUSE)
             with suppress(OSError):
                 found = _read(path)
@@ -106,11 +107,8 @@ class Ahead:
                 self._passed[before] = True
                 (self.folder / str(before)).unlink(missing_ok=True)
 
-    def _alive(self) -> bool:
-        return any(process.is_alive() for process in self._processes)
-
-    def _work(self) -> None:
-        """The life of a process."""
+    def _work(self, own: int) -> None:
+        """The life of a process. own: its number"""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # a group may get it; the process that times ends these
@@ -119,7 +117,7 @@ class Ahead:
         self._begun.wait()
         kernels = instantiations(self.cases)
         while True:
-            piece = self._claim(kernels)
+            piece = self._claim(own, kernels)
             if piece is None:
                 time.sleep(10 * _PAUSE)
             elif isinstance(piece, Step):
@@ -128,7 +126,7 @@ class Ahead:
             else:
                 self._prepare(piece)
 
-    def _claim(self, kernels: Sequence[tuple[int, Step]]) -> int | Step | None:
+    def _claim(self, own: int, kernels: Sequence[tuple[int, Step]]) -> int | Step | None:
         """The number of a case to prepare, a kernel to compile, or None while there is room for nothing more."""
         with self._lock:
             number, kernel = self._next
@@ -141,7 +139,7 @@ class Ahead:
                 return kernels[kernel][1]
             if not ready:
                 return None
-            self._next[0] = number + 1
+            self._next[0], self._at[number] = number + 1, own
             return number
 
     def _room(self, number: int) -> bool:

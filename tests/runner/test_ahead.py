@@ -135,10 +135,11 @@ def test_what_a_process_cannot_do_is_done_here(make, monkeypatch):
 
 def test_a_process_that_is_killed_is_not_waited_for(make, monkeypatch):
     monkeypatch.setattr(ahead, "prepare", lambda *_: time.sleep(LONGEST))
-    each = make()
-    claimed(each, 1)
-    os.kill(each._processes[0].pid, signal.SIGKILL)
+    each = make(processes=2)
+    claimed(each, 2)
+    os.kill(each._processes[each._at[0]].pid, signal.SIGKILL)
     assert each.take(in_order(CASES)[0]) is None
+    assert each._processes[each._at[1]].is_alive()
 
 
 def test_inputs_that_are_wrong_stay_wrong(make, monkeypatch):
