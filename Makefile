@@ -113,7 +113,7 @@ HAS_TORCH := import sys, importlib.metadata as m; \
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt
 # On x86-64; on aarch64 0.3 GB more.
 CUDA_NOTE := note: torch brings 2.1 GB of CUDA packages, 3.4 GB on disk, which a machine without a GPU has no use for; \
-  end this with Ctrl-C and say make TORCH_INDEX=URL to take torch from the index of its CPU builds, which README names
+  end this with Ctrl-C and say make TORCH_INDEX=URL to take torch from the index of its CPU builds, which docs/quick_start.md names
 
 $(VENV)/.made: pyproject.toml constraints.txt setup.py
 	@case "$$(uname -sm)" in 'Linux x86_64' | 'Linux aarch64') ;; *) \

@@ -1,59 +1,94 @@
-"""What the how-to pages show is what happens: each page is run from an empty folder, block after block.
-
-`sh` blocks are commands, `sh fails N` ends with that code, `python` blocks are programs. Every line of a `text` block
-is in what the block before it printed, up to an ellipsis.
-"""
+"""The pages' commands run: transcripts from an empty folder, targets that make accepts, options that exist."""
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from harness.cli import Commands
+from harness.errors import HarnessError
 from harness.files import ROOT
+from harness.studies.docs.pages import all_pages
+from harness.studies.docs.transcript import WRITTEN, blocks, of_this_checkout, unlike
 
-PAGES = ("own_kernel", "own_tensors", "api")
-_BLOCK = re.compile(r"^```(?P<kind>sh|sh fails \d+|python|text)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-def run(kind: str, text: str, folder: Path) -> str:
-    """What a block printed, both streams."""
-    environment = {
-        **os.environ,
-        "COLUMNS": "120",
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
-    if kind == "python":
-        words = [sys.executable, "-c", text]
-    else:
-        words = ["bash", "-ec", f'harness() {{ "{sys.executable}" -m harness "$@"; }}\n{text}']
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    code = int(kind.split()[2]) if kind.startswith("sh fails") else 0
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+PAGES = {page.stem: page.read_text() for page in all_pages()}
+NOT_RUN = ("sh make", "sh gpu", "text", "text whole", "text brief")
+# `tests/test_quick_start.py` runs those that install.
+RUN = [
+    name
+    for name, text in PAGES.items()
+    if "pip install -c" not in text and any(kind not in NOT_RUN for kind, _ in blocks(text))
+]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", RUN)
 def test_a_page_is_a_transcript(page, tmp_path):
-    printed = ""
-    blocks = list(_BLOCK.finditer((ROOT / "docs" / f"{page}.md").read_text()))
-    assert blocks
-    for block in blocks:
-        if block["kind"] != "text":
-            printed = run(block["kind"], block["text"], tmp_path)
-            continue
-        lines = [line.strip() for line in printed.splitlines()]
-        for shown in block["text"].splitlines():
-            beginning, cut, _ = shown.strip().partition("…")
-            found = any(line.startswith(beginning) if cut else shown.strip() in line for line in lines)
-            assert found, f"{shown!r} is not in\n{printed}"
+    assert not WRITTEN.search(PAGES[page]), "`harness docs --run` installs first; show lines, in `text`"
+    assert unlike(PAGES[page], of_this_checkout(tmp_path)) == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_its_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / "docs" / f"{page}.md").read_text()):
-        assert (ROOT / "docs" / target).exists(), target
+def test_what_is_shown_and_not_printed_is_found(tmp_path):
+    page = "```sh\necho one two; echo three\n```\n\n```text\ntwo\nthr…\n{}```\n"
+    assert unlike(page.format(""), of_this_checkout(tmp_path)) == []
+    assert unlike(page.format("four\n"), of_this_checkout(tmp_path)) == ["'four' is not in\none two\nthree\n"]
+    assert unlike("```sh\necho a 1.0 s\n```\n```text whole\na 2.0 s\n```", of_this_checkout(tmp_path)) == []
+    assert unlike("```sh\necho a 1.0 s\n```\n```text whole\nb 1.0 s\n```", of_this_checkout(tmp_path)) != []
+    with pytest.raises(HarnessError, match="this ended with 3 and not with 0"):
+        unlike("```sh\nexit 3\n```", of_this_checkout(tmp_path))
+    with pytest.raises(HarnessError, match="this ended with 0 and not with 1"):
+        unlike("```sh fails 1\ntrue\n```", of_this_checkout(tmp_path))
+
+
+def test_every_block_is_of_a_kind_that_is_run_or_shown():
+    """A fence that this file does not know would be a command that nothing runs."""
+    for name, text in PAGES.items():
+        heads = re.findall(r"^```(.*)$", text, re.MULTILINE)[::2]
+        shown = [head for head in heads if head in ("", "cuda", "yaml", "screen")]
+        assert len(heads) == len(blocks(text)) + len(shown), (name, heads)
+        unnamed = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        assert not [body for body in unnamed if re.search(r"^(harness|make|pip) ", body, re.MULTILINE)], name
+
+
+def lines(kinds: tuple[str, ...], program: str) -> list[tuple[str, ...]]:
+    """The words behind a program, of every line of blocks of these kinds."""
+    found = set()
+    for text in PAGES.values():
+        for kind, body in blocks(text):
+            for line in body.splitlines() if kind in kinds else ():
+                words = shlex.split(line, comments=True)
+                found |= {tuple(words[1:])} if words[:1] == [program] else set()
+    return sorted(found)
+
+
+def inline(program: str) -> list[tuple[str, ...]]:
+    """The same of what stands in a sentence, in backticks."""
+    found = set()
+    for name, text in PAGES.items():
+        if name not in ("numerics", "capabilities"):
+            for code in re.findall(rf"`{program} ([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
+                found.add(tuple(shlex.split(" ".join(code.split()).replace("…", ""))))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("words", [*lines(("sh gpu",), "harness"), *inline("harness")], ids=" ".join)
+def test_a_command_that_is_named_exists_with_its_options(words):
+    command = Commands().get_command(None, words[0])
+    assert command is not None
+    if command.context_settings.get("ignore_unknown_options"):
+        return  # what is left goes to pytest
+    known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+    assert {word.partition("=")[0] for word in words[1:] if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("words", [*lines(("sh make", "sh gpu"), "make"), *inline("make")], ids=" ".join)
+def test_a_target_that_is_named_is_one_that_make_accepts(words):
+    done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_commands_of_each_kind():
+    assert len(RUN) >= 6
+    assert lines(("sh gpu",), "harness") and lines(("sh make",), "make") and inline("harness") and inline("make")

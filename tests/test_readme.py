@@ -1,9 +1,9 @@
-"""What the README shows is what happens: its commands run, its screen is printed, its cases exist."""
+"""README is short; figures of README and docs/ are those of results/, and cases and recipes that they name exist."""
+
+from __future__ import annotations
 
 import re
-import shlex
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,51 +11,119 @@ from click.testing import CliRunner
 
 from harness.commands import recipes
 from harness.device.emulator import EmulatorDevice
+from harness.errors import UsageError
 from harness.files import ROOT
+from harness.studies.docs import figures, measured, pages
 from harness.studies.mutants.catalogue import find
 from harness.suite.suite import find_case, load_suites
 from harness.verify.verify import verify
 
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(sh|sh gpu|text)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+README = ROOT / "README.md"
+PAGES = pages.all_pages()
+MOST_WORDS = 800
+PART = re.compile(r"<!-- rendered \w+ -->.*?<!-- end -->", re.DOTALL)
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+# A measured figure: a time, a rate, a share or a ratio. 100 % is a unit.
+FIGURE = re.compile(
+    r"(?<![\d.])(?!100 %)\d(?:[\d.,]*\d)? ?(?:us|µs|%|GB/s|TFLOP/s|dB)(?!\w)|\d(?:\.\d+)?x (?:as|faster)|\d times as"
+)
 
 
-def commands(kind: str, program: str) -> list[list[str]]:
-    lines = [line for found, text in BLOCKS if found == kind for line in text.splitlines()]
-    words = [shlex.split(line, comments=True) for line in lines]
-    return [line for line in words if line and line[0] == program]
+def prose(page: Path) -> str:
+    """What a person reads as sentences: no blocks, no tables."""
+    text = FENCE.sub("", PART.sub("", page.read_text()))
+    return "\n".join(line for line in text.splitlines() if not line.startswith("|"))
 
 
-@pytest.mark.parametrize("command", commands("sh", "harness"), ids=" ".join)
-def test_a_command_for_any_machine_runs(command, tmp_path):
-    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+def test_the_readme_is_read_in_two_minutes():
+    assert len(prose(README).split()) <= MOST_WORDS
 
 
-@pytest.mark.parametrize("command", commands("sh gpu", "harness"), ids=" ".join)
-def test_a_command_for_a_gpu_exists_with_its_options(command):
-    done = subprocess.run([sys.executable, "-m", *command[:2], "--help"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for option in (word for word in command[2:] if word.startswith("-")):
-        assert option in done.stdout
+def test_the_readme_says_whose_times_and_whose_bytes():
+    assert "Times are Hopper's" in prose(README) and "Blackwell's bytes" in prose(README)
+    assert len(pages.parts(README.read_text())) >= 1
 
 
-@pytest.mark.parametrize("command", [*commands("sh", "make"), *commands("sh gpu", "make")], ids=" ".join)
-def test_a_make_command_is_one_that_make_accepts(command):
-    done = subprocess.run([command[0], "-n", *command[1:]], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_figure_is_that_of_results(page: Path):
+    assert pages.stale(page) == [], "`harness docs` writes what results/ say"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "numerics.md"], ids=lambda page: page.name)
+def test_no_figure_is_typed_by_hand(page: Path):
+    assert FIGURE.findall(FENCE.sub("", PART.sub("", page.read_text()))) == []
+
+
+@pytest.mark.parametrize("typed", ["in 120 us", "4,250 GB/s", "0.12 dB", "7 %", "2.8x as fast", "6 times as long"])
+def test_a_figure_that_is_typed_is_seen(typed: str):
+    assert FIGURE.search(f"It ends {typed}.")
+
+
+def test_every_renderer_is_used():
+    used = {name for page in PAGES for name in pages.parts(page.read_text())}
+    assert used == set(figures.RENDERERS)
 
 
 @pytest.mark.parametrize(
-    "case_id", sorted(set(re.findall(r"[a-z_0-9]+/[a-z_0-9=,]+/\d+x\d+/\w+/(?:eager|graph)", README)))
+    ("name", "file", "before", "after"),
+    [
+        ("speed", "tables/nvidia-h200/peers.jsonl", '"graph": 159.664', '"graph": 171.664'),
+        ("products", "tables/nvidia-h200/gemm.jsonl", '"commit": "ef1de40', '"commit": "0f1de40'),
+        (
+            "quality",
+            "quality/quality.csv",
+            "local_1x64,ffn_down.input,256,128,2",
+            "local_1x64,ffn_down.input,256,128,3",
+        ),
+        ("mutants", "mutants.md", "caught, 297 (", "caught, 296 ("),
+    ],
 )
-def test_a_case_that_is_named_exists(case_id):
-    assert find_case(case_id).id == case_id
+def test_a_figure_that_changes_is_seen(name, file, before, after, tmp_path, monkeypatch):
+    """In a page, and in results/."""
+    (page,) = [page for page in PAGES if page.name != "README.md" and name in pages.parts(page.read_text())]
+    shown = next(part for part in PART.findall(page.read_text()) if f"rendered {name} " in part)
+    digit = list(re.finditer(r"\d", shown))[-1]
+    assert pages.rendered(page, shown[: digit.start()] + "0123" + shown[digit.end() :]) == shown
+    results = tmp_path / "results"
+    shutil.copytree(ROOT / "results", results, ignore=shutil.ignore_patterns("runs"))
+    text = (results / file).read_text()
+    assert text.count(before) == 1
+    (results / file).write_text(text.replace(before, after))
+    monkeypatch.setattr(measured, "RESULTS", results)
+    monkeypatch.setattr(figures, "RESULTS", results)
+    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    for kept in (measured.times, measured.peers):
+        kept.cache_clear()
+    try:
+        assert pages.rendered(page, shown) != shown
+    finally:
+        for kept in (measured.times, measured.peers):
+            kept.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("<!-- rendered sped -->\n<!-- end -->", "nothing renders 'sped'; did you mean 'speed'"),
+        ("<!-- rendered speed -->\n", "1 rendered parts begin and 0 end"),
+        ("<!-- end -->", "0 rendered parts begin and 1 end"),
+    ],
+)
+def test_a_part_that_cannot_be_is_one_sentence(text, says):
+    with pytest.raises(UsageError, match=says):
+        pages.rendered(README, text)
+
+
+def test_a_case_that_results_lack_is_named(monkeypatch):
+    with pytest.raises(UsageError, match="gemm.jsonl has no gemm/default/3x3x3/normal/graph, which a page shows"):
+        measured.times("gemm")["gemm/default/3x3x3/normal/graph"]
+
+
+# Recipes and cases
 
 
 def test_every_recipe_has_a_row_with_its_contract_and_flags():
-    """In the table that the README leads to."""
+    """In the table of `harness recipes`, which README leads to."""
     shown = CliRunner().invoke(recipes.command, env={"COLUMNS": "1000"}).stdout
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines()]
     told = {cells[0]: (what, *cells[2:]) for cells in rows if len(cells) == 4 for what in [bool(cells[1])]}
@@ -64,19 +132,38 @@ def test_every_recipe_has_a_row_with_its_contract_and_flags():
     assert told == {}
 
 
-def test_every_link_leads_somewhere():
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
-        assert Path(ROOT, target).exists(), target
+def test_a_recipe_of_the_readme_has_the_contract_that_its_row_says():
+    suites = {suite.recipe: suite.file.contract.removeprefix("NUMERICS ") for suite in load_suites()}
+    rows = [line.strip("| ").split(" | ") for line in README.read_text().splitlines() if "docs/numerics.md#" in line]
+    named = {name: row[2] for row in rows for name in re.findall(r"\[(\w+)\]\((?:harness/kernels|suites)/", row[0])}
+    assert len(named) >= 10
+    for name, section in named.items():
+        number = re.match(r"\[([\d.]+)\]", section)[1]
+        assert any(each.split(".")[0] == number for each in suites[name].split(", ")), (name, suites[name])
 
 
-@pytest.mark.parametrize(
-    ("verdict", "mutant"),
-    [("MISMATCH", "multiplier not clamped"), ("NONDETERMINISTIC", "no barrier before the columns")],
-)
-def test_a_screen_that_is_shown_is_the_one_that_is_printed(tmp_path, verdict, mutant):
+CASE_ID = re.compile(r"(?<![\w/])([a-z_0-9]+/[a-z_0-9=,]+/\d+x\d+(?:x\d+)?/\w+/(?:eager|graph))")
+
+
+def test_a_case_that_is_named_exists():
+    own = {"my_recipe", "my_kernel", "toy"}
+    ids = {each for page in PAGES for each in CASE_ID.findall(page.read_text()) if each.split("/")[0] not in own}
+    assert len(ids) > 5
+    assert [each for each in sorted(ids) if find_case(each).id != each] == []
+
+
+SCREEN = re.compile(r"<!-- mutant: (?P<name>[^>]+) -->\n```screen\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+SCREENS = [(page.name, match["name"], match["text"]) for page in PAGES for match in SCREEN.finditer(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "mutant", "shown"), SCREENS, ids=lambda value: value[:30])
+def test_a_screen_that_is_shown_is_the_one_that_is_printed(page, mutant, shown, tmp_path):
     kernels = find(mutant).copied_to(tmp_path)
-    shown = next(text for kind, text in BLOCKS if kind == "text" and text.startswith(verdict))
     case = find_case(shown.split()[1])
     printed = [line.strip() for line in verify(case, EmulatorDevice(kernels=kernels)).story.splitlines()]
     starts = [line.strip().removesuffix("…") for line in shown.splitlines()]  # of lines that go on after it
     assert [start for start in starts if not any(line.startswith(start) for line in printed)] == [], printed
+
+
+def test_screens_are_shown():
+    assert len(SCREENS) == 2

@@ -68,9 +68,9 @@ def words(walk: str) -> int:
     return len(LINK.sub("linked", walk).split())
 
 
-def listed(readme: str) -> list[str]:
-    """The folders of the README's list."""
-    return re.findall(r"^harness/(\w+)/ ", readme, re.MULTILINE)
+def listed(tour: str) -> list[str]:
+    """The folders of its list."""
+    return re.findall(r"^harness/(\w+)/ ", tour, re.MULTILINE)
 
 
 def floors() -> list[str]:
@@ -96,8 +96,8 @@ def test_a_walk_is_short_and_goes_down(title):
     assert climbs(walk) == []
 
 
-def test_the_readme_lists_every_folder_above_those_that_it_may_import():
-    assert listed((ROOT / "README.md").read_text()) == floors()
+def test_it_lists_every_folder_above_those_that_it_may_import():
+    assert listed(TEXT) == floors()
 
 
 def test_a_link_to_nothing_is_found():
@@ -129,7 +129,7 @@ def test_words_of_a_walk_are_those_that_are_read():
     assert words("see [harness/a file.py](../harness/a file.py) now") == 3
 
 
-def test_a_folder_that_the_readme_leaves_out_is_found():
+def test_a_folder_that_the_list_leaves_out_is_found():
     lines = [f"harness/{folder}/  what lives there\n" for folder in floors()]
     assert listed("".join(lines)) == floors()
     assert listed("".join(lines[1:])) != floors()

@@ -216,7 +216,6 @@ TRIES = """
 64 opcodes --jobs x
 64 peers --shape x
 64 peers --seconds x
-64 picture
 64 products --shape 1x1
 64 products --shape 16x16x17
 64 products --input nope

@@ -1,0 +1,59 @@
+"""The links of a page in Markdown: where each leads, and those that lead nowhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_FENCE = re.compile(r"^```.*?^```|^    .*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s]+)(?P<tail>\))")
+_HEADING = re.compile(r"^#+ +(.*?) *$", re.MULTILINE)
+_ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:")
+
+
+def anchors(text: str) -> set[str]:
+    """The names of a page's headings, as a repository's page and the site make them."""
+    titles = _HEADING.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(page: Path, text: str) -> Iterator[tuple[Path, str]]:
+    """The file that each link leads to, and the heading in it or ""; links to other hosts aside."""
+    for match in _LINK.finditer(_FENCE.sub("", text)):
+        if not _ELSEWHERE.match(match["target"]):
+            yield place(page, match["target"])
+
+
+def place(page: Path, target: str) -> tuple[Path, str]:
+    """The file and the heading of a link of a page. A folder is its README.md or its __init__.py."""
+    path, _, anchor = target.partition("#")
+    found = (page.parent / path).resolve() if path else page
+    inside = [found / name for name in ("README.md", "__init__.py")] if found.is_dir() else []
+    return next((each for each in inside if each.is_file()), found), anchor
+
+
+def relinked(text: str, new: Callable[[str], str]) -> str:
+    """The text with another target for each link that leads to no other host. new: the target → what stands there"""
+    kept = {match.span() for match in _FENCE.finditer(text)}
+
+    def link(match: re.Match[str]) -> str:
+        inside = any(start <= match.start() < end for start, end in kept)
+        if inside or _ELSEWHERE.match(match["target"]):
+            return match[0]
+        return f"{match['head']}{new(match['target'])}{match['tail']}"
+
+    return _LINK.sub(link, text)
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """A sentence for each link that leads nowhere."""
+    found = []
+    for path, anchor in links(page, text):
+        if path.is_dir():
+            found.append(f"{path} is a folder without README.md; link a file in it")
+        elif not path.is_file():
+            found.append(f"there is no {path}")
+        elif anchor and anchor not in anchors(path.read_text(encoding="utf-8")):
+            found.append(f"{path.name} has no heading #{anchor}")
+    return found
