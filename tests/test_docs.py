@@ -1,4 +1,4 @@
-"""The pages' commands run: transcripts from an empty folder, targets that make accepts, options that exist."""
+"""The commands that pages name exist, with their options. `tests/test_transcripts.py` runs those that need no GPU."""
 
 from __future__ import annotations
 
@@ -9,37 +9,11 @@ import subprocess
 import pytest
 
 from harness.cli import Commands
-from harness.errors import HarnessError
 from harness.files import ROOT
 from harness.studies.docs.pages import all_pages
-from harness.studies.docs.transcript import WRITTEN, blocks, of_this_checkout, unlike
+from harness.studies.docs.transcript import blocks
 
 PAGES = {page.stem: page.read_text() for page in all_pages()}
-NOT_RUN = ("sh make", "sh gpu", "text", "text whole", "text brief")
-# `tests/test_quick_start.py` runs those that install.
-RUN = [
-    name
-    for name, text in PAGES.items()
-    if "pip install -c" not in text and any(kind not in NOT_RUN for kind, _ in blocks(text))
-]
-
-
-@pytest.mark.parametrize("page", RUN)
-def test_a_page_is_a_transcript(page, tmp_path):
-    assert not WRITTEN.search(PAGES[page]), "`harness docs --run` installs first; show lines, in `text`"
-    assert unlike(PAGES[page], of_this_checkout(tmp_path)) == []
-
-
-def test_what_is_shown_and_not_printed_is_found(tmp_path):
-    page = "```sh\necho one two; echo three\n```\n\n```text\ntwo\nthr…\n{}```\n"
-    assert unlike(page.format(""), of_this_checkout(tmp_path)) == []
-    assert unlike(page.format("four\n"), of_this_checkout(tmp_path)) == ["'four' is not in\none two\nthree\n"]
-    assert unlike("```sh\necho a 1.0 s\n```\n```text whole\na 2.0 s\n```", of_this_checkout(tmp_path)) == []
-    assert unlike("```sh\necho a 1.0 s\n```\n```text whole\nb 1.0 s\n```", of_this_checkout(tmp_path)) != []
-    with pytest.raises(HarnessError, match="this ended with 3 and not with 0"):
-        unlike("```sh\nexit 3\n```", of_this_checkout(tmp_path))
-    with pytest.raises(HarnessError, match="this ended with 0 and not with 1"):
-        unlike("```sh fails 1\ntrue\n```", of_this_checkout(tmp_path))
 
 
 def test_every_block_is_of_a_kind_that_is_run_or_shown():
@@ -90,5 +64,4 @@ def test_a_target_that_is_named_is_one_that_make_accepts(words):
 
 
 def test_there_are_commands_of_each_kind():
-    assert len(RUN) >= 6
     assert lines(("sh gpu",), "harness") and lines(("sh make",), "make") and inline("harness") and inline("make")
