@@ -327,8 +327,9 @@ __global__ void __launch_bounds__(
 // per_token
 // =====================================================================================================================
 
-// Both read the input once. A state holds u32: maxima, then tickets.
-template <Outputs outputs>
+// edges: whether the extent that all tensors share need not be a multiple of 128. A state holds u32: a maximum for each
+// line, of which the shortest has 128 elements, 16 with edges, then tickets. Both kernels read the input once.
+template <Outputs outputs, bool edges>
 __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_token_amax(
     const bf16* __restrict__ input,          // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -336,15 +337,15 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxBlocksPerSm) grouped_per_t
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     Optional<float> rowwise_amax,            // (rows of all,)
     Optional<float> columnwise_amax,         // (cols of all,)
-    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
-    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    u32* __restrict__ rowwise_state,         // (lines + tickets,) zero before and after
+    u32* __restrict__ columnwise_state,      // (lines + tickets,) zero before and after
     int num_tensors) {
-  group_row_col_amax<outputs, false, 0>(
+  group_row_col_amax<outputs, false, 0, edges>(
       input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
       {columnwise_amax, columnwise_state});
 }
 
-template <Outputs outputs, int sign_mask>
+template <Outputs outputs, int sign_mask, bool edges>
 __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_per_token_amax_rht(
     const bf16* __restrict__ input,          // (elements,)
     const i64* __restrict__ first_dims,      // (num_tensors,)
@@ -352,16 +353,16 @@ __global__ void __launch_bounds__(kThreads, kTokenAmaxRhtBlocksPerSm) grouped_pe
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,)
     Optional<float> rowwise_amax,            // (rows of all,)
     float* __restrict__ columnwise_amax,     // (cols of all,)
-    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
-    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    u32* __restrict__ rowwise_state,         // (lines + tickets,) zero before and after
+    u32* __restrict__ columnwise_state,      // (lines + tickets,) zero before and after
     int num_tensors) {
-  group_row_col_amax<outputs, true, kPerTokenSigns<sign_mask>>(
+  group_row_col_amax<outputs, true, kPerTokenSigns<sign_mask>, edges>(
       input, {first_dims, last_dims, tensor_offsets, num_tensors}, {rowwise_amax, rowwise_state},
       {columnwise_amax, columnwise_state});
 }
 
 // Steps 1 to 3; an item is a chunk of rows
-template <Outputs outputs, bool rht, Activation activation, int sign_mask>
+template <Outputs outputs, bool rht, Activation activation, int sign_mask, bool edges>
 __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token_amax_dbias(
     const bf16* __restrict__ input,          // (elements,)
     Optional<const bf16> act_input,          // (elements,)
@@ -371,8 +372,8 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     Optional<float> rowwise_amax,            // (rows of all,)
     Optional<float> columnwise_amax,         // (cols of all,)
     Optional<float> dbias_partials,          // (chunks, cols)
-    u32* __restrict__ rowwise_state,         // (elements/128 + elements/1024,) zero before and after
-    u32* __restrict__ columnwise_state,      // (elements/128 + elements/16384,) zero before and after
+    u32* __restrict__ rowwise_state,         // (lines + tickets,) zero before and after
+    u32* __restrict__ columnwise_state,      // (lines + tickets,) zero before and after
     int num_tensors) {
   __shared__ Group group;
   __shared__ u32 row_max[kChunkRows];
@@ -384,14 +385,15 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
     const i64 elements = __ldg(tensor_offsets + num_tensors);
     const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
     const TileOrigin origin = DbiasTiles::origin(tensor.cols, item);
-    const int strips = DbiasTiles::across(tensor.cols), chunks = max(1, tensor.rows / kChunkRows);
+    const int strips = DbiasTiles::across(tensor.cols);
+    const int chunks = max(1, (edges ? round_up(tensor.rows, kChunkRows) : tensor.rows) / kChunkRows);
     const int strip = origin.col / DbiasTile::kCols, chunk = origin.row / kChunkRows;
     const int row_arrivals = tensor.rows == 0 ? 1 : strips;  // its ticket is the next tensor's
     __syncthreads();
     const float2 sum = dbias_row_col_amax<outputs, rht, kPerTokenSigns<sign_mask>>(
         row_max, prologue, tensor.rows, tensor.cols, origin,
-        group_rows(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, row_arrivals),
-        group_cols(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
+        group_rows<edges>(rowwise_state, elements).merge(rowwise_amax + tensor.row, tensor, chunk, row_arrivals),
+        group_cols<edges>(columnwise_state, elements).merge(columnwise_amax + tensor.col, tensor, strip, chunks));
     store_dbias_partials(dbias_partials, tensor, origin, sum);
   });
 }
@@ -399,7 +401,7 @@ __global__ void __launch_bounds__(kThreads, kDbiasBlocksPerSm) grouped_per_token
 // Reads the input once: 2 bytes in, 0.5625 out for each direction.
 template <
     Outputs outputs, bool rht, Rounding rounding, ScaleLayout scale_layout, Activation activation, int sign_mask,
-    Schedule schedule>
+    Schedule schedule, bool edges>
 __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding, activation, schedule>)
     grouped_per_token_encode(
         const bf16* __restrict__ input,          // (elements,)
@@ -410,20 +412,23 @@ __global__ void __launch_bounds__(TransposeTile::kThreads, kTokenBlocks<rounding
         Optional<const float> rowwise_amax,      // (rows of all,)
         Optional<const float> columnwise_amax,   // (cols of all,)
         Optional<u8> rowwise_data,               // (elements/2,) e2m1 pairs
-        Optional<u8> rowwise_scale_inv,          // (elements/16,) e4m3
+        Optional<u8> rowwise_scale_inv,          // (padded scales of each tensor,) e4m3
         Optional<u8> columnwise_data,            // (elements/2,) e2m1 pairs
-        Optional<u8> columnwise_scale_inv,       // (elements/16,) e4m3
+        Optional<u8> columnwise_scale_inv,       // (padded scales of each tensor,) e4m3
         int num_tensors, u64 seed, u32 offset) {
   __shared__ EncodeSmem<bf16> tile;
-  for_each_work_item<schedule, Offsets::lines>(
+  // Without edges nothing is padded, and a tensor's scales begin where its elements do.
+  for_each_work_item<schedule, edges ? Offsets::both : Offsets::lines>(
       {first_dims, last_dims, tensor_offsets, num_tensors}, TransposeTiles::count,
       [&](int index, const GroupTensor& tensor, u32 item) {
         const DactPrologue<bf16, activation> prologue = {input + tensor.element, act_input + tensor.element};
-        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns<sign_mask>, false>(
+        per_token_encode_tile<outputs, rht, rounding, scale_layout, false, kPerTokenSigns<sign_mask>, edges>(
             tile, prologue, rowwise_amax + tensor.row, columnwise_amax + tensor.col,
-            {rowwise_data + tensor.element / 2, rowwise_scale_inv + tensor.element / kBlock},
-            {columnwise_data + tensor.element / 2, columnwise_scale_inv + tensor.element / kBlock}, tensor.rows,
-            tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
+            {rowwise_data + tensor.element / 2,
+             rowwise_scale_inv + (edges ? tensor.rowwise_scale_inv : tensor.element / kBlock)},
+            {columnwise_data + tensor.element / 2,
+             columnwise_scale_inv + (edges ? tensor.columnwise_scale_inv : tensor.element / kBlock)},
+            tensor.rows, tensor.cols, TransposeTiles::origin(tensor.cols, item), seed, offset + index);
       });
 }
 

@@ -39,7 +39,7 @@ RECIPES: dict[str, ModuleType] = {
     "local_1x64": local_1x64,
 }
 SPLIT = ("row_scaled", "local_1x64")  # sources quantize splits of one tensor by them, and nothing else beside it
-MULTIPLES = {"per_tensor": 16, "per_token": 128, "row_scaled": 16, "local_1x64": 64}  # of extents that do not vary
+MULTIPLES = {"per_tensor": 16, "per_token": 16, "row_scaled": 16, "local_1x64": 64}  # of extents that do not vary
 ROWS_STAY_APART = (ShapeRepresentation.SAME_BOTH_DIMS, ShapeRepresentation.VARYING_FIRST_DIM)
 
 

@@ -30,8 +30,9 @@ def launch_flags(file: SuiteFile, case: Case) -> Flags:
     """The flags of a case as its launches see them."""
     if not file.tile:
         return case.flags
-    whole = case.rows and not (case.rows % file.tile or case.cols % file.tile)
-    return case.flags.replace(**{EDGES: not whole})
+    extents = case.problem.grid_extents
+    whole = all(not (rows % file.tile or cols % file.tile) for rows, cols in extents)
+    return case.flags.replace(**{EDGES: not whole or extents == ((0, case.cols),)})
 
 
 def refusal(file: SuiteFile, flags: Mapping[str, FlagValue]) -> str | None:

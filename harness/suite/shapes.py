@@ -101,7 +101,7 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
 
 def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
     """What divides the extents of a group's tensors that may not differ. recipe: of the tensors"""
-    return max(file.multiple_of, recipe.multiple_of, recipe.tile or 1)
+    return max(file.multiple_of, recipe.multiple_of)
 
 
 def varying_multiple(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:

@@ -4,25 +4,35 @@
 #include "reduce/row_col_amax.cuh"
 #include "scheduler/group_work_split.cuh"
 
-// A tensor's scratch starts at its part of the input. Lines have at least 128 elements, so neither maxima nor tickets
-// reach the next tensor's. An empty tensor has none.
+// A tensor's scratch starts at its part of the input. A line has at least this many elements, so neither maxima nor
+// tickets reach the next tensor's. An empty tensor has none. edges: whether extents need not be multiples of 128
+template <bool edges>
+constexpr int kShortestLine = edges ? 16 : 128;
+
+template <bool edges>
 struct GroupLines {
   u32* state;
   i64 elements;            // of all tensors
   int elements_of_ticket;  // at least so many of a tensor for each ticket
 
   __device__ LineAmax merge(float* amax, const GroupTensor& tensor, int ticket, int arrivals) const {
-    u32* tickets = state + elements / 128 + tensor.element / elements_of_ticket;
-    return {amax, state + tensor.element / 128, tickets + ticket, u32(arrivals)};
+    u32* tickets = state + elements / kShortestLine<edges> + tensor.element / elements_of_ticket;
+    return {amax, state + tensor.element / kShortestLine<edges>, tickets + ticket, u32(arrivals)};
   }
 };
 
-// A ticket covers 8 or more rows, 128 or more columns.
-__device__ __forceinline__ GroupLines group_rows(u32* state, i64 elements) { return {state, elements, 8 * 128}; }
-__device__ __forceinline__ GroupLines group_cols(u32* state, i64 elements) { return {state, elements, 128 * 128}; }
+// A ticket covers 8 or more rows, or as many columns as the shortest line has elements, and more.
+template <bool edges>
+__device__ __forceinline__ GroupLines<edges> group_rows(u32* state, i64 elements) {
+  return {state, elements, 8 * kShortestLine<edges>};
+}
+template <bool edges>
+__device__ __forceinline__ GroupLines<edges> group_cols(u32* state, i64 elements) {
+  return {state, elements, kShortestLine<edges> * kShortestLine<edges>};
+}
 
 // By a persistent grid; all threads call this once.
-template <Outputs outputs, bool rht, int sign_mask>
+template <Outputs outputs, bool rht, int sign_mask, bool edges>
 __device__ __forceinline__ void group_row_col_amax(
     const bf16* __restrict__ input, const GroupExtents& extents, const AmaxOutput& rowwise,
     const AmaxOutput& columnwise) {
@@ -41,7 +51,7 @@ __device__ __forceinline__ void group_row_col_amax(
     row_col_amax<outputs, rht, sign_mask>(
         shared, input + tensor.element, tensor.rows, tensor.cols,
         {number, team, tensor.rows / Strip::kRows, strip * Strip::kCols},
-        group_rows(rowwise.state, elements).merge(rowwise.amax + tensor.row, tensor, number, row_arrivals),
-        group_cols(columnwise.state, elements).merge(columnwise.amax + tensor.col, tensor, strip, team));
+        group_rows<edges>(rowwise.state, elements).merge(rowwise.amax + tensor.row, tensor, number, row_arrivals),
+        group_cols<edges>(columnwise.state, elements).merge(columnwise.amax + tensor.col, tensor, strip, team));
   });
 }
