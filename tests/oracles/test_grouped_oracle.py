@@ -227,7 +227,11 @@ class TestRefusals:
             ("128+256x128", {"shape_representation": "same_both_dims"}, "tensor 1 has rows = 256"),
             ("65*128x128", {}, "tensor 64 is one too many"),
             ("2*128x72", {}, "tensor 0 has cols = 72"),
-            ("2*128x144", {"recipe": "per_token"}, "tensor 0 has cols = 144"),
+            (
+                "128+144x80",
+                {"recipe": "per_token"},
+                "tensor 1 has rows = 144; a varying extent is 0 or a multiple of 128",
+            ),
             ("2*128x0", {}, "tensor 0 has cols = 0"),
             ("128x128", {"recipe": "swizzle"}, "recipe must be per_tensor or .*local_1x64, not swizzle"),
             ("128x128", {"recipe": "four_over_six"}, "recipe=four_over_six is open upstream"),

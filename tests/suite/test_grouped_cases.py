@@ -238,6 +238,7 @@ ALLOCATED = [
     "grouped/rht=true,activation=dgelu,dbias=true/0+128+0of384x80/normal/eager",
     "grouped/recipe=per_token/0+128+0of384x128/normal/eager",
     "grouped/recipe=per_token,activation=drelu,dbias=true/0+128+0of384x128/normal/eager",
+    "grouped/recipe=per_token,activation=drelu,dbias=true/0+128+0of384x80/normal/eager",
     "grouped/recipe=per_token,shape_representation=varying_both_dims,resident=false/0+128x256+128of65536/normal/eager",
 ]
 
@@ -255,7 +256,7 @@ def test_no_launch_depends_on_a_split_and_reading_one_on_the_host_fails(case_id:
             for read in (tuple, str, lambda tensors: tensors[0]):
                 with pytest.raises(ContractError, match="the host reads the extents of [23] tensors"):
                     read(problem if read is str else problem.tensors)
-        kernels = [compile_kernel(step.signature, step.case.flags, "compute_90a") for step in steps]
+        kernels = [compile_kernel(step.signature, step.flags, "compute_90a") for step in steps]
         grids = [kernel.launch.grids(step.case.problem, 4) for kernel, step in zip(kernels, steps, strict=True)]
         made.append((grids, own_memory(steps), [numbers(step.case) for step in steps]))
     assert all(each == made[0] for each in made)
