@@ -33,7 +33,7 @@ class WrongBytesError(Exception):
 
 
 class LoadedProgram(Protocol):
-    """A prepared case. grids: of each kernel; libraries: name and version of each that it calls"""
+    """The launches of a case. grids: of each kernel; libraries: name and version of each that it calls"""
 
     kernels: Sequence[Compiled]
     grids: Sequence[Grid]

@@ -88,7 +88,7 @@ def _against_revision(
             base, chosen, made_by, effect or decision.EFFECT, again, folder, lambda comparison: progress.advance(task)
         )
     judgements = [revision_run.judgement(comparison) for comparison in done]
-    records = [comparison.verified.to_record() for comparison in done]
+    records = [comparison.verified.to_record() for comparison in done if comparison.verified]
     code = against_baseline.exit_code(records, judgements)
     _report(path.parent, from_lines(*read_bench(path), records), code)
     _show(records, judgements, code)

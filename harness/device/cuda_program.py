@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +35,47 @@ class Gpu(Protocol):
     multiprocessors: int
 
 
+@dataclass(frozen=True)
+class Launches:
+    """The launches of a case on a GPU, compiled, without memory.
+
+    other_grids: that another GPU might have; libraries: name and version of each that is called
+    """
+
+    steps: tuple[Step, ...]
+    kernels: tuple[Compiled, ...]
+    grids: tuple[Grid, ...]
+    other_grids: tuple[Grid, ...]
+    libraries: tuple[str, ...]
+
+
+def launches_of(device: Gpu, case: Case, target: str) -> Launches:
+    """Plan and compile. Raises CompileError."""
+
+    def compiled(step: Step) -> Compiled:
+        return compile_kernel(step.signature, step.flags, target)
+
+    def fits(step: Step) -> bool:
+        kernel = compiled(step)
+        blocks = math.prod(kernel.launch.grid(step.case.problem, device.multiprocessors))
+        return blocks <= device.multiprocessors * blocks_per_sm(kernel)
+
+    steps = plan(case, device.kernels, fits, device.suites)
+    own = [step for step in steps if not step.library]
+    kernels = tuple(map(compiled, own))
+    choices = [
+        kernel.launch.grids(step.case.problem, device.multiprocessors)
+        for step, kernel in zip(own, kernels, strict=True)
+    ]
+    return Launches(
+        steps,
+        kernels,
+        tuple(grids[0] for grids in choices),
+        tuple(grids[-1] for grids in choices),
+        tuple(f"{step.signature.name} of {cublas.version()}" for step in steps if step.library),
+    )
+
+
 class CudaProgram:
     """One case on the GPU, launched eagerly or replayed from a graph that was captured once."""
 
@@ -42,24 +84,9 @@ class CudaProgram:
         import cupy
 
         self.case = case
-
-        def compiled(step: Step) -> Compiled:
-            return compile_kernel(step.signature, step.flags, target)
-
-        def fits(step: Step) -> bool:
-            kernel = compiled(step)
-            blocks = math.prod(kernel.launch.grid(step.case.problem, device.multiprocessors))
-            return blocks <= device.multiprocessors * blocks_per_sm(kernel)
-
-        self.steps = plan(case, device.kernels, fits, device.suites)
-        own = [step for step in self.steps if not step.library]
-        self.kernels = tuple(map(compiled, own))
-        choices = [
-            k.launch.grids(step.case.problem, device.multiprocessors) for step, k in zip(own, self.kernels, strict=True)
-        ]
-        self.grids = tuple(grids[0] for grids in choices)
-        self.other_grids = tuple(grids[-1] for grids in choices)
-        self.libraries = tuple(f"{s.signature.name} of {cublas.version()}" for s in self.steps if s.library)
+        planned = launches_of(device, case, target)
+        self.steps, self.kernels, self.libraries = planned.steps, planned.kernels, planned.libraries
+        self.grids, self.other_grids = planned.grids, planned.other_grids
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self._place(memory)
         if wait:

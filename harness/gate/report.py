@@ -112,7 +112,14 @@ def from_lines(header: Header, lines: Sequence[Mapping[str, Any]], records: Sequ
     rerun = f"harness gate --base {base} --case '{{case}}'"
     pictures = {"roofline": None, "maps": maps, "groups": {}}
     return GateResult(
-        records or [_verified(line) for line in found], judgements, samples, facts, ratios, rerun, "the base", pictures
+        records or [_verified(line) for line in found if line["verified"]],
+        judgements,
+        samples,
+        facts,
+        ratios,
+        rerun,
+        "the base",
+        pictures,
     )
 
 

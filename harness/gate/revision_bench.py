@@ -10,9 +10,11 @@ from harness.bench.gpu_timer import GpuClock
 from harness.bench.timed import POISON, digest
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
+from harness.device.cuda_program import launches_of
 from harness.device.memory import Memory
 from harness.errors import CaseError, LaunchError, UsageError
 from harness.gate import interleave
+from harness.gate.changed_sources import same_sources
 from harness.gate.decision import EFFECT, Decision, Samples, decide
 from harness.gate.interleave import BLOCK, TimedGraph
 from harness.verdict import Performance, Result, Verdict
@@ -31,6 +33,7 @@ METHOD = (
 class Comparison:
     """One case of head and base, compared.
 
+    verified: of the head; None where its machine code is the base's
     samples: by name of the graph, none if nothing was timed
     copies: of the case's memory; calls: in a graph; memory: bytes of one copy
     cold: text that says whether the memory was cold, and how that is known
@@ -38,7 +41,7 @@ class Comparison:
 
     case: Case
     decision: Decision
-    verified: Result
+    verified: Result | None
     samples: dict[str, Samples] = field(default_factory=dict)
     copies: int = 0
     calls: int = 0
@@ -61,7 +64,13 @@ class RevisionBench:
         self.order = random.Random(0)
 
     def compare(self, case: Case) -> Comparison:
-        """Verify the head, then time it against the base. Never raises for a wrong kernel. case: in the mode `graph`"""
+        """Ask the machine code; if it differs, verify the head, then time it against the base.
+
+        Never raises for a wrong kernel. case: in the mode `graph`
+        """
+        if not self.again and self._same_machine_code(case):
+            reason = "machine code, grids and libraries are the base's; not timed"
+            return Comparison(case, Decision(Performance.SAME, reason), None)
         verified = verify(case, self.head, NUMPY_LARGEST_TIMED)
 
         def without_times(verdict: Performance, reason: str) -> Comparison:
@@ -81,12 +90,19 @@ class RevisionBench:
         except (CaseError, UsageError) as error:
             reason = f"the base cannot run this case: {str(error).splitlines()[0]}"
             return without_times(Performance.NO_BASELINE, reason)
-        if digest(head.programs[0]) == digest(base.programs[0]) and not self.again:
-            return without_times(Performance.SAME, "machine code, grids and libraries are the base's; not timed")
         try:
             return self._time(case, expected, verified, head, base)
         except LaunchError as error:
             return without_times(Performance.INVALID, f"while timing: {error}")
+
+    def _same_machine_code(self, case: Case) -> bool:
+        if same_sources(case, self.head, self.base):
+            return True
+        try:
+            head, base = (digest(launches_of(side, case, side.targets[0])) for side in (self.head, self.base))
+        except (CaseError, UsageError):
+            return False  # what is wrong is told after the head is verified
+        return head == base
 
     def _time(self, case: Case, expected: Expected, verified: Result, head: Rotation, base: Rotation) -> Comparison:
         graphs = {

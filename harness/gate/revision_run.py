@@ -15,6 +15,7 @@ from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
 from harness.gate import checkout, revision_bench
+from harness.gate.changed_sources import compile_changed
 from harness.gate.revision_bench import Comparison, RevisionBench
 from harness.records.records import Record
 from harness.records.run_folder import new_folder, new_header, now
@@ -63,6 +64,7 @@ def run(
         done = []
         with path.open("w", encoding="utf-8") as file:
             _write(file, header)
+            compile_changed(chosen, head, bench.base)
             for case in chosen:
                 done.append(bench.compare(case))
                 _write(file, record(done[-1]))
@@ -78,7 +80,7 @@ def record(found: Comparison) -> Record:
     return {
         "case_id": found.case.id,
         "recipe": found.case.recipe,
-        "verified": str(found.verified.verdict),
+        "verified": found.verified and str(found.verified.verdict),
         "verdict": str(decision.verdict),
         "reason": decision.reason,
         "head_us": decision.head_us and round(decision.head_us, 4),

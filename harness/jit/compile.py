@@ -98,10 +98,7 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
 
     arch: `sm_90a`, or `compute_90a` for its PTX alone, with line numbers: no machine code, no registers, half the time
     """
-    expression = instantiation(signature, flags)
-    sources = include_closure(signature.path)
-    options = _options(arch, include_folders(sources, is_own(signature.path.parent)))
-    key = _key(sources, expression, options)
+    expression, sources, options, key = _question(signature, flags, arch)
     kinds = {_PTX} if _is_virtual(arch) else {_PTX, _CUBIN}
     found = _stored(key, kinds)
     if found is None:
@@ -110,6 +107,21 @@ def compile_kernel(signature: Signature, flags: Mapping[str, object], arch: str)
     record, contents = found
     compiled = _read(Compiled, record, key, packed_ptx=contents[_PTX])
     return replace(compiled, launch=compiled.launch.of_case(flags))
+
+
+def key_of(signature: Signature, flags: Mapping[str, object], arch: str) -> str:
+    """What an instantiation is known by in the cache: the same for two that the compiler cannot tell apart."""
+    return _question(signature, flags, arch)[-1]
+
+
+def _question(
+    signature: Signature, flags: Mapping[str, object], arch: str
+) -> tuple[str, dict[str, str], tuple[str, ...], str]:
+    """All that the compiler is given, and the digest of it."""
+    expression = instantiation(signature, flags)
+    sources = include_closure(signature.path)
+    options = _options(arch, include_folders(sources, is_own(signature.path.parent)))
+    return expression, sources, options, _key(sources, expression, options)
 
 
 def examine(variants: Sequence[tuple[Signature, Mapping[str, object]]], arch: str) -> list[Examined]:

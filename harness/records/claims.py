@@ -122,7 +122,10 @@ def _problems_of_comparison(line: Any) -> Iterator[str]:
     lengths = {len(series) for series in line.samples_us.values()}
     if line.samples_us and (set(line.samples_us) != {"head", "again", "base"} or len(lengths) > 1):
         yield "head, again and base have a sample in each round"
-    if line.verified is not Verdict.PASS and line.verdict is not Performance.NOT_MEASURED:
+    if line.verified is None:
+        if line.verdict is not Performance.SAME or line.samples_us:
+            yield "a case that was not verified is SAME, by its machine code alone, and has no samples"
+    elif line.verified is not Verdict.PASS and line.verdict is not Performance.NOT_MEASURED:
         yield f"a case that is {line.verified} is NOT_MEASURED, not {line.verdict}"
     compared = (line.head_us, line.base_us, line.time, line.cycles, line.floor)
     if len({value is None for value in compared}) > 1:

@@ -125,9 +125,9 @@ class Finished(_CaseLine):
 
 
 class GateCase(_CaseLine):
-    """A case that `harness gate --base` timed."""
+    """A case that `harness gate --base` timed, or, with `verified` null, found the same machine code of."""
 
-    verified: VerdictWord
+    verified: VerdictWord | None
     verdict: PerformanceWord
     reason: str
     head_us: Positive | None

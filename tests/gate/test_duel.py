@@ -124,6 +124,12 @@ def meet(monkeypatch):
                 raise side
             return side
 
+        def launches_of(device, case, target):
+            side = device.side
+            if isinstance(side, Exception):
+                raise side
+            return side.programs[0]
+
         def take(clock, graphs, rounds, order):
             rng = np.random.default_rng(len(sides))
             return {
@@ -133,21 +139,27 @@ def meet(monkeypatch):
 
         clock = SimpleNamespace(stream=nullcontext(SimpleNamespace(synchronize=lambda: None)))
         expected = SimpleNamespace(inputs={}, fields={"data": None}, values={"data": np.full(4, 7, np.uint8)})
-        device = SimpleNamespace(
-            targets=("sm_90a",),
-            identity=lambda: {"l2_bytes": "50"},
-            accepts=lambda ours, want: bool((ours == want).all()),
-        )
+        devices = [
+            SimpleNamespace(
+                side=side,
+                targets=("sm_90a",),
+                identity=lambda: {"l2_bytes": "50"},
+                accepts=lambda ours, want: bool((ours == want).all()),
+            )
+            for side in waiting
+        ]
         module = harness.gate.revision_bench
         result = Result(CASE.id, CASE.recipe, verdict, "" if verdict is Verdict.PASS else "wrong")
         monkeypatch.setattr(module, "verify", lambda *_: result)
+        monkeypatch.setattr(module, "same_sources", lambda *_: False)
+        monkeypatch.setattr(module, "launches_of", launches_of)
         monkeypatch.setattr(module, "expect", lambda *_: expected)
         monkeypatch.setattr(module, "Memory", SimpleNamespace(upload=lambda *_: None))
         monkeypatch.setattr(module, "memories", lambda *_: [None] * 3)
         monkeypatch.setattr(module, "Rotation", prepare)
         monkeypatch.setattr(module, "rotate", lambda clock, launches: (Graph(launches[0], 3), 3))
         monkeypatch.setattr(interleave, "take", take)
-        return RevisionBench(device, device, clock, again=again).compare(CASE)
+        return RevisionBench(*devices, clock, again=again).compare(CASE)
 
     return match
 
@@ -164,6 +176,8 @@ def test_the_same_machine_code_is_not_timed_unless_that_is_asked_for(meet):
     found = meet(Side(), Side())
     assert (found.decision.verdict, found.samples) == (Performance.SAME, {})
     assert "not timed" in found.decision.reason
+    assert found.verified is None  # its bytes are the base's, too
+    assert harness.gate.revision_run.record(found)["verified"] is None
     assert len(meet(Side(), Side(), again=True).samples["base"].us) >= 30
 
 
@@ -203,7 +217,7 @@ def test_what_cannot_be_compared_has_a_state_of_its_own(meet, head, base, verdic
 
 
 def test_wrong_bytes_are_never_timed(meet):
-    found = meet(Side(), Side(), verdict=Verdict.MISMATCH)
+    found = meet(Side(digest="b"), Side(), verdict=Verdict.MISMATCH)
     assert (found.decision.verdict, found.samples) == (Performance.NOT_MEASURED, {})
     assert [record["case_id"] for record in failures_of([found.verified.to_record()])] == [CASE.id]
 

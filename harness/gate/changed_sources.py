@@ -1,0 +1,85 @@
+"""Which kernels of two revisions the compiler would tell apart, compiled side by side before any case is compared."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from harness.contract.case import Case
+from harness.errors import HarnessError
+from harness.jit.compile import key_of
+from harness.suite.instantiations import Job
+from harness.suite.launch_plan import Step, plan
+
+
+class Side(Protocol):
+    """The part of a device that says which sources it runs."""
+
+    kernels: Path
+    suites: Path | None
+    targets: tuple[str, ...]
+
+
+def same_sources(case: Case, head: Side, base: Side) -> bool:
+    """Whether both sides launch the same with the same sources, so that nothing needs to be compiled to know it."""
+    try:
+        return _launched(case, head) == _launched(case, base)
+    except HarnessError:
+        return False
+
+
+def compile_changed(cases: Iterable[Case], head: Side, base: Side, processes: int = 0) -> list[str]:
+    """Compile every instantiation that only one side has into the cache, in parallel; return their keys.
+
+    What both sides have is the same machine code, and is compiled by nobody until a case that differs needs it.
+    processes: as many as there are cores, if 0. An error of the compiler is left to the case that meets it.
+    """
+    sides = [_jobs(cases, side) for side in (head, base)]
+    jobs = {key: job for side in sides for key, job in side.items() if not all(key in each for each in sides)}
+    count = min(processes or os.cpu_count() or 1, len(jobs))
+    if count > 1:
+        # Not forked, because this process has a GPU in use.
+        with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(_compile, jobs.values()))
+    return list(jobs)
+
+
+def _launched(case: Case, side: Side) -> list[tuple[object, ...]]:
+    """All launches of a case, fit or not, as far as the sources decide them."""
+    return [
+        (
+            step.signature.name if step.library else key_of(step.signature, step.flags, side.targets[0]),
+            step.together,
+            sorted(step.scratch.items()),
+            sorted(step.workspace.items()),
+        )
+        for step in _steps(case, side)
+    ]
+
+
+def _compile(job: Job) -> None:
+    with suppress(HarnessError):
+        job.compile()
+
+
+def _jobs(cases: Iterable[Case], side: Side) -> dict[str, Job]:
+    """Every instantiation by its key, of launches that fit on the device and of those that do not."""
+    found: dict[str, Job] = {}
+    for case in cases:
+        with suppress(HarnessError):
+            for step in _steps(case, side):
+                if step.library:
+                    continue
+                key = key_of(step.signature, step.flags, side.targets[0])
+                found.setdefault(key, Job(step.signature, step.flags, side.targets[0]))
+    return found
+
+
+def _steps(case: Case, side: Side) -> Iterator[Step]:
+    for fits in (False, True):
+        yield from plan(case, side.kernels, lambda step, fits=fits: fits, side.suites)
