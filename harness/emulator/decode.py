@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -84,6 +84,7 @@ _ASYNCHRONOUS = (
     "red.async",
     "tensormap.",
 )
+TOGETHER = 32  # instructions that are unpacked together
 _LEFT_TO_NUMPY = ("ld.", "st.", "atom.", "red.", "shfl.", "vote.", "redux.", "match.", "bar.", "elect.")
 _COMPILED = ("ld.param", "ld.const", "ld.local", "st.local")
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync")
@@ -107,27 +108,33 @@ def _is(mnemonic: str, names: tuple[str, ...]) -> bool:
 class Decoded(Code):
     """A kernel, ready to run, that decodes an instruction again if its NumPy step is wanted.
 
-    origins: (n, 2) int32, of each instruction of the program; emitter: for decoding again
-    wanted: instructions that NumPy does; the others are in `packed`, pickled and compressed
+    origins: (n, 2) int32, of each instruction of the program; emitter: for decoding again, pruned
+    wanted: instructions that NumPy does; all are in `packed`, pickled and compressed, and so is the emitter: few of
+    them are ever read, and to make thousands of objects takes longer than many a launch
     """
 
     def __init__(self, resources: Resources, blocks: list[Block], program: np.ndarray, constants: np.ndarray,
                  hazards: np.ndarray, origins: np.ndarray, emitter: Emitter,
                  instructions: list[Instruction]):  # fmt: skip
         super().__init__(resources, blocks, program, constants, hazards)
-        self.origins, self.emitter = origins, emitter
+        self.origins, self.packed_emitter = origins, pack(emitter)
         numbers = {origin.instruction for block in blocks for origin in block.steps if isinstance(origin, Origin)}
         self.wanted = {number: instructions[number] for number in numbers}
-        self.packed = pack(instructions)
+        self.packed = [pack(instructions[start : start + TOGETHER]) for start in range(0, len(instructions), TOGETHER)]
         self.leading = {block.first for block in blocks if block.membermask is not None}
         self._steps: dict[Origin, Step] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_steps": {}}
+        return {**{name: value for name, value in self.__dict__.items() if name != "emitter"}, "_steps": {}}
+
+    @cached_property
+    def emitter(self) -> Emitter:
+        return unpack(self.packed_emitter).filled(self.resources)
 
     def instruction(self, number: int) -> Instruction:
         if number not in self.wanted:
-            self.wanted = dict(enumerate(unpack(self.packed)))
+            start = number // TOGETHER * TOGETHER
+            self.wanted = dict(enumerate(unpack(self.packed[number // TOGETHER]), start)) | self.wanted
         return self.wanted[number]
 
     def slow(self, number: int) -> Step:

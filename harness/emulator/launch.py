@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from harness.emulator.errors import LaunchError, NotEmulated
 from harness.emulator.machine.basic_blocks import Code
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, NumpyPath, buffer_table
-from harness.emulator.machine.launch_state import Extent, LaunchState, Resources
+from harness.emulator.machine.launch_state import Extent, LaunchState, Resources, block_at
 from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.machine.scheduler import Scheduler, Tally
 from harness.emulator.machine.watch import Watch, run_watched
@@ -171,8 +172,8 @@ def launch(
     local = min(batch_blocks, state.blocks) * state.threads * resources.local_size
     if local > LARGEST_LOCAL:
         raise LaunchError(f"{kernel}: {local} bytes of local memory for a batch of blocks; {LARGEST_LOCAL} are allowed")
-    tally, path = Tally(code.blocks, budget), FastPath if compiled and not state.dependence else NumpyPath
-    ahead = RunAhead(schedule.seed, code.blocks)
+    tally, path = Tally(code, budget), FastPath if compiled and not state.dependence else NumpyPath
+    ahead = RunAhead(schedule.seed, code.counts_warps)
     with np.errstate(all="ignore"), _one_sentence(kernel):
         for first in range(0, state.blocks, batch_blocks):
             blocks = min(batch_blocks, state.blocks - first)
@@ -287,36 +288,39 @@ def _lane_specials(block: Extent, threads: bytes) -> dict[str, Bits]:
 def _specials(
     state: LaunchState, first: int, blocks: int, parameters: int, dynamic_shared: int, shared_size: int
 ) -> dict[str, Bits]:
-    places = np.arange(first, first + blocks, dtype=np.int64)
-    at = state.block_at(places)
-    rank = places % state.cluster_size
-    registers: dict[str, np.ndarray] = {
-        **{f"%ctaid.{axis}": index[:, None] for axis, index in zip("xyz", at, strict=True)},
-        "%cluster_ctarank": rank[:, None],
-    }
-    for axis, index, extent in zip("xyz", at, state.cluster, strict=True):
-        registers |= {f"%clusterid.{axis}": index[:, None] // extent, f"%cluster_ctaid.{axis}": index[:, None] % extent}
-    shared = {
-        "%nwarpid": -(-state.threads // 32),
-        "%dynamic_smem_size": dynamic_shared,
-        "%total_smem_size": shared_size,
-        **{f"%ntid.{axis}": extent for axis, extent in zip("xyz", state.block, strict=True)},
-        **{f"%nctaid.{axis}": extent for axis, extent in zip("xyz", state.grid, strict=True)},
-        **{f"%cluster_nctaid.{axis}": extent for axis, extent in zip("xyz", state.cluster, strict=True)},
-        **{
-            f"%nclusterid.{axis}": extent // of
-            for axis, extent, of in zip("xyz", state.grid, state.cluster, strict=True)
-        },
-        "%cluster_nctarank": state.cluster_size,
-        "%is_explicit_cluster": int(state.cluster_size > 1),
-    }
-    registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
-    specials = {name: values.astype(U32) for name, values in registers.items()}
+    sizes = {"%dynamic_smem_size": dynamic_shared, "%total_smem_size": shared_size}
     return {
         **_lane_specials(state.block, state.thread_at.tobytes()),
-        **specials,
+        **_block_specials(state.grid, state.block, state.cluster, state.schedule, first, blocks),
+        **{name: np.full((1, 1), size, U32) for name, size in sizes.items()},
         "%parameters": np.full((1, 1), parameters, U64),
     }
+
+
+@lru_cache(maxsize=64)
+def _block_specials(
+    grid: Extent, block: Extent, cluster: Extent, schedule: Schedule, first: int, blocks: int
+) -> dict[str, Bits]:
+    """Special registers that depend on the block only, (blocks, 1) or (1, 1) uint32."""
+    places, size = np.arange(first, first + blocks, dtype=np.int64), math.prod(cluster)
+    at = block_at(places, grid, cluster, schedule)
+    registers: dict[str, np.ndarray] = {
+        **{f"%ctaid.{axis}": index[:, None] for axis, index in zip("xyz", at, strict=True)},
+        "%cluster_ctarank": (places % size)[:, None],
+    }
+    for axis, index, extent in zip("xyz", at, cluster, strict=True):
+        registers |= {f"%clusterid.{axis}": index[:, None] // extent, f"%cluster_ctaid.{axis}": index[:, None] % extent}
+    shared = {
+        "%nwarpid": -(-math.prod(block) // 32),
+        **{f"%ntid.{axis}": extent for axis, extent in zip("xyz", block, strict=True)},
+        **{f"%nctaid.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)},
+        **{f"%cluster_nctaid.{axis}": extent for axis, extent in zip("xyz", cluster, strict=True)},
+        **{f"%nclusterid.{axis}": extent // of for axis, extent, of in zip("xyz", grid, cluster, strict=True)},
+        "%cluster_nctarank": size,
+        "%is_explicit_cluster": int(size > 1),
+    }
+    registers |= {name: np.full((1, 1), value) for name, value in shared.items()}
+    return {name: values.astype(U32) for name, values in registers.items()}
 
 
 def _counters(traffic: Traffic, tally: Tally) -> Counters:

@@ -229,15 +229,15 @@ extern "C" __global__ void k(unsigned* out) {
 
 def test_without_a_seed_none_is_held() -> None:
     lanes = np.ones((4, 64), bool)
-    assert RunAhead(None, []).held(0, lanes) is None
-    held = [RunAhead(seed, []).held(0, lanes) for seed in range(20)]
+    assert RunAhead(None, False).held(0, lanes) is None
+    held = [RunAhead(seed, False).held(0, lanes) for seed in range(20)]
     drawn = [each for each in held if each is not None]
     assert 5 < len(drawn) < 20
     assert all(each.any() and not each.all() for each in drawn)
 
 
 def test_a_long_loop_is_seldom_parted() -> None:
-    ahead, lanes = RunAhead(1, []), np.ones((8, 64), bool)
+    ahead, lanes = RunAhead(1, False), np.ones((8, 64), bool)
     assert sum(ahead.held(3, lanes) is not None for _ in range(1000)) < 20
 
 

@@ -17,7 +17,7 @@ from harness.emulator.compiled.layout import ACCESS_BITS
 from harness.emulator.errors import NotEmulated
 from harness.emulator.instructions.steps import arithmetic, guarded, hazard_checked
 from harness.emulator.machine.basic_blocks import DecodedStep, Fast, Step
-from harness.emulator.machine.launch_state import Hazard
+from harness.emulator.machine.launch_state import Hazard, Resources
 from harness.emulator.memory import LOCAL_BASE, SHARED_BASE, Access
 from harness.emulator.ptx import limits
 from harness.emulator.ptx import syntax as ptx
@@ -102,12 +102,19 @@ class Emitter:
         self._now = self._allotted.setdefault(number, [])
 
     def prune(self) -> Emitter:
-        """What decoding an instruction again needs, which may be pickled."""
+        """What decoding an instruction again needs, which may be pickled, without what `Resources` has, too."""
         pruned = copy(self)
         pruned.kernel = replace(self.kernel, instructions=[])
+        pruned.kinds, pruned.constants, pruned.accesses, pruned.hazards = [], [], {}, []
         pruned._now, pruned._again = [], None
         pruned.discard()
         return pruned
+
+    def filled(self, resources: Resources) -> Emitter:
+        """One that was pruned, ready to decode an instruction again. resources: of its kernel"""
+        self.kinds, self.constants = resources.kinds, resources.constants
+        self.accesses, self.hazards = resources.accesses, resources.hazards
+        return self
 
     def slot(self, kind: str) -> int:
         """Allocate a slot of the current instruction."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from harness.emulator.ptx.syntax import Instruction
 # Instructions that all lanes of a warpgroup, or of a warp, execute together.
 WHOLE_WARPGROUP = ("wgmma.",)
 WHOLE_WARP = ("mma.", "ldmatrix.", "stmatrix.", "wmma.", "tensormap.cp_fenceproxy.", *WHOLE_WARPGROUP)
+
+ENTRY, NUMPY_STEP = 16, 64  # what entering a basic block costs, and a NumPy step, in compiled instructions
 
 Step = Callable[[Batch, "np.ndarray | None"], None]
 
@@ -150,6 +153,36 @@ class Code(ABC):
     program: np.ndarray
     constants: np.ndarray
     hazards: np.ndarray
+
+    @cached_property
+    def costs(self) -> list[int]:
+        """What each block costs, so that an endless one ends within seconds."""
+        return [
+            ENTRY + block.count + NUMPY_STEP * sum(not isinstance(step, Segment) for step in block.steps)
+            for block in self.blocks
+        ]
+
+    @cached_property
+    def mnemonics(self) -> tuple[list[str], np.ndarray]:
+        """All mnemonics, and how often each occurs in each block, (blocks, mnemonics) int64."""
+        names = list(dict.fromkeys(name for block in self.blocks for name in block.mnemonics))
+        number = {name: i for i, name in enumerate(names)}
+        counts = np.zeros((len(self.blocks), len(names)), np.int64)
+        for row, block in zip(counts, self.blocks, strict=True):
+            for name, count in block.mnemonics.items():
+                row[number[name]] = count
+        return names, counts
+
+    @cached_property
+    def bare_exits(self) -> frozenset[int]:
+        """The blocks that do nothing but exit."""
+        found = (i for i, block in enumerate(self.blocks) if isinstance(block.terminator, Exit) and block.count < 2)
+        return frozenset(found)
+
+    @cached_property
+    def counts_warps(self) -> bool:
+        """Whether a `bar.arrive` does."""
+        return not all(getattr(block.terminator, "waits", True) for block in self.blocks)
 
     @abstractmethod
     def instruction(self, number: int) -> Instruction:

@@ -8,22 +8,26 @@ from functools import cache
 import numpy as np
 
 from harness.emulator.compiled import layout
-from harness.emulator.machine.basic_blocks import Code, Segment
+from harness.emulator.machine.basic_blocks import Branch, Code, Segment
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Buffer
 from harness.emulator.races.agents import WARPS_OF
 from harness.emulator.races.wgmma_reads import WgmmaShadow
+
+# Some lanes and the others; None for no lane.
+Parted = tuple["np.ndarray | None", "np.ndarray | None"]
 
 _NUMBER = (1 << 32) - 1
 _SCRATCH = np.zeros(layout.SCRATCH_SIZE, np.uint8)  # launches run one after another
 
 
 @cache
-def _interpreter() -> Callable[[np.ndarray, int, int, int, int], int]:
+def _interpreter() -> tuple[Callable[..., int], ...]:
     # Numba takes a second to load, and who has a GPU needs none of it.
     from harness.emulator.compiled.interpreter import run
+    from harness.emulator.compiled.masks import count, part_lanes
 
-    return run
+    return run, count, part_lanes
 
 
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
@@ -53,7 +57,8 @@ class FastPath:
     """The compiled program of one kernel on one batch."""
 
     def __init__(self, batch: Batch, code: Code):
-        self.batch, self.code, self._interpreter = batch, code, _interpreter()
+        self.batch, self.code, self._lanes = batch, code, None
+        self._interpreter, self._count, self._part = _interpreter()
         launch, registers, addressing = batch.launch, batch.registers, batch.addressing
         shadow = batch.shadow
         context = self.context = np.zeros(layout.CONTEXT_SIZE, np.int64)
@@ -106,9 +111,8 @@ class FastPath:
 
     def run(self, segment: Segment, mask: np.ndarray | None) -> None:
         """Run a segment for the lanes of a mask, all live ones for None. Raises what its NumPy steps raise."""
-        lanes = self.batch.under(mask)
-        context = self.context
-        context[layout.LANES], context[layout.WHOLE] = _address(lanes), mask is None
+        context, lanes = self.context, self._choose(mask)
+        context[layout.WHOLE] = mask is None
         if self.batch.shadow:
             context[layout.HAS_SHARED_UPDATES] = self.batch.shadow.has_updates
         run = self._interpreter
@@ -121,6 +125,26 @@ class FastPath:
             self.code.slow(number)(self.batch, only)
             at = run(context, start, stop, block, number + 1)
 
+    def count(self, mask: np.ndarray) -> tuple[int, int]:
+        """How many lanes and warps are in a mask."""
+        self._choose(mask)
+        found = self._count(self.context)
+        return found >> 32, found & _NUMBER
+
+    def parted(self, branch: Branch, mask: np.ndarray | None) -> Parted:
+        """The lanes of a mask that take a branch on a register, and those that do not."""
+        self._choose(mask)
+        parts = np.empty((2, *self.batch.shape), bool)
+        row = self.batch.registers.rows[branch.predicate]
+        found = self._part(self.context, row, branch.negated, _address(parts))
+        return parts[0] if found & 1 else None, parts[1] if found & 2 else None
+
+    def _choose(self, mask: np.ndarray | None) -> np.ndarray:
+        lanes = self.batch.under(mask)
+        if lanes is not self._lanes:  # a mask often goes from block to block
+            self._lanes, self.context[layout.LANES] = lanes, _address(lanes)
+        return lanes
+
 
 class NumpyPath:
     """The same program by the NumPy steps alone, which define it."""
@@ -132,3 +156,14 @@ class NumpyPath:
         """As FastPath's."""
         for number in range(*segment):
             self.code.slow(number)(self.batch, mask)
+
+    def count(self, mask: np.ndarray) -> tuple[int, int]:
+        """As FastPath's."""
+        return int(np.count_nonzero(mask)), int(np.count_nonzero(mask.reshape(-1, 32).any(axis=1)))
+
+    def parted(self, branch: Branch, mask: np.ndarray | None) -> Parted:
+        """As FastPath's."""
+        holds, lanes = self.batch.registers[branch.predicate], self.batch.under(mask)
+        taken = lanes & (~holds if branch.negated else holds)
+        rest = lanes & ~taken
+        return taken if taken.any() else None, rest if rest.any() else None

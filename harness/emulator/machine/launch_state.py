@@ -132,17 +132,20 @@ class LaunchState:
 
     def block_at(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The indices x, y, z of the blocks at places of the grid; those of one cluster stand side by side."""
-        size = self.cluster_size
-        number = self.schedule.number(places // size, self.blocks // size)
-        clusters = tuple(grid // cluster for grid, cluster in zip(self.grid, self.cluster, strict=True))
-        of_cluster, in_cluster = coordinates(number, clusters), coordinates(places % size, self.cluster)
-        return tuple(
-            outer * extent + inner for outer, extent, inner in zip(of_cluster, self.cluster, in_cluster, strict=True)
-        )
+        return block_at(places, self.grid, self.cluster, self.schedule)
 
     def thread_name(self, place: int) -> Extent:
         """The index of the thread at a place of a block."""
         return coordinates(int(self.thread_at[place]), self.block)
+
+
+def block_at(places: np.ndarray, grid: Extent, cluster: Extent, schedule: Schedule) -> tuple[np.ndarray, ...]:
+    """The indices x, y, z of the blocks at places of a grid."""
+    clusters = tuple(extent // of for extent, of in zip(grid, cluster, strict=True))
+    size = cluster[0] * cluster[1] * cluster[2]
+    number = schedule.number(places // size, clusters[0] * clusters[1] * clusters[2])
+    of_cluster, in_cluster = coordinates(number, clusters), coordinates(places % size, cluster)
+    return tuple(outer * extent + inner for outer, extent, inner in zip(of_cluster, cluster, in_cluster, strict=True))
 
 
 def coordinates(index: int, extent: Extent) -> Extent:

@@ -12,7 +12,6 @@ from collections import Counter
 
 import numpy as np
 
-from harness.emulator.machine.basic_blocks import Block
 from harness.emulator.registers import WARP
 
 SHARE = 4  # at most one block in so many is parted, because its instructions run twice
@@ -24,14 +23,15 @@ class RunAhead:
     """The draws of one launch.
 
     draws: False to hold no lane back
+    counts_warps: whether a `bar.arrive` does, so that warps stay whole
     past_barriers: whether what runs ahead passes barriers, too, as far as it gets
     """
 
-    def __init__(self, seed: int | None, blocks: list[Block]):
+    def __init__(self, seed: int | None, counts_warps: bool):
         self.draws, self.past_barriers = seed is not None, False
-        self._random = np.random.default_rng(seed or 0)
-        # `bar.arrive` counts warps, so there they stay whole.
-        self._parts_warps = all(getattr(block.terminator, "waits", True) for block in blocks)
+        if self.draws:
+            self._random = np.random.default_rng(seed)
+        self._parts_warps = not counts_warps
         self._entered: Counter[int] = Counter()  # basic block → how often, of a batch
 
     def held(self, number: int, lanes: np.ndarray) -> np.ndarray | None:

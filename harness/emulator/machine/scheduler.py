@@ -8,13 +8,23 @@ parked (see `barriers`). In a drawn order, some are held back while others run a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from harness.emulator.errors import Fault, LaunchError
 from harness.emulator.machine.barriers import Barriers
-from harness.emulator.machine.basic_blocks import Barrier, Block, Branch, Exit, IndexedBranch, Jump, Segment, Trap
+from harness.emulator.machine.basic_blocks import (
+    Barrier,
+    Block,
+    Branch,
+    Code,
+    Exit,
+    IndexedBranch,
+    Jump,
+    Segment,
+    Trap,
+)
 from harness.emulator.machine.batch import Batch
 from harness.emulator.machine.fast_path import FastPath, NumpyPath
 from harness.emulator.machine.run_ahead import RunAhead
@@ -22,7 +32,6 @@ from harness.emulator.machine.waiting import Waiting
 from harness.emulator.ptx.syntax import UNKNOWN
 from harness.emulator.registers import U32
 
-ENTRY, NUMPY_STEP = 16, 64  # what entering a basic block costs, and a NumPy step, in compiled instructions
 # What lanes may cost until others have a turn: since a barrier, and while others are held back.
 PATIENCE, AHEAD = 1 << 16, 1 << 14
 
@@ -30,29 +39,22 @@ PATIENCE, AHEAD = 1 << 16, 1 << 14
 class Tally:
     """Executions of each basic block by warps and lanes.
 
-    budget: instructions that a batch may execute; costs: of each block, so that an endless one ends within seconds
+    budget: what a batch may cost
     """
 
-    def __init__(self, blocks: Sequence[Block], budget: int):
-        self.blocks, self.budget = blocks, budget
-        self.costs = [
-            ENTRY + block.count + NUMPY_STEP * sum(not isinstance(step, Segment) for step in block.steps)
-            for block in blocks
-        ]
-        self.warps = [0] * len(blocks)
-        self.lanes = [0] * len(blocks)
+    def __init__(self, code: Code, budget: int):
+        self.code, self.budget = code, budget
+        self.warps = [0] * len(code.blocks)
+        self.lanes = [0] * len(code.blocks)
 
     def opcodes(self) -> Counter[str]:
         """Warp instructions by mnemonic."""
-        total: Counter[str] = Counter()
-        for block, warps in zip(self.blocks, self.warps, strict=True):
-            if warps:
-                for mnemonic, count in block.mnemonics.items():
-                    total[mnemonic] += count * warps
-        return total
+        names, counts = self.code.mnemonics
+        total = np.array(self.warps, np.int64) @ counts
+        return Counter({name: count for name, count in zip(names, total.tolist(), strict=True) if count})
 
     def lane_instructions(self) -> int:
-        return sum(block.count * lanes for block, lanes in zip(self.blocks, self.lanes, strict=True))
+        return sum(block.count * lanes for block, lanes in zip(self.code.blocks, self.lanes, strict=True) if lanes)
 
 
 class Scheduler:
@@ -62,16 +64,15 @@ class Scheduler:
     """
 
     def __init__(self, batch: Batch, tally: Tally, fast: FastPath | NumpyPath, ahead: RunAhead):
-        self.batch, self.tally, self.blocks, self.fast, self.ahead = batch, tally, tally.blocks, fast, ahead
-        self.code = fast.code
+        self.batch, self.tally, self.fast, self.ahead = batch, tally, fast, ahead
+        self.code, self.blocks = fast.code, fast.code.blocks
+        self.costs, self.exits = tally.code.costs, tally.code.bare_exits
         self.ready: dict[int, np.ndarray | None] = {}
         self.held: dict[int, np.ndarray] = {}
         self.turn = PATIENCE
         self.barriers, self.waiting = Barriers(batch, self.code, ahead.draws), Waiting(batch, self.code)
         self.budget = tally.budget
-        self.exits = {
-            i for i, block in enumerate(self.blocks) if isinstance(block.terminator, Exit) and block.count < 2
-        }
+        self._counted: tuple[np.ndarray | None, int, int] = (None, 0, 0)
         self._count_live()
         self._enter_together(0, None)
 
@@ -98,7 +99,7 @@ class Scheduler:
                 if mask is None:
                     continue
             self._count(number, mask)
-            self.budget -= self.tally.costs[number]
+            self.budget -= self.costs[number]
             if self.budget < 0:
                 self._fault_budget(block, mask)
             for step in block.steps:
@@ -107,17 +108,19 @@ class Scheduler:
                 else:
                     self.code.step(step)(batch, mask)
             self._terminators[type(block.terminator)](self, number, block.terminator, mask)
-            self.turn -= self.tally.costs[number]
+            self.turn -= self.costs[number]
             if self.turn <= 0:
                 self._take_turns()
 
     def _count(self, number: int, mask: np.ndarray | None) -> None:
         if mask is None:
-            self.tally.lanes[number] += self.live_lanes
-            self.tally.warps[number] += self.live_warps
+            lanes, warps = self.live_lanes, self.live_warps
         else:
-            self.tally.lanes[number] += int(np.count_nonzero(mask))
-            self.tally.warps[number] += int(np.count_nonzero(mask.reshape(-1, 32).any(axis=1)))
+            if mask is not self._counted[0]:  # a mask often goes from block to block
+                self._counted = mask, *self.fast.count(mask)
+            _, lanes, warps = self._counted
+        self.tally.lanes[number] += lanes
+        self.tally.warps[number] += warps
 
     def _enter(self, number: int, mask: np.ndarray | None) -> None:
         if number in self.exits:
@@ -151,16 +154,14 @@ class Scheduler:
         self._enter(terminator.target, mask)
 
     def _branch(self, number: int, terminator: Branch, mask: np.ndarray | None) -> None:
-        holds = self.batch.registers[terminator.predicate]
-        if holds.size == 1:
-            taken = bool(holds.item()) != terminator.negated
+        if terminator.predicate < 0:
+            holds = bool(self.batch.registers[terminator.predicate].item())
+            taken = holds != terminator.negated
             return self._enter_or_exit(terminator.target if taken else terminator.otherwise, mask)
-        lanes = self.batch.under(mask)
-        taken = lanes & (~holds if terminator.negated else holds)
-        if not taken.any():
+        taken, rest = self.fast.parted(terminator, mask)
+        if taken is None:
             return self._enter(terminator.otherwise, mask)
-        rest = lanes & ~taken
-        if not rest.any():
+        if rest is None:
             return self._enter_or_exit(terminator.target, mask)
         self._enter(terminator.otherwise, rest)
         return self._enter_or_exit(terminator.target, taken)
