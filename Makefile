@@ -86,6 +86,13 @@ format: $(ENV) ## Rewrite all sources in the house format.
 	$(PY) -m ruff check --quiet --fix .
 	$(if $(CUDA),$(CLANG) --style='$(STYLE)' -i $(CUDA))
 
+.PHONY: docs
+docs: $(ENV) ## Build the site of README and docs/ into build/site; a link that leads nowhere is an error.
+	@$(PY) -c 'import material' 2>/dev/null || $(if $(strip $(VENV)),$(PIP) -e '.[docs]',\
+	  { echo "error: $(PY) has no mkdocs-material; install the extra [docs], or let VENV make an environment" >&2; exit 64; })
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo build/site/index.html
+
 .PHONY: schema
 schema: $(ENV) ## Write suites/schema.json, by which editors complete and check suites.
 	$(PY) -m harness schema

@@ -112,4 +112,4 @@ def test_the_index_is_asked_without_this_machines_settings_of_pip(tmp_path: Path
     done = subprocess.run([ROOT / ".ci" / "resolve"], env=environment, capture_output=True, text=True)
     assert done.returncode == 9
     assert MADE_UP not in done.stderr and "PIP_CONFIG_FILE=/dev/null" in done.stderr.splitlines()
-    assert "'.[torch,plot,dev,gpu]'" in (ROOT / ".ci" / "resolve").read_text()
+    assert "'.[torch,plot,dev,gpu,docs]'" in (ROOT / ".ci" / "resolve").read_text()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from harness.files import ROOT
 
 _FENCE = re.compile(r"^```.*?^```|^    .*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<head>\]\()(?P<target>[^)\s]+)(?P<tail>\))")
@@ -28,7 +31,7 @@ def links(page: Path, text: str) -> Iterator[tuple[Path, str]]:
 def place(page: Path, target: str) -> tuple[Path, str]:
     """The file and the heading of a link of a page. A folder is its README.md or its __init__.py."""
     path, _, anchor = target.partition("#")
-    found = (page.parent / path).resolve() if path else page
+    found = Path(os.path.normpath(page.parent / path)) if path else page
     inside = [found / name for name in ("README.md", "__init__.py")] if found.is_dir() else []
     return next((each for each in inside if each.is_file()), found), anchor
 
@@ -50,10 +53,11 @@ def broken(page: Path, text: str) -> list[str]:
     """A sentence for each link that leads nowhere."""
     found = []
     for path, anchor in links(page, text):
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
         if path.is_dir():
-            found.append(f"{path} is a folder without README.md; link a file in it")
+            found.append(f"{name} is a folder without README.md; link a file in it")
         elif not path.is_file():
-            found.append(f"there is no {path}")
+            found.append(f"there is no {name}")
         elif anchor and anchor not in anchors(path.read_text(encoding="utf-8")):
-            found.append(f"{path.name} has no heading #{anchor}")
+            found.append(f"{name} has no heading #{anchor}")
     return found
