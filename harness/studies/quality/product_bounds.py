@@ -1,0 +1,133 @@
+"""How large the error of a product may be: `products.yaml` has a bound for each product of the layers that CI measures.
+
+The numbers stand in the file so that a diff shows them; NUMERICS 10.8 is where they come from, and `of_row` refuses one
+that is larger than that. Other layers are held to 10.8 itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.contract.case import Case
+from harness.errors import SuiteError
+from harness.studies.quality import error_model, layers
+from harness.studies.quality.layers import Layer
+from harness.suite.stages import stages
+from harness.suite.suite import load_suites, suite_of
+from harness.suite.yaml_lines import Document, read
+
+FILE = Path(__file__).with_name("products.yaml")
+CHOICE = "epilogue"  # the flag by which pipelines differ in quality
+PRODUCTION = "per_tensor"  # with rht and sr, as the pipelines have it
+SETS = ("smoke", "full")
+PUBLISHED = 0.30  # which pull request 3045 asserts of products of normal tensors
+DIGITS = 3  # a bound is rounded up to so many decimals
+
+Bounds = Mapping[tuple[str, str], float]  # by product and recipe
+
+
+class Row(BaseModel):
+    """One layer. The head of the file says what each key means."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tensors: str = Field(min_length=1)
+    shape: tuple[int, int, int] | None = None
+    sets: tuple[str, ...] = SETS
+    because: str = ""
+    bounds: dict[str, dict[str, float]]
+
+    def layer(self) -> Layer:
+        """The tensors: a layer of the committed file if there is no shape."""
+        if self.shape is not None:
+            return layers.named(self.tensors, self.shape)
+        return next(layer for layer in layers.stored() if layer.name == self.tensors)
+
+
+def load(path: Path = FILE) -> list[tuple[str, Row]]:
+    """`file:line` and row of all layers. Raises SuiteError, with both, for the first invalid one."""
+    document = read(path, f"{path.parent.name}/{path.name}")
+    found = [(document.where("rows", i), row) for i, row in enumerate(document.each(Row, "rows"))]
+    for where, row in found:
+        _check(where, row)
+    return found
+
+
+def pipelines() -> dict[str, tuple[str, ...]]:
+    """Pipelines with the flag `CHOICE`, forward before backward, and the recipes of each."""
+    found = [suite for suite in load_suites() if suite.file.pipeline and CHOICE in suite.file.axes]
+    found.sort(key=lambda suite: len(suite.file.pipeline))
+    return {suite.recipe: tuple(map(str, suite.file.axes[CHOICE])) for suite in found}
+
+
+def case_of(pipeline: str, recipe: str, layer: Layer) -> Case:
+    return suite_of(pipeline).find(f"{pipeline}/{CHOICE}={recipe}/{layer.shape}/normal/eager")
+
+
+def of_layer(layer: Layer) -> dict[tuple[str, str], float]:
+    """By 10.8, rounded up."""
+    found = {}
+    for pipeline, recipes in pipelines().items():
+        for recipe in recipes:
+            case = case_of(pipeline, recipe, layer)
+            drawn = {stage.name: layer.values[stage.name] for stage in stages(case) if stage.draws}
+            for product, bound in error_model.relative_bounds(case, drawn).items():
+                found[product, recipe] = _rounded_up(bound)
+    return found
+
+
+def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
+    """As the row says. Raises SuiteError for a bound that is larger than 10.8 has it, or missing."""
+    model, found = of_layer(layer), {}
+    for (product, recipe), right in model.items():
+        written = row.bounds.get(product, {}).get(recipe)
+        if written is None:
+            raise SuiteError(
+                where, f"{row.tensors} has no bound of {product} under {recipe}; NUMERICS 10.8 gives {right:g}"
+            )
+        if not written <= right:
+            raise SuiteError(
+                where,
+                f"the bound of {product} under {recipe} is {written:g}, and NUMERICS 10.8 gives {right:g}; a bound is no larger than that",
+            )
+        found[product, recipe] = written
+    unknown = {(product, recipe) for product, of in row.bounds.items() for recipe in of} - model.keys()
+    if unknown:
+        product, recipe = min(unknown)
+        raise SuiteError(
+            where,
+            f"there is no product {product} under {recipe}; there are {', '.join(' '.join(key) for key in model)}",
+        )
+    return found
+
+
+def written_out(bounds: Bounds) -> Iterator[str]:
+    """The key `bounds` of a row."""
+    yield "    bounds:"
+    for product in dict.fromkeys(product for product, _ in bounds):
+        of = ", ".join(f"{recipe}: {bound:g}" for (name, recipe), bound in bounds.items() if name == product)
+        yield f"      {product}: {{{of}}}"
+
+
+def _rounded_up(bound: float) -> float:
+    return math.ceil(bound * 10**DIGITS) / 10**DIGITS if math.isfinite(bound) else bound
+
+
+def _check(where: str, row: Row) -> None:
+    unknown = set(row.sets) - set(SETS)
+    if unknown or not row.sets:
+        raise SuiteError(where, f"sets: there is no set '{min(unknown, default='')}'; there are {', '.join(SETS)}")
+    if row.shape is None and row.tensors not in {layer.name for layer in layers.stored()}:
+        raise SuiteError(
+            where, f"there is no layer '{row.tensors}' in {layers.tensors.SAMPLE.name}; a distribution needs a shape"
+        )
+    largest = max((bound for of in row.bounds.values() for bound in of.values()), default=0)
+    if largest > PUBLISHED and not row.because:
+        raise SuiteError(
+            where,
+            f"a bound of {largest:g} is above {PUBLISHED:g}, which pull request 3045 asserts; say why, `because:`",
+        )
