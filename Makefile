@@ -60,6 +60,10 @@ mutants: $(ENV) ## Make one line of a kernel or oracle wrong at a time, and see 
 thresholds: $(ENV) ## See that no more comparisons of kernels and oracles are met on one side only than were; no GPU.
 	$(PY) -m harness thresholds --check $(ARGS)
 
+.PHONY: products
+products: $(ENV) ## Hold what a layer loses end to end to what NUMERICS 10.8 lets it lose; SET=full has large shapes; no GPU.
+	$(PY) -m harness products --set $(SET) $(ARGS)
+
 .PHONY: sanitize
 sanitize: $(ENV) ## Run the suites under compute-sanitizer's four tools, on a GPU.
 	$(PY) -m harness sanitize $(R) --set $(SET) $(ARGS)

@@ -1,4 +1,4 @@
-"""The tensors of layers, x (M, K), w (N, K) and dy (M, N) in bf16: of a file, the committed one, or of a distribution."""
+"""The tensors of layers in bf16, x (M, K), w (N, K) and dy (M, N): of a file, or of a distribution."""
 
 from __future__ import annotations
 

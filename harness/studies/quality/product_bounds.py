@@ -18,7 +18,7 @@ from harness.studies.quality import error_model, layers
 from harness.studies.quality.layers import Layer
 from harness.suite.stages import stages
 from harness.suite.suite import load_suites, suite_of
-from harness.suite.yaml_lines import Document, read
+from harness.suite.yaml_lines import read
 
 FILE = Path(__file__).with_name("products.yaml")
 CHOICE = "epilogue"  # the flag by which pipelines differ in quality
@@ -54,6 +54,9 @@ def load(path: Path = FILE) -> list[tuple[str, Row]]:
     found = [(document.where("rows", i), row) for i, row in enumerate(document.each(Row, "rows"))]
     for where, row in found:
         _check(where, row)
+    for name in SETS:
+        if not any(name in row.sets for _, row in found):
+            raise SuiteError(document.where("rows"), f"no row is in the set {name}, so nothing would be measured")
     return found
 
 
@@ -92,7 +95,8 @@ def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
         if not written <= right:
             raise SuiteError(
                 where,
-                f"the bound of {product} under {recipe} is {written:g}, and NUMERICS 10.8 gives {right:g}; a bound is no larger than that",
+                f"the bound of {product} under {recipe} is {written:g}, and it must be at most the {right:g} that "
+                "NUMERICS 10.8 gives",
             )
         found[product, recipe] = written
     unknown = {(product, recipe) for product, of in row.bounds.items() for recipe in of} - model.keys()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -75,13 +75,9 @@ def measure(layer: Layer, bounds: Bounds) -> Iterator[Lost]:
                 both = zip(made, production, strict=False)  # a recipe without sr has one draw
                 apart = _norm([draw[product] - other[product] for draw, other in both], right)
                 snr = -20 * math.log10(relative) if relative > 0 else math.inf
-                bound, apart_bound = (
-                    bounds[product, recipe],
-                    math.hypot(*(bounds[product, r] for r in (recipe, PRODUCTION))),
-                )
-                yield Lost(
-                    layer.name, layer.shape, product, recipe, snr, relative, bound, apart, apart_bound
-                )  # fmt: skip
+                bound = bounds[product, recipe]
+                apart_bound = math.hypot(bound, bounds[product, PRODUCTION])
+                yield Lost(layer.name, layer.shape, product, recipe, snr, relative, bound, apart, apart_bound)
 
 
 def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
@@ -95,7 +91,7 @@ def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
 
 
 def exact_products(case: Case, values: Tensors) -> dict[str, np.ndarray]:
-    """A times B transposed of each GEMM of a pipeline, of the tensors that the operands were quantized from; float64."""
+    """The product, float64, of the tensors that the operands of each GEMM of a pipeline were quantized from."""
     found = {}
     for stage in stages(case):
         if not stage.draws:
@@ -128,39 +124,44 @@ def _norm(differences: Sequence[np.ndarray], of: np.ndarray) -> float:
 
 def against_bf16(lost: Sequence[Lost]) -> pd.DataFrame:
     """A row for each product, as text: SNR of each recipe, then errors, each with what it may be."""
-    return _table(lost, " dB", lambda one: {
-        f"{one.recipe} dB": f"{one.snr_db:.2f}", f"{one.recipe} L2": _beside(one.relative, one.bound),
-    })  # fmt: skip
+    return _table(lost, lambda one: (f"{one.snr_db:.2f}", _beside(one.relative, one.bound)))
 
 
 def against_production(lost: Sequence[Lost]) -> pd.DataFrame:
-    """A row for each product, as text: dB gained on the production recipe, then distances with what they may be."""
+    """A row for each product, as text: dB gained on the production recipe, then distances, each with what it may be."""
     base = {(one.tensors, one.shape, one.product): one.snr_db for one in lost if one.recipe == PRODUCTION}
-    return _table([one for one in lost if one.recipe != PRODUCTION], " dB", lambda one: {
-        f"{one.recipe} dB": f"{one.snr_db - base[one.tensors, one.shape, one.product]:+.2f}",
-        f"{one.recipe} L2": _beside(one.apart, one.apart_bound),
-    })  # fmt: skip
+    others = [one for one in lost if one.recipe != PRODUCTION]
+
+    def gained(one: Lost) -> str:
+        than = base[one.tensors, one.shape, one.product]
+        return "+0.00" if one.snr_db == than else f"{one.snr_db - than:+.2f}"  # two exact products gain nothing
+
+    return _table(others, lambda one: (gained(one), _beside(one.apart, one.apart_bound)))
 
 
 def _beside(found: float, bound: float) -> str:
-    return f"{found:.3f} {'<=' if found <= bound else 'ABOVE'} {bound:.3f}"
+    return f"{found:.3f}{'/' if found <= bound else ' ABOVE '}{bound:.3f}"
 
 
-def _table(lost, first, cells) -> pd.DataFrame:
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
+def _table(lost: Iterable[Lost], cells: Callable[[Lost], tuple[str, str]]) -> pd.DataFrame:
+    """cells: the one in dB, and the one in parts of the norm"""
+    rows: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in lost:
-        key = {"tensors": one.tensors, "MxKxN": one.shape, "product": one.product}
-        rows.setdefault(tuple(key.values()), key).update(cells(one))
+        row = rows.setdefault(
+            (one.tensors, one.shape, one.product),
+            {"tensors": one.tensors, "MxKxN": one.shape, "product": one.product},
+        )
+        row[f"{one.recipe} dB"], row[f"{one.recipe} L2/bound"] = cells(one)
     columns = dict.fromkeys(key for row in rows.values() for key in row)
-    return pd.DataFrame(rows.values(), columns=sorted(columns, key=lambda name: name.endswith(" L2")))
+    return pd.DataFrame(rows.values(), columns=sorted(columns, key=lambda name: name.endswith("bound")))
 
 
 def write(command: str, lost: Sequence[Lost], folder: Path) -> list[Path]:
     notes = (
         "y = x w^T, dx = dy w and dw = dy^T x of bf16 tensors, quantized as the suites `forward` and `backward` say. "
         "dB: energy of the exact product over that of the error. L2: norm of the error, or of the difference from the "
-        f"production recipe's product, over that of the exact product; both over {DRAWS} draws of the random bits of sr. "
-        "Beside each stands the bound that NUMERICS 10.8 derives from the tensors alone."
+        f"production recipe's product, in parts of that of the exact product, over {DRAWS} draws of the random "
+        "bits of sr. Behind it stands the bound that NUMERICS 10.8 derives from the tensors alone."
     )
     text = [
         "# What is lost from end to end", f"`{command}`", notes,
