@@ -54,9 +54,13 @@ def kernel_errors(suite: Suite) -> Iterator[str]:
     except CompileError as error:
         yield f"{folder}/{error}"
         return
+    text = _COMMENT.sub("", "\n".join(include_closure(path).values()))
     for index, launch in enumerate(suite.file.launches):
         if launch.kernel:
             yield from _launch_errors(suite, index, launch, signatures)
+        if launch.kernel in signatures and not re.search(rf"\b{launch.kernel}_launch\b", text):
+            declared = f"__constant__ Launch {launch.kernel}_launch = {{rows, cols, threads, blocks_per_sm, schedule}};"
+            yield f"{folder}/{signatures[launch.kernel].where}: there is no geometry of {launch.kernel}: `{declared}`"
     for name, signature in signatures.items():
         launches = [launch for launch in suite.file.launches if launch.kernel == name]
         if not launches:

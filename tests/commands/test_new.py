@@ -143,6 +143,55 @@ SEEN_BEFORE = {
         "toy.py:39: the oracle raised AttributeError: module 'harness.oracles.nvfp4' has no attribute 'block_amx'",
     ),
     "oracle syntax": (".py", "product = x *", "product = x **** ", "toy.py:44: this is not Python: invalid syntax"),
+    "oracle's name of a field": (
+        ".py",
+        '"rowwise_data": nvfp4.pack',
+        '"rowwise_dat": nvfp4.pack',
+        "toy.py:37: numpy_oracle returned rowwise_dat, rowwise_scale_inv, and `outputs` has rowwise_data, rowwise",
+    ),
+    "oracle's shape": (
+        ".py",
+        "nvfp4.pack(nvfp4.e2m1(product))",
+        "nvfp4.e2m1(product)",
+        "toy.py:37: numpy_oracle: 'rowwise_data' is uint8 (16, 16), and uint8 (16, 8) by `outputs`",
+    ),
+    "oracle's dtype": (
+        ".py",
+        "scale.view(torch.uint8), (0",
+        "scale.view(torch.int8), (0",
+        "toy.py:51: torch_oracle: 'rowwise_scale_inv' is int8 (128, 4), and uint8 (128, 4) by `outputs`",
+    ),
+    "an array of the other library": (
+        ".py",
+        "torch_layout.pack(codes.flatten(1))",
+        "torch_layout.pack(codes.flatten(1)).numpy()",
+        "toy.py:51: torch_oracle: 'rowwise_data' is a ndarray, and torch_oracle returns tensors of torch",
+    ),
+    "no return": (
+        ".py",
+        '    return {\n        "rowwise_data": nvfp4',
+        '    {\n        "rowwise_data": nvfp4',
+        "toy.py:37: numpy_oracle returned nothing and no dict; it returns arrays of NumPy by name, so its `return` is",
+    ),
+    "oracle's inputs": (".py", 'return {"input": x}', "return x", "toy.py:31: inputs returned a ndarray and no dict"),
+    "oracle that leaves": (
+        ".py",
+        "import torch\n\n",
+        "raise SystemExit(0)\n\n",
+        "toy.py:52: the oracle raised SystemExit: 0",
+    ),
+    "oracle that leaves at once": (
+        ".py",
+        "import numpy as np",
+        "import sys; sys.exit(0)",
+        "the oracle raised SystemExit",
+    ),
+    "no geometry": (
+        ".cu",
+        "Launch toy_encode_launch",
+        "Launch toy_encod_launch",
+        "toy.cu:25: there is no geometry of toy_encode: `__constant__ Launch toy_encode_launch = {rows, cols, threads",
+    ),
     "no such kernel": (".yaml", "kernel: toy_encode", "kernel: toy_encod", "did you mean 'toy_encode'?"),
     "no such key": (".yaml", "launches:", "lunches:", "toy.yaml:6: unknown key 'lunches'; did you mean 'launches'?"),
 }
@@ -157,6 +206,13 @@ def test_a_mistake_is_one_sentence_before_anything_runs(folder, mistake, capsys)
     printed = capsys.readouterr()
     assert caught.value.code == Exit.USAGE
     assert says in printed.err and printed.err.startswith("error: ") and printed.err.count("\n") == 1
+
+
+def test_an_oracle_that_writes_over_its_inputs_harms_only_itself(folder):
+    change(folder, ".py", "    blocks = tensors", '    tensors["input"].mul_(2)\n    blocks = tensors')
+    with in_use(folder):
+        story = harness.verify_case(CASE, "emulator").story
+    assert "the oracles disagree on " in story  # and no kernel was given other bytes than NumPy
 
 
 def test_an_oracle_may_be_edited_while_the_process_goes_on(folder):
