@@ -114,6 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise UsageError(f"there is no device '{config.option.device}'{nearest(config.option.device, NAMES)}")
         process = config.stash[PROCESS] = Process(config)
         _leave_out_hypothesis(config)
+        config.option.force_short_summary = True  # with CI set, pytest would tell every story a second time
         if not config.option.collectonly:
             process.start()
     except HarnessError as error:

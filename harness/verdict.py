@@ -14,6 +14,7 @@ from harness.text import one_line, printable
 class Verdict(StrEnum):
     """What verification found.
 
+    IMPOSSIBLE: bytes were right, and timed launches took less than these bytes or operations can take
     CONVENTION: a subject's bytes differ from ours, and conventions that it declares explain every one of them
     """
 
@@ -26,6 +27,7 @@ class Verdict(StrEnum):
     NONDETERMINISTIC = "NONDETERMINISTIC"
     COMPILE_ERROR = "COMPILE_ERROR"
     LAUNCH_ERROR = "LAUNCH_ERROR"
+    IMPOSSIBLE = "IMPOSSIBLE"
     EXCLUDED = "EXCLUDED"
 
     @property

@@ -135,6 +135,9 @@ class StandInGpu(HostDevice):
     def identity(self) -> dict[str, str]:
         return {"device": "cuda", "gpu": "Stand-in H1", "l2_bytes": "262144", "driver": "1", "nvrtc": "13.0"}
 
+    def condition(self) -> dict[str, Any]:
+        return {}
+
     def to_host(self, array: Any, field: Any) -> np.ndarray:
         return super().to_host(array.get(), field)
 

@@ -27,7 +27,7 @@ from harness.report import tables
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 ACTION = ".github/actions/environment/action.yml"
 GITLAB_WORDS = {"stages", "workflow", "default", "variables"}
-ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "nightly"}
+ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "gate-baseline", "nightly"}
 SUPPORTED = ["3.11", "3.12", "3.13"]
 
 

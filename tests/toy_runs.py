@@ -67,7 +67,7 @@ def verify(case, device, numpy_largest):
         word = "LAUNCH_ERROR"
     if device.broken:
         word = "MISMATCH" if word == "PASS" else word
-    story = "" if word in ("PASS", "EXCLUDED") else f"THE STORY of {case.id}"
+    story = "" if word in ("PASS", "EXCLUDED") else f"THE STORY of {case.id}\\nthe end of it"
     ran = ("sm_90a toy<bf16>",) if word == "PASS" else ()
     compared = ((), (), 0) if word == "EXCLUDED" else (ran, ("numpy",), 100)
     return Result(case.id, case.recipe, Verdict(word), "a reason", story, case.input, "emulator", ("sm_90a",),

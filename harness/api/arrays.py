@@ -80,10 +80,20 @@ class OfTorch:
         import cupy
         import torch
 
-        pointer = torch.cuda.current_stream(self.device).cuda_stream
-        stream = cupy.cuda.ExternalStream(pointer) if pointer else cupy.cuda.Stream.null
+        address = torch.cuda.current_stream(self.device).cuda_stream
+        stream = cupy.cuda.Stream.from_external(_Queue(address)) if address else cupy.cuda.Stream.null
         with cupy.cuda.Device(self.gpu), stream:
             yield
+
+
+class _Queue:
+    """A stream of CUDA's by its address, as other libraries ask for one. Its owner keeps it alive."""
+
+    def __init__(self, address: int):
+        self.address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
 
 
 class OfCupy:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from harness.bench.baseline import against_library, baseline_id, baseline_of, product, product_bytes
 from harness.bench.gpu_timer import Clock, pilot
+from harness.bench.physics import impossible, peak_tflops
 from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Turns, steady
 from harness.bench.statistics import summarize
 from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
@@ -55,6 +56,8 @@ class Bench:
             return spoiled(verified, wrong.verdict, wrong.reason)
         except LaunchError as error:
             return spoiled(verified, Verdict.LAUNCH_ERROR, f"while timing: {error}")
+        if why := self._impossible(timing):
+            return spoiled(verified, Verdict.IMPOSSIBLE, why)
         if case.id == name:  # it is its own baseline
             baseline = Baseline(moved=timing.moved)
             timing = replace(timing, rounds=[replace(each, baseline=each.seconds) for each in timing.rounds])
@@ -70,6 +73,7 @@ class Bench:
                 count = turns.pilot()
             with SECONDS.of(ROUNDS):
                 rounds = turns.take(count)
+            condition = self.device.condition()
             timed.end()
         with SECONDS.of(VERIFY):
             timed.check()
@@ -78,7 +82,15 @@ class Bench:
         with SECONDS.of(WARMING):
             method = timed.method(median_us)
         dropped, code = len(rounds) - len(kept), digest(timed.program)
-        return Timing(kept, dropped, timed.moved, code, timed.launches, method)
+        return Timing(kept, dropped, timed.moved, code, timed.launches, method, timed.needs, condition)
+
+    def _impossible(self, timing: Timing) -> str:
+        """Why the timed launches cannot have done their work in this time, or an empty text."""
+        identity = self.device.identity()
+        mhz = max(each.mhz for each in timing.rounds)
+        peak = peak_tflops(self.device.targets[0], int(identity.get("multiprocessors", 0)), mhz)
+        us = 1e6 * summarize([each.seconds for each in timing.rounds]).median
+        return impossible(us, timing.needs, int(identity["l2_bytes"]), self.roofline_gbps, peak)
 
     def _prepare(self, case: Case) -> Timed:
         expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)

@@ -82,6 +82,11 @@ class Rotation:
         self.programs[0].load_libraries()
         return [program.launch for program in self.programs]
 
+    @property
+    def filled(self) -> float:
+        """How many times all copies fill the L2."""
+        return self.programs[0].memory.nbytes * len(self.programs) / self.l2_bytes
+
     def poison(self, byte: int) -> None:
         for program in self.programs:
             program.poison(byte)
@@ -97,8 +102,7 @@ class Rotation:
 
         Shown by timing one copy alone, unless that fills the L2. calls: in the graph; us: time of one
         """
-        one = self.programs[0].memory.nbytes
-        filled = one * len(self.programs) / self.l2_bytes
+        one, filled = self.programs[0].memory.nbytes, self.filled
         size = f"{len(self.programs)} copies fill {filled:.1f}x L2"
         if filled < COLD:
             return f"warm: {size}"

@@ -26,7 +26,7 @@ def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields:
     `per_tensor`, both outputs, bf16: 2 for the amax, then 2 + 1.125 for the encode, so 5.125 an element.
     """
     total = 0
-    inputs = _without_slack(inputs)
+    inputs = without_slack(inputs)
     for step in steps:
         arrays = {**inputs, **fields, **dict.fromkeys([*step.scratch, *step.workspace], np.empty(0))}
         for parameter, (_, value) in zip(step.signature.call, bind(step, arrays), strict=True):
@@ -34,7 +34,7 @@ def bytes_moved(steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields:
     return total
 
 
-def _without_slack(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def without_slack(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs, those of a group as far as its tensors reach in their allocations."""
     ends = {}
     if "tensor_offsets" in inputs:

@@ -19,6 +19,9 @@ ALPHA = 0.002  # probability that the interval of two sets from one distribution
 THROTTLED = 0.9  # of the 90th percentile of the clock: a time below it measures the clock, not the kernel
 FEWEST_SAMPLES = 10  # below this the interval is too wide at ALPHA
 
+CLOCKS_APART = 0.02  # of the higher one: two clocks this far apart are two speeds, and times are of both
+LEAST_OF_A_CLOCK = 0.1  # share of the rounds at each of two clocks; fewer move no median
+
 # For a normal distribution: standard error of median over that of mean; interquartile range over standard deviation.
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _IQR = 2 * NormalDist().inv_cdf(0.75)
@@ -56,6 +59,28 @@ def steady(mhz: Sequence[float]) -> list[int]:
         return []
     least = THROTTLED * sorted(mhz)[9 * len(mhz) // 10]
     return [number for number, clock in enumerate(mhz) if clock >= least]
+
+
+def two_clocks(mhz: Sequence[float]) -> tuple[list[float], list[float]] | None:
+    """The readings of a clock at each of two speeds, lower ones first; None if it had one, or too few show another."""
+    if len(mhz) < FEWEST_SAMPLES:
+        return None
+    ordered = np.sort(mhz)
+    gaps = np.diff(ordered)
+    fewest = math.ceil(LEAST_OF_A_CLOCK * len(ordered))
+    split = fewest + int(np.argmax(gaps[fewest - 1 : len(gaps) - fewest + 1]))
+    if ordered[split] * (1 - CLOCKS_APART) <= ordered[split - 1]:
+        return None
+    return list(map(float, ordered[:split])), list(map(float, ordered[split:]))
+
+
+def said_of_clocks(mhz: Sequence[float]) -> str:
+    """`the clock had two speeds, 1,755 MHz in 12 rounds and 1,980 MHz in 18`, or an empty text."""
+    found = two_clocks(mhz)
+    if found is None:
+        return ""
+    (low, slow), (high, fast) = ((summarize(side).median, len(side)) for side in found)
+    return f"the clock had two speeds, {low:,.0f} MHz in {slow} rounds and {high:,.0f} MHz in {fast}"
 
 
 def change(now: Sequence[float], base: Sequence[float]) -> Change:

@@ -6,11 +6,13 @@ import hashlib
 import random
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from math import inf
 from typing import Any, Protocol
 
 from harness.bench.cold_copies import Passes, Rotation, capture, memories, rotate
 from harness.bench.gpu_timer import Clock
-from harness.bench.roofline import bytes_moved
+from harness.bench.physics import Needs, arrays_moved, operations
+from harness.bench.roofline import bytes_moved, without_slack
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.device.device import Device, Outcome
@@ -44,12 +46,14 @@ class Timed(Protocol):
     """A case ready to be timed.
 
     calls: of the program in a round; launches: in a call, 0 if not counted; moved: bytes of a call
+    needs: what physics allows no call to leave out
     """
 
     program: LoadedProgram
     calls: int
     launches: int
     moved: int
+    needs: Needs = Needs()
 
     def current(self) -> AbstractContextManager[Any]:
         """Make the clock's stream current; everything below up to `end` is queued on it."""
@@ -91,6 +95,9 @@ class TimedKernels(Timed):
         self.launches = len(self.program.steps)
         self.moved = bytes_moved(self.program.steps, expected.inputs, expected.fields)
         self._graph, self.calls = self._captured(in_passes) if rotates else (None, 1)
+        read, written = arrays_moved(self.program.steps, without_slack(expected.inputs), expected.fields)
+        filled = self._rotation.filled if rotates else inf
+        self.needs = Needs(read, written, operations(case), filled, self.calls)
 
     def current(self) -> AbstractContextManager[Any]:
         return self._clock.stream

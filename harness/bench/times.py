@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.bench import statistics
 from harness.bench.baseline import tflops
+from harness.bench.physics import Needs
 from harness.bench.rounds import Baseline, Round
 from harness.contract.case import Case
 
@@ -18,6 +20,7 @@ class Timing:
     rounds: that were kept; dropped: how many were not, because the SM clock was low
     moved: bytes of a call; launches: in a call, 0 if not counted; method: how it was timed
     code: digest of machine code, grids and libraries
+    needs: what no call can leave out; condition: power and throttle reasons of the GPU after the rounds
     """
 
     rounds: list[Round]
@@ -26,6 +29,8 @@ class Timing:
     code: str
     launches: int
     method: str
+    needs: Needs = Needs()
+    condition: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def exposed(self) -> int:
@@ -59,6 +64,7 @@ def times(case: Case, timing: Timing, baseline: Baseline, baseline_name: str, ro
         "relative_error": round(statistics.relative_error([each.seconds for each in timing.rounds]), 6),
         "exposed": timing.exposed,
         "samples_us": [round(us, 3) for us in samples],
+        "samples_mhz": [round(each.mhz, 1) for each in timing.rounds],
         "mhz": round(statistics.summarize([each.mhz for each in timing.rounds]).median, 1),
         "dropped": timing.dropped,
         "launches": timing.launches,
@@ -72,4 +78,5 @@ def times(case: Case, timing: Timing, baseline: Baseline, baseline_name: str, ro
         "baseline_ratio": baseline_us and round(baseline_us / found.median, 4),
         "code": timing.code,
         "measured": timing.measured(case.mode, baseline),
+        **timing.condition,
     } | ({"tflops": round(tflops(case, found.median), 1)} if case.is_gemm else {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from harness.device.cuda_program import CudaProgram, native_target
 from harness.device.gpu_lock import gpu_lock
 from harness.device.kept_copies import KEPT
 from harness.device.memory import Memory, kept_or_uploaded
-from harness.device.power import power_limit_w
+from harness.device.power import condition, power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
@@ -77,6 +78,12 @@ class CudaDevice:
             "nvrtc": nvrtc_version(),
             "cupy": cupy.__version__,
         }
+
+    def condition(self) -> dict[str, Any]:
+        """Power and throttle reasons of this moment."""
+        import cupy
+
+        return condition(cupy.cuda.Device(self.index).pci_bus_id)
 
     def admit(self, case: Case) -> None:
         if case.mode not in self.modes:

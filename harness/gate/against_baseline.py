@@ -3,7 +3,8 @@
 A verdict needs agreement of two units: the time itself, and the time relative to the copy roofline of its own run. A
 machine whose memory is slower today changes one and not the other, which is AMBIGUOUS. In each unit SLOWER and FASTER
 need a rank test that rejects "no change" and medians at least `effect` apart; SAME needs the interval of the ratio
-within `effect`; anything between is AMBIGUOUS.
+within `effect`; anything between is AMBIGUOUS. SLOWER and FASTER need it in cycles, too, if both runs know their clock,
+and a case whose clock had two speeds is INVALID.
 
 Where machine code and grids are the baseline's, the kernel is unchanged, and times differ by what differs between two
 processes: the case is SAME, or AMBIGUOUS if its times changed by more than DOUBTED times what counts, because then
@@ -170,8 +171,16 @@ def _compare(change: Change, now: Mapping, then: Mapping, effect: float) -> tupl
         but = "changed, yet " if proven else ""
         verdict = Performance.AMBIGUOUS if proven else Performance.SAME
         return verdict, f"{but}machine code and grids are the baseline's: {summary}"
+    if in_time is Performance.SAME and least > effect:
+        hidden = f"{EFFECT_US} us, by which two processes of one binary differ, are {least:.0%} of it"
+        return Performance.AMBIGUOUS, f"nothing can be told of so short a time, because {hidden}: {summary}"
     if in_time is not in_copies:
         return Performance.AMBIGUOUS, f"{in_time} by time but {in_copies} by roofline: {summary}"
+    if in_time in (Performance.SLOWER, Performance.FASTER) and now.get("mhz") and then.get("mhz"):
+        in_cycles = change.scaled(now["mhz"] / then["mhz"]).verdict(least)
+        if in_cycles is not in_time:
+            clocks = f"{then['mhz']:,.0f} MHz then, {now['mhz']:,.0f} now"
+            return Performance.AMBIGUOUS, f"{in_time} by time but {in_cycles} by cycles ({clocks}): {summary}"
     return in_time, summary
 
 
@@ -179,4 +188,6 @@ def _unusable(now: Mapping, then: Mapping) -> str:
     for name, times in (("this run", now), ("the baseline", then)):
         if times["exposed"] > EXPOSED * times["rounds"]:
             return f"in {name} the GPU waited for the host in {times['exposed']} of {times['rounds']} rounds"
+        if clocks := statistics.said_of_clocks(times.get("samples_mhz", ())):
+            return f"in {name} {clocks}, so its median is of neither"
     return ""

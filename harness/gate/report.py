@@ -129,6 +129,8 @@ def _require_its_verdict(line: Mapping[str, Any], header: Header) -> None:
         return
     time, cycles, floor = (Change(*line[name]) for name in ("time", "cycles", "floor"))
     right = possible((time, cycles), floor, header.get("effect", EFFECT))
+    if line.get("recurs") is False:
+        right = right - {Performance.SLOWER} | {Performance.AMBIGUOUS}
     if line["verdict"] not in right:
         raise UsageError(f"{line['case_id']} is {line['verdict']}, and its changes are {' or '.join(sorted(right))}")
 

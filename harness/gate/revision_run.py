@@ -14,6 +14,7 @@ from harness.bench.gpu_timer import GpuClock, clock_of
 from harness.contract.case import Case
 from harness.device.cuda import CudaDevice
 from harness.errors import UsageError
+from harness.files import write_text
 from harness.gate import checkout, revision_bench
 from harness.gate.changed_sources import compile_changed
 from harness.gate.revision_bench import Comparison, RevisionBench
@@ -74,6 +75,13 @@ def run(
         return path, done
 
 
+def rewrite(path: Path, done: Sequence[Comparison]) -> None:
+    """Write these comparisons in place of those of the file, between its first and its last line."""
+    header, *_, end = path.read_text(encoding="utf-8").splitlines()
+    lines = [header, *(json.dumps(record(one), ensure_ascii=False) for one in done), end]
+    write_text(path, "\n".join(lines) + "\n")
+
+
 def record(found: Comparison) -> Record:
     decision = found.decision
     changes = {name: getattr(decision, name) for name in ("time", "cycles", "floor")}
@@ -89,6 +97,7 @@ def record(found: Comparison) -> Record:
             name: change and [round(x, 5) for x in (change.ratio, change.low, change.high)]
             for name, change in changes.items()
         },
+        "recurs": found.recurs,
         "dropped": decision.dropped,
         "copies": found.copies,
         "calls": found.calls,

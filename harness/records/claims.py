@@ -98,6 +98,8 @@ def _problems_of_times(times: Any) -> Iterator[str]:
             yield f"{name} is {getattr(times, name)}, and that of the samples is {value:.3f}"
     if times.rounds != len(times.samples_us):
         yield f"{times.rounds} rounds, and {len(times.samples_us)} samples"
+    if times.samples_mhz and len(times.samples_mhz) != len(times.samples_us):
+        yield f"{len(times.samples_us)} samples, and the clocks of {len(times.samples_mhz)}"
     if times.exposed > times.rounds:
         yield f"{times.exposed} of {times.rounds} rounds exposed"
     coarse = _LAST_DIGIT / times.median_us + 0.06 / times.roofline_gbps

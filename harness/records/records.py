@@ -67,7 +67,10 @@ class Times(_Line):
     relative_error: NotNegative
     exposed: Count
     samples_us: list[Positive] = Field(min_length=1)
+    samples_mhz: list[NotNegative] = []
     mhz: NotNegative | None = None
+    power_w: NotNegative | None = None
+    throttle: str | None = None
     dropped: Count | None = None
     launches: Count | None = None
     bytes: Count
@@ -135,6 +138,7 @@ class GateCase(_CaseLine):
     time: Change | None
     cycles: Change | None
     floor: Change | None
+    recurs: bool | None = None
     dropped: Count
     copies: Count
     calls: Count

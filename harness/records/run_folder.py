@@ -69,7 +69,8 @@ def read_bench(path: Path) -> tuple[Header, list[Record]]:
 
 def latest_bench(runs: Path) -> Path:
     """The run folder whose times are newest. Raises UsageError if no run there has any."""
-    found = sorted(runs.glob(f"*/{BENCH_HEADER}"), key=lambda path: path.stat().st_mtime)
+    # By what the header says, because copying a folder or a checkout gives its files another time.
+    found = sorted(runs.glob(f"*/{BENCH_HEADER}"), key=lambda path: (one(path, _read(path), TimesHeader)["date"], path))
     if not found:
         raise UsageError(f"no run in {runs} has times; make some with `make bench`, or name the run's folder")
     return found[-1].parent

@@ -41,6 +41,9 @@ class SubjectDevice:
     def identity(self) -> dict[str, str]:
         return self.inner.identity() | {"subject": self.subject.label}
 
+    def condition(self) -> dict[str, Any]:
+        return self.inner.condition()
+
     def admit(self, case: Case) -> None:
         """Raise NotCapable for a subject that is not installed, for what it refuses, and for what the device does.
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +30,7 @@ import harness.runner.process
 import harness.verify
 from harness.bench.baseline import baseline_first, baseline_of
 from harness.bench.bench import Bench
+from harness.bench.physics import Needs
 from harness.bench.roofline import COPY_BYTES, bytes_moved
 from harness.bench.rounds import FEWEST, MOST, PILOT, WARM_UP
 from harness.bench.timed import POISON, Timed, TimedKernels, require_right
@@ -101,6 +103,9 @@ class FakeGpu:
 
     def lost(self) -> str:
         return ""
+
+    def condition(self) -> dict:
+        return {"power_w": 321.0, "throttle": "power cap"}
 
     def accepts(self, ours: np.ndarray, demanded: np.ndarray) -> bool:
         return ours.tobytes() == demanded.tobytes()
@@ -432,7 +437,7 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
     rotation = SimpleNamespace(
         programs=[program], launches=[None] * 3, poison=lambda byte: log.append(f"poison {byte:#x}"),
         outcomes=lambda poison, order: looked.append(poison) or [("copy 1 of 3", right)],
-        coldness=lambda clock, calls, us: "cold",
+        coldness=lambda clock, calls, us: "cold", filled=4.0,
     )  # fmt: skip
 
     def graph(name: str) -> SimpleNamespace:
@@ -444,6 +449,7 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
         "memories": lambda first, l2_bytes: [first] * 3,
         "Rotation": lambda device, case, memories: copies.append(len(memories)) or rotation,
         "bytes_moved": lambda *_: MOVED,
+        "arrays_moved": lambda *_: (MOVED, 0),
         "rotate": lambda clock, launches: (graph("graph of 6"), 6),
         "capture": lambda clock, launches, calls: None,
         "Passes": lambda clock, captured, copies: graph("passes of 9"),
@@ -459,6 +465,7 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
         timed.enqueue()
     timed.check()
     assert (timed.calls, timed.launches, timed.moved, copies) == (calls, 2, MOVED, [1 if mode == "eager" else 3])
+    assert timed.needs == Needs(MOVED, 0, 0, inf if mode == "eager" else 4.0, calls)
     assert log == ["poison 0x5a", *ran]
     assert looked == [0x5A]
     assert timed.method(1.0) == method
@@ -483,3 +490,20 @@ def test_a_run_ends_by_saying_where_its_seconds_went(bench: Benches):
     spent = bench.header()["seconds"]
     assert spent["cases"] == 1
     assert sum(spent.values()) - 1 - spent["all"] - spent["flush"] == pytest.approx(spent["all"], abs=0.1)
+
+
+def test_each_sample_has_its_clock_and_each_case_power_and_what_held_clocks_back(bench: Benches, gpu: FakeGpu):
+    bench()
+    times = bench.records()[0]["times"]
+    assert times["samples_mhz"] == [1980.0] * times["rounds"]
+    assert (times["power_w"], times["throttle"]) == (321.0, "power cap")
+
+
+def test_a_time_that_its_bytes_do_not_allow_is_refused(bench: Benches, gpu: FakeGpu, monkeypatch):
+    monkeypatch.setattr(FakeProgram, "needs", Needs(read=10**9))
+    result = bench()
+    assert result.ret == Exit.BYTES_DIFFER
+    (record, *_) = bench.records()
+    assert (record["verdict"], record["times"]) == ("IMPOSSIBLE", {})
+    assert record["reason"].startswith("100.000 us cannot be: 1,000,000,000 bytes take 200.000 us at the least")
+    assert bench.benchmarks() == []

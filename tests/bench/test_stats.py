@@ -93,3 +93,25 @@ def test_swapping_the_sides_inverts_the_change():
 def test_times_must_be_there_and_positive(sides: tuple[list[float], list[float]]):
     with pytest.raises(ValueError, match="positive times"):
         statistics.change(*sides)
+
+
+@pytest.mark.parametrize(
+    ("mhz", "sizes"),
+    [
+        ([1980.0] * 20 + [1755.0] * 10, (10, 20)),
+        ([1755.0, 1980.0] * 15, (15, 15)),
+        ([1980.0] * 27 + [1930.0] * 3, (3, 27)),
+        ([1980.0] * 28 + [1755.0] * 2, None),
+        ([1980.0] * 15 + [1950.0] * 15, None),
+        ([1980.0] * 5 + [1755.0] * 4, None),
+        (list(range(1755, 1980, 5)), None),
+        ([0.0] * 30, None),
+        ([], None),
+    ],
+)
+def test_a_clock_of_two_speeds(mhz: list[float], sizes: tuple[int, int] | None):
+    found = statistics.two_clocks(mhz)
+    assert (found and tuple(map(len, found))) == sizes
+    assert bool(statistics.said_of_clocks(mhz)) == bool(sizes)
+    if found:
+        assert sorted(mhz) == [*found[0], *found[1]]

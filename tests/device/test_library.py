@@ -243,7 +243,7 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
         def method(self, us):
             return ""
 
-    device = SimpleNamespace(identity=lambda: {"l2_bytes": "52428800"})
+    device = SimpleNamespace(identity=lambda: {"l2_bytes": "52428800"}, condition=dict, targets=("sm_90a",))
     monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: None)
     monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda *_: TimedCase())
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.device.power import UNKNOWN, power_limit_w
+from harness.device.power import UNKNOWN, _opened, condition, power_limit_w
 
 
 def management(**statuses):
@@ -17,11 +17,28 @@ def management(**statuses):
         milliwatts._obj.value = 650_000
         return statuses.get("limit", 0)
 
+    def usage(device, milliwatts):
+        milliwatts._obj.value = 321_456
+        return statuses.get("usage", 0)
+
+    def reasons(device, bits):
+        bits._obj.value = 0x1 | 0x4 | 0x20
+        return statuses.get("reasons", 0)
+
     return SimpleNamespace(
         nvmlInit_v2=lambda: statuses.get("init", 0),
         nvmlDeviceGetHandleByPciBusId_v2=lambda bus, device: statuses.get("handle", 0 if bus == b"0:1" else 2),
         nvmlDeviceGetPowerManagementLimit=limit,
+        nvmlDeviceGetPowerUsage=usage,
+        nvmlDeviceGetCurrentClocksThrottleReasons=reasons,
     )
+
+
+@pytest.fixture(autouse=True)
+def nothing_open():
+    _opened.cache_clear()
+    yield
+    _opened.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -45,3 +62,17 @@ def test_without_the_library_it_is_unknown(monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
     assert power_limit_w("0:1") == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "library, found",
+    [
+        (management(), {"power_w": 321.5, "throttle": "power cap, thermal slowdown"}),
+        (management(usage=3), {"throttle": "power cap, thermal slowdown"}),
+        (management(reasons=3), {"power_w": 321.5}),
+        (management(init=9), {}),
+    ],
+)
+def test_the_condition_of_a_gpu(monkeypatch, library, found):
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    assert condition("0:1") == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from copy import deepcopy
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from harness.cli import main
 from harness.errors import Exit, UsageError
 from harness.files import ROOT
 from harness.gate import against_baseline, baseline
-from harness.records.run_folder import RunFiles, commit, read_bench
+from harness.records.run_folder import RunFiles, commit, latest_bench, read_bench
 from harness.records.seal import sources_digest
 from harness.verdict import Performance, Result, Verdict
 
@@ -156,9 +157,16 @@ def test_the_same_machine_code_is_the_same_if_noise_hides_its_times():
     assert judgement.reason.startswith("machine code and grids are the baseline's")
 
 
-@pytest.mark.parametrize(("us", "verdict"), [(7.5, Performance.SAME), (8.5, Performance.SLOWER)])
+@pytest.mark.parametrize(
+    ("us", "verdict"), [(7.0, Performance.AMBIGUOUS), (7.5, Performance.AMBIGUOUS), (8.5, Performance.SLOWER)]
+)
 def test_a_change_below_the_clocks_own_noise_does_not_count(us: float, verdict: Performance):
-    assert only(run_of(record(us=us, seed=1)), record(us=7.0)).verdict is verdict
+    judgement = only(run_of(record(us=us, seed=1)), record(us=7.0))
+    assert judgement.verdict is verdict
+    told = (
+        "nothing can be told of so short a time, because 0.75 us, by which two processes of one binary differ, are 11 %"
+    )
+    assert judgement.reason.startswith(told.replace(" %", "%")) == (verdict is Performance.AMBIGUOUS)
 
 
 def test_few_samples_prove_nothing():
@@ -308,7 +316,7 @@ def test_the_command_tells_what_is_not_the_same_and_why(folder: Folder):
     folder.holds(record(), record(OTHER))
     folder.gate("--save")
     folder.holds(record(us=120.0, seed=1), record(OTHER))
-    code, text = folder.gate()
+    code, text = folder.gate("--once")
     assert code == Exit.SLOWER
     assert "SLOWER" in text and CASE in text and "time +20." in text
     assert OTHER not in text
@@ -486,3 +494,112 @@ def test_what_waits_for_a_baseline_is_said_and_is_no_error(folder: Folder, monke
     missing, gone = baseline.waiting()
     assert "cases wait for a time, backward/" in missing and "`make bench` and `harness gate --save`" in missing
     assert f"1 cases are timed no longer, {CASE} for one" in gone
+
+
+# A second process
+
+
+def in_a_second_process(folder: Folder, *records: dict, name: str = "second_process", **changes) -> None:
+    second = Folder.__new__(Folder)
+    second.run_dir = folder.run_dir / name
+    second.run_dir.mkdir(exist_ok=True)
+    second.holds(*records, header=changed(**{"date": "2026-01-01T01:00:00Z"} | changes))
+
+
+@pytest.fixture
+def slower(folder: Folder) -> Folder:
+    """A run whose first case is slower than the baseline has it."""
+    folder.holds(record(), record(OTHER))
+    folder.gate("--save")
+    folder.holds(record(us=120.0, seed=1), record(OTHER))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("us", "code", "said"),
+    [(118.0, Exit.SLOWER, "so it is in a second process"), (100.0, Exit.NOISY, "and a second found SAME")],
+)
+def test_a_slower_case_counts_if_a_second_process_finds_it(slower: Folder, us: float, code: Exit, said: str):
+    in_a_second_process(slower, record(us=us, seed=1))
+    found, text = slower.gate()
+    assert (found, said in text) == (code, True)
+
+
+def test_wrong_bytes_of_the_second_process_count(slower: Folder):
+    in_a_second_process(slower, without_time(verdict="MISMATCH", reason="bytes differ"))
+    assert slower.gate()[0] == Exit.BYTES_DIFFER
+
+
+def test_without_a_gpu_no_process_can_confirm(slower: Folder, monkeypatch):
+    monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 0)
+    code, text = slower.gate()
+    assert code == Exit.NOISY and "SLOWER in one process, and no second has timed it" in text
+
+
+def test_a_copy_of_the_run_is_no_second_process(slower: Folder):
+    in_a_second_process(slower, record(us=120.0, seed=1), date=HEADER["date"])
+    code, text = slower.gate()
+    assert code == Exit.USAGE and "so it is a copy" in text
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_with_a_gpu_those_cases_are_timed_that_no_second_process_has(slower: Folder, monkeypatch, there: bool):
+    ran = []
+    monkeypatch.setattr("harness.commands.gate.gpu_count", lambda: 1)
+    command = "python -m pytest suites --bench --subject mine:make --case x --recipe-dir=own"
+    slower.holds(record(us=120.0, seed=1), record(OTHER), header=changed(command=command))
+
+    def run(*words):
+        ran.append(list(words))
+        in_a_second_process(slower, record(us=120.0, seed=1), name=Path(words[words.index("--run-dir") + 1]).name)
+
+    monkeypatch.setattr("harness.gate.second_process._harness", run)
+    if there:
+        in_a_second_process(slower, record(OTHER))
+    assert slower.gate()[0] == Exit.SLOWER
+    (words,) = ran
+    folder = slower.run_dir / ("second_process.2" if there else "second_process")
+    assert words == [
+        "bench", "swizzle", "--run-dir", str(folder),
+        "--subject", "mine:make", "--recipe-dir", "own", "--case", CASE,
+    ]  # fmt: skip
+    assert slower.gate()[0] == Exit.SLOWER
+    assert len(ran) == 1  # the second is there
+
+
+# Clocks
+
+
+def clocked(us: float = 100.0, seed: int = 0, **changes) -> dict:
+    found = record(us=us, seed=seed)
+    found["times"] |= {"mhz": 1980.0, "samples_mhz": [1980.0] * 30} | changes
+    return found
+
+
+@pytest.mark.parametrize("slow", [3, 12, 27])
+def test_a_case_whose_clock_had_two_speeds_is_invalid(slow: int):
+    two = clocked(seed=1, samples_mhz=[1980.0] * (30 - slow) + [1830.0] * slow)
+    for run, stored in ((two, clocked()), (clocked(seed=1), two)):
+        judgement = only(run_of(run), stored)
+        assert judgement.verdict is Performance.INVALID
+        told = f"the clock had two speeds, 1,830 MHz in {slow} rounds and 1,980 MHz in {30 - slow}, so its median is of"
+        assert told in judgement.reason
+    spread = clocked(seed=1, samples_mhz=[1980.0 - 5 * number for number in range(30)])
+    few = clocked(seed=1, samples_mhz=[1980.0] * 28 + [1830.0] * 2)
+    assert {only(run_of(each), clocked()).verdict for each in (spread, few)} == {Performance.SAME}
+
+
+def test_a_lower_clock_is_not_a_slower_kernel():
+    judgement = only(run_of(clocked(108.0, 1, mhz=1980.0 / 1.08)), clocked())
+    assert judgement.verdict is Performance.AMBIGUOUS
+    assert judgement.reason.startswith("SLOWER by time but SAME by cycles (1,980 MHz then, 1,833 now)")
+    assert only(run_of(clocked(108.0, 1)), clocked()).verdict is Performance.SLOWER
+
+
+def test_the_newest_run_is_so_by_its_header(tmp_path: Path):
+    for name, date, written in (("old", "2026-01-01T00:00:00Z", 2000), ("new", "2026-01-02T00:00:00Z", 1000)):
+        path = tmp_path / name / "bench_header.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps(changed(date=date)))
+        os.utime(path, (written, written))
+    assert latest_bench(tmp_path).name == "new"

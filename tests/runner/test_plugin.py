@@ -76,6 +76,15 @@ def test_a_mismatch_shows_its_story_and_no_traceback(run: Runs):
     result.stdout.no_fnmatch_line("*plugin.py*")
 
 
+@pytest.mark.parametrize("name", ["CI", "BUILD_NUMBER"])
+def test_a_story_is_told_once_in_ci_too(run: Runs, monkeypatch: pytest.MonkeyPatch, name: str):
+    """pytest tells all of it again in its last lines if these are set."""
+    monkeypatch.setenv(name, "true")
+    run.verdicts(ties="MISMATCH")
+    printed = run("suites").stdout.str()
+    assert printed.count("the end of it") == sum("ties" in case_id for case_id in run.verified()) > 0
+
+
 @pytest.mark.parametrize("verdict", ["WRONG_SHAPE", "UNWRITTEN", "OUT_OF_BOUNDS", "NONDETERMINISTIC", "COMPILE_ERROR"])
 def test_no_other_verdict_is_green(run: Runs, verdict: str):
     run.verdicts(ties=verdict)

@@ -17,6 +17,7 @@ from harness.studies.mutants.catalogue import KERNELS, Mutant
 from harness.suite.suite import suite_of
 
 ORACLES = PACKAGE / "oracles"
+NARROW = "32-bit index"  # the theme of mutants that only tensors beyond 2^31 elements show
 
 
 @cache
@@ -31,7 +32,7 @@ def recipes_of(file: str) -> tuple[str, ...]:
 def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
     """Cases of a set in the order to run: the mutant's own, then round-robin the cheapest of every recipe.
 
-    Recipes of the mutant's own cases come before the others.
+    Recipes of the mutant's own cases come before the others. An index of 32 bits meets the largest cases first.
     """
     reached = recipes_of(mutant.file)
     own = [case_id.partition("/")[0] for case_id in mutant.cases]
@@ -41,9 +42,9 @@ def cases(mutant: Mutant, set_name: str) -> Iterator[Case]:
     cost = attrgetter("work", "id")
     yield from first
     for recipes in ([r for r in reached if r in own], [r for r in reached if r not in own]):
-        cheapest_first = (sorted(set(of_set[recipe]) - set(first), key=cost) for recipe in recipes)
+        by_cost = (sorted(set(of_set[r]) - set(first), key=cost, reverse=mutant.theme == NARROW) for r in recipes)
         # Round-robin, so that a mutant in a shared header is not run on one recipe for long.
-        yield from (case for turn in zip_longest(*cheapest_first) for case in turn if case is not None)
+        yield from (case for turn in zip_longest(*by_cost) for case in turn if case is not None)
 
 
 @cache

@@ -17,6 +17,8 @@ from typing import Any
 
 from harness.bench.cold_copies import COLD, copies_for
 from harness.bench.gpu_timer import GpuClock, Report
+from harness.bench.physics import Needs, arrays_moved, operations
+from harness.bench.roofline import without_slack
 from harness.bench.timed import Timed, WrongBytesError
 from harness.contract.case import Case
 from harness.device.device import Outcome
@@ -29,6 +31,7 @@ from harness.subjects.audit.verify import explain
 from harness.subjects.audit.violations import Finding, Violation, ViolationError
 from harness.subjects.audit.wall_clock import MOST_CALLS, PASS, ROUNDS, WallClock
 from harness.subjects.device import SubjectDevice
+from harness.suite.launch_plan import plan
 from harness.verdict import Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED
 
@@ -59,6 +62,9 @@ class TimedSubject(Timed):
         self.timed = self._copies(copies_for(self.moved, self._l2_bytes))
         self.program = self.timed.program
         self.calls = self.timed.number if self._is_graph else 1
+        read, written = arrays_moved(plan(case), without_slack(self.fresh.sets[0]), self.fresh.fields)
+        filled = self.timed.number * self.moved / self._l2_bytes if self._is_graph else math.inf
+        self.needs = Needs(read, written, operations(case), filled, self.calls)
         self._reported: list[float] = []
         self.judged: list[tuple[Draw, Outcome]] = []
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from harness.studies.mutants.reach import NARROW
+
 PLUS, MINUS, TWICE = "constant + 1", "constant - 1", "constant x 2"
 COMPARISON, SUM, SWAP = "< and <=", "sign of a sum", "swapped arguments"
 ABS, CLAMP, FLAG = "abs dropped", "clamp dropped", "flag not passed on"
-NARROW, PLANE, GROUP = "32-bit index", "other direction", "other group"
+PLANE, GROUP = "other direction", "other group"
 FENCE, BARRIER, VOLATILE = "fence dropped", "barrier dropped", "volatile dropped"
 SCOPE, PARTICIPANTS = "narrower scope", "participants"
 

@@ -1,0 +1,96 @@
+"""The least time that a case can take: its bytes at the copy rate of the run, its operations at the peak of the chip.
+
+Every bound is generous, so that a time below it is no time of this case: work was left out, or the clock was wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from re import match
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.suite.launch_plan import Step, bind
+from harness.suite.stages import is_pipeline, terms
+
+# What memory gives over a copy: an H200 reads 4.8 TB/s by its data sheet and copies 4.2 TB/s.
+MEMORY = 1.25
+# What the L2 gives over a copy, at most; some 5.5 to 7 TB/s are measured on a Hopper.
+L2 = 4.0
+# Operations of a multiprocessor in a clock with its fastest dense matrix type, by NVIDIA's white papers: int8 on 8.0,
+# FP8 on 9.0, FP4 on 10.0 and later.
+OPERATIONS = {8: 4096, 9: 8192, 10: 32768}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a call must do. read, written: bytes, each array once; operations: of products, two for each term
+
+    filled: how many times the copies that calls go round fill the L2; infinite behind a flush
+    calls: in a round
+    """
+
+    read: int = 0
+    written: int = 0
+    operations: int = 0
+    filled: float = inf
+    calls: int = 1
+
+
+def arrays_moved(
+    steps: Iterable[Step], inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+) -> tuple[int, int]:
+    """Bytes of the inputs that some launch reads, and of the fields. Scratch and workspaces do not count."""
+    read: dict[int, int] = {}
+    for step in steps:
+        own = dict.fromkeys([*step.scratch, *step.workspace], np.empty(0))
+        for _, value in bind(step, {**inputs, **fields, **own}):
+            if isinstance(value, np.ndarray):
+                read[id(value)] = value.nbytes
+    return sum(read.values()), sum(field.nbytes for field in fields.values())
+
+
+def operations(case: Case) -> int:
+    """Of all products of a case, two for each term."""
+    return 2 * terms(case) if case.is_gemm or is_pipeline(case) else 0
+
+
+def least_us(needs: Needs, l2_bytes: int, copy_gbps: float, peak_tflops: float) -> float:
+    """Microseconds below which no call can be. copy_gbps: read plus written; peak_tflops: 0 if not known
+
+    Inputs that were evicted come from memory; of the outputs of a round, as much as the L2 holds may stay there. All
+    else goes through the L2 at least.
+    """
+    evicted = max(0.0, 1 - 1 / needs.filled)
+    from_memory = needs.read * evicted + max(0.0, needs.written - l2_bytes / needs.calls)
+    at_all = needs.read + needs.written
+    moving = max(from_memory / MEMORY, at_all / L2) / copy_gbps / 1e3
+    return max(moving, needs.operations / peak_tflops / 1e6 if peak_tflops else 0.0)
+
+
+def peak_tflops(target: str, multiprocessors: int, mhz: float) -> float:
+    """TFLOP/s of the fastest matrix type at this clock; 0 for a chip that is not known. target: `sm_90a`"""
+    found = match(r"sm_(\d+)\d", target)
+    if found is None:
+        return 0.0
+    major = int(found[1])
+    return (
+        OPERATIONS.get(major, max(OPERATIONS.values()) if major > max(OPERATIONS) else 0) * multiprocessors * mhz / 1e6
+    )
+
+
+def impossible(us: float, needs: Needs, l2_bytes: int, copy_gbps: float, peak: float) -> str:
+    """Why no call takes so few microseconds, or an empty text."""
+    least = least_us(needs, l2_bytes, copy_gbps, peak)
+    if us >= least:
+        return ""
+    work = f"{needs.read + needs.written:,} bytes" + (
+        f" and {needs.operations:,} operations" if needs.operations else ""
+    )
+    return f"{us:.3f} us cannot be: {work} take {least:.3f} us at the least, with a copy of {copy_gbps:,.0f} GB/s" + (
+        f" and a peak of {peak:,.0f} TFLOP/s" if needs.operations else ""
+    )

@@ -1,0 +1,127 @@
+"""What a gate finds SLOWER is timed again by a second process, because part of the noise is that of a process.
+
+A process that was lucky or unlucky with its memory is so in all of its rounds, which no test on its samples can see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.files import PACKAGE
+from harness.gate.against_baseline import stale
+from harness.gate.decision import Decision
+from harness.gate.revision_bench import Comparison
+from harness.gate.revision_run import FILE
+from harness.records import journal
+from harness.records.possible import require_possible
+from harness.records.records import Record
+from harness.records.run_folder import RunFiles, read_bench, read_run
+from harness.verdict import Judgement, Performance, Result, Verdict
+
+FOLDER = "second_process"
+
+
+def recurring(judgements: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
+    """The judgements, SLOWER only where a second process found the same. second: of that process, of any cases"""
+    verdicts = {each.case_id: each.verdict for each in second if each.verdict is not Performance.NOT_MEASURED}
+
+    def recurred(found: Judgement) -> Judgement:
+        verdict, reason = _told(found.reason, verdicts.get(found.case_id))
+        return replace(found, verdict=verdict, reason=reason)
+
+    return [recurred(each) if each.verdict is Performance.SLOWER else each for each in judgements]
+
+
+def recurring_comparisons(done: Sequence[Comparison], second: Mapping[str, Record]) -> list[Comparison]:
+    """The comparisons, SLOWER only where the second process found the same. second: its lines by case id
+
+    A kernel that is wrong in the second process is wrong.
+    """
+
+    def recurred(found: Comparison) -> Comparison:
+        line = second.get(found.case.id, {})
+        if line and line["verified"] not in (None, Verdict.PASS):
+            reason = f"in a second process: {line['reason']}"
+            result = Result(found.case.id, found.case.recipe, Verdict(line["verified"]), reason)
+            return Comparison(found.case, Decision(Performance.NOT_MEASURED, reason), result)
+        verdict, reason = _told(found.decision.reason, Performance(line["verdict"]) if line else None)
+        decision = replace(found.decision, verdict=verdict, reason=reason)
+        return replace(found, decision=decision, recurs=verdict is Performance.SLOWER)
+
+    return [recurred(one) if one.decision.verdict is Performance.SLOWER else one for one in done]
+
+
+def _told(reason: str, second: Performance | None) -> tuple[Performance, str]:
+    """Verdict and reason of what was SLOWER once, by what a second process found; None if it did not time it."""
+    if second is Performance.SLOWER:
+        return Performance.SLOWER, f"{reason}; so it is in a second process"
+    told = f"a second found {second}" if second else "no second has timed it"
+    return Performance.AMBIGUOUS, f"SLOWER in one process, and {told}: {reason}"
+
+
+def runs_again(run: RunFiles, ids: Sequence[str], gpu: bool) -> list[RunFiles]:
+    """The runs of other processes that lie in a run's folder; with a GPU, one of the cases that none has timed.
+
+    Raises UsageError for a run of another tree, a damaged one, or a copy of the first.
+    """
+    found = [_read(path.parent, run) for path in sorted(run.path.glob(f"{FOLDER}*/{journal.FILE}"))]
+    has = {record["case_id"] for each in found for record in each.records}
+    left = [case_id for case_id in ids if case_id not in has]
+    if left and gpu:
+        folder = run.path / (f"{FOLDER}.{len(found) + 1}" if found else FOLDER)
+        recipes = sorted({case_id.partition("/")[0] for case_id in left})
+        _harness("bench", *recipes, "--run-dir", str(folder.absolute()), *_options(run), *_cases(left))
+        found += [_read(folder, run)] if (folder / journal.FILE).exists() else []
+    return found
+
+
+def _read(folder: Path, first: RunFiles) -> RunFiles:
+    second = read_run(folder)
+    why = stale(second)
+    if not why and second.header.get("date") == first.header.get("date"):
+        why = "began in the second of the run above it, so it is a copy; delete it, or time it again"
+    if why:
+        raise UsageError(f"{folder} {why}")
+    require_possible(folder, second.records, bool(second.header))
+    return second
+
+
+def _options(run: RunFiles) -> list[str]:
+    """The words of a run's command that say what was run: a subject, and folders of recipes."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("--subject", "--recipe-dir"):
+        parser.add_argument(name, dest=name, action="append", default=[])
+    given, _ = parser.parse_known_args(shlex.split(run.header["command"]))
+    return [word for name, values in vars(given).items() for each in values for word in (name, each)]
+
+
+def compare_again(base: str, effect: float, again: bool, ids: Sequence[str], folder: Path) -> dict[str, Record]:
+    """The lines of a gate against a revision, on these cases in a new process; none of cases it did not come to."""
+    path = folder / FILE
+    if path.exists():
+        raise UsageError(f"{path} is there already, of another gate; delete it, or name another folder")
+    options = ["--once", "--base", base, "--effect", str(effect), *(["--all"] if again else [])]
+    _harness("gate", str(folder.absolute()), *options, *_cases(ids))
+    lines = read_bench(path)[1] if path.exists() else []
+    return {line["case_id"]: line for line in lines if "case_id" in line}
+
+
+def _cases(ids: Sequence[str]) -> list[str]:
+    return [word for case_id in ids for word in ("--case", case_id)]
+
+
+def _harness(*words: str) -> None:
+    """Run a command of this harness; its output is kept from the gate's own, what went wrong is shown."""
+    path = os.pathsep.join([str(PACKAGE.parent), *(each or str(Path.cwd()) for each in sys.path)])
+    subprocess.run(
+        [sys.executable, "-m", "harness", *words],
+        check=False, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip

@@ -1,0 +1,171 @@
+"""A SLOWER counts if a second process finds it too; otherwise noise between processes would be red most nights."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import timed_runs
+from timed_runs import DUEL_HEADER, HEADER, duel_line, duel_lines
+
+from harness.contract.case import Case
+from harness.errors import UsageError
+from harness.gate import revision_run, second_process
+from harness.gate.against_baseline import judge
+from harness.gate.decision import Samples, decide
+from harness.gate.report import from_lines
+from harness.gate.revision_bench import Comparison
+from harness.gate.second_process import recurring
+from harness.records.run_folder import RunFiles, read_bench
+from harness.suite.suite import find_case
+from harness.verdict import Judgement, Performance, Result, Verdict
+
+CASES = [find_case(f"swizzle/default/{rows}x256/normal/graph") for rows in (128, 256, 384)]
+TIMED = "per_tensor/default/{0}28x2048/normal/graph"
+ROUNDS = 30
+
+
+def samples(rng: np.random.Generator, us: float) -> Samples:
+    return Samples(list(us * rng.normal(1, 0.002, ROUNDS)), [1980.0] * ROUNDS)
+
+
+def compared(rng: np.random.Generator, case: Case, change: float) -> Comparison:
+    us = {"head": 100.0 * change, "again": 100.0 * change, "base": 100.0}
+    series = {name: samples(rng, mean) for name, mean in us.items()}
+    return Comparison(case, decide(**series), Result(case.id, case.recipe, Verdict.PASS), series)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> tuple[Path, list[Comparison]]:
+    rng = np.random.default_rng(1)
+    done = [compared(rng, case, change) for case, change in zip(CASES, (1.0, 1.05, 1.06), strict=True)]
+    assert [one.decision.verdict for one in done] == ["SAME", "SLOWER", "SLOWER"]
+    path = tmp_path / "gate.jsonl"
+    lines = [DUEL_HEADER, *map(revision_run.record, done), duel_lines()[-1]]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path, done
+
+
+def line_of(case, verdict: str, verified: str = "PASS", reason: str = "") -> dict:
+    return {"case_id": case.id, "verdict": verdict, "verified": verified, "reason": reason}
+
+
+def test_what_is_slower_counts_if_it_recurs(written):
+    path, done = written
+    second = {CASES[1].id: line_of(CASES[1], "SLOWER"), CASES[2].id: line_of(CASES[2], "SAME")}
+    found = second_process.recurring_comparisons(done, second)
+    assert [one.decision.verdict for one in found] == ["SAME", "SLOWER", "AMBIGUOUS"]
+    assert found[1].decision.reason.endswith("; so it is in a second process")
+    assert found[2].decision.reason.startswith("SLOWER in one process, and a second found SAME: time +")
+    revision_run.rewrite(path, found)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["verdict"], line["recurs"]) for line in lines[1:-1]] == [
+        ("SAME", None), ("SLOWER", True), ("AMBIGUOUS", False),
+    ]  # fmt: skip
+    assert lines[0] == DUEL_HEADER and "end" in lines[-1]
+    assert [each.verdict for each in from_lines(*read_bench(path)).judgements] == ["SAME", "SLOWER", "AMBIGUOUS"]
+
+
+def test_a_second_process_that_does_not_come_to_a_case_proves_nothing(written):
+    found = second_process.recurring_comparisons(written[1], {})
+    assert [one.decision.verdict for one in found] == ["SAME", "AMBIGUOUS", "AMBIGUOUS"]
+    assert "and no second has timed it" in found[1].decision.reason
+
+
+def test_a_kernel_that_is_wrong_in_the_second_process_is_wrong(written):
+    path, done = written
+    second = {CASES[1].id: line_of(CASES[1], "NOT_MEASURED", "MISMATCH", "MISMATCH: 3 bytes differ")}
+    found = second_process.recurring_comparisons(done, second)
+    assert found[1].verified.verdict is Verdict.MISMATCH
+    assert found[1].decision.reason == "in a second process: MISMATCH: 3 bytes differ"
+    revision_run.rewrite(path, found)
+    _, lines = read_bench(path)
+    assert [line.get("verified") for line in lines[:-1]] == ["PASS", "MISMATCH", "PASS"]
+
+
+def test_a_report_demands_what_a_second_process_found(tmp_path: Path):
+    line = duel_line("per_tensor/default/1024x2048/normal/graph", "SLOWER", 1.1)
+    for recurs, verdict in ((False, "SLOWER"), (True, "AMBIGUOUS")):
+        with pytest.raises(UsageError, match=f"is {verdict}, and its changes are"):
+            from_lines(DUEL_HEADER, [line | {"recurs": recurs, "verdict": verdict}])
+    for recurs, verdict in ((False, "AMBIGUOUS"), (True, "SLOWER"), (None, "SLOWER")):
+        (judgement,) = from_lines(DUEL_HEADER, [line | {"recurs": recurs, "verdict": verdict}]).judgements
+        assert judgement.verdict == verdict
+
+
+def test_the_second_process_is_the_same_gate_of_those_cases(monkeypatch, tmp_path: Path):
+    ran = []
+
+    def run(words, **_):
+        ran.append(words)
+        tmp_path.joinpath("gate.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in (DUEL_HEADER, *duel_lines()))
+        )
+        return SimpleNamespace(returncode=2)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    ids = [line["case_id"] for line in read_lines()]
+    found = second_process.compare_again("main", 0.01, True, ids, tmp_path)
+    assert (found[ids[0]]["verdict"], found[ids[3]]["verdict"]) == ("SLOWER", "SAME")
+    (words,) = ran
+    assert words[3:] == [
+        "gate", str(tmp_path), "--once", "--base", "main", "--effect", "0.01", "--all",
+        *(word for each in ids for word in ("--case", each)),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="is there already, of another gate"):
+        second_process.compare_again("main", 0.01, True, ids, tmp_path)
+
+
+def read_lines() -> list[dict]:
+    return [line for line in duel_lines() if "case_id" in line]
+
+
+# A gate against a baseline, simulated
+
+
+def in_a_process(rng: np.random.Generator, us: float = 100.0, code: str = "head") -> list[dict]:
+    """The records of 40 cases as a process of its own times them, each off by 1 % in all of its rounds."""
+    return [
+        timed_runs.record(TIMED.format(number), us * rng.normal(1, 0.01), seed=int(rng.integers(2**31)), code=code)
+        for number in range(1, 41)
+    ]
+
+
+def judged(run: list[dict], stored: list[dict]) -> list[Judgement]:
+    return judge(RunFiles(Path("run"), run, HEADER), HEADER, stored)
+
+
+def red(judgements: list[Judgement]) -> bool:
+    return any(each.verdict is Performance.SLOWER for each in judgements)
+
+
+def test_a_clean_gate_under_noise_between_processes_is_seldom_red():
+    rng, gates = np.random.default_rng(2), 100
+    alone = both = 0
+    for _ in range(gates):
+        stored = in_a_process(rng, code="base")
+        first = judged(in_a_process(rng), stored)
+        alone += red(first)
+        both += red(first) and red(recurring(first, judged(in_a_process(rng), stored)))
+    # 58 and 15 of 100; what is left is the baseline's own process, which both are compared with.
+    assert 0.45 * gates < alone < 0.7 * gates
+    assert both < 0.2 * gates
+
+
+def test_a_slower_kernel_is_found_by_both():
+    rng = np.random.default_rng(3)
+    stored, first, second = in_a_process(rng, code="base"), in_a_process(rng, 110.0), in_a_process(rng, 110.0)
+    found = recurring(judged(first, stored), judged(second, stored))
+    assert {each.verdict for each in found} == {Performance.SLOWER}
+    assert all(each.reason.endswith("; so it is in a second process") for each in found)
+
+
+def test_without_a_second_process_a_slower_is_ambiguous():
+    rng = np.random.default_rng(4)
+    found = recurring(judged(in_a_process(rng, 120.0), in_a_process(rng, code="base")), [])
+    assert {each.verdict for each in found} == {Performance.AMBIGUOUS}
+    assert found[0].reason.startswith("SLOWER in one process, and no second has timed it: time +")
