@@ -1,56 +1,133 @@
-"""The baseline of every ratio, timed in the same run and launched the same way.
+"""The opponent of every ratio, which does the same work, timed in the same run and launched the same way.
 
-A quantizer is compared with the production training recipe on the same shape and input, a GEMM against cuBLAS on bf16
-operands of the same shape, with a bf16 output, and a pipeline against itself with that production recipe.
+A quantizer is compared with the production training recipe: the same stage and outputs of it, on the same shape and
+input, a group with a group. A product is compared with cuBLAS on bf16 operands of the same shape, with a bf16 output,
+and one of another epilogue with the per_tensor product, too; a pipeline with itself by that recipe. What only
+moves bytes, or decodes, is compared with a copy of as many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import lru_cache
 
-from harness.bench import cold_copies
+from harness.bench import cold_copies, roofline
 from harness.bench.gpu_timer import Clock
 from harness.contract.case import Case
 from harness.contract.problem import Dense
 from harness.device import cublas
+from harness.errors import HarnessError
 from harness.suite.stages import is_pipeline, terms
-from harness.suite.suite import suite_of
+from harness.suite.suite import find_case, suite_of
+
+COPIED = ("swizzle", "swizzle_grouped", "dequantize", "casts")  # recipes that no quantizer does the work of
 
 
-def baseline_of(case: Case) -> Case:
-    """The production recipe on the case's shape and input; for a GEMM see `product`.
+@lru_cache(maxsize=1 << 13)
+def baseline_of(case: Case) -> Case | None:
+    """The case that another is compared with, maybe itself; None if that is a product of a library, or a copy.
 
-    A group is compared with one dense tensor of as many elements, with the cols of its tensors if those are alike, and
-    a pipeline with its default flags by the same route.
+    A pipeline has that with its default flags by the same route. A group that per_tensor does not take, as one of 16
+    rows, has a dense tensor of as many elements, with the cols of its tensors if those are alike.
     """
+    if against_library(case) or against_copy(case):
+        return None
     if is_pipeline(case):
         return replace(case, flags=case.defaults.replace(route=case.flags.route))
+    if case.is_group and (found := _group(case)):
+        return found
     rows, cols = case.problem.group.matrix if case.is_group else (case.rows, case.cols)
     defaults = suite_of("per_tensor").defaults
-    flags = defaults.replace(dtype="bf16", outputs="both", rht=True, rounding="sr", stage="full")
+    flags = defaults.replace(**_same_work(case))
     return Case("per_tensor", flags, Dense(rows, cols), case.input, case.mode, defaults, case.where)
 
 
+def _group(case: Case) -> Case | None:
+    """The same group by the production recipe, or None if that does not take it."""
+    suite = suite_of("grouped")
+    kept = ("shape_representation", "activation", "dbias")
+    flags = suite.defaults.replace(
+        **_same_work(case), **{name: case.flags[name] for name in kept if name in case.flags}
+    )
+    try:
+        return find_case(Case("grouped", flags, case.problem, case.input, case.mode, suite.defaults).id)
+    except HarnessError:
+        return None
+
+
+def _same_work(case: Case) -> dict[str, str | bool]:
+    """Flags with which per_tensor does what a quantizer does: in production, so with rht and sr, where columns are
+    rotated, and rounded as the case is where only rows are written, which take no rotation. Scales are compact, as in
+    production: another order of them is as many bytes.
+    """
+    flags = case.flags
+    outputs, stage = flags.get("outputs", "both"), flags.get("stage", "full")
+    rows_only = outputs == "rowwise"
+    rounding = "rne" if stage == "amax" else flags.get("rounding", "rne") if rows_only else "sr"
+    return {
+        "outputs": outputs,
+        "stage": stage,
+        "rht": not rows_only,
+        "rounding": rounding,
+        "dtype": flags.get("dtype", "bf16") if rows_only else "bf16",
+    }
+
+
 def baseline_id(case: Case) -> str:
-    """The case id of the baseline; for a GEMM `cublas/bf16/MxKxN/normal/mode`, which no suite has.
+    """The case id of the opponent; `cublas/bf16/MxKxN/normal/mode` or `copy/<case id>`, which no suite has.
 
     A grouped GEMM is compared with a loop of products, one for each group that is not empty.
     """
-    if not against_library(case):
-        return baseline_of(case).id
-    return f"cublas/bf16/{case.shape}/normal/{case.mode}"
+    if against_library(case):
+        return f"cublas/bf16/{case.shape}/normal/{case.mode}"
+    found = baseline_of(case)
+    return found.id if found else f"copy/{case.id}"
+
+
+@lru_cache(maxsize=1 << 13)
+def second_of(case: Case) -> Case | None:
+    """The per_tensor product on the operands' shape that a product of another epilogue is compared with, too."""
+    if not against_library(case) or case.flags.get("epilogue", "per_tensor") == "per_tensor":
+        return None
+    try:
+        return find_case(replace(case, flags=case.flags.replace(epilogue="per_tensor")).id)
+    except HarnessError:  # per_tensor has no such product, as one that accumulates
+        return None
+
+
+def opponents(case: Case) -> Iterable[Case]:
+    """The cases that are verified and timed beside this one, itself not among them."""
+    return (each for each in (baseline_of(case), second_of(case)) if each is not None and each.id != case.id)
 
 
 def against_library(case: Case) -> bool:
     return case.is_gemm and not is_pipeline(case)
 
 
+def against_copy(case: Case) -> bool:
+    return case.recipe in COPIED
+
+
 def baseline_first(case: Case) -> tuple[int, int, int, str, bool]:
     """Sort key: by shape, a baseline directly before the cases that are compared with it."""
-    shape = case if case.is_gemm else baseline_of(case)
+    found = baseline_of(case)
+    shape = case if found is None or case.is_gemm else found
     problem = baseline_id(case).rpartition("/")[0]
     return shape.elements, shape.rows, shape.cols, problem, case.id != baseline_id(case)
+
+
+def copy_of(nbytes: int, clock: Clock, l2_bytes: int, mode: str) -> tuple[Callable[[], None], int]:
+    """A copy that reads and writes so many bytes in all, queued on the clock's stream, and its calls in a round.
+
+    Eager, once; as a graph, between one pair of buffers after the other, as a case is timed.
+    """
+    count = 1 if mode == "eager" else cold_copies.copies_for(nbytes, l2_bytes)
+    copies = [roofline.copier(max(1, nbytes // 2)) for _ in range(count)]
+    if mode == "eager":
+        return copies[0], 1
+    graph, calls = cold_copies.rotate(clock, copies)
+    return lambda: graph.launch(clock.stream), calls
 
 
 def product(case: Case, clock: Clock, l2_bytes: int) -> tuple[Callable[[], None], int]:

@@ -7,19 +7,30 @@ baseline. Afterwards outputs are compared again: a time is kept only if the time
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from harness.bench.baseline import against_library, baseline_id, baseline_of, product, product_bytes
+from harness.bench.baseline import (
+    against_library,
+    baseline_id,
+    baseline_of,
+    copy_of,
+    product,
+    product_bytes,
+    second_of,
+)  # fmt: skip
 from harness.bench.gpu_timer import Clock, pilot
 from harness.bench.physics import impossible, peak_tflops
+from harness.bench.roofline import bytes_moved
 from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Turns, steady
 from harness.bench.statistics import summarize
 from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
-from harness.bench.times import Timing, times
+from harness.bench.times import Timing, second_times, times
 from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import CompileError, LaunchError
 from harness.seconds import ROUNDS, SECONDS, VERIFY, WARMING
+from harness.suite.launch_plan import plan
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST_TIMED, expect
 from harness.verify.verify import reproduce, verify
@@ -45,13 +56,15 @@ class Bench:
         """Have the baseline ready before the case is verified, so that each of them is drawn and expected once."""
         if case.id != self.baseline_id(case):
             self._baseline(case)
+            self._second(case)
 
     def time(self, case: Case, verified: Result, record: Recorder) -> Result:
         """Add times to the verified result, or replace its verdict if the timed launches wrote wrong bytes."""
         name = self.baseline_id(case)
         baseline = Baseline() if case.id == name else self._baseline(case)
         try:
-            timing = self._measure(case, baseline, record)
+            second = self._second(case)
+            timing = self._measure(case, baseline, record, second)
         except WrongBytesError as wrong:
             return spoiled(verified, wrong.verdict, wrong.reason)
         except LaunchError as error:
@@ -61,12 +74,15 @@ class Bench:
         if case.id == name:  # it is its own baseline
             baseline = Baseline(moved=timing.moved)
             timing = replace(timing, rounds=[replace(each, baseline=each.seconds) for each in timing.rounds])
-        return replace(verified, times=times(case, timing, baseline, name, self.roofline_gbps))
+        found = times(case, timing, baseline, name, self.roofline_gbps)
+        if second:
+            found |= second_times(timing, second, second_of(case).id)
+        return replace(verified, times=found)
 
-    def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
+    def _measure(self, case: Case, baseline: Baseline, record: Recorder, second: Baseline | None = None) -> Timing:
         with SECONDS.of(WARMING):
             timed = self._prepare(case)
-        turns = Turns(self.clock, timed, baseline, record)
+        turns = Turns(self.clock, timed, baseline, record, second)
         with timed.current():
             timed.begin()
             with SECONDS.of(WARMING):
@@ -98,22 +114,39 @@ class Bench:
 
     def _baseline(self, case: Case) -> Baseline:
         """Verified and warmed up once a shape and mode; baselines of other shapes are dropped."""
-        name = baseline_id(case)
+        modes = [replace(case, mode=mode) for mode in ("eager", "graph")]
+        kept = {name for each in modes for name in (baseline_id(each), _name(second_of(each)))}
+        self._baselines = {key: value for key, value in self._baselines.items() if key in kept}
+        return self._once(baseline_id(case), lambda: self._opponent(case))
+
+    def _second(self, case: Case) -> Baseline | None:
+        """The other opponent of a product, None if it has none. Asked after `_baseline`."""
+        found = second_of(case)
+        return self._once(found.id, lambda: self.ready(found)) if found else None
+
+    def _once(self, name: str, make: Callable[[], Baseline]) -> Baseline:
         if name not in self._baselines:
-            kept = [baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")]
-            self._baselines = {key: value for key, value in self._baselines.items() if key in kept}
             with SECONDS.of(WARMING):
-                self._baselines[name] = self._product(case) if against_library(case) else self.ready(baseline_of(case))
+                self._baselines[name] = make()
         return self._baselines[name]
 
-    def _product(self, case: Case) -> Baseline:
+    def _opponent(self, case: Case) -> Baseline:
+        found = baseline_of(case)
+        if found:
+            return self.ready(found)
+        l2_bytes = int(self.device.identity()["l2_bytes"])
         try:
-            enqueue, calls = product(case, self.clock, int(self.device.identity()["l2_bytes"]))
+            if against_library(case):
+                moved, (enqueue, calls) = product_bytes(case), product(case, self.clock, l2_bytes)
+            else:
+                expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
+                moved = bytes_moved(plan(case), expected.inputs, expected.fields)
+                enqueue, calls = copy_of(moved, self.clock, l2_bytes, case.mode)
             with self.clock.stream:
                 pilot(self.clock, enqueue, WARM_UP, PILOT, calls)
         except LaunchError as error:
             return Baseline(why_not=str(error))
-        return Baseline(enqueue, calls, product_bytes(case))
+        return Baseline(enqueue, calls, moved)
 
     def ready(self, case: Case) -> Baseline:
         """Verify a case and warm it up, to compare others with it."""
@@ -131,6 +164,10 @@ class Bench:
         except (WrongBytesError, LaunchError, CompileError) as error:
             return Baseline(why_not=str(error))
         return Baseline(timed.enqueue, timed.calls, timed.moved)
+
+
+def _name(case: Case | None) -> str:
+    return case.id if case else ""
 
 
 def spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:

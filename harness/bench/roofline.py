@@ -70,13 +70,13 @@ def flush_seconds(clock: Clock) -> float:
         return median(sample(clock, clock.flush, WARM_UP))
 
 
-def copier() -> Callable[[], None]:
-    """A copy between two buffers of COPY_BYTES, queued on the current stream."""
+def copier(nbytes: int = COPY_BYTES) -> Callable[[], None]:
+    """A copy between two buffers of so many bytes, queued on the current stream."""
     import cupy
 
-    source, target = (cupy.zeros(COPY_BYTES, cupy.uint8) for _ in range(2))
+    source, target = (cupy.zeros(nbytes, cupy.uint8) for _ in range(2))
     cupy.cuda.get_current_stream().synchronize()
-    return lambda: target.data.copy_from_device_async(source.data, COPY_BYTES)
+    return lambda: target.data.copy_from_device_async(source.data, nbytes)
 
 
 def tiny(clock: Clock) -> tuple[Callable[[], None], Callable[[], None]]:

@@ -41,21 +41,25 @@ class Baseline:
 class Round:
     """seconds: of a call; mhz: of the multiprocessors; exposed: whether the GPU waited for the host
 
-    baseline: seconds of a call of the baseline just before, None without one
+    baseline, second: seconds of a call of each opponent just before, None without one
     """
 
     seconds: float
     mhz: float
     exposed: bool
     baseline: float | None
+    second: float | None = None
 
 
 class Turns:
-    """Rounds of a case, each after one of its baseline, on the current stream."""
+    """Rounds of a case, each after one of its opponents, on the current stream."""
 
-    def __init__(self, clock: Clock, timed: Timed, baseline: Baseline, record: Recorder):
-        self._clock, self._timed, self._baseline, self._record = clock, timed, baseline, record
-        self._baseline_seconds: list[float] = []
+    def __init__(
+        self, clock: Clock, timed: Timed, baseline: Baseline, record: Recorder, second: Baseline | None = None
+    ):
+        self._clock, self._timed, self._record = clock, timed, record
+        self._opponents = (baseline, second or Baseline())
+        self._seconds: tuple[list[float], ...] = ([], [])
 
     def pilot(self) -> int:
         """Warm up, and estimate how many rounds are needed."""
@@ -66,16 +70,18 @@ class Turns:
     def take(self, count: int) -> list[Round]:
         self._clock.restart()
         seconds = self._record(self._timed.enqueue, self._before_round, count)
-        # With a baseline, every other reading is of its rounds.
-        mhz = self._clock.mhz()[1::2] if self._baseline.enqueue else self._clock.mhz()
+        # Each opponent that can run has a reading before the case's own.
+        others = sum(1 for each in self._opponents if each.enqueue)
+        mhz = self._clock.mhz()[others :: others + 1]
         exposed = self._clock.exposed[-len(seconds) :]
-        baseline = self._baseline_seconds[-len(seconds) :] or [None] * len(seconds)
-        return [Round(*each) for each in zip(seconds, mhz, exposed, baseline, strict=True)]
+        theirs = [taken[-len(seconds) :] or [None] * len(seconds) for taken in self._seconds]
+        return [Round(*each) for each in zip(seconds, mhz, exposed, *theirs, strict=True)]
 
     def _before_round(self) -> None:
-        if self._baseline.enqueue:
-            self._baseline_seconds += sample(self._clock, self._baseline.enqueue, 1, self._baseline.calls)
-            self._clock.exposed.pop()  # it counts only rounds of the case
+        for opponent, taken in zip(self._opponents, self._seconds, strict=True):
+            if opponent.enqueue:
+                taken += sample(self._clock, opponent.enqueue, 1, opponent.calls)
+                self._clock.exposed.pop()  # it counts only rounds of the case
         self._timed.before_round()
         self._clock.calls = self._timed.calls
         self._clock.flush()

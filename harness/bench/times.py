@@ -80,3 +80,13 @@ def times(case: Case, timing: Timing, baseline: Baseline, baseline_name: str, ro
         "measured": timing.measured(case.mode, baseline),
         **timing.condition,
     } | ({"tflops": round(tflops(case, found.median), 1)} if case.is_gemm else {})
+
+
+def second_times(timing: Timing, second: Baseline, name: str) -> dict[str, Any]:
+    """What `Result.times` has besides of a case with a second opponent."""
+    theirs = [each.second for each in timing.rounds if each.second is not None]
+    if not theirs:
+        return {"second": f"{name}, which has no time: {second.why_not}"}
+    us = 1e6 * statistics.summarize(theirs).median
+    ours = 1e6 * statistics.summarize([each.seconds for each in timing.rounds]).median
+    return {"second": name, "second_us": round(us, 3), "second_ratio": round(us / ours, 4)}

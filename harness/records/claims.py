@@ -110,6 +110,11 @@ def _problems_of_times(times: Any) -> Iterator[str]:
     elif times.baseline_us is not None:
         coarse += _LAST_DIGIT / times.baseline_us
         quotients.append(("baseline_ratio", times.baseline_us / times.median_us, 0.00006))
+    if (times.second_us is None) is not (times.second_ratio is None) or (times.second_us and not times.second):
+        yield "second, second_us and second_ratio go together"
+    elif times.second_us is not None:
+        coarse += _LAST_DIGIT / times.second_us
+        quotients.append(("second_ratio", times.second_us / times.median_us, 0.00006))
     for name, value, last_digit in quotients:
         if abs(getattr(times, name) - value) > coarse * value + last_digit:
             yield f"{name} is {getattr(times, name)}, and follows from the samples as {value:.4g}"

@@ -81,6 +81,9 @@ class Times(_Line):
     baseline_us: Positive | None
     baseline_percent: NotNegative | None = None
     baseline_ratio: Positive | None
+    second: str = ""
+    second_us: Positive | None = None
+    second_ratio: Positive | None = None
     code: str
     measured: str
     commit: str = ""

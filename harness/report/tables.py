@@ -31,8 +31,8 @@ _VERIFY_COLUMNS = (
 )  # fmt: skip
 _TIME_COLUMNS = (
     "median_us", "q1_us", "q3_us", "min_us", "rounds", "relative_error", "exposed", "launches", "bytes", "gbps",
-    "roofline_gbps", "roofline_percent", "baseline_us", "baseline_percent", "baseline_ratio", "tflops",
-    "measured",
+    "roofline_gbps", "roofline_percent", "baseline", "baseline_us", "baseline_percent", "baseline_ratio", "second",
+    "second_us", "second_ratio", "tflops", "measured",
 )  # fmt: skip
 _FORMULA = tuple("=+-@\t\r")
 _MODES = ("eager", "graph")
@@ -51,9 +51,8 @@ _MARKDOWN = str.maketrans(
 )
 _EMOJI = re.compile(r":(?=[\w+-]+:)")
 _AGAINST_BASELINE = (
-    "per_tensor rht=true,rounding=sr on the same shape (a group: on one tensor of its size), input and mode in this "
-    "run, in turns with it; of a GEMM it is cuBLAS, bf16 in and out, on the same shape and in the same mode; of a "
-    "pipeline it is that pipeline with per_tensor throughout, rht and sr as in production, by the same route"
+    "which is named for each, on the same input, in the same mode and run, in turns with it, and on the same shape "
+    "unless another is named; x per_tensor: as fast as the per_tensor product"
 )
 _AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
 _RATE = "TFLOP/s"
@@ -102,7 +101,7 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
     timed = [record for record in records if record.get("times")]
     untimed = [record for record in records if not record.get("times")]
     table, pairs = bench_table(timed), pair_table(timed)
-    facts = facts_of(header)
+    facts = facts_of(header) | {"baselines": _opponents(timed)}
     content = {
         "facts": facts, "pairs": rows(pairs), "table": rows(table), "untimed": untimed, "modes": _MODES,
         "widest": max([100.0, *table["roofline_percent"]]), "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
@@ -161,7 +160,7 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in timed:
         parts, times = _with_parts(record), record["times"]
-        problem = {key: parts[key] for key in ("recipe", "flags", "shape", "input")}
+        problem = {key: parts[key] for key in ("recipe", "flags", "shape", "input")} | {"against": against(record)}
         shared = {"MB": times["bytes"] / 1e6, LAUNCHES: times.get("launches")}
         row = rows.setdefault(tuple(problem.values()), problem | shared)
         mode = parts["mode"]
@@ -170,22 +169,44 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
         row[f"{mode} x"] = times["baseline_ratio"]
         row[f"{mode} base %"] = times.get("baseline_percent")
         row[f"{mode} {_RATE}"] = times.get("tflops")
+        row[f"{mode} x per_tensor"] = times.get("second_ratio")
     units = ["us", "%", "x", "base %"]
+    if any(record["times"].get("second_ratio") for record in timed):
+        units.append("x per_tensor")
     if any("tflops" in record["times"] for record in timed):
         units.append(_RATE)
     columns = [f"{mode} {unit}" for unit in units for mode in _MODES]
-    table = frame(rows.values(), columns=["recipe", "flags", "shape", "input", "MB", *columns])
+    table = frame(rows.values(), columns=["recipe", "flags", "shape", "input", "against", "MB", *columns])
     table[columns] = table[columns].astype(float)
-    table.insert(7, "difference us", table["eager us"] - table["graph us"])
+    table.insert(8, "difference us", table["eager us"] - table["graph us"])
     counted = [row[LAUNCHES] for row in rows.values()]
     if any(counted):
-        table.insert(4, LAUNCHES, counted)
+        table.insert(5, LAUNCHES, counted)
     return table
+
+
+def against(record: Record) -> str:
+    """The opponent of a time: `per_tensor rht=true,rounding=sr`, with its shape if that is another, `a copy`."""
+    recipe, _, rest = record["times"]["baseline"].partition("/")
+    if recipe == "copy":
+        return "a copy of its bytes"
+    flags, _, rest = rest.partition("/")
+    shape = rest.partition("/")[0]
+    other = shape and shape != _with_parts(record)["shape"] and not recipe.startswith("ours ")
+    return f"{recipe} {flags}{f' of {shape}' if other else ''}".strip()
+
+
+def _opponents(timed: Sequence[Record]) -> str:
+    """Every opponent with the recipes whose times are divided by it."""
+    found: dict[str, dict[str, None]] = {}
+    for record in timed:
+        found.setdefault(against(record).partition(" of ")[0], {})[record["recipe"]] = None
+    return "; ".join(f"{name}: {', '.join(recipes)}" for name, recipes in found.items())
 
 
 def as_text(pairs: pd.DataFrame) -> pd.DataFrame:
     table = pairs.astype(object)
-    for column in table.columns[4:]:
+    for column in table.columns[5:]:
         table[column] = [number(value, column) for value in pairs[column]]
     return table
 
@@ -230,8 +251,8 @@ def facts_of(header: Header) -> dict[str, str]:
         f"as fast as the baseline, {against}; base %: of the baseline; launches: of kernels and library calls in one "
         "round",
         "published, on another chip against another baseline, as times of this baseline's": (
-            "per_token 0.49-0.77, with rht 0.59-0.88 (Transformer Engine pull request 3045); grouped 0.41-0.77 and "
-            "0.50-0.94 (2743); 1 / x is what compares with them"
+            "per_token 0.49-0.77, with rht 0.59-0.88; grouped 0.41-0.77 and 0.50-0.94 (all in Transformer Engine pull "
+            "request 3045); 1 / x is what compares with them"
         ),
     }
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from harness.bench.baseline import against_library, baseline_first, baseline_of
+from harness.bench.baseline import baseline_first, opponents
 from harness.contract.case import Case
 from harness.errors import HarnessError
 from harness.inputs import draw
@@ -171,7 +171,7 @@ def in_order(cases: Iterable[Case]) -> list[Case]:
     """The cases in the order of a bench, each once for all its modes, and the baseline of a shape before them."""
     found: dict[str, Case] = {}
     for case in sorted(cases, key=baseline_first):
-        for each in (*(() if against_library(case) else (baseline_of(case),)), case):
+        for each in (*opponents(case), case):
             found.setdefault(replace(each, mode="eager").id, replace(each, mode="eager"))
     return list(found.values())
 

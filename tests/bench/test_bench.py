@@ -28,7 +28,7 @@ import harness.report.tables
 import harness.runner.bench_plugin
 import harness.runner.process
 import harness.verify
-from harness.bench.baseline import baseline_first, baseline_of
+from harness.bench.baseline import baseline_first, baseline_id, baseline_of
 from harness.bench.bench import Bench
 from harness.bench.physics import Needs
 from harness.bench.roofline import COPY_BYTES, bytes_moved
@@ -39,7 +39,7 @@ from harness.device.device import Outcome
 from harness.errors import Exit, LaunchError
 from harness.oracles import per_tensor
 from harness.suite.launch_plan import plan
-from harness.suite.suite import suite_of
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 
 CASE_US, BASELINE_US, MOVED = 100.0, 250.0, 200_000_000
@@ -349,6 +349,9 @@ def test_a_disabled_recorder_is_an_error_and_not_a_time(bench: Benches):
     result.stdout.fnmatch_lines(["pytest-benchmark is disabled, so nothing can be timed; *"])
 
 
+OTHER_THAN_ITS_BASELINE = find_case("per_tensor/default/1024x2048/normal/eager")
+
+
 def test_cases_are_timed_in_the_order_that_puts_baselines_first(bench: Benches, gpu: FakeGpu, monkeypatch):
     monkeypatch.setattr(
         harness.runner.bench_plugin, "baseline_first", lambda case: [-ord(letter) for letter in case.id]
@@ -359,11 +362,12 @@ def test_cases_are_timed_in_the_order_that_puts_baselines_first(bench: Benches, 
 
 
 def test_the_baseline_of_a_shape_is_timed_before_what_is_compared_with_it():
-    variants: dict[tuple[int, int], list[str]] = {}
-    for case in sorted(suite_of("per_tensor").cases("bench"), key=baseline_first):
-        variants.setdefault((case.rows, case.cols), []).append(case.variant)
-    assert len(variants) == 3
-    assert all(found[:2] == ["rht=true,rounding=sr"] * 2 for found in variants.values())
+    cases = [case for name in ("per_tensor", "row_scaled", "swizzle", "gemm") for case in suite_of(name).cases("bench")]
+    order = [case.id for case in sorted(cases, key=baseline_first)]
+    opponents = [baseline_id(case) for case in sorted(cases, key=baseline_first)]
+    first = {name: order.index(name) for name in {*opponents} & {*order}}
+    assert len(first) > 30
+    assert all(first[name] <= at for at, name in enumerate(opponents) if name in first)
 
 
 def test_the_baseline_compared_with_itself_is_one_and_measured_once(gpu: FakeGpu):
@@ -376,7 +380,7 @@ def test_the_baseline_compared_with_itself_is_one_and_measured_once(gpu: FakeGpu
 
 
 def test_a_round_of_the_baseline_comes_before_every_round_of_the_case(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch):
-    case = next(case for case in suite_of("per_tensor").cases("bench") if case.id != baseline_of(case).id)
+    case = OTHER_THAN_ITS_BASELINE
     order: list[str] = []
     enqueue = FakeProgram.enqueue
 
@@ -392,7 +396,7 @@ def test_a_round_of_the_baseline_comes_before_every_round_of_the_case(gpu: FakeG
 
 
 def test_a_round_with_a_low_clock_is_dropped_and_its_baseline_too(gpu: FakeGpu):
-    case = next(case for case in suite_of("per_tensor").cases("bench") if case.id != baseline_of(case).id)
+    case = OTHER_THAN_ITS_BASELINE
     gpu.clock.clocks = {5: 1200.0, 8: 1200.0}  # of the third round of the case, and of a round of the baseline
     timed = Bench(gpu, gpu.clock, 4000.0).time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(gpu.clock))
     assert (timed.times["rounds"], timed.times["dropped"], timed.times["mhz"]) == (FEWEST - 1, 1, 1980.0)

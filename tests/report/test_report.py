@@ -129,8 +129,9 @@ def test_a_run_without_a_case_still_has_a_page(tmp_path: Path):
 def test_times_stand_eager_beside_graph(benched: dict[str, str]):
     rows = [line for line in benched["bench.md"].splitlines() if line.startswith("| toy |")]
     assert rows == [
-        "| toy | default | 16x16 | normal | 336.0 | 100.0 | 90.00 | 10.00 | 80.0 | 88.0 | 2.00 | 2.00 | 30.0 | 30.0 |",
-        "| toy | rht=true | 16x16 | normal | 17.64 | 5.25 | - | - | 80.0 | - | - | - | - | - |",
+        "| toy | default | 16x16 | normal | b | 336.0 | 100.0 | 90.00 | 10.00 "
+        "| 80.0 | 88.0 | 2.00 | 2.00 | 30.0 | 30.0 |",
+        "| toy | rht=true | 16x16 | normal | b | 17.64 | 5.25 | - | - | 80.0 | - | - | - | - | - |",
     ]
 
 
@@ -175,7 +176,7 @@ def test_a_bench_in_which_nothing_was_timed_still_has_a_page(tmp_path: Path):
 
 def test_the_terminal_gets_the_same_table():
     text = tables.bench_text(HEADER, TIMED[:3], 80)
-    assert re.search(r"toy/rht=true/16x16/normal +5.25 +- +- +80.0 +- +- +-", text)
+    assert re.search(r"toy/rht=true/16x16/normal +b +5.25 +- +- +80.0 +- +- +-", text)
 
 
 def journal(folder: Path, *lines: str) -> None:
@@ -209,11 +210,36 @@ def test_a_folder_without_a_readable_run_is_one_sentence(
     assert re.match(r"error: \S+journal.jsonl (cannot be read|is not what a run writes): ", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    ("case", "baseline", "text"),
+    [
+        ("swizzle/default/16x16/normal/eager", "copy/swizzle/default/16x16/normal/eager", "a copy of its bytes"),
+        ("gemm/default/1x2x3/normal/eager", "cublas/bf16/1x2x3/normal/eager", "cublas bf16"),
+        ("row_scaled/default/16x16/normal/eager", "per_tensor/outputs=rowwise/16x16/normal/eager",
+         "per_tensor outputs=rowwise"),
+        ("grouped/default/8*16x16/normal/eager", "per_tensor/rht=true/128x16/normal/eager",
+         "per_tensor rht=true of 128x16"),
+        ("toy/default/16x16/normal/eager", "ours toy/default/16x16/normal/eager", "ours toy default"),
+    ],
+)  # fmt: skip
+def test_every_ratio_names_its_opponent(case: str, baseline: str, text: str):
+    times = times_of([1.0] * 3) | {"baseline": baseline, "second": "gemm/default/1x2x3/normal/eager"}
+    timed = [{"case_id": case, "recipe": case.partition("/")[0], "times": times}]
+    assert tables.against(timed[0]) == text
+    assert list(tables.pair_table(timed)["against"]) == [text]
+    assert "eager x per_tensor" not in tables.pair_table(timed).columns
+    times |= {"second_us": 2.0, "second_ratio": 2.0}
+    assert list(tables.pair_table(timed)["eager x per_tensor"]) == [2.0]
+    assert list(tables.bench_table(timed)[["baseline", "second", "second_ratio"]].iloc[0]) == [
+        baseline, "gemm/default/1x2x3/normal/eager", 2.0,
+    ]  # fmt: skip
+
+
 def test_launches_are_a_column_where_they_were_counted():
     timed = [one for one in TIMED if one["times"]]
     assert "launches" not in tables.pair_table(timed).columns
     counted = [one | {"times": one["times"] | {"launches": 5}} for one in timed[:1]]
     pairs = tables.as_text(tables.pair_table([*counted, *timed[1:]]))
-    assert list(pairs.columns[3:6]) == ["input", "launches", "MB"]
+    assert list(pairs.columns[3:7]) == ["input", "against", "launches", "MB"]
     assert pairs["launches"][0] == "5"
     assert "launches" in tables.bench_text(HEADER, counted, 140)

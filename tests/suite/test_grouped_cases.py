@@ -284,7 +284,7 @@ def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):
     bound = dict(zip([parameter.name for parameter in step.signature.call], bind(step, arrays), strict=True))
     assert bound["tensor_offsets"] == ("i64", "o")
     assert [bound[name] for name in ("num_tensors", "rows", "cols")] == [("int", 3), ("i64", 384), ("i64", 512)]
-    assert "num_tensors" not in numbers(baseline_of(case))
+    assert numbers(baseline_of(case))["num_tensors"] == 3
 
 
 def test_bytes_moved_are_those_of_every_array(toy: Toy):
@@ -294,16 +294,15 @@ def test_bytes_moved_are_those_of_every_array(toy: Toy):
     assert bytes_moved(steps, expected.inputs, expected.fields) == 2 * case.elements + 8 * (4 + 3 + 3) + 4 * 3
 
 
-def test_the_baseline_of_a_group_is_one_dense_tensor_of_its_size(toy: Toy):
-    for shape, kind, matrix in (
-        ("8*128x64", "varying_first_dim", (1024, 64)),
-        ("8*128x128", "varying_both_dims", (1024, 128)),
-        ("256x128+384", "varying_last_dim", (1024, 128)),
-    ):
+def test_the_baseline_of_a_group_is_that_group_by_the_production_recipe(toy: Toy):
+    for shape, kind in (("8*128x64", "varying_first_dim"), ("256x128+384", "varying_last_dim")):
         case = toy.case(shape, shape_representation=kind)
         baseline = baseline_of(case)
-        assert baseline.problem == Dense(*matrix)
+        assert (baseline.recipe, baseline.shape) == ("grouped", shape)
+        assert (baseline.flags.shape_representation, baseline.flags.outputs) == (kind, case.flags.outputs)
         assert baseline_first(baseline) < baseline_first(case)
+    split = baseline_of(find_case("grouped/recipe=row_scaled/48+0+80x128/normal/eager"))  # per_tensor takes 128 rows
+    assert (split.recipe, split.problem) == ("per_tensor", Dense(128, 128))
     assert cost(toy.case()) == 384 * 512 + FIXED_COST
 
 

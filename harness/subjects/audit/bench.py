@@ -49,7 +49,10 @@ class SubjectBench(Bench):
             self._baselines = {case.id: self._ours.ready(case)}
         return self._baselines[case.id]
 
-    def _measure(self, case: Case, baseline: Baseline, record: Recorder) -> Timing:
+    def _second(self, case: Case) -> None:
+        """None: a subject is compared with our kernel alone."""
+
+    def _measure(self, case: Case, baseline: Baseline, record: Recorder, second: Baseline | None = None) -> Timing:
         timing = super()._measure(case, baseline, record)
         return replace(timing, moved=baseline.moved or timing.moved)
 

@@ -1,0 +1,170 @@
+"""Every ratio is to something that does the same work, and names it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import fake_clock
+import numpy as np
+import pytest
+from fake_clock import in_turns
+
+import harness.bench.baseline
+import harness.bench.bench
+from harness.bench import cold_copies
+from harness.bench.baseline import against_copy, against_library, baseline_id, baseline_of, opponents, second_of
+from harness.bench.bench import Bench
+from harness.bench.rounds import Baseline, Turns
+from harness.bench.timed import Timed
+from harness.contract.case import Case
+from harness.suite.stages import is_pipeline
+from harness.suite.suite import find_case, load_suites
+from harness.verdict import Result, Verdict
+
+
+class FakeClock(fake_clock.FakeClock):
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+
+BENCHED = [case for suite in load_suites() for case in suite.cases("bench")]
+
+
+def variant(case: Case | None) -> str:
+    return f"{case.recipe}/{case.variant}" if case else ""
+
+
+@pytest.mark.parametrize(
+    ("case_id", "opponent"),
+    [
+        ("per_token/default/48x80", "per_tensor/rht=true,rounding=sr/48x80"),
+        ("per_token/stage=amax/48x80", "per_tensor/rht=true,stage=amax/48x80"),
+        ("per_token/rounding=sr,stage=encode/48x80", "per_tensor/rht=true,rounding=sr,stage=encode/48x80"),
+        ("per_tensor/dtype=fp16,outputs=rowwise,rounding=sr/48x80",
+         "per_tensor/dtype=fp16,outputs=rowwise,rounding=sr/48x80"),
+        ("row_scaled/default/48x80", "per_tensor/outputs=rowwise/48x80"),
+        ("row_scaled/stage=amax/48x80", "per_tensor/outputs=rowwise,stage=amax/48x80"),
+        ("four_over_six/dtype=fp16/48x80", "per_tensor/rht=true,rounding=sr/48x80"),
+        ("local_1x64/outputs=columnwise/64x64", "per_tensor/outputs=columnwise,rht=true,rounding=sr/64x64"),
+        ("grouped/recipe=per_token/128+0+128x128", "grouped/rht=true,rounding=sr/128+0+128x128"),
+        ("grouped/recipe=row_scaled,outputs=rowwise,stage=amax/128+0+128x128",
+         "grouped/outputs=rowwise,stage=amax/128+0+128x128"),
+        ("grouped/recipe=row_scaled/48+0+80x128", "per_tensor/rht=true,rounding=sr/128x128"),  # not 48 rows
+        ("gemm/epilogue=per_token/112x128x96", "cublas/bf16/112x128x96"),
+        ("forward/epilogue=per_token,route=library/128x128x128", "forward/route=library/128x128x128"),
+        ("swizzle/direction=columnwise/128x64", "copy/swizzle/direction=columnwise/128x64"),
+        ("dequantize/dtype=fp32/48x80", "copy/dequantize/dtype=fp32/48x80"),
+    ],
+)  # fmt: skip
+def test_the_opponent_of(case_id: str, opponent: str):
+    assert baseline_id(find_case(f"{case_id}/normal/graph")) == f"{opponent}/normal/graph"
+
+
+def test_a_quantizer_of_the_bench_is_compared_with_the_same_stage_outputs_and_shape():
+    seen = 0
+    for case in BENCHED:
+        if against_library(case) or against_copy(case) or is_pipeline(case):
+            continue
+        other = baseline_of(case)
+        seen += 1
+        assert (other.recipe, other.flags.get("recipe", "per_tensor")) in (
+            ("grouped" if case.is_group else "per_tensor", "per_tensor"),
+        ), case.id
+        assert (other.shape, other.input, other.mode) == (case.shape, case.input, case.mode)
+        for flag, default in (("outputs", "both"), ("stage", "full")):
+            assert other.flags[flag] == case.flags.get(flag, default), case.id
+        assert other.flags.rht is (other.flags.outputs != "rowwise")
+        assert find_case(other.id) == other  # no flags that the suites refuse
+        assert baseline_of(other) == other
+    assert seen > 600
+
+
+def test_a_product_of_another_epilogue_is_compared_with_that_of_per_tensor_too():
+    for case in BENCHED:
+        second = second_of(case)
+        if not against_library(case) or case.flags.epilogue == "per_tensor" or case.flags.accumulate:
+            assert second is None, case.id
+            continue
+        assert second.flags == case.flags.replace(epilogue="per_tensor")
+        assert (second.recipe, second.shape, second.mode) == (case.recipe, case.shape, case.mode)
+        assert second in opponents(case)
+
+
+def test_what_moves_bytes_is_compared_with_a_copy_of_as_many(monkeypatch):
+    clock, made = FakeClock(), []
+    monkeypatch.setattr(cold_copies, "capture", lambda clock, launches, calls: SimpleNamespace(
+        calls=calls, launch=lambda stream: clock.pass_time(calls * 20e-6)))  # fmt: skip
+    monkeypatch.setattr(cold_copies, "graph_us", lambda clock, graph: 20.0 * graph.calls)
+    monkeypatch.setattr(
+        harness.bench.roofline, "copier", lambda nbytes: made.append(nbytes) or (lambda: clock.pass_time(30e-6))
+    )
+    device = SimpleNamespace(identity=lambda: {"l2_bytes": str(1 << 20)})
+    case = find_case("swizzle/default/1024x2048/normal/graph")
+    scales = np.zeros(1024 * 128, np.uint8)
+    monkeypatch.setattr(harness.bench.bench, "bytes_moved", lambda *_: 2 * scales.nbytes)
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: SimpleNamespace(inputs={}, fields={}))
+    bench = Bench(device, clock, 4000.0)
+    found = bench._baseline(case)
+    assert (found.moved, found.calls) == (2 * scales.nbytes, 13)
+    assert made == [scales.nbytes] * 13  # each copy reads and writes this; three times the L2, and one more
+    made.clear()
+    eager = bench._baseline(find_case("swizzle/default/1024x2048/normal/eager"))
+    assert (eager.calls, made) == (1, [scales.nbytes])
+
+
+class Ours(Timed):
+    program = SimpleNamespace(kernels=(), grids=(), libraries=())
+    calls, launches, moved = 1, 0, 4_000_000
+
+    def __init__(self, clock: FakeClock):
+        self.clock = clock
+
+    def current(self):
+        return self.clock.stream
+
+    def enqueue(self):
+        self.clock.pass_time(100e-6)
+
+    def method(self, us):
+        return ""
+
+
+def test_a_round_has_a_reading_of_each_opponent_and_the_clock_of_its_own():
+    clock = FakeClock()
+    opponents = [Baseline(lambda us=us: clock.pass_time(us)) for us in (250e-6, 50e-6)]
+    turns = Turns(clock, Ours(clock), opponents[0], in_turns(clock), opponents[1])
+    rounds = turns.take(4)
+    assert [round(1e6 * each.seconds) for each in rounds] == [100] * 4
+    assert [round(1e6 * each.baseline) for each in rounds] == [250] * 4
+    assert [round(1e6 * each.second) for each in rounds] == [50] * 4
+    clock.clocks = {2: 1200.0, 4: 1000.0}  # of the first round, and of an opponent in the second
+    assert [each.mhz for each in turns.take(3)] == [1200.0, 1980.0, 1980.0]
+
+
+def test_both_ratios_of_a_product_are_in_its_record(monkeypatch):
+    clock = FakeClock()
+    device = SimpleNamespace(identity=lambda: {"l2_bytes": "1"}, condition=dict, targets=("sm_90a",))
+    monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda *_: Ours(clock))
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: None)
+    bench = Bench(device, clock, 4000.0)
+    verified: list[str] = []
+    monkeypatch.setattr(harness.bench.bench, "product", lambda *_: (lambda: clock.pass_time(300e-6), 1))
+
+    def ready(case: Case) -> Baseline:
+        verified.append(case.id)
+        return Baseline(lambda: clock.pass_time(50e-6))
+
+    monkeypatch.setattr(bench, "ready", ready)
+    case = find_case("gemm/epilogue=per_token/1024x1024x1024/normal/eager")
+    for _ in range(2):
+        times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times
+    assert (times["baseline"], times["baseline_ratio"]) == ("cublas/bf16/1024x1024x1024/normal/eager", 3.0)
+    assert (times["second"], times["second_us"], times["second_ratio"]) == (
+        "gemm/default/1024x1024x1024/normal/eager", 50.0, 0.5,
+    )  # fmt: skip
+    assert verified == ["gemm/default/1024x1024x1024/normal/eager"]  # once
+    monkeypatch.setattr(bench, "ready", lambda case: Baseline(why_not="MISMATCH wrong"))
+    bench._baselines.clear()
+    times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times
+    assert times["second"] == "gemm/default/1024x1024x1024/normal/eager, which has no time: MISMATCH wrong"
+    assert "second_ratio" not in times
