@@ -141,6 +141,9 @@ class Stage(_Part):
     """The stage whose copy is operand A of a GEMM; the flag `layout` says which copy."""
     b: Name | None = None
     """The stage whose copy is operand B."""
+    of: Name | None = None
+    """The stage whose tensor it quantizes once more, or whose block scales `swizzle` moves. A product with such scales
+    reads codes and amax of the tensor that they belong to."""
     given: bool = False
     """Whether an oracle makes its outputs beforehand, as inputs of the pipeline that are not timed."""
 
@@ -153,6 +156,8 @@ class Stage(_Part):
             raise ValueError(f"a stage {'with' if self.a else 'without'} operands has {right}")
         if self.a is not None and self.given:
             raise ValueError("only a quantized tensor can be given, not a product")
+        if self.of is not None and (self.given or self.a is not None):
+            raise ValueError("a stage `of` another is run, and is no product")
         return self
 
 

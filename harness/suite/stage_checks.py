@@ -14,7 +14,7 @@ from harness.suite import flag_values, schema
 from harness.suite.flag_values import Errors
 from harness.suite.schema import SuiteFile, nearest
 from harness.suite.shapes import is_grouped, shape_error
-from harness.suite.stages import Stage
+from harness.suite.stages import SWIZZLE, Stage
 from harness.suite.suite_file import file_of
 
 
@@ -33,6 +33,7 @@ def entry_errors(file: SuiteFile) -> Errors:
         yield (*route, "stage"), _name_error(entry, file.pipeline[:index])
         for operand, name in (("a", entry.a), ("b", entry.b)):
             yield (*route, operand), _operand_error(name, entry, file.pipeline, index) if name else None
+        yield (*route, "of"), _operand_error(entry.of, entry, file.pipeline, index) if entry.of else None
         used |= {*shared, *entry.when}
     if file.pipeline:
         for flag in file.axes:
@@ -56,6 +57,8 @@ def _kind_error(entry: schema.Stage, recipe: SuiteFile) -> str | None:
         return f"{entry.recipe} multiplies two tensors; name the stages they come from, `a:` and `b:`"
     if not recipe.gemm and entry.a is not None:
         return f"{entry.recipe} multiplies nothing, so it has no operands 'a' and 'b'"
+    if entry.recipe == SWIZZLE and entry.of is not None:
+        return None
     if not recipe.gemm and "both" not in recipe.axes.get("outputs", ()):
         return f"{entry.recipe} quantizes no matrix; choose a recipe with outputs=both, or a GEMM"
     return None
@@ -121,20 +124,59 @@ def _refuse(stage: Stage, made: Mapping[str, Stage]) -> None:
     if error is not None:
         raise ContractError(f"{case.recipe}: {error}")
     oracle_of(case.recipe).refuse(case)
-    if not stage.draws:
-        a, b = (_copy(made, stage.reads[f"{name}_data"]) for name in "ab")
-        gemm_operands.bind(case, _tensor(*a), _tensor(*b))
-        _refuse_rotations(a, b)
+    if stage.multiplies:
+        copies = [(*_copy(made, stage.reads[f"{name}_data"]), _moves(made, stage, name)) for name in "ab"]
+        gemm_operands.bind(case, *(_tensor(*copy) for copy in copies))
+        _refuse_rotations(*(copy[:2] for copy in copies))
+    elif not stage.draws:
+        _refuse_source(stage, made)
 
 
 def _copy(made: Mapping[str, Stage], data: str) -> tuple[Stage, str]:
     """The stage that writes `x.rowwise_data`, and its side."""
     name, _, field = data.partition(".")
-    return made[name], field.removesuffix("_data")
+    return made[name], field.partition("_")[0]
 
 
-def _tensor(stage: Stage, side: str) -> QuantizedTensor:
-    """The output of a stage, with fields in place of arrays, by which a GEMM tells whether it takes that copy."""
+def _moves(made: Mapping[str, Stage], stage: Stage, operand: str) -> bool:
+    """Whether a stage of its own moves the scales of an operand, those of the copy that the layout reads."""
+    moving = made[stage.reads[f"{operand}_scale_inv"].partition(".")[0]]
+    if moving.case.recipe != SWIZZLE:
+        return False
+    _, side = _copy(made, stage.reads[f"{operand}_data"])
+    moved = moving.case.flags.direction
+    if moved != side:
+        raise ContractError(f"operand {operand.upper()} is read {side}, and {moving.name} moves the {moved} scales")
+    return True
+
+
+def _refuse_source(stage: Stage, made: Mapping[str, Stage]) -> None:
+    """Raise ContractError unless the stage whose tensor, or whose scales, are read has such, of the same extents."""
+    moves = stage.case.recipe == SWIZZLE
+    source, side = _copy(made, stage.reads["scale_inv"]) if moves else (made[stage.reads["input"]], "")
+    if source.case.shape != stage.case.shape:
+        raise ContractError(f"it is of {stage.case.shape}, and {source.name} is of {source.case.shape}")
+    if not moves and (source.given or not source.draws):
+        raise ContractError(
+            f"{source.name} has no tensor to quantize once more; name a stage that draws one and is run"
+        )
+    if not moves and source.case.flags.get("dtype") != stage.case.flags.get("dtype"):
+        raise ContractError(f"the tensor of {source.name} is {source.case.flags.get('dtype')}")
+    if moves:
+        field = stage_fields(source).get(f"{side}_scale_inv")
+        if field is None:
+            raise ContractError(f"{source.name} has no {side}_scale_inv to move")
+        if field.swizzled:
+            raise ContractError(f"{side}_scale_inv of {source.name} is swizzled already")
+        if stage.case.flags.to != "swizzled":
+            raise ContractError("a product reads swizzled scales, and this stage has to=compact")
+
+
+def _tensor(stage: Stage, side: str, moved: bool) -> QuantizedTensor:
+    """The output of a stage, with fields in place of arrays, by which a GEMM tells whether it takes that copy.
+
+    moved: whether a stage of its own swizzles the scales
+    """
     fields = stage_fields(stage)
     amax, scale_inv = (fields.get(f"{side}_{part}") for part in ("amax", "scale_inv"))
     return QuantizedTensor(
@@ -144,7 +186,7 @@ def _tensor(stage: Stage, side: str) -> QuantizedTensor:
         fields,
         {(1,): "tensor"}.get(amax.shape, "row" if len(amax.shape) == 1 else "window") if amax else "no amax",
         stage.case.flags.get("e4m3_max", 448),
-        "swizzled" if scale_inv and scale_inv.swizzled else "compact",
+        "swizzled" if moved or (scale_inv and scale_inv.swizzled) else "compact",
     )
 
 

@@ -6,18 +6,20 @@ Every other case is one stage without a name, so that launching, binding and cou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harness.contract.case import Case
+from harness.contract.case import Case, Flags, FlagValue
 from harness.contract.problem import Dense, Gemm
 from harness.errors import ContractError
 from harness.inputs import tensor_file
+from harness.oracles.by_recipe import oracle_of
 from harness.suite import schema
 from harness.suite.flag_values import holds
 from harness.suite.gemm_operands import COLUMNWISE
 from harness.suite.suite_file import defaults_of, file_of
 
+SWIZZLE = "swizzle"  # the recipe whose stage moves block scales that another stage wrote
 _PARTS = ("data", "scale_inv", "amax")
 
 
@@ -39,7 +41,11 @@ class Stage:
     @property
     def draws(self) -> bool:
         """Whether it quantizes a tensor that is drawn from the input, which has the stage's name."""
-        return "input" in self.reads
+        return self.reads.get("input") == self.name
+
+    @property
+    def multiplies(self) -> bool:
+        return "a_data" in self.reads
 
     def key(self, name: str) -> str:
         """The name in the pipeline of an array of the stage."""
@@ -79,7 +85,9 @@ def stages_of(case: Case, entries: Sequence[schema.Stage]) -> tuple[Stage, ...]:
         if holds(entry.when, case.flags):
             number = sum(stage.draws for stage in made.values())
             alone = _case(case, entry, tensor_file.of_operand(case.input, number))
-            made[entry.stage] = Stage(entry.stage, alone, _reads(case, entry, alone, made), entry.given)
+            reads = _reads(case, entry, alone, made)
+            alone = replace(alone, flags=_of_operands(entry, alone.flags, reads, made))
+            made[entry.stage] = Stage(entry.stage, alone, reads, entry.given)
     return tuple(made.values())
 
 
@@ -113,15 +121,45 @@ def _case(case: Case, entry: schema.Stage, input_name: str) -> Case:
 
 
 def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stage]) -> dict[str, str]:
-    if entry.a is None or entry.b is None:
-        return {"input": entry.stage}
-    reads = {}
-    for operand, source in (("a", entry.a), ("b", entry.b)):
+    for source in filter(None, (entry.a, entry.b, entry.of)):
         if source not in made:
             raise ContractError(
                 f"{case.recipe}: stage {entry.stage} reads {source}, and with {case.variant} there is no such stage "
                 f"before it; there are {', '.join(made)}"
             )
+    if entry.of is not None and entry.recipe == SWIZZLE:
+        return {"scale_inv": made[entry.of].key(f"{alone.flags.direction}_scale_inv")}
+    if entry.a is None or entry.b is None:
+        return {"input": entry.of or entry.stage}
+    reads = {}
+    for operand, source in (("a", entry.a), ("b", entry.b)):
         side = "columnwise" if operand in COLUMNWISE[str(alone.flags.layout)] else "rowwise"
-        reads |= {f"{operand}_{part}": made[source].key(f"{side}_{part}") for part in _PARTS}
+        swizzled = made[source] if made[source].case.recipe == SWIZZLE else None
+        tensor = swizzled.reads["scale_inv"].partition(".")[0] if swizzled else source
+        reads |= {f"{operand}_{part}": made[tensor].key(f"{side}_{part}") for part in _PARTS}
+        if swizzled:
+            reads[f"{operand}_scale_inv"] = swizzled.key("swizzled_scale_inv")
     return reads
+
+
+def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], made: Mapping[str, Stage]) -> Flags:
+    """The flags of a product, with what its operands say of themselves where the entry says nothing: the largest scale,
+    the layout of the scales, and whether B has one amax.
+    """
+    if entry.a is None:
+        return flags
+    found: dict[str, FlagValue] = {}
+    for operand in "ab":
+        source = made[reads[f"{operand}_data"].partition(".")[0]]
+        try:
+            fields = oracle_of(source.case.recipe).outputs(source.case)
+        except ContractError:  # which `stage_checks` raises again, with the stage
+            return flags
+        key = reads[f"{operand}_scale_inv"]
+        scales = fields.get(key.partition(".")[2])
+        found[f"{operand}_e4m3_max"] = source.case.flags.get("e4m3_max", 448)
+        found[f"{operand}_scale_layout"] = "swizzled" if scales is None or scales.swizzled else "compact"
+        amax = fields.get(reads[f"{operand}_amax"].partition(".")[2])
+        if operand == "b" and flags.get("epilogue") == "row_scaled" and amax is not None:
+            found["b_granularity"] = "tensor" if amax.shape == (1,) else "row"
+    return flags.replace(**{name: value for name, value in found.items() if name in flags and name not in entry.flags})

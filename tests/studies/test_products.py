@@ -21,7 +21,14 @@ from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect, high_precision
 
 SHAPE = (128, 256, 384)
-RECIPES = ("per_tensor", "per_token", "per_token_fused")
+RECIPES = ("per_tensor", "per_token", "per_token_fused", "row_scaled")
+MIXED = {
+    "forward": ("rht=false,four_over_six=all,e4m3_use_256=weights", "swizzle=true,columns=per_token"),
+    "backward": (
+        "rht=false,four_over_six=all,e4m3_use_256=activations",
+        "rounding=rne,weight_2d=false,columns=per_token",
+    ),
+}
 ROWS = product_bounds.load()
 
 
@@ -45,7 +52,7 @@ def test_every_product_of_the_smoke_set_is_within_its_bound(tmp_path, capsys):
     assert (found.relative <= found.bound).all() and (found.apart <= found.apart_bound).all()
     named = {row.tensors for _, row in ROWS if "smoke" in row.sets}
     assert set(found.tensors) == named == {"ffn_up", *tensors.DISTRIBUTIONS}
-    assert len(found) == 9 * len(named)
+    assert len(found) == 3 * len(RECIPES) * len(named)
     assert "ABOVE" not in out
 
 
@@ -78,17 +85,21 @@ def test_the_bound_of_one_element_holds_for_every_element():
             assert (error <= most * (1 + 2.0**-18)).all(), (spec, name)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("pipeline", ["forward", "backward"])
-def test_a_case_of_the_suites_is_within_its_bound(pipeline, recipe):
+def cases_of(pipeline):
+    normal = layers.named("normal", (128, 128, 256))
+    yield from (product_bounds.case_of(pipeline, recipe, normal) for recipe in RECIPES)
+    yield from (find_case(f"{pipeline}/{flags}/128x128x256/normal/eager") for flags in MIXED[pipeline])
+
+
+@pytest.mark.parametrize("case", [*cases_of("forward"), *cases_of("backward")], ids=lambda case: case.id)
+def test_a_case_of_the_suites_is_within_its_bound(case):
     """By the demanded bytes of the case itself, and products that are written out here."""
-    case = find_case(f"{pipeline}/epilogue={recipe}/128x128x256/normal/eager")
     drawn = high_precision(case)
     x, w, dy = (drawn.get(name, np.zeros(1)).astype(np.float64) for name in ("x", "w", "dy"))
     exact = {"y": lambda: x @ w.T, "dx": lambda: dy @ w, "dw": lambda: dy.T @ x}
     outputs = {name.partition(".")[0]: value for name, value in expect(case).values.items() if name.endswith(".output")}
     limits = error_model.relative_bounds(case, drawn)
-    assert set(outputs) == set(limits) == ({"y"} if pipeline == "forward" else {"dx", "dw"})
+    assert set(outputs) == set(limits) == ({"y"} if case.recipe == "forward" else {"dx", "dw"})
     for name, bounds in outputs.items():
         product = exact[name]()
         for end in (bounds.low, bounds.high):
@@ -101,7 +112,7 @@ def broken_rotation(monkeypatch):
     written = suite_of("backward").file.pipeline
     forward = suite_of("forward").file.pipeline
     flat = [
-        entry.model_copy(update={"flags": {"outputs": "columnwise"}}) if entry.stage == "x" else entry
+        entry.model_copy(update={"flags": {**entry.flags, "rht": False}}) if entry.stage == "x" else entry
         for entry in written
     ]
     monkeypatch.setattr("harness.suite.stages._entries", lambda case: flat if case.recipe == "backward" else forward)

@@ -106,6 +106,19 @@ MISTAKES = {
     "extents": ("extents: [M, K, N]", "extents: [M, N]", 33, "a stage with operands has three extents, as [M, K, N]"),
     "an extent": ("extents: [M, K, N]", "extents: [M, K, L]", 35, "has no 'L'"),
     "a given product": ("    b: w\n", "    b: w\n    given: true\n", 33, "only a quantized tensor can be given"),
+    "a tensor of no stage": (
+        "    given: true\n",
+        "    of: v\n",
+        26,
+        "stage 'w' reads 'v', and there is no stage of that",
+    ),
+    "a given one of another": ("    given: true\n", "    given: true\n    of: x\n", 21, "a stage `of` another is run"),
+    "a product of another": (
+        "    b: w\n",
+        "    b: w\n    of: x\n",
+        33,
+        "a stage `of` another is run, and is no product",
+    ),
     "an unknown key": ("given: true", "givn: true", 26, "unknown key 'givn'; did you mean 'given'?"),
     "both kinds": (
         "pipeline:\n",
@@ -137,13 +150,95 @@ def refused(tmp_path, old, new, shape="16x32x48", flags="default", name="normal"
     [
         ("{block: block_16x16, rht: true}", "stage w: per_tensor excludes block=block_16x16,rht=true"),
         ("{outputs: columnwise}", "operand B has no rowwise_data, which layout tn reads"),
-        ("{scale_layout: swizzled}", "operand B has the scale layout swizzled; this GEMM reads compact"),
         ("{stage: encode}", "operand B has no rowwise_amax"),
     ],
-    ids=["excluded", "copy", "scales", "amax"],
+    ids=["excluded", "copy", "amax"],
 )
 def test_operands_that_do_not_fit_are_named(tmp_path, flags, sentence):
     assert sentence in refused(tmp_path, "{rounding: rne}", flags)
+
+
+def stage_of(text: str, name: str) -> str:
+    """A stage that swizzles, or quantizes once more, before the product."""
+    return TEXT.replace("  - stage: y\n", text + "  - stage: y\n").replace("a: x", f"a: {name}")
+
+
+SWIZZLE = "  - stage: xs\n    recipe: swizzle\n    extents: [M, K]\n    of: x\n"
+AGAIN = "  - stage: xs\n    recipe: per_tensor\n    when: {epilogue: per_tensor}\n    extents: [M, K]\n    of: x\n"
+
+
+def test_a_product_takes_the_layout_its_operands_have_unless_its_stage_says_another(tmp_path):
+    turned = TEXT.replace("{rounding: rne}", "{rounding: rne, scale_layout: swizzled}")
+    *_, y = stages(tmp_path, turned)
+    assert (y.case.flags.a_scale_layout, y.case.flags.b_scale_layout) == ("compact", "swizzled")
+    (tmp_path / "said").mkdir()
+    said = turned.replace("recipe: gemm_ordered\n", "recipe: gemm_ordered\n    flags: {b_scale_layout: compact}\n")
+    with pytest.raises(SuiteError, match="operand B has the scale layout swizzled; this GEMM reads compact"):
+        stages(tmp_path / "said", said)
+
+
+def stages(folder, text, flags="default"):
+    suite = written(folder, text)
+    return stages_of(suite.find(f"layer/{flags}/16x32x48/normal/eager"), suite.file.pipeline)
+
+
+def test_a_stage_moves_the_scales_of_another_and_a_product_reads_them(tmp_path):
+    x, _, xs, y = stages(tmp_path, stage_of(SWIZZLE, "xs"))
+    assert (xs.reads, xs.draws, xs.multiplies) == ({"scale_inv": "x.rowwise_scale_inv"}, False, False)
+    assert {y.reads[name] for name in ("a_data", "a_scale_inv", "a_amax")} == {
+        "x.rowwise_data", "xs.swizzled_scale_inv", "x.rowwise_amax"
+    }  # fmt: skip
+    assert (y.case.flags.a_scale_layout, y.case.flags.b_scale_layout) == ("swizzled", "compact")
+    assert x.draws and y.multiplies
+
+
+def test_a_tensor_is_quantized_once_more(tmp_path):
+    *_, again, y = stages(tmp_path, stage_of(AGAIN, "x"))
+    assert (again.reads, again.draws) == ({"input": "x"}, False)
+    (tmp_path / "read").mkdir()
+    *_, y = stages(tmp_path / "read", stage_of(AGAIN, "xs").replace("  - stage: y\n", "  - stage: y\n", 1))
+    assert y.reads["a_data"] == "xs.rowwise_data"
+
+
+@pytest.mark.parametrize(
+    ("stage", "old", "new", "sentence"),
+    [
+        (SWIZZLE, "extents: [M, K]\n    of", "extents: [N, K]\n    of", "stage xs: it is of 48x32, and x is of 16x32"),
+        (SWIZZLE, "{rht: true}", "{rht: true, outputs: columnwise}", "stage xs: x has no rowwise_scale_inv to move"),
+        (
+            SWIZZLE,
+            "{rht: true}",
+            "{rht: true, scale_layout: swizzled}",
+            "xs: rowwise_scale_inv of x is swizzled already",
+        ),
+        (
+            SWIZZLE.replace("    extents", "    flags: {direction: columnwise}\n    extents"),
+            "a: x",
+            "a: x",
+            "stage y: operand A is read rowwise, and xs moves the columnwise scales",
+        ),
+        (
+            SWIZZLE.replace("    extents", "    flags: {to: compact}\n    extents"),
+            "a: x",
+            "a: x",
+            "this stage has to=compact",
+        ),
+        (AGAIN, "extents: [M, K]\n    of", "extents: [N, K]\n    of", "stage xs: it is of 48x32, and x is of 16x32"),
+        (AGAIN.replace("[M, K]", "[N, K]"), "of: x", "of: w", "stage xs: w has no tensor to quantize once more"),
+        (
+            AGAIN.replace("    extents", "    flags: {dtype: fp16}\n    extents"),
+            "a: x",
+            "a: x",
+            "the tensor of x is bf16",
+        ),
+    ],
+)
+def test_a_stage_of_another_that_does_not_fit_it_is_named(tmp_path, stage, old, new, sentence):
+    text = stage_of(stage, "xs")
+    assert old in text
+    with pytest.raises(SuiteError) as caught:
+        stages(tmp_path, text.replace(old, new, 1))
+    assert sentence in str(caught.value)
 
 
 def test_extents_that_do_not_meet_are_named(tmp_path):

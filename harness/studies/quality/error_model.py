@@ -34,11 +34,20 @@ def relative_bounds(case: Case, drawn: Mapping[str, np.ndarray]) -> dict[str, fl
         if not np.isfinite(x.astype(np.float32)).all():
             raise UsageError(f"{name} has elements that are not finite, so its products have no norm to lose a part of")
     made = {stage.name: stage for stage in stages(case)}
-    return {stage.name: _relative(stage, made, drawn) for stage in made.values() if not stage.draws}
+    drawn = of_stages(case, drawn)
+    return {stage.name: _relative(stage, made, drawn) for stage in made.values() if stage.multiplies}
+
+
+def of_stages(case: Case, drawn: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensor of every stage that quantizes one, by its name; two stages may quantize one tensor."""
+    return {stage.name: drawn[stage.reads["input"]] for stage in stages(case) if "input" in stage.reads}
 
 
 def exact_operands(stage: Stage, drawn: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """A (M, K) and B (N, K) of a product as they were before quantization, float64."""
+    """A (M, K) and B (N, K) of a product as they were before quantization, float64.
+
+    drawn: as `of_stages` has them
+    """
     return tuple(_lines(drawn, *_copy(stage, operand)) for operand in "ab")
 
 

@@ -93,9 +93,10 @@ def relative_errors(case: Case, values: Tensors) -> dict[str, float]:
 def exact_products(case: Case, values: Tensors) -> dict[str, np.ndarray]:
     """The product, float64, of the tensors that the operands of each GEMM of a pipeline were quantized from."""
     found = {}
+    drawn = error_model.of_stages(case, values)
     for stage in stages(case):
-        if not stage.draws:
-            a, b = error_model.exact_operands(stage, values)
+        if stage.multiplies:
+            a, b = error_model.exact_operands(stage, drawn)
             found[stage.name] = a @ b.T
     return found
 
@@ -107,7 +108,7 @@ def _outputs(case: Case, values: Tensors) -> Iterator[dict[str, np.ndarray]]:
     random = any(stage.case.flags.get("rounding") == "sr" for stage in stages(case))
     for draw in range(DRAWS if random else 1):
         made = ask_torch(oracle_of(case.recipe), replace(case, seed_of=str(draw)), inputs, fastest_device())
-        yield {stage.name: _middle(made[f"{stage.name}.output"]) for stage in stages(case) if not stage.draws}
+        yield {stage.name: _middle(made[f"{stage.name}.output"]) for stage in stages(case) if stage.multiplies}
 
 
 def _middle(output: Demand) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.contract.case import Case
+from harness.oracles.by_recipe import oracle_of
 from harness.suite.stages import is_pipeline, stages
 from harness.verify.witness import magnitudes
 from harness.verify.witness.amaxes import SIDES
@@ -21,7 +22,9 @@ COLUMNWISE = {"tn": "", "nn": "b", "nt": "ab"}
 
 
 class Operand(NamedTuple):
-    """One quantized tensor. x: what was quantized, (lines, length); data, amax: None if the case does not read them"""
+    """One quantized tensor. x: what was quantized, (lines, length); data, amax: None if the case does not read them;
+    two_scales: whether the scale of a block may be half as large again
+    """
 
     name: str
     x: np.ndarray
@@ -33,6 +36,7 @@ class Operand(NamedTuple):
     square: bool = False
     stochastic: bool = False
     one_amax: bool = False
+    two_scales: bool = False
 
 
 def objection(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> str:
@@ -71,7 +75,7 @@ def _by_block(operand: Operand, x: np.ndarray, scale: np.ndarray, unit: np.ndarr
     reach, step = 6 * scale * unit, 6 * _STEP * unit
     low, high = (
         largest * (1 - 1 / 16) - step,
-        largest * (17 / 16) * (1.5 if operand.e4m3_max == 256 else 1) + 1.5 * step,
+        largest * (17 / 16) * (1.5 if operand.two_scales or operand.e4m3_max == 256 else 1) + 1.5 * step,
     )
     with np.errstate(invalid="ignore"):
         if (usable & ((reach * _SLACK < low) | (reach > high * _SLACK))).any():
@@ -181,6 +185,7 @@ def _of_stages(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str,
             keys = [stage.key(f"{side}_{part}") for part in ("data", "scale_inv", "amax")]
             if keys[0] not in inputs:
                 continue
+            fields = oracle_of(stage.case.recipe).outputs(stage.case)
             x = drawn[stage.name]
             if side == "columnwise":
                 x = magnitudes.rotated(x, int(flags.sign_mask)) if flags.rht else np.ascontiguousarray(x.T)
@@ -190,8 +195,10 @@ def _of_stages(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str,
                 keys[0].rpartition("_")[0],
                 x,
                 *(inputs[key] for key in keys),
-                swizzled=side == "rowwise" and flags.scale_layout == "swizzled",
+                swizzled=fields[f"{side}_scale_inv"].swizzled,
+                e4m3_max=int(flags.get("e4m3_max", 448)),
                 square=bool(flags.get("weight_2d")) or flags.get("block") == "block_16x16",
                 stochastic=flags.rounding == "sr",
                 one_amax=bool(flags.get("weight_2d")),
+                two_scales=stage.case.recipe == "four_over_six",
             )
