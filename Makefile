@@ -48,6 +48,10 @@ roofline: $(ENV) ## Time every kernel that has a figure to reach, and compare it
 gate: $(ENV) ## Judge the newest times against the committed baseline of this GPU.
 	$(PY) -m harness gate $(R:%=--recipe %) $(ARGS)
 
+.PHONY: tables
+tables: $(ENV) ## Make every committed table anew, all of one state, in parts of ten minutes: call it until it says that all are whole.
+	$(PY) -m harness tables $(ARGS)
+
 .PHONY: exhaustive
 exhaustive: $(ENV) ## Prove both scalar casts over all 2^32 float32 patterns, on a GPU.
 	$(PY) -m harness exhaustive

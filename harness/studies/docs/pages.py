@@ -31,6 +31,11 @@ def parts(text: str) -> list[str]:
     return [match["name"] for match in _PART.finditer(text)]
 
 
+def without_rendered(text: str) -> str:
+    """A page without what is rendered into it."""
+    return _PART.sub(lambda match: match["head"] + match["tail"], text)
+
+
 def rendered(page: Path, text: str, renderers: Mapping[str, Renderer] = RENDERERS, root: Path = ROOT) -> str:
     """The text of a page with every part rendered again. Raises UsageError for an unknown or unclosed part."""
     up = os.path.relpath(root, page.parent)

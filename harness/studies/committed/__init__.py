@@ -1,0 +1,5 @@
+"""Makes every committed table, in parts and of one state.
+
+A state is a digest of the sources. Tables are made one after the other in a folder of their own, which may be carried
+from one machine to another, and come to `results/` together.
+"""
