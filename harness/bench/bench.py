@@ -47,7 +47,7 @@ class Bench:
         self.clock = clock
         self.roofline_gbps = roofline_gbps
         self._in_passes = in_passes
-        self._baselines: dict[str, Baseline] = {}  # `baseline_id` → the baselines of one shape
+        self._baselines: dict[str, Baseline] = {}  # case id, or `baseline_id` → the opponents of one shape
 
     def baseline_id(self, case: Case) -> str:
         return baseline_id(case)
@@ -113,10 +113,11 @@ class Bench:
         return TimedKernels(self.device, case, expected, self.clock, self._in_passes)
 
     def _baseline(self, case: Case) -> Baseline:
-        """Verified and warmed up once a shape and mode; baselines of other shapes are dropped."""
-        modes = [replace(case, mode=mode) for mode in ("eager", "graph")]
-        kept = {name for each in modes for name in (baseline_id(each), _name(second_of(each)))}
-        self._baselines = {key: value for key, value in self._baselines.items() if key in kept}
+        """Verified and warmed up once a shape and mode; others are dropped, of a product those of other shapes."""
+        kept = {baseline_id(replace(case, mode=mode)) for mode in ("eager", "graph")}
+        if against_library(case):
+            kept |= {name for name in self._baselines if name.split("/")[2] == case.shape}
+        self._baselines = {name: value for name, value in self._baselines.items() if name in kept}
         return self._once(baseline_id(case), lambda: self._opponent(case))
 
     def _second(self, case: Case) -> Baseline | None:
@@ -164,10 +165,6 @@ class Bench:
         except (WrongBytesError, LaunchError, CompileError) as error:
             return Baseline(why_not=str(error))
         return Baseline(timed.enqueue, timed.calls, timed.moved)
-
-
-def _name(case: Case | None) -> str:
-    return case.id if case else ""
 
 
 def spoiled(verified: Result, verdict: Verdict, reason: str) -> Result:

@@ -162,7 +162,13 @@ def test_both_ratios_of_a_product_are_in_its_record(monkeypatch):
     assert (times["second"], times["second_us"], times["second_ratio"]) == (
         "gemm/default/1024x1024x1024/normal/eager", 50.0, 0.5,
     )  # fmt: skip
-    assert verified == ["gemm/default/1024x1024x1024/normal/eager"]  # once
+    library = find_case("gemm/route=library,epilogue=per_token/1024x1024x1024/normal/eager")
+    for each in (library, find_case("gemm/default/1024x1024x1024/normal/eager"), case, library):
+        bench.prepare(each)
+    first, second = (f"gemm/{flags}/1024x1024x1024/normal/eager" for flags in ("default", "route=library"))
+    assert verified == [first, second]  # each once, while the shape is the same
+    bench.prepare(find_case("gemm/epilogue=per_token/2048x2048x2048/normal/eager"))
+    assert {name.split("/")[2] for name in bench._baselines} == {"2048x2048x2048"}
     monkeypatch.setattr(bench, "ready", lambda case: Baseline(why_not="MISMATCH wrong"))
     bench._baselines.clear()
     times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times
