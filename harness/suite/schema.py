@@ -142,8 +142,8 @@ class Stage(_Part):
     b: Name | None = None
     """The stage whose copy is operand B."""
     of: Name | None = None
-    """The stage whose tensor it quantizes once more, or whose block scales `swizzle` moves. A product with such scales
-    reads codes and amax of the tensor that they belong to."""
+    """The stage whose tensor it quantizes once more, whose block scales `swizzle` moves, or whose codes `dequantize`
+    decodes. A product with moved scales reads codes and amax of the tensor that they belong to."""
     given: bool = False
     """Whether an oracle makes its outputs beforehand, as inputs of the pipeline that are not timed."""
 

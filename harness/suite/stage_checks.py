@@ -14,7 +14,7 @@ from harness.suite import flag_values, schema
 from harness.suite.flag_values import Errors
 from harness.suite.schema import SuiteFile, nearest
 from harness.suite.shapes import is_grouped, shape_error
-from harness.suite.stages import SWIZZLE, Stage
+from harness.suite.stages import DECODE, SWIZZLE, Stage, granularity
 from harness.suite.suite_file import file_of
 
 
@@ -57,7 +57,7 @@ def _kind_error(entry: schema.Stage, recipe: SuiteFile) -> str | None:
         return f"{entry.recipe} multiplies two tensors; name the stages they come from, `a:` and `b:`"
     if not recipe.gemm and entry.a is not None:
         return f"{entry.recipe} multiplies nothing, so it has no operands 'a' and 'b'"
-    if entry.recipe == SWIZZLE and entry.of is not None:
+    if entry.recipe in (SWIZZLE, DECODE) and entry.of is not None:
         return None
     if not recipe.gemm and "both" not in recipe.axes.get("outputs", ()):
         return f"{entry.recipe} quantizes no matrix; choose a recipe with outputs=both, or a GEMM"
@@ -151,25 +151,32 @@ def _moves(made: Mapping[str, Stage], stage: Stage, operand: str) -> bool:
 
 
 def _refuse_source(stage: Stage, made: Mapping[str, Stage]) -> None:
-    """Raise ContractError unless the stage whose tensor, or whose scales, are read has such, of the same extents."""
-    moves = stage.case.recipe == SWIZZLE
-    source, side = _copy(made, stage.reads["scale_inv"]) if moves else (made[stage.reads["input"]], "")
+    """Raise ContractError unless the stage whose tensor, scales or codes are read has such, of the same extents."""
+    source = made[next(iter(stage.reads.values())).partition(".")[0]]
     if source.case.shape != stage.case.shape:
         raise ContractError(f"it is of {stage.case.shape}, and {source.name} is of {source.case.shape}")
-    if not moves and (source.given or not source.draws):
-        raise ContractError(
-            f"{source.name} has no tensor to quantize once more; name a stage that draws one and is run"
-        )
-    if not moves and source.case.flags.get("dtype") != stage.case.flags.get("dtype"):
-        raise ContractError(f"the tensor of {source.name} is {source.case.flags.get('dtype')}")
-    if moves:
-        field = stage_fields(source).get(f"{side}_scale_inv")
-        if field is None:
-            raise ContractError(f"{source.name} has no {side}_scale_inv to move")
-        if field.swizzled:
+    if stage.case.recipe == SWIZZLE:
+        _require(source, stage.reads["scale_inv"], "move")
+        side = stage.case.flags.direction
+        if stage_fields(source)[f"{side}_scale_inv"].swizzled:
             raise ContractError(f"{side}_scale_inv of {source.name} is swizzled already")
         if stage.case.flags.to != "swizzled":
             raise ContractError("a product reads swizzled scales, and this stage has to=compact")
+    elif stage.case.recipe == DECODE:
+        for key in stage.reads.values():
+            _require(source, key, "decode")
+    elif source.given or not source.draws:
+        raise ContractError(
+            f"{source.name} has no tensor to quantize once more; name a stage that draws one and is run"
+        )
+    elif source.case.flags.get("dtype") != stage.case.flags.get("dtype"):
+        raise ContractError(f"the tensor of {source.name} is {source.case.flags.get('dtype')}")
+
+
+def _require(source: Stage, key: str, use: str) -> None:
+    field = key.partition(".")[2]
+    if field not in stage_fields(source):
+        raise ContractError(f"{source.name} has no {field} to {use}")
 
 
 def _tensor(stage: Stage, side: str, moved: bool) -> QuantizedTensor:
@@ -184,7 +191,7 @@ def _tensor(stage: Stage, side: str, moved: bool) -> QuantizedTensor:
         stage.case.rows,
         stage.case.cols,
         fields,
-        {(1,): "tensor"}.get(amax.shape, "row" if len(amax.shape) == 1 else "window") if amax else "no amax",
+        granularity(amax.shape) if amax else "no amax",
         stage.case.flags.get("e4m3_max", 448),
         "swizzled" if moved or (scale_inv and scale_inv.swizzled) else "compact",
     )

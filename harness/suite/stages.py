@@ -20,6 +20,7 @@ from harness.suite.gemm_operands import COLUMNWISE
 from harness.suite.suite_file import defaults_of, file_of
 
 SWIZZLE = "swizzle"  # the recipe whose stage moves block scales that another stage wrote
+DECODE = "dequantize"  # the recipe whose stage decodes what another stage wrote
 _PARTS = ("data", "scale_inv", "amax")
 
 
@@ -129,6 +130,8 @@ def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stag
             )
     if entry.of is not None and entry.recipe == SWIZZLE:
         return {"scale_inv": made[entry.of].key(f"{alone.flags.direction}_scale_inv")}
+    if entry.of is not None and entry.recipe == DECODE:
+        return {part: made[entry.of].key(f"{alone.flags.outputs}_{part}") for part in _PARTS}
     if entry.a is None or entry.b is None:
         return {"input": entry.of or entry.stage}
     reads = {}
@@ -143,23 +146,24 @@ def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stag
 
 
 def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], made: Mapping[str, Stage]) -> Flags:
-    """The flags of a product, with what its operands say of themselves where the entry says nothing: the largest scale,
-    the layout of the scales, and whether B has one amax.
+    """The flags of a product or decoder, with what its operands say of themselves where the entry says nothing: the
+    largest scale, the layout of the scales, and how many amaxes there are.
     """
-    if entry.a is None:
-        return flags
     found: dict[str, FlagValue] = {}
-    for operand in "ab":
-        source = made[reads[f"{operand}_data"].partition(".")[0]]
+    for operand in ("a_", "b_") if entry.a else ("",) if entry.recipe == DECODE else ():
+        source = made[reads[f"{operand}data"].partition(".")[0]]
         try:
             fields = oracle_of(source.case.recipe).outputs(source.case)
         except ContractError:  # which `stage_checks` raises again, with the stage
             return flags
-        key = reads[f"{operand}_scale_inv"]
-        scales = fields.get(key.partition(".")[2])
-        found[f"{operand}_e4m3_max"] = source.case.flags.get("e4m3_max", 448)
-        found[f"{operand}_scale_layout"] = "swizzled" if scales is None or scales.swizzled else "compact"
-        amax = fields.get(reads[f"{operand}_amax"].partition(".")[2])
-        if operand == "b" and flags.get("epilogue") == "row_scaled" and amax is not None:
-            found["b_granularity"] = "tensor" if amax.shape == (1,) else "row"
+        scales, amax = (fields.get(reads[f"{operand}{part}"].partition(".")[2]) for part in ("scale_inv", "amax"))
+        found[f"{operand}e4m3_max"] = source.case.flags.get("e4m3_max", 448)
+        found[f"{operand}scale_layout"] = "swizzled" if scales is None or scales.swizzled else "compact"
+        if amax is not None and (not entry.a or (operand == "b_" and flags.get("epilogue") == "row_scaled")):
+            found[f"{operand}granularity"] = granularity(amax.shape)
     return flags.replace(**{name: value for name, value in found.items() if name in flags and name not in entry.flags})
+
+
+def granularity(shape: Sequence[int]) -> str:
+    """What has an amax of its own, from the shape of the field."""
+    return "tensor" if tuple(shape) == (1,) else "row" if len(shape) == 1 else "window"

@@ -164,6 +164,7 @@ def stage_of(text: str, name: str) -> str:
 
 
 SWIZZLE = "  - stage: xs\n    recipe: swizzle\n    extents: [M, K]\n    of: x\n"
+DECODED = "  - stage: xs\n    recipe: dequantize\n    extents: [M, K]\n    of: x\n"
 AGAIN = "  - stage: xs\n    recipe: per_tensor\n    when: {epilogue: per_tensor}\n    extents: [M, K]\n    of: x\n"
 
 
@@ -223,6 +224,9 @@ def test_a_tensor_is_quantized_once_more(tmp_path):
             "a: x",
             "this stage has to=compact",
         ),
+        (DECODED, "a: x", "a: x", "operand A was quantized by dequantize; with the epilogue per_tensor"),
+        (DECODED, "{rht: true}", "{rht: true, outputs: columnwise}", "stage xs: x has no rowwise_data to decode"),
+        (DECODED, "extents: [M, K]\n    of", "extents: [N, K]\n    of", "stage xs: it is of 48x32, and x is of 16x32"),
         (AGAIN, "extents: [M, K]\n    of", "extents: [N, K]\n    of", "stage xs: it is of 48x32, and x is of 16x32"),
         (AGAIN.replace("[M, K]", "[N, K]"), "of: x", "of: w", "stage xs: w has no tensor to quantize once more"),
         (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from harness.errors import UsageError
 from harness.suite.stages import stages
 from harness.suite.suite import find_case, suite_of
-from harness.verify.expected import expect, high_precision
+from harness.verify.expected import expect, high_precision, oracle_of
 
 
 def test_each_tensor_takes_four_over_six_and_256_in_its_scope_and_a_product_is_told():
@@ -45,6 +46,37 @@ def test_each_direction_may_have_a_recipe_of_its_own():
     assert set(high_precision(case)) == {"x", "w", "dy"}
 
 
+PLAIN = ("tensor", 448, "compact")
+
+
+@pytest.mark.parametrize(
+    ("flags", "x_is", "w_is"),
+    [
+        ("", PLAIN, PLAIN),
+        ("epilogue=row_scaled,scale_layout=swizzled,", ("row", 448, "swizzled"), ("tensor", 448, "swizzled")),
+        ("epilogue=per_token,", ("row", 448, "compact"), ("row", 448, "compact")),
+        ("epilogue=row_scaled,four_over_six=activations,e4m3_use_256=activations,", ("row", 256, "compact"), PLAIN),
+        ("four_over_six=weights,e4m3_use_256=weights,", PLAIN, ("tensor", 256, "compact")),
+    ],
+)  # fmt: skip
+def test_a_backward_that_decodes_has_the_rows_that_forward_saved(flags, x_is, w_is):
+    case = find_case(f"backward/{flags}rht=false,rounding=rne,backward=dequantized/48x80x32/normal/eager")
+    x, w, x_decoded, w_decoded = stages(case)
+    for stage, right in ((x_decoded, x_is), (w_decoded, w_is)):
+        told = stage.case.flags
+        assert (told.granularity, told.e4m3_max, told.scale_layout, told.outputs) == (*right, "rowwise")
+    expected = expect(case)
+    assert set(expected.fields) == {"x_decoded.output", "w_decoded.output"} and not expected.disagreement
+    for stage, decoded in ((x, x_decoded), (w, w_decoded)):
+        drawn = high_precision(case)[stage.name].astype(np.float32)
+        found = expected.values[decoded.key("output")].astype(np.float32)
+        assert 0.02 < np.linalg.norm(found - drawn) / np.linalg.norm(drawn) < 0.15
+        saved = oracle_of(stage.case.recipe).numpy_oracle(stage.case, {"input": high_precision(case)[stage.name]})
+        assert {stage.key(name) for name in saved} == {
+            name for name in expected.inputs if name.startswith(stage.key(""))
+        }
+
+
 def test_swizzled_by_a_stage_or_by_the_quantizer_a_product_has_the_same_bytes():
     """And the scales between them too."""
     apart, plain = (find_case(f"forward/{flags}/48x80x32/normal/eager") for flags in ("swizzle=true", "default"))
@@ -77,6 +109,9 @@ def test_upstreams_defaults_of_per_token_are_timed_beside_production():
         ("forward/four_over_six=weights,e4m3_use_256=all", "a scale up to 256 is four_over_six's"),
         ("backward/e4m3_use_256=weights", "a scale up to 256 is four_over_six's"),
         ("forward/scale_layout=swizzled,swizzle=true", "scales are swizzled once"),
+        ("backward/backward=dequantized", "rows are decoded, and no row is rotated"),
+        ("backward/rht=false,backward=dequantized", "gradients are not quantized where the saved operands are decoded"),
+        ("backward/route=library,rht=false,rounding=rne,backward=dequantized", "its products are of bf16 tensors"),
         ("forward/columns=per_tensor", "it is the recipe of the rows"),
     ],
 )
