@@ -30,6 +30,8 @@ from harness.runner.selection import Selection
 from harness.runner.supervisor import GO_ON, leave
 from harness.verdict import Result
 
+_REPORTED = "fE"  # what pytest lists at the end unless -r says otherwise
+
 
 class Run:
     """A plugin of the controller, whose hooks see the reports of all workers."""
@@ -163,6 +165,7 @@ class Run:
         width = shutil.get_terminal_size((120, 24)).columns
         terminalreporter.section("verdicts")
         terminalreporter.write_line(summary.render(self.results, self.selection.excluded, seconds, width))
+        _list_no_case_again(terminalreporter)
         if self.journal.records:
             written = tables.write_verify(self.journal.path.parent, self.journal.records)
             page, *others = sorted(written, key=lambda path: path.suffix != ".html")
@@ -205,3 +208,10 @@ class Run:
         if not judged and status != pytest.ExitCode.OK:
             return Exit.BYTES_DIFFER, ""  # a test in Python failed, or pytest itself
         return judged, sentence
+
+
+def _list_no_case_again(reporter: Any) -> None:
+    """Unless asked with -r, pytest lists no failure where all are cases, of which the summary has the first."""
+    asked = reporter.config.option.reportchars != _REPORTED
+    if not asked and all(getattr(report, "record", None) for report in reporter.stats.get("failed", [])):
+        reporter.reportchars = reporter.reportchars.replace("f", "")

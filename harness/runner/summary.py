@@ -1,4 +1,4 @@
-"""The closing table of a suite run, as text."""
+"""The last screen of a suite run, as text."""
 
 from __future__ import annotations
 
@@ -10,52 +10,71 @@ from rich.table import Table
 from harness import text
 from harness.verdict import Result, Verdict
 
-_REASONS = 4  # why a device cannot run a case, that are shown
+MOST_LINES = 25  # of the last screen, with pytest's lines around it
+_ROWS = 3  # of reasons, of conventions and of wrong cases, the row that counts the others among them
 
 
 def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
-    """Tables of what was compared, of a subject's declared differences, and of what was not compared and why.
+    """What was compared, what is wrong, a subject's declared differences, and what was not compared and why.
 
-    So short that a run ends on one screen.
+    So short that a run ends on one screen: every other row is in verify.md.
 
     refused: combinations that the recipes refuse, reason → count; no cases exist for them
     seconds: wall time of the run
     """
-    verdicts = Counter(result.verdict for result in results)
     passed = [result for result in results if result.verdict.right]
-    compared = Table("", "count")
-    for verdict in Verdict:
-        if verdicts[verdict] or verdict is Verdict.PASS:
-            compared.add_row(f"cases {verdict}", f"{verdicts[verdict]:,}")
-    compared.add_row("inputs compared", f"{len({result.input for result in passed}):,}")
     instantiations = {name for result in passed for name in result.instantiations}
+    compared = Table(show_header=False)
+    compared.add_column()
+    compared.add_column(justify="right")
+    compared.add_row("cases", _verdicts(results))
+    compared.add_row("inputs compared", f"{len({result.input for result in passed}):,}")
     compared.add_row("kernel instantiations compared", f"{len(instantiations):,}")
     compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
     compared.add_row("seconds", f"{seconds:.1f}")
-    compared.columns[1].justify = "right"
 
+    wrong = sorted((result.case_id, result.verdict) for result in results if result.verdict.exit_code)
     declared = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
-    conventions = Table("cases", "convention that explains each byte that is not ours")
-    for reason, count in declared.most_common():
-        conventions.add_row(f"{count:,}", reason)
-    conventions.columns[0].justify = "right"
-
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
-    excluded = Table("excluded", "because the device cannot run it")
-    for reason, count in incapable.most_common(_REASONS):
-        excluded.add_row(f"{count:,}", reason)
-    others = incapable.total() - sum(count for _, count in incapable.most_common(_REASONS))
-    if others:
-        excluded.add_row(f"{others:,}", f"for {len(incapable) - _REASONS} other reasons, which verify.md has")
-    excluded.columns[0].justify = "right"
-
+    lists = (
+        *_listed("wrong", "case", "others, which verify.md has", [(verdict, case, 1) for case, verdict in wrong], 0),
+        *_listed("cases", "convention that explains each byte that is not ours", "by others", _by(declared), width),
+        *_listed("excluded", "because the device cannot run it", "for other reasons", _by(incapable), width),
+    )
     console = text.console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(compared)
-        for table in (conventions, excluded):
-            if table.row_count:
-                console.print(table)
-        if refused:
-            reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: harness list --refused"
-            console.print(f"{refused.total():,} combinations are refused by the suites, {reasons}")
-    return capture.get().rstrip()
+    if refused:
+        reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: harness list --refused"
+        lists += (f"{refused.total():,} combinations are refused by the suites, {reasons}",)
+    return "\n".join([capture.get().rstrip(), *lists])
+
+
+def _verdicts(results: Sequence[Result]) -> str:
+    """`120 PASS, 5 EXCLUDED`, in the order of the verdicts."""
+    found = Counter(result.verdict for result in results)
+    return ", ".join(
+        f"{found[verdict]:,} {verdict}" for verdict in Verdict if found[verdict] or verdict is Verdict.PASS
+    )
+
+
+def _by(counts: Counter[str]) -> list[tuple[str, str, int]]:
+    """Reasons by count, and alphabetically among as many, so that two runs show them in one order."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [(f"{count:,}", reason, count) for reason, count in ordered]
+
+
+def _listed(left: str, right: str, others: str, rows: Sequence[tuple[str, str, int]], width: int) -> list[str]:
+    """A table of a row a line, whose last row counts those that do not fit; no line without a row.
+
+    left, right: heads of the columns; rows: what stands in them, and for how many cases; width: where a line is cut, 0
+    for nowhere, because an id is copied into commands
+    """
+    if not rows:
+        return []
+    shown = list(rows) if len(rows) <= _ROWS else [*rows[: _ROWS - 1]]
+    if len(shown) < len(rows):
+        shown.append((f"{sum(count for _, _, count in rows[len(shown) :]):,}", others, 0))
+    wide = max(len(first) for first, _, _ in [(left, "", 0), *shown])
+    lines = [f"{first:{'<' if right == 'case' else '>'}{wide}}  {text.one_line(then)}" for first, then, _ in shown]
+    return [f"{left:<{wide}}  {right}", *(f"{line[: width - 1]}…" if 0 < width < len(line) else line for line in lines)]

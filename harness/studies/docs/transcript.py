@@ -35,8 +35,8 @@ _NOISE = re.compile(
     r"^(=+ test session starts =+|platform |benchmark: |rootdir: |configfile: |plugins: |created: |collected |"
     r"\d+ workers|[.\w/]* ?[.sFE]+ +\[ *\d+%\]|=+ .* in [\d.]+s.* =+)"
 )
-# Tables, rules between sections, pytest's list of failures, and where the page lies.
-_BESIDE = re.compile(r"^([┏┃┡│├└╭╰]|[=_]{3,} |FAILED |results/runs/)")
+# Tables, rules between sections, the list of wrong cases, and where the page lies.
+_BESIDE = re.compile(r"^([┌┏┃┡│├└╭╰]|[=_]{3,} |wrong +case$|[A-Z_]+  \S+/\S+$|results/runs/)")
 _STAMP = re.compile(r"\d{8}T\d{6}Z(\.\d+)?")
 _TIME = re.compile(r"\d+(\.\d+)? ?s\b|(?<=seconds)[\s│]*[\d.]+")
 

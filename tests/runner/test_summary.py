@@ -1,0 +1,63 @@
+"""The last screen of a run: 25 lines whatever is wrong, a case on one line, and the same lines in each run."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from toy_runs import SMOKE, Runs, toy_runs
+
+from harness.errors import Exit
+from harness.runner import summary
+from harness.runner.summary import MOST_LINES
+from harness.verdict import Result, Verdict
+
+AROUND = 4  # the head of the section, where the page lies, and what pytest and the supervisor say at the end
+LONG_ID = "per_token/" + ",".join(f"flag{number}=value" for number in range(20)) + "/8192x7168/outliers/graph"
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: str) -> Runs:
+    return toy_runs(pytester, monkeypatch, suite_text)
+
+
+def worst_run() -> list[Result]:
+    """Forty cases of each verdict that a run of ours can have at once, each for a reason of its own."""
+    verdicts = [Verdict.PASS, Verdict.CONVENTION, Verdict.MISMATCH, Verdict.UNWRITTEN, Verdict.EXCLUDED]
+    return [
+        Result(f"{LONG_ID}{verdict}{number}", "per_token", verdict, f"{number} of a long reason" * 20)
+        for verdict in verdicts
+        for number in range(40)
+    ]
+
+
+@pytest.mark.parametrize("width", [100, 120])
+def test_the_worst_run_ends_on_one_screen(width: int):
+    lines = summary.render(worst_run(), Counter({f"reason {n}": n + 1 for n in range(38)}), 1.0, width).splitlines()
+    assert len(lines) + AROUND <= MOST_LINES
+    assert all(len(line) <= width for line in lines if LONG_ID not in line)
+    assert [line.split()[1] for line in lines if LONG_ID in line] == [f"{LONG_ID}MISMATCH{n}" for n in (0, 1)]
+    assert "78        others, which verify.md has" in lines
+    assert "      38  for other reasons" in lines
+
+
+def test_the_order_of_cases_does_not_show():
+    run, again = worst_run(), worst_run()
+    random.Random(0).shuffle(again)
+    assert summary.render(run, Counter(), 1.0, 100) == summary.render(again, Counter(), 1.0, 100)
+
+
+def test_a_run_whose_cases_all_fail_prints_its_ends_on_one_screen(run: Runs):
+    run.verdicts(toy="MISMATCH")
+    result = run("suites", "--tb=no")
+    assert result.ret == Exit.BYTES_DIFFER
+    start = next(number for number, line in enumerate(result.outlines) if " verdicts " in line)
+    assert len(result.outlines[start:]) <= MOST_LINES
+    assert sum("toy/" in line and "/16x" in line for line in result.outlines[start:]) <= 3
+    assert any(f"{SMOKE} MISMATCH" in line for line in result.outlines)
+
+
+def test_pytest_lists_failures_where_it_is_asked_to(run: Runs):
+    run.verdicts(toy="MISMATCH")
+    assert sum(line.startswith("FAILED ") for line in run("suites", "-rf").outlines) == SMOKE
