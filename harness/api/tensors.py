@@ -147,7 +147,7 @@ def _number(name: str, value: Any, bits: int) -> int:
 def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
     """Queue the case's kernels on the caller's stream; arrays by parameter."""
     from harness.device.cuda_program import CudaProgram
-    from harness.device.memory import upload
+    from harness.device.memory import Lent, upload
 
     device = _device(library.gpu)
     with library.on_stream():
@@ -157,7 +157,7 @@ def _on_gpu(case: Case, library: Library, arrays: Mapping[str, Any], fields: Map
             dims = {name: getattr(group, name) for name in ("tensor_offsets", "first_dims", "last_dims")}
             inputs |= {name: upload(array) for name, array in dims.items()}
         made = {name: library.empty(field) for name, field in fields.items()}
-        outputs = {name: SimpleNamespace(payload=library.flat(array)) for name, array in made.items()}
+        outputs = {name: Lent(library.flat(array)) for name, array in made.items()}
         memory = SimpleNamespace(inputs=inputs, outputs=outputs)
         CudaProgram(device, case, device.targets[0], memory, wait=False).launch()
     return made

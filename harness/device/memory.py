@@ -64,6 +64,13 @@ class Guarded:
         return ""
 
 
+class Lent:
+    """An output in the caller's own memory, without guard bands. array: flat, of bytes"""
+
+    def __init__(self, array: Any):
+        self.allocation = self.payload = array
+
+
 class Memory:
     """The inputs and outputs of one case.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.contract.field import Field
-from harness.device.memory import GUARD, Guarded, Memory
+from harness.device.memory import GUARD, Guarded, Lent, Memory
 
 FIELD = Field((5,), "float32", slack=3)
 
@@ -22,6 +22,13 @@ def test_a_kernel_is_given_the_field_and_its_slack_and_writes_the_field(guarded:
     assert (guarded.payload.nbytes, guarded.allocation.nbytes) == (20, 32)
     guarded.payload[:] = 0
     assert guarded.trespass(0xA5) == ""
+
+
+def test_lent_memory_offers_a_launch_what_guarded_memory_does(guarded: Guarded):
+    array = np.zeros(20, np.uint8)
+    views = {name for name, value in vars(Guarded).items() if isinstance(value, property)}
+    assert views == {"allocation", "payload"}
+    assert all(getattr(Lent(array), name) is array for name in views)
 
 
 @pytest.mark.parametrize(
