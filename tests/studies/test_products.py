@@ -21,7 +21,7 @@ from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect, high_precision
 
 SHAPE = (128, 256, 384)
-RECIPES = ("per_tensor", "per_token", "per_token_fused", "row_scaled")
+RECIPES = ("per_tensor", "per_token", "per_token_fused", "row_scaled", "windows")
 MIXED = {
     "forward": ("rht=false,four_over_six=all,e4m3_use_256=weights", "swizzle=true,columns=per_token"),
     "backward": (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.errors import UsageError
+from harness.errors import SuiteError, UsageError
 from harness.suite.stages import stages
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect, high_precision, oracle_of
@@ -34,6 +34,15 @@ def test_a_row_scaled_product_takes_a_weight_of_squares():
     assert y.case.variant == "epilogue=row_scaled,b_granularity=tensor"
     _, _, _, dx, dw = stages(find_case("backward/epilogue=row_scaled,rht=false,rounding=rne/32x16x48/normal/eager"))
     assert (dx.case.flags.b_granularity, dw.case.flags.b_granularity) == ("tensor", "row")
+
+
+def test_a_layer_of_windows_has_them_in_every_operand():
+    for case_id in ("forward/epilogue=windows,rht=false", "backward/epilogue=windows,rht=false,rounding=rne"):
+        made = stages(find_case(f"{case_id},weight_2d=false/64x128x192/normal/eager"))
+        assert {stage.case.recipe for stage in made if not stage.multiplies} == {"local_1x64"}
+        assert {stage.case.flags.epilogue for stage in made if stage.multiplies} == {"windows"}
+    with pytest.raises(SuiteError, match="M = 48 is not a positive multiple of 64|rows = 48 is not"):
+        find_case("forward/epilogue=windows,rht=false,weight_2d=false/48x128x192/normal/eager")
 
 
 def test_each_direction_may_have_a_recipe_of_its_own():
@@ -112,6 +121,10 @@ def test_upstreams_defaults_of_per_token_are_timed_beside_production():
         ("backward/backward=dequantized", "rows are decoded, and no row is rotated"),
         ("backward/rht=false,backward=dequantized", "gradients are not quantized where the saved operands are decoded"),
         ("backward/route=library,rht=false,rounding=rne,backward=dequantized", "its products are of bf16 tensors"),
+        ("forward/epilogue=windows,weight_2d=false", "takes the outliers that the rotation would spread"),
+        ("forward/epilogue=windows,rht=false", "the sixteen rows of a tile have windows of their own"),
+        ("backward/epilogue=windows,rht=false,weight_2d=false", "stochastic rounding is not defined for windows"),
+        ("forward/epilogue=windows,route=library,rht=false", "amaxes of windows belong inside the sum"),
         ("forward/columns=per_tensor", "it is the recipe of the rows"),
     ],
 )
