@@ -59,7 +59,11 @@ _RATE = "TFLOP/s"
 
 
 def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
-    """Write verify.md, verify.csv, verify.html and codequality.json; their paths."""
+    """Write verify.md, verify.csv, verify.html and codequality.json; their paths.
+
+    Failures come first, then ids in their order: workers finish in another one in each run.
+    """
+    records = sorted(records, key=lambda record: (not Verdict(record["verdict"]).exit_code, record["case_id"]))
     table = verify_table(records)
     verdicts = _counts(record["verdict"] for record in records)
     excluded = _counts(record["reason"] for record in records if record["verdict"] == Verdict.EXCLUDED)

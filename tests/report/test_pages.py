@@ -70,6 +70,40 @@ def test_a_page_never_scrolls_sideways(browser: Browser, pages: dict[str, Path],
     assert browser.value(cut.format(width)) == 0
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_off_screen_even_where_a_part_could_scroll(
+    browser: Browser, pages: dict[str, Path], name: str, width: int
+):
+    browser.open(pages[name], width)
+    browser.value("document.querySelectorAll('details').forEach(part => part.open = true)")
+    wide = "[...document.querySelectorAll('.scroll, pre, .grid')].filter(part => part.scrollWidth > part.clientWidth)"
+    assert browser.value(f"{wide}.map(part => part.textContent.trim().slice(0, 80))") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [("verify", "What is wrong", "Cases"), ("bench", "Without a time", "How each was measured"),
+     ("gate", "Wrong", "Verdicts")],
+)  # fmt: skip
+def test_failures_come_first_then_pictures_then_tables(
+    browser: Browser, pages: dict[str, Path], name: str, first: str, last: str
+):
+    browser.open(pages[name], 1280)
+    heads = browser.value("[...document.querySelectorAll('h2')].map(head => head.textContent)")
+    assert (heads[0], heads[-1]) == (first, last)
+    assert browser.value("document.querySelector('h1').nextElementSibling.className") == "counts"
+    pictures = "[...document.querySelectorAll('figure, .roofline, .bars')].every(picture => document.querySelector("
+    pictures += "'table.sortable').compareDocumentPosition(picture) & Node.DOCUMENT_POSITION_PRECEDING)"
+    assert browser.value(pictures)
+
+
+def test_on_a_narrow_screen_each_number_says_what_it_is(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["bench"], 390)
+    label = "getComputedStyle(document.querySelectorAll('#pairs tbody td.n')[1], '::before').content"
+    assert browser.value(label) == '"eager us "'
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
 def test_every_text_can_be_read_by_day_and_by_night(browser: Browser, pages: dict[str, Path], name: str, scheme: str):

@@ -1,6 +1,10 @@
 const key = cell => cell.dataset.sort ?? cell.textContent.trim();
 const missing = text => text === "" || text === "-";
 for (const table of document.querySelectorAll("table.sortable")) {
+  // On a narrow screen a row is a paragraph, and each cell says what it is.
+  const heads = [...table.tHead.rows[0].cells].map(head => head.textContent);
+  for (const row of table.tBodies[0].rows)
+    for (const cell of row.cells) if (cell.classList.contains("n")) cell.dataset.head = heads[cell.cellIndex];
   for (const head of table.tHead.rows[0].cells) {
     const button = document.createElement("button");
     button.type = "button";
