@@ -8,6 +8,7 @@ import fake_clock
 import numpy as np
 import pytest
 from fake_clock import in_turns
+from timed_runs import times_of
 
 import harness.bench.baseline
 import harness.bench.bench
@@ -17,6 +18,7 @@ from harness.bench.bench import Bench
 from harness.bench.rounds import Baseline, Turns
 from harness.bench.timed import Timed
 from harness.contract.case import Case
+from harness.records.records import Times
 from harness.suite.stages import is_pipeline
 from harness.suite.suite import find_case, load_suites
 from harness.verdict import Result, Verdict
@@ -174,3 +176,15 @@ def test_both_ratios_of_a_product_are_in_its_record(monkeypatch):
     times = bench.time(case, Result(case.id, case.recipe, Verdict.PASS), in_turns(clock)).times
     assert times["second"] == "gemm/default/1024x1024x1024/normal/eager, which has no time: MISMATCH wrong"
     assert "second_ratio" not in times
+
+
+def test_a_second_ratio_that_does_not_follow_is_no_record():
+    times = times_of([100.0] * 3) | {
+        "second": "gemm/default/1x2x3/normal/eager",
+        "second_us": 50.0,
+        "second_ratio": 0.5,
+    }
+    assert Times.model_validate(times).second_ratio == 0.5
+    for change in ({"second_ratio": 0.6}, {"second_ratio": None}, {"second": ""}):
+        with pytest.raises(ValueError, match="second"):
+            Times.model_validate(times | change)

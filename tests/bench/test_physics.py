@@ -33,9 +33,9 @@ def test_outputs_may_stay_in_the_l2_once_a_round():
 
 
 def test_what_may_stay_in_the_l2_has_a_floor_of_its_own():
-    needs = Needs(read=8 * MIB, written=MIB, filled=0.5, calls=100)
+    needs = Needs(read=8 * MIB, written=MIB // 2, filled=0.5, calls=100)
     least = least_us(needs, L2, COPY, 0)
-    assert 0 < least < 9 * MIB / (MEMORY * COPY * 1e3) / 3
+    assert least == pytest.approx(8.5 * MIB / 4 / COPY / 1e3)
     assert impossible(least / 2, needs, L2, COPY, 0)
 
 

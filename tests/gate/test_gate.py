@@ -525,6 +525,17 @@ def test_a_slower_case_counts_if_a_second_process_finds_it(slower: Folder, us: f
     assert (found, said in text) == (code, True)
 
 
+def test_a_case_is_found_in_whichever_second_process_has_it(slower: Folder):
+    in_a_second_process(slower, record(us=118.0, seed=1))
+    in_a_second_process(slower, record(OTHER), name="second_process.2")
+    assert slower.gate()[0] == Exit.SLOWER
+
+
+def test_a_second_process_that_no_run_of_this_tree_writes_is_refused(slower: Folder):
+    in_a_second_process(slower, record(us=118.0, seed=1) | {"bytes_compared": 1})
+    assert slower.gate()[0] == Exit.USAGE
+
+
 def test_wrong_bytes_of_the_second_process_count(slower: Folder):
     in_a_second_process(slower, without_time(verdict="MISMATCH", reason="bytes differ"))
     assert slower.gate()[0] == Exit.BYTES_DIFFER

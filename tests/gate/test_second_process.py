@@ -12,8 +12,9 @@ import pytest
 import timed_runs
 from timed_runs import DUEL_HEADER, HEADER, duel_line, duel_lines
 
+from harness.cli import main
 from harness.contract.case import Case
-from harness.errors import UsageError
+from harness.errors import Exit, UsageError
 from harness.gate import revision_run, second_process
 from harness.gate.against_baseline import judge
 from harness.gate.decision import Samples, decide
@@ -118,6 +119,36 @@ def test_the_second_process_is_the_same_gate_of_those_cases(monkeypatch, tmp_pat
     ]  # fmt: skip
     with pytest.raises(UsageError, match="is there already, of another gate"):
         second_process.compare_again("main", 0.01, True, ids, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("again", "once", "code"),
+    [("SLOWER", False, Exit.SLOWER), ("SAME", False, Exit.NOISY), ("SAME", True, Exit.SLOWER)],
+)
+def test_the_command_asks_a_second_process(written, monkeypatch, capsys, again: str, once: bool, code: Exit):
+    path, done = written
+    asked = []
+    monkeypatch.setattr(revision_run, "run", lambda *_: (path, done))
+
+    def compare(base, effect, everything, ids, folder):
+        asked.append((base, effect, everything, list(ids), folder))
+        return {case.id: line_of(case, again) for case in CASES[1:]}
+
+    monkeypatch.setattr(second_process, "compare_again", compare)
+    with pytest.raises(SystemExit) as ended:
+        main(["gate", "--base", "main", *(["--once"] if once else []), "--case", CASES[0].id])
+    assert ended.value.code == code
+    ids = [case.id for case in CASES[1:]]
+    assert asked == ([] if once else [("main", 0.01, False, ids, path.parent / "second_process")])
+    recurs = [line["recurs"] for line in read_bench(path)[1] if "case_id" in line]
+    assert recurs == [None, *([None] * 2 if once else [again == "SLOWER"] * 2)]
+
+
+def test_two_speeds_of_a_clock_are_in_the_reason():
+    rng = np.random.default_rng(5)
+    two = [1980.0] * 15 + [1830.0] * 15
+    head, again, base = (Samples(samples(rng, 100.0).us, two) for _ in range(3))
+    assert "the clock had two speeds, 1,830 MHz in 15 rounds and 1,980 MHz in 15" in decide(head, again, base).reason
 
 
 def read_lines() -> list[dict]:

@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -266,6 +267,21 @@ def test_a_damaged_folder_is_said(made, tmp_path: Path, capsys):
     (tmp_path / "parts" / "tables.json").write_text("{")
     assert made[0]()[0] == Exit.USAGE
     assert "is not what `harness tables` writes" in capsys.readouterr().err
+
+
+def test_the_parts_are_of_one_kind_of_gpu(monkeypatch):
+    monkeypatch.setattr(
+        "harness.device.cuda.CudaDevice", lambda: SimpleNamespace(identity=lambda: {"gpu": "NVIDIA H200"})
+    )
+    assert command._gpu("") == command._gpu(GPU) == GPU
+    with pytest.raises(UsageError, match="the parts are of nvidia-a100, and this GPU is nvidia-h200"):
+        command._gpu("nvidia-a100")
+
+
+def test_install_refuses_what_is_not_of_this_state(tmp_path: Path):
+    with pytest.raises(UsageError, match="the sources changed"):
+        make.install(make.Making(tmp_path, "a", "b", GPU, dict.fromkeys(TABLES, {})), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_install_refuses_what_is_not_whole(tmp_path: Path):

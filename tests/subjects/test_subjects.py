@@ -284,6 +284,19 @@ def test_a_convention_is_timed(gpu, conventions):
     assert result.times["median_us"] > 0
 
 
+def test_a_time_that_its_bytes_do_not_allow_is_refused(gpu):
+    device, case = with_subject(gpu, subject(honest)), find_case(CASE)
+    verified = audit(case, device)
+    result = SubjectBench(device, gpu.clock, 1e-3).time(case, verified, in_turns(gpu.clock))
+    assert (result.verdict, result.times) == (Verdict.IMPOSSIBLE, {})
+    assert " us cannot be: " in result.reason
+
+
+def test_a_subject_has_one_opponent(gpu):
+    product = find_case("gemm/epilogue=per_token/128x128x128/normal/eager")
+    assert SubjectBench(with_subject(gpu, subject(honest)), gpu.clock, 1.0)._second(product) is None
+
+
 @pytest.mark.parametrize("right_calls", [5, 20])
 def test_what_only_timing_shows_has_no_time(gpu, right_calls: int):
     """Wrong from some round on, or in all that is timed, where only the oracle can tell."""
