@@ -39,7 +39,7 @@ def command(
     refused: bool,
     ids: bool,
 ) -> None:
-    """List the ids of the cases of a set, one a line; on a terminal also what its recipes refuse."""
+    """List the ids of the cases of a set, one a line; on a terminal also how many recipes refuse."""
     suites = [_suite(name) for name in recipes] or load_suites()
     holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
     if not holders:
@@ -62,7 +62,9 @@ def command(
         raise UsageError(_nothing(holders, set_name, input_name, spelled, part))
     click.echo("\n".join(case.id for case in cases))
     if sys.stdout.isatty() and not ids:
-        _show_refused(holders, set_name, len(cases))
+        excluded = sum((suite.excluded(set_name) for suite in holders), Counter())
+        reasons = f", for {len(excluded)} reasons: add --refused" if excluded else ""
+        click.echo(f"{len(cases):,} cases of set {set_name}; {excluded.total():,} combinations are refused{reasons}")
 
 
 def _suite(name: str) -> Suite:
@@ -102,9 +104,8 @@ def _nothing(
     return f"none {there} meets all of these options, though each of them has some; leave one out"
 
 
-def _show_refused(holders: Sequence[Suite], set_name: str, cases: int | None = None) -> None:
+def _show_refused(holders: Sequence[Suite], set_name: str) -> None:
     refused = sum((suite.excluded(set_name) for suite in holders), Counter())
-    found = f"{cases:,} cases of set {set_name}; " if cases is not None else ""
-    click.echo(f"{found}{refused.total():,} combinations excluded")
+    click.echo(f"{refused.total():,} combinations are refused")
     for reason, count in refused.most_common():
         click.echo(f"  {count:,}  {reason}")

@@ -101,13 +101,18 @@ def test_a_gemm_is_found_by_m_k_and_n(harness):
     assert {line.split("/")[2] for line in shown.out.split()} == {"64x64x64"}
 
 
-def test_the_table_ends_with_counts_and_the_reasons_of_exclusions(harness, monkeypatch: pytest.MonkeyPatch):
+def test_a_list_on_a_terminal_ends_with_counts_and_the_option_that_has_the_reasons(
+    harness, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    out = harness("list", "per_tensor").out
+    *ids, last = harness("list", "per_tensor").out.splitlines()
     suite = suite_of("per_tensor")
-    assert f"{len(suite.cases('smoke')):,} cases of set smoke" in out
-    for reason, count in suite.excluded("smoke").items():
-        assert f"  {count:,}  {reason}" in out
+    refused = suite.excluded("smoke")
+    assert ids == [case.id for case in suite.cases("smoke")]
+    counts = f"{len(ids):,} cases of set smoke; {refused.total():,} combinations are refused"
+    assert last == f"{counts}, for {len(refused)} reasons: add --refused"
+    shown = harness("list", "per_tensor", "--refused").out.splitlines()
+    assert shown[1:] == [f"  {count:,}  {reason}" for reason, count in refused.most_common()]
 
 
 @pytest.mark.parametrize(
