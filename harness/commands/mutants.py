@@ -129,7 +129,7 @@ def _hunted(
 def _report_catalogue(hunted: Sequence[tuple[Mutant, Catch]], stem: Path | None) -> int:
     counts = table.Counts.of(hunted)
     click.echo(str(counts))
-    others = score.read(GENERATED) if stem == TABLE else None
+    others = score.read(stem.with_name(GENERATED.name)) if stem else None
     beside = [] if others is None else score.section(others)
     _name_all(table.write(hunted, stem, "make mutants", beside) if stem else ())
     return Exit.CLEAN if counts.enough else Exit.BYTES_DIFFER

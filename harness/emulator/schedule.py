@@ -27,6 +27,16 @@ class Schedule:
     descending: bool = False
     seed: int | None = None
 
+    @property
+    def stale_bits(self) -> int:
+        """64 bits of a register that nobody wrote: others in each kind of order, so that what depends on them differs.
+
+        As floats of any width they are 0, large, and a negative number.
+        """
+        if self.seed is not None:
+            return 0xC6C6_C6C6_C6C6_C6C6
+        return 0x7B7B_7B7B_7B7B_7B7B if self.descending else 0
+
     def number(self, place: Places, count: int) -> Places:
         """The number of what runs at a place, or at each of many, of `count`."""
         if self.seed is not None:

@@ -7,10 +7,11 @@ import pytest
 from both_paths import both
 from cuda_source import buffer, module
 from faults import run, words
+from ptx_snippets import kernel
 from test_tensor_core_kernel import GEMM
 
 from harness.emulator.errors import Fault
-from harness.emulator.launch import launch
+from harness.emulator.launch import Module, launch
 from harness.emulator.machine.run_ahead import RunAhead
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 
@@ -66,6 +67,30 @@ def test_every_index_is_met_once(schedule: Schedule, lanes: int) -> None:
     out = words(12 * 90)
     launch(module(INDICES), "k", (2, 3, 2), (9, 5, 2), [buffer("out", out)], schedule=schedule, lanes=lanes)
     assert out.tolist() == [block * 1000 + thread for block in range(12) for thread in range(90)]
+
+
+# ---- registers that nobody wrote ------------------------------------------------------------------------------------
+
+STALE = [
+    ("u32", "st.global.u32 [%rd0], %r1;"),
+    ("u64", "st.global.u64 [%rd0], %rd1;"),
+    ("u16", "st.global.u16 [%rd0], %rs1;"),
+    ("f32", "max.f32 %f0, %f1, %f2; st.global.f32 [%rd0], %f0;"),
+    ("pred", "selp.u32 %r0, 1, 2, %p1; st.global.u32 [%rd0], %r0;"),
+    ("on one way alone", "@%p1 mov.u32 %r2, 7; st.global.u32 [%rd0], %r2;"),
+]
+
+
+@pytest.mark.parametrize("body", [body for _, body in STALE], ids=[name for name, _ in STALE])
+def test_a_register_that_nobody_wrote_holds_other_bits_in_other_orders(body: str) -> None:
+    def left(schedule: Schedule) -> int:
+        out = np.zeros(1, np.uint64)
+        read = Module(kernel(f" ld.param.u64 %rd0, [p0]; {body}", 1))
+        launch(read, "k", (1, 1, 1), (1, 1, 1), [buffer("out", out)], schedule=schedule)
+        return int(out[0])
+
+    assert left(ASCENDING) != left(DESCENDING)
+    assert len({left(ASCENDING), left(DESCENDING), left(Schedule(seed=5))}) >= 2
 
 
 # ---- what shows in bytes --------------------------------------------------------------------------------------------

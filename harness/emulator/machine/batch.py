@@ -34,7 +34,9 @@ class Batch(Lanes):
         super().__init__(launch, first, blocks)
         self.registers = RegisterFile(launch.resources, blocks, self.threads)
         for slot in launch.resources.undefined:
-            self.registers.put(slot, 0, None)
+            kind = launch.resources.kinds[slot]
+            bits = 1 if kind == np.bool_ else 8 * kind.itemsize
+            self.registers.put(slot, launch.schedule.stale_bits & ((1 << bits) - 1), None)
         for name, slot in launch.resources.specials.items():
             self.registers.put(slot, specials[name], None)
         shared = BlockMemory(blocks, shared_size, tracked=launch.sanitize)

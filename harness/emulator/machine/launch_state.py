@@ -51,7 +51,8 @@ class Resources:
 
     kinds: type of every slot; rows: where each lies in a block's file of 32-bit or 64-bit registers
     constants: values of the constants, whose slots are negative; specials: special register → slot
-    undefined: slots that are read before they are written, and start as 0; accesses: memory accesses by number
+    undefined: slots that may be read before they are written, which hold other bits in each order
+    accesses: memory accesses by number
     shared_size, local_size: bytes of a block, without what a launch adds, and of a thread
     cell_shared, cell_global: bytes of the narrowest access
     asynchronous: whether it uses mbarriers, bulk copies or clusters
