@@ -13,7 +13,7 @@ import numpy as np
 from harness.api.arrays import Library, as_dtype, dtype_of, taken
 from harness.api.cases import make_case
 from harness.contract.case import Case, FlagValue
-from harness.contract.field import Field
+from harness.contract.field import Field, granularity_of
 from harness.errors import UsageError
 from harness.suite.suite import suite_of
 from harness.verify.expected import oracle_of
@@ -132,8 +132,7 @@ def _decoder(case: Case, side: str, amax_shape: tuple[int, ...], dtype: str, swi
         _INPUT,
         dtype=dtype,
         scale_layout="swizzled" if swizzled else "compact",
-        # One amax of a tensor of one row is both.
-        granularity="window" if len(amax_shape) == 2 else "tensor" if amax_shape == (1,) else "row",
+        granularity=granularity_of(amax_shape),
         e4m3_max=case.flags.get("e4m3_max", 448),
     )
 

@@ -55,7 +55,7 @@ def arrays_moved(
 
 
 def operations(case: Case) -> int:
-    """Of all products of a case, two for each term."""
+    """How many operations all products of a case take: two for each term."""
     return 2 * terms(case) if case.is_gemm or is_pipeline(case) else 0
 
 

@@ -74,6 +74,11 @@ class Field:
         return self.nbytes + self.slack * np.dtype(self.dtype).itemsize
 
 
+def granularity_of(amax_shape: Sequence[int]) -> str:
+    """What one amax covers, from the shape of all: `tensor`, `row` or `window`. A single amax is the tensor's."""
+    return "tensor" if tuple(amax_shape) == (1,) else "row" if len(amax_shape) == 1 else "window"
+
+
 @dataclass(frozen=True)
 class QuantizedTensor:
     """An NVFP4 tensor with the metadata a consumer needs; shapes as in NUMERICS section 1.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.contract.case import Case, spell
-from harness.contract.field import Field, QuantizedTensor
+from harness.contract.field import Field, QuantizedTensor, granularity_of
 from harness.errors import ContractError
 from harness.files import KERNELS
 from harness.oracles import gemm_operands, gemm_packed
@@ -14,7 +14,7 @@ from harness.suite import flag_values, schema
 from harness.suite.flag_values import Errors
 from harness.suite.schema import SuiteFile, nearest
 from harness.suite.shapes import is_grouped, shape_error
-from harness.suite.stages import DECODE, SWIZZLE, Stage, granularity
+from harness.suite.stages import DECODE, SWIZZLE, Stage
 from harness.suite.suite_file import file_of
 
 
@@ -191,7 +191,7 @@ def _tensor(stage: Stage, side: str, moved: bool) -> QuantizedTensor:
         stage.case.rows,
         stage.case.cols,
         fields,
-        granularity(amax.shape) if amax else "no amax",
+        granularity_of(amax.shape) if amax else "no amax",
         stage.case.flags.get("e4m3_max", 448),
         "swizzled" if moved or (scale_inv and scale_inv.swizzled) else "compact",
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.contract.case import Case, Flags, FlagValue
+from harness.contract.field import granularity_of
 from harness.contract.problem import Dense, Gemm
 from harness.errors import ContractError
 from harness.inputs import tensor_file
@@ -160,10 +161,5 @@ def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], ma
         found[f"{operand}e4m3_max"] = source.case.flags.get("e4m3_max", 448)
         found[f"{operand}scale_layout"] = "swizzled" if scales is None or scales.swizzled else "compact"
         if amax is not None and (not entry.a or (operand == "b_" and flags.get("epilogue") == "row_scaled")):
-            found[f"{operand}granularity"] = granularity(amax.shape)
+            found[f"{operand}granularity"] = granularity_of(amax.shape)
     return flags.replace(**{name: value for name, value in found.items() if name in flags and name not in entry.flags})
-
-
-def granularity(shape: Sequence[int]) -> str:
-    """What has an amax of its own, from the shape of the field."""
-    return "tensor" if tuple(shape) == (1,) else "row" if len(shape) == 1 else "window"

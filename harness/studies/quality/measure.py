@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.contract.case import Case, Flags
+from harness.contract.field import granularity_of
 from harness.errors import UsageError
 from harness.studies.quality.variants import label, side
 from harness.verify.expected import oracle_of
@@ -160,11 +161,11 @@ def _decode(case: Case, x: np.ndarray) -> _Decoded:
 
 
 def _decoder(case: Case, amax_shape: tuple[int, ...]) -> Case:
-    """The dequantize case that reads the output of `case`. A single amax is the tensor's: no tensor has one row."""
+    """The dequantize case that reads the output of `case`."""
     flags = {
         "dtype": "fp32",
         "scale_layout": case.flags.get("scale_layout", "compact"),
-        "granularity": "window" if len(amax_shape) == 2 else "tensor" if amax_shape == (1,) else "row",
+        "granularity": granularity_of(amax_shape),
         "e4m3_max": case.flags.get("e4m3_max", 448),
         "outputs": "rowwise",  # of lines, whichever they are
     }
