@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from harness.bench.gpu_timer import Clock, GpuClock, graph_us
@@ -36,16 +37,27 @@ def memories(first: Memory, l2_bytes: int) -> list[Memory]:
     return [first, *(first.twin() for _ in range(copies_for(first.nbytes, l2_bytes) - 1))]
 
 
-def capture(clock: Clock, launches: Sequence[Callable[[], None]], calls: int) -> Any:
+@dataclass(frozen=True, slots=True)
+class CapturedGraph:
+    """A graph and what it calls: a graph knows addresses alone, so the calls keep the memory there alive."""
+
+    graph: Any
+    launches: tuple[Callable[[], None], ...]
+
+    def launch(self, stream: Any) -> None:
+        self.graph.launch(stream)
+
+
+def capture(clock: Clock, launches: Sequence[Callable[[], None]], calls: int) -> CapturedGraph:
     """A graph of `calls` calls, cycling through the launches."""
     with clock.stream as stream:
         stream.begin_capture()
         for number in range(calls):
             launches[number % len(launches)]()
-        return stream.end_capture()
+        return CapturedGraph(stream.end_capture(), tuple(launches))
 
 
-def rotate(clock: GpuClock, launches: Sequence[Callable[[], None]]) -> tuple[Any, int]:
+def rotate(clock: GpuClock, launches: Sequence[Callable[[], None]]) -> tuple[CapturedGraph, int]:
     """A graph that cycles through these launches for LEAST_US, and its number of calls."""
     count = len(launches)
     calls = calls_for(count, graph_us(clock, capture(clock, launches, count)) / count)
@@ -58,7 +70,7 @@ class Passes:
     Only one call writes each copy, so that a skipped call shows as wrong bytes.
     """
 
-    def __init__(self, clock: GpuClock, graph: Any, copies: int):
+    def __init__(self, clock: GpuClock, graph: CapturedGraph, copies: int):
         self._graph = graph
         self.calls = calls_for(copies, graph_us(clock, graph) / copies)
         self._times = self.calls // copies

@@ -100,7 +100,7 @@ class BenchRun:
 
     def pytest_sessionfinish(self) -> None:
         """Measure the copy roofline again, to show whether the machine held its rate, and add up the seconds."""
-        self._add_up_seconds()
+        self.keep_seconds()
         try:
             self._measure_roofline("end")
         except LaunchError as error:
@@ -121,8 +121,8 @@ class BenchRun:
         for path in tables.write_bench(self.run_dir, run.header, run.records):
             terminalreporter.write_line(shown(path))
 
-    def _add_up_seconds(self) -> None:
-        """Into the header, to which a resumed run adds its own."""
+    def keep_seconds(self) -> None:
+        """Add the seconds of this process to the header, to which one that goes on adds its own."""
         wall = time.monotonic() - self.began
         spent = {kind: seconds - self._before[kind] for kind, seconds in SECONDS.totals.items()}
         # Flushes are waited for in rounds and in warm-up, whose seconds hold theirs.
@@ -130,6 +130,7 @@ class BenchRun:
         spent |= {"all": wall, "cases": self.timed}
         before = self.header.get("seconds", {})
         self.header["seconds"] = {name: round(before.get(name, 0.0) + value, 3) for name, value in spent.items()}
+        self._write_header()
 
     def _where_seconds_went(self) -> str:
         """`0.19 s a case: compile 3.1, inputs 0.8, ...`, over all processes of the run."""

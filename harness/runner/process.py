@@ -150,6 +150,8 @@ class Process:
             self.ahead.close()
         if self.run is None:
             isolation.leave(Path(self.config.workerinput["harness_run_dir"]), record)
+        if self.bench:
+            self.bench.keep_seconds()
         self.run.go_on(self.config, record)
 
 

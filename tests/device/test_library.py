@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
+import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -15,7 +17,7 @@ from suite_files import assert_mistake, written
 
 import harness.bench.baseline
 import harness.bench.bench
-from harness.bench import cold_copies
+from harness.bench import baseline, cold_copies, roofline
 from harness.bench.baseline import product
 from harness.bench.bench import Bench
 from harness.bench.timed import Timed
@@ -222,7 +224,7 @@ class CapturingClock(FakeClock):
 def clock(monkeypatch):
     fake = CapturingClock()
     monkeypatch.setattr(cublas, "bf16_product", lambda m, k, n: lambda: fake.pass_time(60e-6))
-    monkeypatch.setattr(cold_copies, "graph_us", lambda clock, graph: 50.0 * graph.calls)
+    monkeypatch.setattr(cold_copies, "graph_us", lambda clock, graph: 50.0 * graph.graph.calls)
     return fake
 
 
@@ -254,6 +256,33 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
     assert times["baseline_ratio"] == pytest.approx(microseconds / 100)
     assert times["tflops"] == pytest.approx(2 * 1024**3 / 100e-6 / 1e12, rel=0.01)
     assert times["baseline_percent"] == pytest.approx(3 * 2 * 1024**2 / microseconds / 1e3 / 4000 * 100, rel=0.01)
+
+
+class Lent:
+    """Stands for memory on the GPU."""
+
+
+@pytest.mark.parametrize("opponent", ["copy", "product"])
+def test_a_graph_keeps_the_memory_that_it_writes(clock, monkeypatch, opponent):
+    lent = []
+
+    def call(*_):
+        memory = Lent()
+        lent.append(weakref.ref(memory))
+        return lambda: (clock.pass_time(50e-6), memory)
+
+    monkeypatch.setattr(roofline, "copier", call)
+    monkeypatch.setattr(cublas, "bf16_product", call)
+    if opponent == "copy":
+        enqueue, _ = baseline.copy_of(1 << 20, clock, 50 << 20, "graph")
+    else:
+        enqueue, _ = baseline.product(find_case("gemm/default/1024x1024x1024/normal/graph"), clock, 50 << 20)
+    gc.collect()
+    assert len(lent) > 1
+    assert all(memory() is not None for memory in lent)
+    del enqueue
+    gc.collect()
+    assert not any(memory() for memory in lent)
 
 
 def test_without_the_library_there_is_no_ratio_and_a_reason(clock, monkeypatch):
