@@ -61,7 +61,8 @@ def command(
     if ids or again:
         raise UsageError("--case and --all go with --base")
     newest = read_run(run_dir or latest_bench(RUNS))
-    why = against_baseline.stale(newest)
+    # What an interrupted run has measured is as good as any part of a baseline; a verdict needs all of it.
+    why = against_baseline.stale(newest, whole=not save)
     if why:
         raise UsageError(f"{newest.path} {why}")
     require_possible(newest.path, newest.records, bool(newest.header))

@@ -20,7 +20,7 @@ from harness.bench import statistics
 from harness.errors import SEVERITY, Exit
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.records import Record
-from harness.records.run_folder import Header, RunFiles, commit, same_sources
+from harness.records.run_folder import Header, RunFiles, commit, now_here, same_sources
 from harness.records.seal import sources_digest
 from harness.verdict import Change, Judgement, Performance, Verdict
 
@@ -94,18 +94,18 @@ def differing(new: Header, stored: Header) -> list[str]:
     ]
 
 
-def stale(run: RunFiles) -> str:
-    """The reason why a run says nothing of the tree as it is now, or an empty string."""
+def stale(run: RunFiles, whole: bool = True) -> str:
+    """The reason why a run says nothing of the tree as it is now, or an empty string. whole: with all of its cases"""
     now = sources_digest()
     if run.about["sources"] not in (now, now[:16]) or run.header.get("sources", now[:16]) != now[:16]:
         return "is of other sources than this tree; time it again"
-    then, here = run.header.get("commit", "unknown"), commit()
+    then, here = (run.header | now_here(run.header)).get("commit", "unknown") if run.header else "unknown", commit()
     if "unknown" not in (then, here) and not same_sources(then):
         return f"is of commit {then[:12]}, and this tree is at {here[:12]}; time it again"
     selected = run.about.get("selected")
     if selected is None:
         return "does not say how many cases were selected"
-    if len(run.records) != selected:
+    if whole and len(run.records) != selected:
         return f"holds {len(run.records)} of its {selected} cases; finish it with --resume"
     return ""
 

@@ -125,8 +125,12 @@ def same_sources(then: str) -> bool:
 
 
 def now_here(header: Header) -> Header:
-    """The commit of a header that has none, as on a machine without git: this tree's, if its sources are those."""
-    if header["commit"] != "unknown" or header["sources"] != sources_digest()[:16]:
+    """The commit of a header that names none, or one that its sources had left: this tree's, if it has those sources.
+
+    A machine that only runs kernels may have no git, or a checkout that is behind the files copied onto it.
+    """
+    named = header["commit"] != "unknown" and not header["edited"]
+    if named or header["sources"] != sources_digest()[:16]:
         return {}
     return {"commit": commit(), "edited": edited()}
 

@@ -352,7 +352,6 @@ def test_an_empty_run_fails_the_command(folder: Folder):
         ({"sources": "0" * 64}, "is of other sources than this tree"),
         ({"header": changed(sources="0" * 16)}, "is of other sources than this tree"),
         ({"header": changed(commit="f" * 40)}, "is of commit ffffffffffff, and this tree is at"),
-        ({"selected": 2}, "holds 1 of its 2 cases"),
         ({"selected": None}, "does not say how many cases were selected"),
     ],
 )
@@ -363,6 +362,17 @@ def test_a_stale_run_is_not_judged_and_not_saved(folder: Folder, changes: dict, 
     for options in ((), ("--save",)):
         code, text = folder.gate(*options)
         assert code == Exit.USAGE and sentence in text
+
+
+def test_a_part_of_a_run_is_saved_and_not_judged(folder: Folder):
+    folder.holds(record(), record(BENCHED))
+    folder.gate("--save")
+    folder.holds(record(), selected=2, header=changed(date="2026-01-02T00:00:00Z"))
+    code, text = folder.gate()
+    assert code == Exit.USAGE and "holds 1 of its 2 cases" in text
+    assert folder.gate("--save")[0] == Exit.CLEAN
+    dates = {each["case_id"]: each["times"]["date"] for each in read_bench(folder.baseline)[1]}
+    assert dates[CASE] == "2026-01-02T00:00:00Z" != dates[BENCHED]
 
 
 def test_what_no_run_of_this_tree_writes_is_not_judged(folder: Folder):
@@ -481,9 +491,10 @@ def test_a_case_that_no_suite_times_any_more_is_dropped_and_not_missed(folder: F
     assert [each["case_id"] for each in read_bench(folder.baseline)[1]] == [CASE]
 
 
-def test_times_from_a_machine_without_git_get_the_commit_of_the_same_sources(folder: Folder):
-    folder.holds(record(), header=changed(commit="unknown"))
-    folder.gate("--save")
+@pytest.mark.parametrize("header", [changed(commit="unknown"), changed(commit="f" * 40, edited=True)])
+def test_times_from_a_machine_with_another_checkout_get_the_commit_of_the_same_sources(folder: Folder, header: dict):
+    folder.holds(record(), header=header)
+    assert folder.gate("--save")[0] == Exit.CLEAN
     assert read_bench(folder.baseline)[1][0]["times"]["commit"] == commit()
 
 
