@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 _KEY = ".key"
 _SIZE = 32  # bytes of a key and of a code
 _LARGEST = 1 << 28  # bytes; nothing that is kept is near it
@@ -26,7 +28,7 @@ _LARGEST = 1 << 28  # bytes; nothing that is kept is near it
 def cache_root() -> Path:
     """`$HARNESS_CACHE`, or a folder in the user's cache."""
     root = os.environ.get("HARNESS_CACHE")
-    return Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nvfp4-harness"
+    return Path(root) if root else user_cache_path("nvfp4-harness")
 
 
 def private(folder: Path) -> Path:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
 
-from harness import text
 from harness.device.select import NAMES
 from harness.errors import UsageError
 from harness.suite.own_recipes import use_recipe_dir
@@ -53,11 +50,6 @@ def extents(shape: str, form: str, example: str) -> list[int]:
     if not re.fullmatch("x".join([r"[1-9]\d*"] * (form.count("x") + 1)), shape):
         raise UsageError(f"--shape '{shape}' is not a shape; one reads {form}, as in {example}")
     return list(map(int, shape.split("x")))
-
-
-def log_console() -> Console:
-    """As wide as the terminal; wide where there is none, because a case id that is cut off is no case id."""
-    return text.console(width=None if sys.stdout.isatty() else 200)
 
 
 def made_by(*left_out: str) -> str:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import click
 from rich.table import Column, Table
 
-from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit, HarnessError
 from harness.files import RESULTS
 from harness.jit.cache import cache_folder
 from harness.jit.nvrtc import nvrtc_version
+from harness.report.console import log_console
 from harness.suite.suite import load_suites
 
 INSTALL = "python -m pip install -c constraints.txt"
@@ -58,7 +58,7 @@ def command() -> int:
         *itertools.chain(*devices),
     ):
         table.add_row(*finding)
-    _shared.log_console().print(table)
+    log_console().print(table)
     usable = any(not lines[0].fix for lines in devices)
     return Exit.CLEAN if usable else Exit.NO_DEVICE
 

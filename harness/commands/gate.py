@@ -1,26 +1,25 @@
 from __future__ import annotations
 
+import shutil
 import sys
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.progress import Progress
-from rich.table import Column, Table
 
 from harness import text
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
-from harness.gate import against_baseline, decision, revision_run, second_process
+from harness.gate import against_baseline, decision, revision_run, screen, second_process
 from harness.gate import baseline as baseline_file
 from harness.gate.report import GateResult, from_lines, from_run, write_gate
 from harness.records.claims import LARGEST_EFFECT
 from harness.records.possible import require_possible
-from harness.records.records import Record
 from harness.records.run_folder import RUNS, latest_bench, read_bench, read_run, shown
 from harness.runner.process import gpu_count
-from harness.verdict import Judgement, Performance, failures_of
+from harness.verdict import Performance, failures_of
 
 
 @click.command()
@@ -81,12 +80,12 @@ def command(
         seconds = second_process.runs_again(newest, slower, bool(gpu_count()))
         judged = [each for run in seconds for each in against_baseline.judge(run, header, stored, least)]
         judgements = second_process.recurring(judgements, judged)
-        records = [*records, *(wrong for run in seconds for wrong in failures_of(run.records))]
+        again_wrong = [wrong for run in seconds for wrong in failures_of(run.records)]
+        records = list({record["case_id"]: record for record in (*records, *again_wrong)}.values())
     code = against_baseline.exit_code(records, judgements)
     if not path.exists():
         click.echo(f"there is no baseline at {path}; `harness gate --save` makes this run one")
-    _report(newest.path, from_run(newest, header, stored, judgements), code)
-    _show(records, judgements, code)
+    _tell(newest.path, replace(from_run(newest, header, stored, judgements), records=records), code)
     return code
 
 
@@ -114,31 +113,13 @@ def _against_revision(
     judgements = [revision_run.judgement(comparison) for comparison in done]
     records = [comparison.verified.to_record() for comparison in done if comparison.verified]
     code = against_baseline.exit_code(records, judgements)
-    _report(path.parent, from_lines(*read_bench(path), records), code)
-    _show(records, judgements, code)
-    click.echo(shown(path))
+    _tell(path.parent, from_lines(*read_bench(path), records), code)
     return code
 
 
-def _report(folder: Path, gated: GateResult, code: Exit) -> None:
-    # On stderr, so that stdout holds the table alone and the exit code is its last line.
-    for written in write_gate(folder, gated, code):
-        click.echo(shown(written), err=True)
-
-
-def _show(records: Sequence[Record], judgements: Sequence[Judgement], code: Exit) -> None:
-    console = _shared.log_console()
-    wrong = failures_of(records)
-    table = Table("verdict", Column("case", overflow="fold"), "base us", "now us", "because")
-    for record in wrong:
-        table.add_row(record["verdict"], record["case_id"], "", "", record["reason"])
-    for judgement in judgements:
-        if judgement.verdict is not Performance.SAME:
-            times = (f"{value:,.2f}" if value else "" for value in (judgement.base_us, judgement.now_us))
-            table.add_row(judgement.verdict, judgement.case_id, *times, judgement.reason)
-    if table.row_count:
-        console.print(table)
-    counts = Counter(judgement.verdict for judgement in judgements)
-    summary = [f"{counts[verdict]} {verdict}" for verdict in Performance if counts[verdict]] or ["nothing was measured"]
-    summary += [f"{len(wrong)} wrong"] if wrong else []
-    console.print(f"{', '.join(summary)}: exit {int(code)} ({code.name.lower().replace('_', ' ')})")
+def _tell(folder: Path, gated: GateResult, code: Exit) -> None:
+    """Write the report and print its screen; where it lies is on stderr, so that stdout ends with the exit code."""
+    page = next(path for path in write_gate(folder, gated, code) if path.suffix == ".html")
+    click.echo(f"{shown(page)}, and the same for machines beside it", err=True)
+    width = shutil.get_terminal_size((120, 24)).columns
+    click.echo(screen.render(gated.records, gated.judgements, code, width))

@@ -11,6 +11,7 @@ from harness.commands import _shared
 from harness.errors import UsageError
 from harness.inputs.dtypes import DTYPES
 from harness.records.run_folder import new_folder
+from harness.report.console import log_console
 from harness.studies.quality import measure, pictures, tables, tensors, variants
 from harness.studies.quality.compare import Comparison
 from harness.studies.quality.scope import SCOPES
@@ -66,7 +67,7 @@ def command(
         notes=[f"{tensor.name} is {tensor.note}" for tensor in stored if tensor.note],
         left_out=[f"left out: {sentence}" for sentence in (*undefined, *unfit, *comparison.left_out)],
     )
-    tables.show(results, _shared.log_console())
+    tables.show(results, log_console())
     folder = out or new_folder()
     drawings = []
     if drawn:

@@ -51,7 +51,7 @@ def command(names: tuple[str, ...], into: Path | None, against: Path | None, rat
             _write(into, machine, found)
     if failure is not None:
         raise failure
-    show(speed.table(found), "what the harness makes one wait", _shared.log_console())
+    show(speed.table(found), "what the harness makes one wait")
     if into:
         click.echo(shown(into / "speed.md"))
     if not against:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ def write_pages(folder: Path, stem: str, gated: GateResult, code: Exit) -> list[
 
 def gate_table(judgements: Sequence[Judgement]) -> pd.DataFrame:
     """One row a case, the worst first; changes in percent of the base's time."""
-    return pd.DataFrame([_row(judgement) for judgement in _worst_first(judgements)], columns=list(_COLUMNS))
+    return pd.DataFrame([_row(judgement) for judgement in worst_first(judgements)], columns=list(_COLUMNS))
 
 
 def describe(header: Mapping[str, Any]) -> str:
@@ -183,7 +183,8 @@ def describe(header: Mapping[str, Any]) -> str:
     )
 
 
-def _worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
+def worst_first(judgements: Iterable[Judgement]) -> list[Judgement]:
+    """By the order of verdicts in tables and on screens; cases of one verdict as they came."""
     return sorted(judgements, key=lambda judgement: _ORDER.index(judgement.verdict))
 
 
@@ -205,7 +206,7 @@ def _as_text(table: pd.DataFrame) -> pd.DataFrame:
 
 def _pictures(gated: GateResult) -> list[tuple[Judgement, Distribution]]:
     found = []
-    for judgement in _worst_first(gated.judgements):
+    for judgement in worst_first(gated.judgements):
         if judgement.verdict is not Performance.SAME:
             picture = distribution({name: series.get(judgement.case_id, ()) for name, series in gated.samples.items()})
             found += [(judgement, picture)] if picture else []

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING
 
 from harness.errors import Exit
 from harness.records.records import Record
 from harness.suite.own_recipes import verify_command
 from harness.verdict import Judgement, failures_of
 
-_KINDS = {Exit.CLEAN: "", Exit.SLOWER: "failure", Exit.NO_BASELINE: "error", Exit.NOISY: "skipped"}
+if TYPE_CHECKING:
+    from junitparser import TestCase
+
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -23,40 +25,44 @@ def junit(records: Iterable[Record], judgements: Sequence[Judgement], rerun: str
 
     rerun: the command that repeats one case, `{case}` for its id
     """
+    from junitparser import Error, Failure, JUnitXml, Skipped, TestSuite
+
+    kinds = {Exit.SLOWER: Failure, Exit.NO_BASELINE: Error, Exit.NOISY: Skipped}
     wrong = failures_of(records)
     failed = {record["case_id"] for record in wrong}
-    suite = ElementTree.Element("testsuite", name="gate")
+    cases = []
     for record in wrong:
         text = record["story"] or f"{record['reason']}\nreproduce {verify_command(record['case_id'])}"
-        _outcome(_case(suite, record["case_id"], None), "failure", record["verdict"], record["reason"], text)
+        cases.append(_case(record["case_id"], None, Failure, record["verdict"], record["reason"], text))
     for judgement in judgements:
         if judgement.case_id in failed:
             continue
-        case = _case(suite, judgement.case_id, judgement.now_us)
-        kind = _KINDS[judgement.verdict.exit_code]
-        if kind:
-            text = f"{judgement.reason}\nreproduce {rerun.replace('{case}', judgement.case_id)}"
-            _outcome(case, kind, judgement.verdict, judgement.reason, text)
-        else:
-            ElementTree.SubElement(case, "system-out").text = _clean(f"{judgement.verdict}: {judgement.reason}")
-    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
-    suite.set("tests", str(len(suite)))
-    root = ElementTree.Element("testsuites")
-    root.append(suite)
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+        kind = kinds.get(judgement.verdict.exit_code)
+        text = f"{judgement.reason}\nreproduce {rerun.replace('{case}', judgement.case_id)}"
+        cases.append(_case(judgement.case_id, judgement.now_us, kind, judgement.verdict, judgement.reason, text))
+    suite, root = TestSuite("gate"), JUnitXml()
+    suite.add_testcases(cases)
+    root.add_testsuite(suite)
+    return root.tostring()
 
 
-def _case(suite: ElementTree.Element, case_id: str, us: float | None) -> ElementTree.Element:
-    file = f"suites/{case_id.partition('/')[0]}.yaml"
-    attributes = {"classname": "gate", "name": _clean(case_id), "file": file, "time": f"{(us or 0) / 1e6:.9f}"}
-    return ElementTree.SubElement(suite, "testcase", attributes)
+def _case(case_id: str, us: float | None, kind: type | None, verdict: str, reason: str, text: str) -> TestCase:
+    """A test case. kind: of its result, or None if it passed; us: its median time"""
+    from junitparser import Attr, TestCase
 
+    class Case(TestCase):
+        file = Attr()
 
-def _outcome(case: ElementTree.Element, kind: str, verdict: str, reason: str, text: str) -> None:
+    case = Case(_clean(case_id), "gate", (us or 0) / 1e6)
+    case.file = f"suites/{case_id.partition('/')[0]}.yaml"
     message = _clean(f"{verdict}: {reason}")
-    ElementTree.SubElement(case, kind, type=str(verdict), message=message).text = _clean(text)
+    if kind is None:
+        case.system_out = message
+        return case
+    result = kind(message, str(verdict))
+    result.text = _clean(text)
+    case.result = result
+    return case
 
 
 def _clean(text: str) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from rich.table import Table
 
 from harness.files import write_text
 from harness.records.records import Record
@@ -19,7 +18,6 @@ from harness.report.pages import LAUNCHES, number, page, rows
 from harness.report.plots.bars import bar_groups
 from harness.report.plots.heat import heat_maps
 from harness.report.plots.roofline import roofline_plot
-from harness.text import console as console_of
 from harness.text import one_line
 from harness.verdict import Result, Verdict, failures_of
 
@@ -56,6 +54,7 @@ _AGAINST_BASELINE = (
 )
 _AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
 _RATE = "TFLOP/s"
+_LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the baseline; all else is in bench.html"
 
 
 def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
@@ -215,29 +214,41 @@ def as_text(pairs: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def bench_text(header: Header, timed: Sequence[Record], width: int) -> str:
-    """The table of times for a terminal `width` columns wide, below the facts it was measured under."""
-    pairs = as_text(pair_table(timed))
+def bench_text(header: Header, timed: Sequence[Record]) -> str:
+    """The table of times for a terminal or a log: a problem a line, its id last, so that nothing breaks it.
+
+    Rate and ratio are those of the graph, where there is one.
+    """
+    pairs = pair_table(timed)
+    columns = [[name, *(number(value, name) for value in pairs[name])] for name in ("eager us", "graph us")]
+    percent, flops, ratio = (_of_graph(pairs, unit) for unit in ("%", _RATE, "x"))
+    rates = [
+        f"{number(share, '%')} %" if rate != rate else f"{number(rate, '%')} TF"
+        for share, rate in zip(percent, flops, strict=True)
+    ]
+    columns += [["rate", *rates], ["x", *(number(value, "x") for value in ratio)]]
     problems = pairs[["recipe", "flags", "shape", "input"]].agg("/".join, axis=1)
-    table = Table("case", box=None, pad_edge=False)
-    table.columns[0].overflow = "fold"
-    shown = pairs.drop(columns=["recipe", "flags", "shape", "input", "MB"])
-    for column in shown.columns:
-        table.add_column(column, justify="right")
-    for problem, row in zip(problems, shown.itertuples(index=False), strict=True):
-        table.add_row(problem, *row)
-    console = console_of(width=max(width, 140), color_system=None)
-    with console.capture() as capture:
-        for name, value in facts_of(header).items():
-            console.print(f"{name}: {value}")
-        console.print(table)
-    return capture.get().rstrip()
+    wide = [max(map(len, column)) for column in columns]
+    rows = zip(*columns, ["case", *problems], strict=True)
+    lines = ["  ".join([*map(str.rjust, figures, wide), case]) for *figures, case in rows]
+    facts = list(facts_of(header).items())[: 4 if header["machine"].get("subject") else 3]
+    return "\n".join([*(f"{name}: {value}" for name, value in facts), *lines, _LEGEND])
+
+
+def _of_graph(pairs: pd.DataFrame, unit: str) -> pd.Series:
+    """What a problem has in a graph, or eagerly where it has none; NaN where neither was measured."""
+    if f"graph {unit}" not in pairs:
+        return pairs["MB"] * math.nan
+    return pairs[f"graph {unit}"].fillna(pairs[f"eager {unit}"])
 
 
 def facts_of(header: Header) -> dict[str, str]:
     """The conditions that times were measured under, as name and value."""
     machine = header["machine"]
+    rates = [entry["gbps"] for entry in header["roofline"]]
     roofline = ", ".join(f"{entry['gbps']:,.0f} GB/s at the {entry['point']}" for entry in header["roofline"])
+    if len(rates) > 2:  # a run that was resumed
+        roofline = f"{min(rates):,.0f} to {max(rates):,.0f} GB/s in {len(rates)} measurements"
     floors = ", ".join(f"{name} {value:.2f} us" for name, value in header["floors_us"].items())
     edited = ", with uncommitted edits" if header["edited"] else ""
     subject = machine.get("subject", "")

@@ -22,7 +22,7 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
-from harness.records.run_folder import BENCH_HEADER, Header, new_header, now, read_run, shown
+from harness.records.run_folder import BENCH_HEADER, Header, new_header, now, read_run
 from harness.report import tables
 from harness.seconds import SECONDS
 from harness.verdict import Result
@@ -110,16 +110,15 @@ class BenchRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the table of times, and where the files are."""
+        """Write the tables of times, and print the one."""
         run = read_run(self.run_dir)
         if self.timed:
             terminalreporter.write_line(self._where_seconds_went())
         if not run.timed:
             return
         terminalreporter.section("times")
-        terminalreporter.write_line(tables.bench_text(run.header, run.timed, terminalreporter._tw.fullwidth))
-        for path in tables.write_bench(self.run_dir, run.header, run.records):
-            terminalreporter.write_line(shown(path))
+        terminalreporter.write_line(tables.bench_text(run.header, run.timed))
+        tables.write_bench(self.run_dir, run.header, run.records)
 
     def keep_seconds(self) -> None:
         """Add the seconds of this process to the header, to which one that goes on adds its own."""

@@ -146,11 +146,11 @@ class Run:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None, Any, Any]:
-        """Print what was compared, what was not and why, and where the reports are."""
+        """Print last what was compared, what was not and why, and where the reports are."""
+        with self._storage_errors_kept():
+            yield
         with self._storage_errors_kept():
             self._sum_up(terminalreporter)
-        with self._storage_errors_kept():
-            return (yield)
 
     @contextmanager
     def _storage_errors_kept(self) -> Iterator[None]:
@@ -168,9 +168,9 @@ class Run:
         _list_no_case_again(terminalreporter)
         if self.journal.records:
             written = tables.write_verify(self.journal.path.parent, self.journal.records)
-            page, *others = sorted(written, key=lambda path: path.suffix != ".html")
-            names = ", ".join(path.name for path in (*others, self.journal.path))
-            terminalreporter.write_line(f"{shown(page)}, and beside it {names}")
+            times = self.journal.path.with_name("bench.html")
+            page = times if times.exists() else next(path for path in written if path.suffix == ".html")
+            terminalreporter.write_line(f"{shown(page)}, with tables and journal beside it")
         else:
             terminalreporter.write_line(shown(self.journal.path))
         if self.interrupted or self.stopped:

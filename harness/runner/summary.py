@@ -11,17 +11,27 @@ from harness import text
 from harness.verdict import Result, Verdict
 
 MOST_LINES = 25  # of the last screen, with pytest's lines around it
-_ROWS = 3  # of reasons, of conventions and of wrong cases, the row that counts the others among them
+AROUND = 4  # the head of the section, where the page lies, and what pytest and the supervisor say at the end
+_CONVENTIONS = "convention that explains each byte that is not ours"
 
 
 def render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int) -> str:
     """What was compared, what is wrong, a subject's declared differences, and what was not compared and why.
 
-    So short that a run ends on one screen: every other row is in verify.md.
+    So short that a run ends on one screen, on a narrow one too: every other row is in verify.md.
 
     refused: combinations that the recipes refuse, reason → count; no cases exist for them
     seconds: wall time of the run
     """
+    for rows in (3, 2, 1):
+        told = _render(results, refused, seconds, width, rows)
+        if sum(-(-len(line) // width) for line in told) + AROUND <= MOST_LINES:
+            break
+    return "\n".join(told)
+
+
+def _render(results: Sequence[Result], refused: Counter[str], seconds: float, width: int, rows: int) -> list[str]:
+    """The lines. rows: of reasons, of conventions and of wrong cases, the row that counts the others among them"""
     passed = [result for result in results if result.verdict.right]
     instantiations = {name for result in passed for name in result.instantiations}
     compared = Table(show_header=False)
@@ -36,18 +46,19 @@ def render(results: Sequence[Result], refused: Counter[str], seconds: float, wid
     wrong = sorted((result.case_id, result.verdict) for result in results if result.verdict.exit_code)
     declared = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
+    by_case = [(verdict, case, 1) for case, verdict in wrong]
     lists = (
-        *_listed("wrong", "case", "others, which verify.md has", [(verdict, case, 1) for case, verdict in wrong], 0),
-        *_listed("cases", "convention that explains each byte that is not ours", "by others", _by(declared), width),
-        *_listed("excluded", "because the device cannot run it", "for other reasons", _by(incapable), width),
+        *_listed("wrong", "case", "others, which verify.md has", by_case, 0, rows),
+        *_listed("cases", _CONVENTIONS, "by others", _by(declared), width, rows),
+        *_listed("excluded", "because the device cannot run it", "for other reasons", _by(incapable), width, rows),
     )
     console = text.console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(compared)
     if refused:
         reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: harness list --refused"
-        lists += (f"{refused.total():,} combinations are refused by the suites, {reasons}",)
-    return "\n".join([capture.get().rstrip(), *lists])
+        lists += (f"{refused.total():,} combinations are refused, {reasons}",)
+    return [*capture.get().rstrip().splitlines(), *lists]
 
 
 def _verdicts(results: Sequence[Result]) -> str:
@@ -64,15 +75,17 @@ def _by(counts: Counter[str]) -> list[tuple[str, str, int]]:
     return [(f"{count:,}", reason, count) for reason, count in ordered]
 
 
-def _listed(left: str, right: str, others: str, rows: Sequence[tuple[str, str, int]], width: int) -> list[str]:
+def _listed(
+    left: str, right: str, others: str, rows: Sequence[tuple[str, str, int]], width: int, most: int
+) -> list[str]:
     """A table of a row a line, whose last row counts those that do not fit; no line without a row.
 
-    left, right: heads of the columns; rows: what stands in them, and for how many cases; width: where a line is cut, 0
-    for nowhere, because an id is copied into commands
+    left, right: heads of the columns; rows: what stands in them, and for how many cases; most: of the table's rows
+    width: where a line is cut, 0 for nowhere, because an id is copied into commands
     """
     if not rows:
         return []
-    shown = list(rows) if len(rows) <= _ROWS else [*rows[: _ROWS - 1]]
+    shown = list(rows) if len(rows) <= most else [*rows[: most - 1]]
     if len(shown) < len(rows):
         shown.append((f"{sum(count for _, _, count in rows[len(shown) :]):,}", others, 0))
     wide = max(len(first) for first, _, _ in [(left, "", 0), *shown])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 
-from harness.device.power import UNKNOWN, _opened, condition, power_limit_w
+from harness.device.power import UNKNOWN, _handle, condition, power_limit_w
 
 
 def management(**statuses):
@@ -26,8 +26,8 @@ def management(**statuses):
         return statuses.get("reasons", 0)
 
     return SimpleNamespace(
-        nvmlInit_v2=lambda: statuses.get("init", 0),
-        nvmlDeviceGetHandleByPciBusId_v2=lambda bus, device: statuses.get("handle", 0 if bus == b"0:1" else 2),
+        nvmlInitWithFlags=lambda flags: statuses.get("init", 0),
+        nvmlDeviceGetHandleByPciBusId_v2=lambda bus, device: statuses.get("handle", 0 if bus.value == b"0:1" else 2),
         nvmlDeviceGetPowerManagementLimit=limit,
         nvmlDeviceGetPowerUsage=usage,
         nvmlDeviceGetCurrentClocksThrottleReasons=reasons,
@@ -35,10 +35,11 @@ def management(**statuses):
 
 
 @pytest.fixture(autouse=True)
-def nothing_open():
-    _opened.cache_clear()
+def nothing_open(monkeypatch):
+    _handle.cache_clear()
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     yield
-    _opened.cache_clear()
+    _handle.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def nothing_open():
     ],
 )
 def test_what_the_library_tells(monkeypatch, library, limit):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
     assert power_limit_w("0:1") == limit
 
 
@@ -60,7 +61,8 @@ def test_without_the_library_it_is_unknown(monkeypatch):
     def missing(name):
         raise OSError(name)
 
-    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", missing)
     assert power_limit_w("0:1") == UNKNOWN
 
 
@@ -74,5 +76,5 @@ def test_without_the_library_it_is_unknown(monkeypatch):
     ],
 )
 def test_the_condition_of_a_gpu(monkeypatch, library, found):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
     assert condition("0:1") == found

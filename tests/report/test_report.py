@@ -180,9 +180,16 @@ def test_a_bench_in_which_nothing_was_timed_still_has_a_page(tmp_path: Path):
     assert "not measured" in next(path for path in paths if path.suffix == ".md").read_text()
 
 
-def test_the_terminal_gets_the_same_table():
-    text = tables.bench_text(HEADER, TIMED[:3], 80)
-    assert re.search(r"toy/rht=true/16x16/normal +b +5.25 +- +- +80.0 +- +- +-", text)
+def test_the_terminal_gets_a_line_for_each_problem_with_its_whole_id_last():
+    lines = tables.bench_text(HEADER, TIMED[:3]).splitlines()
+    heads = next(line for line in lines if line.endswith("  case"))
+    assert heads.split() == ["eager", "us", "graph", "us", "rate", "x", "case"]
+    assert any(re.fullmatch(r" +5\.25 +- +80\.0 % +- +toy/rht=true/16x16/normal", line) for line in lines)
+
+
+def test_a_run_that_was_resumed_tells_the_range_of_its_copies():
+    many = HEADER | {"roofline": [{"point": "start", "gbps": 4200.0 + n} for n in range(5)]}
+    assert "4,200 to 4,204 GB/s in 5 measurements" in tables.bench_text(many, TIMED[:3])
 
 
 def journal(folder: Path, *lines: str) -> None:
@@ -248,4 +255,3 @@ def test_launches_are_a_column_where_they_were_counted():
     pairs = tables.as_text(tables.pair_table([*counted, *timed[1:]]))
     assert list(pairs.columns[3:7]) == ["input", "against", "launches", "MB"]
     assert pairs["launches"][0] == "5"
-    assert "launches" in tables.bench_text(HEADER, counted, 140)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from toy_runs import SMOKE, Runs, toy_runs
 
 from harness.errors import Exit
 from harness.runner import summary
-from harness.runner.summary import MOST_LINES
+from harness.runner.summary import AROUND, MOST_LINES
 from harness.verdict import Result, Verdict
 
-AROUND = 4  # the head of the section, where the page lies, and what pytest and the supervisor say at the end
+SOME = (Verdict.PASS, Verdict.CONVENTION, Verdict.MISMATCH, Verdict.UNWRITTEN, Verdict.EXCLUDED)
 LONG_ID = "per_token/" + ",".join(f"flag{number}=value" for number in range(20)) + "/8192x7168/outliers/graph"
 
 
@@ -22,9 +23,13 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, suite_text: 
     return toy_runs(pytester, monkeypatch, suite_text)
 
 
-def worst_run() -> list[Result]:
-    """Forty cases of each verdict that a run of ours can have at once, each for a reason of its own."""
-    verdicts = [Verdict.PASS, Verdict.CONVENTION, Verdict.MISMATCH, Verdict.UNWRITTEN, Verdict.EXCLUDED]
+def rows(text: str, width: int) -> int:
+    """Rows of a terminal, which shows a longer line on several."""
+    return sum(max(1, -(-len(line) // width)) for line in text.splitlines())
+
+
+def worst_run(verdicts: Iterable[Verdict] = SOME) -> list[Result]:
+    """Forty cases of each of these verdicts, each for a reason of its own."""
     return [
         Result(f"{LONG_ID}{verdict}{number}", "per_token", verdict, f"{number} of a long reason" * 20)
         for verdict in verdicts
@@ -32,11 +37,20 @@ def worst_run() -> list[Result]:
     ]
 
 
-@pytest.mark.parametrize("width", [100, 120])
-def test_the_worst_run_ends_on_one_screen(width: int):
-    lines = summary.render(worst_run(), Counter({f"reason {n}": n + 1 for n in range(38)}), 1.0, width).splitlines()
-    assert len(lines) + AROUND <= MOST_LINES
+@pytest.mark.parametrize("verdicts", [SOME, tuple(Verdict)])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_worst_run_ends_on_one_screen(width: int, verdicts: tuple[Verdict, ...]):
+    told = summary.render(worst_run(verdicts), Counter({f"reason {n}": n + 1 for n in range(38)}), 1.0, width)
+    assert rows(told, width) + AROUND <= MOST_LINES
+    lines = told.splitlines()
     assert all(len(line) <= width for line in lines if LONG_ID not in line)
+    assert "for other reasons" in told and "others, which verify.md has" in told
+    for verdict in verdicts:
+        assert f"40 {verdict}" in " ".join(told.replace("│", " ").split())
+
+
+def test_two_wrong_cases_are_shown_and_the_others_counted():
+    lines = summary.render(worst_run(), Counter(), 1.0, 300).splitlines()
     assert [line.split()[1] for line in lines if LONG_ID in line] == [f"{LONG_ID}MISMATCH{n}" for n in (0, 1)]
     assert "78        others, which verify.md has" in lines
     assert "      38  for other reasons" in lines
