@@ -130,3 +130,21 @@ def gate_run(folder: Path) -> tuple[RunFiles, list[dict[str, Any]]]:
         record(name, us[name] * factors.get(name, 1.0), seed=2, **far.get(name, {})) for name in ids if name != UNTIMED
     ]
     return RunFiles(folder, [*ours, wrong()], HEADER), held
+
+
+def products() -> list[dict[str, Any]]:
+    """Records of products on scattered shapes, with every column that a page can have, and one that wrote too far."""
+    shapes = ("112x128x96", "128x128x112", "256x640x304", "4096x3072x992", "128+256+384+512x1024x2048")
+    flags = ("default", "shape_representation=varying_last_dim,epilogue=per_token_fused,dtype=fp32,accumulate=true")
+    far = "after timing, copy 1 of 37: output 'output': 4096 bytes after it were written, the nearest 1 bytes off"
+    case_id = f"gemm_grouped/{flags[1]}/{shapes[0]}/outliers/graph"
+    return [
+        json.loads(json.dumps(Result(case_id, "gemm_grouped", Verdict.OUT_OF_BOUNDS, far, far).to_record())),
+        *(record(
+            f"gemm_grouped/{flag}/{shape}/normal/{mode}", 12345.6, baseline="cublas/bf16", second="b",
+            second_us=23456.7, second_ratio=1.9, tflops=1234.5,
+        )
+        for flag in flags
+        for shape in shapes
+        for mode in ("eager", "graph"))
+    ]  # fmt: skip

@@ -54,6 +54,7 @@ _AGAINST_BASELINE = (
 )
 _AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
 _RATE = "TFLOP/s"
+_SECOND = "x per_tensor"
 _LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the baseline; all else is in bench.html"
 
 
@@ -107,7 +108,9 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
     facts = facts_of(header) | {"baselines": _opponents(timed)}
     content = {
         "facts": facts, "pairs": rows(pairs), "table": rows(table), "untimed": untimed, "modes": _MODES,
-        "widest": max([100.0, *table["roofline_percent"]]), "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
+        "widest": max([100.0, *table["roofline_percent"]]),
+        "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
+        "second": _SECOND if f"graph {_SECOND}" in pairs.columns else "",
         **pictures_of(header, timed),
     }  # fmt: skip
     text = ["# Times", markdown(frame(facts.items(), columns=["", "this run"])), markdown(as_text(pairs))]
@@ -172,10 +175,10 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
         row[f"{mode} x"] = times["baseline_ratio"]
         row[f"{mode} base %"] = times.get("baseline_percent")
         row[f"{mode} {_RATE}"] = times.get("tflops")
-        row[f"{mode} x per_tensor"] = times.get("second_ratio")
+        row[f"{mode} {_SECOND}"] = times.get("second_ratio")
     units = ["us", "%", "x", "base %"]
     if any(record["times"].get("second_ratio") for record in timed):
-        units.append("x per_tensor")
+        units.append(_SECOND)
     if any("tflops" in record["times"] for record in timed):
         units.append(_RATE)
     columns = [f"{mode} {unit}" for unit in units for mode in _MODES]

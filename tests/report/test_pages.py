@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, find_browser
-from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run
+from timed_runs import DUEL_HEADER, HEADER, duel_lines, gate_run, products
 
 from harness.files import ROOT
 from harness.gate.against_baseline import exit_code, judge
@@ -43,7 +43,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     run, held = gate_run(folder)
     judgements = judge(run, HEADER, held)
-    written = [*tables.write_verify(folder, run.records), *tables.write_bench(folder, HEADER, run.records)]
+    timed = [*run.records, *products()]
+    written = [*tables.write_verify(folder, run.records), *tables.write_bench(folder, HEADER, timed)]
     written += write_gate(folder, from_run(run, HEADER, held, judgements), exit_code(run.records, judgements))
     gated = from_lines(DUEL_HEADER, duel_lines())
     written += write_pages(folder, "duel", gated, exit_code(gated.records, gated.judgements))
@@ -79,6 +80,17 @@ def test_nothing_is_off_screen_even_where_a_part_could_scroll(
     browser.value("document.querySelectorAll('details').forEach(part => part.open = true)")
     wide = "[...document.querySelectorAll('.scroll, pre, .grid')].filter(part => part.scrollWidth > part.clientWidth)"
     assert browser.value(f"{wide}.map(part => part.textContent.trim().slice(0, 80))") == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_no_cell_is_so_narrow_that_its_text_stands_on_end(
+    browser: Browser, pages: dict[str, Path], name: str, width: int
+):
+    browser.open(pages[name], width)
+    browser.value("document.querySelectorAll('details').forEach(part => part.open = true)")
+    tall = "[...document.querySelectorAll('td')].filter(cell => cell.getBoundingClientRect().height > 200)"
+    assert browser.value(f"{tall}.map(cell => cell.textContent)") == []
 
 
 @pytest.mark.parametrize(
@@ -117,18 +129,18 @@ def test_every_text_can_be_read_by_day_and_by_night(browser: Browser, pages: dic
 
 def test_a_click_on_a_head_sorts_and_another_turns_the_order(browser: Browser, pages: dict[str, Path]):
     browser.open(pages["bench"], 1280)
-    head = "document.querySelectorAll('#pairs thead th')[6]"
+    head = "document.querySelectorAll('#pairs thead th')[7]"
     assert browser.value(f"{head}.textContent") == "graph us"
-    before = browser.value(COLUMN.format(table="pairs", column=6))
+    before = browser.value(COLUMN.format(table="pairs", column=7))
     browser.value(f"{head}.querySelector('button').click()")
     numbers = sorted(float(text) for text in before if text)
     missing = [""] * before.count("")
     assert missing
-    after = browser.value(COLUMN.format(table="pairs", column=6))
+    after = browser.value(COLUMN.format(table="pairs", column=7))
     assert [float(text) for text in after if text] == numbers != [float(text) for text in before if text]
     assert after[len(numbers) :] == missing
     browser.value(f"{head}.querySelector('button').click()")
-    after = browser.value(COLUMN.format(table="pairs", column=6))
+    after = browser.value(COLUMN.format(table="pairs", column=7))
     assert [float(text) for text in after if text] == numbers[::-1]
     assert after[len(numbers) :] == missing
     assert browser.value(f"{head}.getAttribute('aria-sort')") == "descending"
@@ -155,6 +167,25 @@ def test_words_filter_a_table(browser: Browser, pages: dict[str, Path]):
     browser.value("document.querySelector('.tools select').value = 'SLOWER'")
     browser.value("document.querySelector('.tools select').dispatchEvent(new Event('change'))")
     assert set(browser.value(shown)) == {"SLOWER"}
+
+
+def test_each_pair_names_its_opponents(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["bench"], 1280)
+    heads = browser.value("[...document.querySelectorAll('#pairs thead th')].map(head => head.textContent)")
+    last = browser.value(
+        "[...document.querySelector('#pairs tbody tr:last-child').cells].map(cell => cell.textContent)"
+    )
+    told = dict(zip(heads, last, strict=True))
+    assert (told["against"], told["graph x per_tensor"], told["graph TFLOP/s"]) == ("cublas bf16", "1.90", "1,234.5")
+
+
+def test_scattered_shapes_have_a_row_each_and_no_empty_cell(browser: Browser, pages: dict[str, Path]):
+    browser.open(pages["bench"], 1280)
+    cells = "[...document.querySelectorAll('.heat')].filter(map => map.textContent.includes('gemm')).map(map => "
+    assert (
+        browser.value(cells + "[map.querySelectorAll('td').length, map.querySelectorAll('.none').length])")
+        == [[5, 0]] * 4
+    )
 
 
 def test_a_heat_map_shows_one_mode_at_a_time(browser: Browser, pages: dict[str, Path]):

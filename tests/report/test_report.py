@@ -153,10 +153,9 @@ def test_a_case_without_a_time_is_listed_with_its_reason(benched: dict[str, str]
         "| toy/rht=true/16x16/normal/graph | EXCLUDED | a &lt;script>alert(1)&lt;/script> \\| b |"
         in benched["bench.md"]
     )
-    assert (
-        '<td class="EXCLUDED">EXCLUDED</td><td class="code">toy/rht=true/16x16/normal/graph</td>'
-        in benched["bench.html"]
-    )
+    assert '<td class="EXCLUDED">EXCLUDED</td><td class="code">toy/rht=true/16x16/normal/graph</td>' in benched[
+        "bench.html"
+    ].replace("<wbr>", "")
 
 
 def test_bars_are_as_long_as_their_share(benched: dict[str, str]):

@@ -22,7 +22,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """One variant in one mode; a cell is None where nothing was timed."""
+    """One variant in one mode; a cell is None where nothing was timed.
+
+    Shapes that are scattered, as those of products are, have a row each and one column.
+    """
 
     variant: str
     mode: str
@@ -52,6 +55,9 @@ def cell(ratio: float, strongest: float = STRONGEST) -> Cell:
 def _map(variant: str, mode: str, ratios: Mapping[tuple[str, str], float], strongest: float) -> HeatMap:
     rows, columns = (sorted({key[side] for key in ratios}, key=_extent) for side in (0, 1))
     cells = {place: cell(ratio, strongest) for place, ratio in ratios.items()}
+    if 2 * len(cells) < len(rows) * len(columns):
+        places = sorted(cells, key=lambda place: [_extent(extent) for extent in place])
+        return HeatMap(variant, mode, ["x"], [("x".join(place), [cells[place]]) for place in places])
     return HeatMap(variant, mode, columns, [(row, [cells.get((row, column)) for column in columns]) for row in rows])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -33,6 +34,11 @@ class Line:
     x2: float
     y2: float
     label: str
+
+    @property
+    def degrees(self) -> float:
+        """The slope, as a text along the line is turned."""
+        return round(math.degrees(math.atan2(self.y2 - self.y1, self.x2 - self.x1)), 1)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
   for (const head of table.tHead.rows[0].cells) {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
+    button.append(...head.childNodes);
+    head.append(button);
     button.addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") !== "ascending";
       for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
