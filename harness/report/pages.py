@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
     from jinja2 import Environment
-    from markupsafe import Markup
 
-_BREAKS = re.compile(r"[/,=_+](?=\S)")
 LAUNCHES = "launches"  # the only column of a table that holds counts
 
 
@@ -36,13 +33,6 @@ def number(value: float | None, column: str) -> str:
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
-def breaks(text: str) -> Markup:
-    """Text in which a line may break behind a slash or a comma of an id, which is kinder than anywhere."""
-    from markupsafe import Markup, escape
-
-    return Markup(_BREAKS.sub(r"\g<0><wbr>", str(escape(text))))
-
-
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -51,5 +41,5 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": number, "breaks": breaks}
+    environment.filters["number"] = number
     return environment

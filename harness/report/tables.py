@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -53,9 +52,8 @@ _AGAINST_BASELINE = (
     "unless another is named; x per_tensor: as fast as the per_tensor product"
 )
 _AGAINST_OURS = "our kernel on the same case, in turns with it; MB are those that our kernel reads and writes"
-_RATE = "TFLOP/s"
+RATE = "TFLOP/s"
 _SECOND = "x per_tensor"
-_LEGEND = "rate: % of the copy, or TFLOP/s of a product; x: times as fast as the baseline; all else is in bench.html"
 
 
 def write_verify(run_dir: Path, records: Sequence[Record]) -> list[Path]:
@@ -109,7 +107,7 @@ def write_times(folder: Path, stem: str, header: Header, records: Sequence[Recor
     content = {
         "facts": facts, "pairs": rows(pairs), "table": rows(table), "untimed": untimed, "modes": _MODES,
         "widest": max([100.0, *table["roofline_percent"]]),
-        "rate": _RATE if f"graph {_RATE}" in pairs.columns else "",
+        "rate": RATE if f"graph {RATE}" in pairs.columns else "",
         "second": _SECOND if f"graph {_SECOND}" in pairs.columns else "",
         **pictures_of(header, timed),
     }  # fmt: skip
@@ -174,13 +172,13 @@ def pair_table(timed: Sequence[Record]) -> pd.DataFrame:
         row[f"{mode} %"] = times["roofline_percent"]
         row[f"{mode} x"] = times["baseline_ratio"]
         row[f"{mode} base %"] = times.get("baseline_percent")
-        row[f"{mode} {_RATE}"] = times.get("tflops")
+        row[f"{mode} {RATE}"] = times.get("tflops")
         row[f"{mode} {_SECOND}"] = times.get("second_ratio")
     units = ["us", "%", "x", "base %"]
     if any(record["times"].get("second_ratio") for record in timed):
         units.append(_SECOND)
     if any("tflops" in record["times"] for record in timed):
-        units.append(_RATE)
+        units.append(RATE)
     columns = [f"{mode} {unit}" for unit in units for mode in _MODES]
     table = frame(rows.values(), columns=["recipe", "flags", "shape", "input", "against", "MB", *columns])
     table[columns] = table[columns].astype(float)
@@ -215,34 +213,6 @@ def as_text(pairs: pd.DataFrame) -> pd.DataFrame:
     for column in table.columns[5:]:
         table[column] = [number(value, column) for value in pairs[column]]
     return table
-
-
-def bench_text(header: Header, timed: Sequence[Record]) -> str:
-    """The table of times for a terminal or a log: a problem a line, its id last, so that nothing breaks it.
-
-    Rate and ratio are those of the graph, where there is one.
-    """
-    pairs = pair_table(timed)
-    columns = [[name, *(number(value, name) for value in pairs[name])] for name in ("eager us", "graph us")]
-    percent, flops, ratio = (_of_graph(pairs, unit) for unit in ("%", _RATE, "x"))
-    rates = [
-        f"{number(share, '%')} %" if rate != rate else f"{number(rate, '%')} TF"
-        for share, rate in zip(percent, flops, strict=True)
-    ]
-    columns += [["rate", *rates], ["x", *(number(value, "x") for value in ratio)]]
-    problems = pairs[["recipe", "flags", "shape", "input"]].agg("/".join, axis=1)
-    wide = [max(map(len, column)) for column in columns]
-    rows = zip(*columns, ["case", *problems], strict=True)
-    lines = ["  ".join([*map(str.rjust, figures, wide), case]) for *figures, case in rows]
-    facts = list(facts_of(header).items())[: 4 if header["machine"].get("subject") else 3]
-    return "\n".join([*(f"{name}: {value}" for name, value in facts), *lines, _LEGEND])
-
-
-def _of_graph(pairs: pd.DataFrame, unit: str) -> pd.Series:
-    """What a problem has in a graph, or eagerly where it has none; NaN where neither was measured."""
-    if f"graph {unit}" not in pairs:
-        return pairs["MB"] * math.nan
-    return pairs[f"graph {unit}"].fillna(pairs[f"eager {unit}"])
 
 
 def facts_of(header: Header) -> dict[str, str]:

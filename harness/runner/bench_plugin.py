@@ -23,7 +23,7 @@ from harness.device.device import Device
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
 from harness.files import write_text
 from harness.records.run_folder import BENCH_HEADER, Header, new_header, now, read_run
-from harness.report import tables
+from harness.report import bench_screen, tables
 from harness.seconds import SECONDS
 from harness.verdict import Result
 
@@ -117,7 +117,7 @@ class BenchRun:
         if not run.timed:
             return
         terminalreporter.section("times")
-        terminalreporter.write_line(tables.bench_text(run.header, run.timed))
+        terminalreporter.write_line(bench_screen.render(run.header, run.timed))
         tables.write_bench(self.run_dir, run.header, run.records)
 
     def keep_seconds(self) -> None:
