@@ -28,6 +28,7 @@ def from_arrays(
     multiple_of: int = 16,
     varying_multiple_of: int = VARYING_MULTIPLE_OF,
     capacity: int | None = None,
+    wgrad: bool = False,
 ) -> GroupedShape:
     """The shape that a caller's arrays describe. Raises ContractError, with the index of the tensor, if they do not.
 
@@ -35,6 +36,7 @@ def from_arrays(
     first_dims, last_dims: (num_tensors,) integers; None only for an extent that may not differ
     tensor_offsets: (num_tensors + 1,) integers, elements; None for tensors that lie back to back
     capacity: elements of the allocation; None if the tensors fill it
+    wgrad: as `GroupedShape.require` takes it
     """
     kind = ShapeRepresentation(representation)
     require_count(num_tensors)
@@ -42,7 +44,7 @@ def from_arrays(
         _require_divisible(logical[ROWS], num_tensors)
     dims = [_dims(kind, side, num_tensors, logical, array) for side, array in enumerate((first_dims, last_dims))]
     shape = GroupedShape(tuple(zip(*dims, strict=True)), capacity)
-    shape.require(kind, multiple_of, varying_multiple_of)
+    shape.require(kind, multiple_of, varying_multiple_of, wgrad)
     _require_logical(shape, kind, logical)
     if tensor_offsets is not None:
         _require_offsets(shape, _integers("tensor_offsets", num_tensors + 1, tensor_offsets))

@@ -131,6 +131,8 @@ class GroupedShape:
         rows, cols = self.side(ROWS), self.side(COLS)
         if kind is ShapeRepresentation.VARYING_BOTH_DIMS:
             return 1, self.allocated
+        if self.capacity is not None and kind is ShapeRepresentation.VARYING_LAST_DIM:
+            return rows[0], self.capacity // max(1, rows[0])
         if self.capacity is not None:
             return self.capacity // max(1, cols[0]), cols[0]
         if kind is ShapeRepresentation.VARYING_LAST_DIM:
@@ -144,11 +146,16 @@ class GroupedShape:
         return self.elements // cols, cols
 
     def require(
-        self, representation: str, multiple_of: int = 16, varying_multiple_of: int = VARYING_MULTIPLE_OF
+        self,
+        representation: str,
+        multiple_of: int = 16,
+        varying_multiple_of: int = VARYING_MULTIPLE_OF,
+        wgrad: bool = False,
     ) -> None:
         """Raise ContractError, with the index of the tensor, for what a representation does not allow.
 
         multiple_of, varying_multiple_of: what divides the extents that may not differ, and those that may
+        wgrad: whether tensors with varying cols may be a part of an allocation, as those that a wgrad reads are
         """
         kind = ShapeRepresentation(representation)
         require_count(len(self))
@@ -166,7 +173,7 @@ class GroupedShape:
                         f"in {kind} all tensors have the same {name}"
                     )
         if self.capacity is not None:
-            _require_capacity(self, self.capacity, kind)
+            _require_capacity(self, self.capacity, kind, wgrad)
 
 
 def varying_multiple_of(recipe: object) -> int:
@@ -204,14 +211,17 @@ def _capacity(text: str, of_rows: str, of_elements: str, cols: Sequence[int]) ->
     return int(of_rows) * cols[0]
 
 
-def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentation) -> None:
-    if not kind.varies(ROWS):
+def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentation, wgrad: bool) -> None:
+    in_cols = wgrad and kind is ShapeRepresentation.VARYING_LAST_DIM
+    if not kind.varies(ROWS) and not in_cols:
         raise ContractError(
             f"a capacity in {kind}; the tensors fill their allocation unless their rows vary, in "
             f"{ShapeRepresentation.VARYING_FIRST_DIM} or {ShapeRepresentation.VARYING_BOTH_DIMS}"
         )
     in_rows = kind is ShapeRepresentation.VARYING_FIRST_DIM
     unit, what = (shape.tensors[0][COLS], "rows") if in_rows else (VARYING_MULTIPLE_OF, "elements / 128")
+    if in_cols:
+        unit, what = shape.tensors[0][ROWS], "cols"
     lines = capacity // unit
     if capacity % unit or lines % VARYING_MULTIPLE_OF or not lines:
         nearest = max(round(lines / VARYING_MULTIPLE_OF), 1) * VARYING_MULTIPLE_OF
@@ -223,7 +233,7 @@ def _require_capacity(shape: GroupedShape, capacity: int, kind: ShapeRepresentat
             raise ContractError(f"tensor {number} ends at element {end} of an allocation of {capacity}")
     for side, name in enumerate(SIDES):
         total = sum(shape.side(side))
-        if not in_rows and total > lines:  # only empty tensors can have so many
+        if not in_rows and not in_cols and total > lines:  # only empty tensors can have so many
             raise ContractError(
                 f"the {name} sum up to {total}; an allocation of {capacity} elements has amaxes of {lines}"
             )

@@ -196,11 +196,13 @@ class GroupedGemm(_Group, Gemm):
     """Products D_g (M_g, n) = A_g (M_g, K_g) * B_g (n, K_g)^T.
 
     tensors: (M_g, K_g) of each A; either all M_g are alike, or all K_g
-    m, k: M and K of all groups, or their sum where they differ; with a capacity, m is that of the allocation
+    m, k: M and K of all groups, or their sum where they differ; with a capacity, that of the allocation
+    by_k: whether K differs from group to group, and not M
     """
 
     tensors: Sequence[Extents]
     capacity: int | None = None
+    by_k: bool = False
 
     @staticmethod
     def varying_multiple_of(representation: str) -> int:
@@ -217,7 +219,9 @@ class GroupedGemm(_Group, Gemm):
     def elements(self) -> int:
         # A group without rows still has its B, and one without K its output.
         if self.capacity is not None:
-            return self.m * self.k + self.n * (self.m + self.k * len(self.tensors))
+            count = len(self.tensors)
+            of_b, of_output = (self.k, self.m * count) if self.by_k else (self.k * count, self.m)
+            return self.m * self.k + self.n * (of_b + of_output)
         return sum(m * k + self.n * (m + k) for m, k in self.tensors)
 
     @property
@@ -230,5 +234,13 @@ class GroupedGemm(_Group, Gemm):
 
     @property
     def grid_extents(self) -> tuple[Extents, ...]:
+        if self.by_k:
+            return ((self.m, self.n),) * len(self.tensors)
         tensors = self.tensors if self.capacity is None else self._fullest
         return tuple((rows, self.n) for rows, _ in tensors)
+
+    @property
+    def fitted(self) -> GroupedGemm:
+        """The same groups in an allocation that they fill."""
+        whole = {"k": sum(k for _, k in self.tensors)} if self.by_k else {"m": sum(m for m, _ in self.tensors)}
+        return self if self.capacity is None else replace(self, capacity=None, **whole)

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.group_shape import VARYING_MULTIPLE_OF
-from harness.contract.problem import Extents, Grouped
+from harness.contract.problem import Extents, Grouped, GroupedGemm, Problem
 
 
 def other_splits(case: Case) -> tuple[Case, ...]:
@@ -21,7 +21,8 @@ def other_splits(case: Case) -> tuple[Case, ...]:
     if case.problem.capacity is None:
         return ()
     rng = np.random.default_rng(case.seed)
-    count, whole = len(case.problem.tensors), case.problem.lines[0] // VARYING_MULTIPLE_OF
+    count = len(case.problem.tensors)
+    whole = case.problem.lines[_by_k(case.problem)] // VARYING_MULTIPLE_OF
     chosen = int(rng.integers(count))
     full = range(1, count - 1, 2) if count > 2 else range(count - 1, count)
     chunks = (
@@ -40,8 +41,16 @@ def _shared(total: int, weights: Sequence[int]) -> list[int]:
     return np.diff(ends, prepend=0).tolist()
 
 
-def _split(problem: Grouped, chunks: Sequence[int], rng: np.random.Generator) -> Grouped:
-    """The allocation with so many chunks of 128 rows in each tensor, or of 128x128 elements if both extents vary."""
+def _by_k(problem: Problem) -> bool:
+    return isinstance(problem, GroupedGemm) and problem.by_k
+
+
+def _split(problem: Grouped | GroupedGemm, chunks: Sequence[int], rng: np.random.Generator) -> Grouped | GroupedGemm:
+    """The allocation with so many chunks of 128 rows in each tensor, of 128 of K in a wgrad, or of 128x128 elements if
+    both extents vary.
+    """
+    if _by_k(problem):
+        return replace(problem, tensors=tuple((problem.m, VARYING_MULTIPLE_OF * count) for count in chunks))
     if problem.rows != 1:
         return replace(problem, tensors=tuple((VARYING_MULTIPLE_OF * count, problem.cols) for count in chunks))
     tensors: list[Extents] = []

@@ -27,7 +27,7 @@ from harness.contract.group_arrays import from_arrays
 from harness.contract.group_shape import ShapeRepresentation
 from harness.contract.interval import Interval
 from harness.errors import ContractError
-from harness.oracles import gemm, gemm_epilogues, gemm_flags, gemm_operands, nvfp4
+from harness.oracles import gemm, gemm_epilogues, gemm_flags, gemm_operands, layout, nvfp4
 from harness.oracles.layout import COLUMNWISE
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def refuse(case: Case) -> None:
     for g in {extents: g for g, extents in enumerate(case.problem.tensors)}.values():
         gemm.refuse(_stand_in(case.part(g)))
     try:
-        case.problem.group.require(right, nvfp4.BLOCK, case.problem.varying_multiple_of(right))
+        case.problem.group.require(right, nvfp4.BLOCK, case.problem.varying_multiple_of(right), wgrad=True)
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None
 
@@ -74,7 +74,8 @@ def outputs(case: Case) -> dict[str, Field]:
     dtype = nvfp4.DTYPES[case.flags.dtype].name
     parts = [Field((rows, case.problem.n), dtype) for rows, _ in case.problem.tensors]
     rows = sum(part.shape[0] for part in parts)
-    slack = 0 if case.problem.capacity is None else (case.problem.m - rows) * case.problem.n
+    whole = case.problem.capacity is None or case.problem.by_k
+    slack = 0 if whole else (case.problem.m - rows) * case.problem.n
     return {"output": Field.joined(parts, (rows, case.problem.n), slack)}
 
 
@@ -88,17 +89,18 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
     refuse(case)
     given = dict(zip("ab", high_precision, strict=False)) | named
     groups = [_group_inputs(case, g, own) for g, own in enumerate(_split(case, given))]
-    shape = case.problem.group
     joined = {}
     for name in groups[0]:
         arrays = [group[name] for group in groups]
         array = np.concatenate([array.reshape(-1) for array in arrays] if _is_flat(case, name) else arrays)
-        joined[name] = _allocated(array, case.problem.m) if _has_slack(case, name) else array
-    return joined | {
-        "first_dims": shape.first_dims,
-        "last_dims": shape.last_dims,
-        "tensor_offsets": shape.tensor_offsets,
-    }
+        joined[name] = _allocated(array, _entries(case, name)) if _has_slack(case, name) else array
+    return joined | extents(case)
+
+
+def extents(case: Case) -> dict[str, np.ndarray]:
+    """`first_dims` and `last_dims` (num_tensors,), the M_g and K_g, and `tensor_offsets` (num_tensors + 1,) of A."""
+    shape = case.problem.group
+    return {"first_dims": shape.first_dims, "last_dims": shape.last_dims, "tensor_offsets": shape.tensor_offsets}
 
 
 def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
@@ -140,9 +142,21 @@ def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, 
 
 
 def _has_slack(case: Case, name: str) -> bool:
-    """Whether an array has a line for every row of the allocation, also for those that no group has."""
+    """Whether an array has an entry for all of the allocation, also for what no group has."""
+    if case.problem.by_k:
+        return case.problem.capacity is not None and _is_flat(case, name)
     by_row = ("a_data", "a_scale_inv", "c") if case.flags.epilogue == "per_tensor" else _BY_ROW
     return case.problem.capacity is not None and name in by_row
+
+
+def _entries(case: Case, name: str) -> int:
+    """The lines of an array that has slack, or the entries of a flat one."""
+    if not case.problem.by_k:
+        return case.problem.m
+    lines = case.problem.m if name.startswith("a_") else case.problem.n
+    return (
+        math.prod(layout.padded_shape(lines, case.cols // nvfp4.BLOCK)) if "scale" in name else lines * case.cols // 2
+    )
 
 
 def _allocated(array: np.ndarray, rows: int) -> np.ndarray:
@@ -213,15 +227,19 @@ def _of_group(case: Case, g: int):
         raise ContractError(f"{case.recipe}: group {g}: {error}") from None
 
 
+def shapes(case: Case) -> dict[str, tuple[int, ...]]:
+    """The shape of every array that the case reads, `extents` left out."""
+    last, found = _places(case)[-1], {}
+    for name, shape in gemm_operands.shapes(case.part(0)).items():
+        lines = _entries(case, name) if _has_slack(case, name) else last[name].stop
+        found[name] = (lines, *([] if _is_flat(case, name) else shape[1:]))
+    return found
+
+
 def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     """Raise ContractError for arrays, from either library, that contradict the case."""
     refuse(case)
-    last, shapes = _places(case)[-1], gemm_operands.shapes(case.part(0))
-    right = {}
-    for name, shape in shapes.items():
-        lines = case.problem.m if _has_slack(case, name) else last[name].stop
-        right[name] = (lines, *([] if _is_flat(case, name) else shape[1:]))
-    gemm_operands.require_shapes(case, tensors, right)
+    gemm_operands.require_shapes(case, tensors, shapes(case))
     for name in EXTENTS:
         if name not in tensors:
             raise ContractError(f"{case.recipe}: {name} is missing; the kernel finds its groups by it")
@@ -230,7 +248,13 @@ def _require_arrays(case: Case, tensors: Mapping[str, Any]) -> None:
     varying = case.problem.varying_multiple_of(kind)
     try:
         described = from_arrays(
-            kind, len(group), group.logical(kind), *dims, varying_multiple_of=varying, capacity=group.capacity
+            kind,
+            len(group),
+            group.logical(kind),
+            *dims,
+            varying_multiple_of=varying,
+            capacity=group.capacity,
+            wgrad=True,
         )
     except ContractError as error:
         raise ContractError(f"{case.recipe}: {error}") from None

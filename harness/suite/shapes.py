@@ -55,7 +55,8 @@ def problem(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -> Pr
     group, n = _group(file, shape)
     rows, cols = group.logical(str(flags[REPRESENTATION]))
     if file.gemm:
-        return GroupedGemm(rows, cols, n, group.tensors, group.capacity)
+        by_k = flags[REPRESENTATION] == ShapeRepresentation.VARYING_LAST_DIM
+        return GroupedGemm(rows, cols, n, group.tensors, group.capacity, by_k)
     return Grouped(rows, cols, group.tensors, group.capacity)
 
 
@@ -93,7 +94,7 @@ def shape_error(file: SuiteFile, shape: Shape, flags: Mapping[str, FlagValue]) -
             return extents_error(_dense(file, shape), file.multiple_of, not file.pipeline, file.no_rows)
         group, n = _group(file, shape)
         multiple = tensor_multiple(file, file_of(str(flags[RECIPE])))
-        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags))
+        group.require(str(flags[REPRESENTATION]), multiple, varying_multiple(file, flags), wgrad=file.gemm)
     except (ContractError, UsageError) as error:
         return str(error)
     return _extent_error("N", n, multiple) if file.gemm else None
@@ -106,7 +107,7 @@ def tensor_multiple(file: SuiteFile, recipe: SuiteFile) -> int:
 
 def varying_multiple(file: SuiteFile, flags: Mapping[str, FlagValue]) -> int:
     """What divides the extents of a group's tensors that may differ."""
-    if file.gemm:
+    if file.gemm and not file.pipeline:
         return GroupedGemm.varying_multiple_of(str(flags[REPRESENTATION]))
     return varying_multiple_of(flags[RECIPE])
 

@@ -13,8 +13,8 @@ from harness.oracles.by_recipe import oracle_of
 from harness.suite import flag_values, schema
 from harness.suite.flag_values import Errors
 from harness.suite.schema import SuiteFile, nearest
-from harness.suite.shapes import is_grouped, shape_error
-from harness.suite.stages import DECODE, SWIZZLE, Stage
+from harness.suite.shapes import REPRESENTATION, is_grouped, shape_error
+from harness.suite.stages import DECODE, SWIZZLE, Stage, written
 from harness.suite.suite_file import file_of
 
 
@@ -26,7 +26,7 @@ def entry_errors(file: SuiteFile) -> Errors:
         yield from flag_values.errors(file, (*route, "when"), entry.when)
         yield (*route, "recipe"), _recipe_error(entry)
         recipe = file_of(entry.recipe)
-        yield (*route, "recipe"), _kind_error(entry, recipe)
+        yield (*route, "recipe"), _kind_error(entry, recipe, is_grouped(file))
         yield from flag_values.errors(recipe, (*route, "flags"), {flag: [value] for flag, value in entry.flags.items()})
         shared = [flag for flag in file.axes if flag in recipe.axes and flag not in entry.flags]
         yield (*route, "recipe"), _shared_error(file, entry, recipe, shared)
@@ -37,7 +37,10 @@ def entry_errors(file: SuiteFile) -> Errors:
         used |= {*shared, *entry.when}
     if file.pipeline:
         for flag in file.axes:
-            yield ("axes", flag), None if flag in used else f"no stage has, or depends on, a flag '{flag}'"
+            yield (
+                ("axes", flag),
+                None if flag in used or flag == REPRESENTATION else f"no stage has, or depends on, a flag '{flag}'",
+            )
         idle = all(entry.given for entry in file.pipeline)
         yield ("pipeline",), "every stage is given, so there is nothing to run" if idle else None
 
@@ -50,9 +53,11 @@ def _recipe_error(entry: schema.Stage) -> str | None:
     return f"there is no recipe '{entry.recipe}' with kernels of its own{nearest(entry.recipe, recipes)}"
 
 
-def _kind_error(entry: schema.Stage, recipe: SuiteFile) -> str | None:
-    if is_grouped(recipe):
+def _kind_error(entry: schema.Stage, recipe: SuiteFile, of_groups: bool) -> str | None:
+    if is_grouped(recipe) and not of_groups:
         return f"{entry.recipe} takes a group of tensors, and a stage has one, or a product of two"
+    if of_groups and not is_grouped(recipe):
+        return f"{entry.recipe} takes one tensor, or a product of two, and a stage of this pipeline has a group"
     if recipe.gemm and entry.a is None:
         return f"{entry.recipe} multiplies two tensors; name the stages they come from, `a:` and `b:`"
     if not recipe.gemm and entry.a is not None:
@@ -126,7 +131,11 @@ def _refuse(stage: Stage, made: Mapping[str, Stage]) -> None:
     oracle_of(case.recipe).refuse(case)
     if stage.multiplies:
         copies = [(*_copy(made, stage.reads[f"{name}_data"]), _moves(made, stage, name)) for name in "ab"]
-        gemm_operands.bind(case, *(_tensor(*copy) for copy in copies))
+        for g, part in enumerate(case.parts):
+            try:
+                gemm_operands.bind(part, *(_tensor(*copy, g if case.is_group else None) for copy in copies))
+            except ContractError as error:
+                raise ContractError(f"group {g}: {error}" if case.is_group else str(error)) from None
         _refuse_rotations(*(copy[:2] for copy in copies))
     elif not stage.draws:
         _refuse_source(stage, made)
@@ -179,20 +188,22 @@ def _require(source: Stage, key: str, use: str) -> None:
         raise ContractError(f"{source.name} has no {field} to {use}")
 
 
-def _tensor(stage: Stage, side: str, moved: bool) -> QuantizedTensor:
+def _tensor(stage: Stage, side: str, moved: bool, g: int | None = None) -> QuantizedTensor:
     """The output of a stage, with fields in place of arrays, by which a GEMM tells whether it takes that copy.
 
-    moved: whether a stage of its own swizzles the scales
+    moved: whether a stage of its own swizzles the scales; g: the tensor of a group
     """
-    fields = stage_fields(stage)
-    amax, scale_inv = (fields.get(f"{side}_{part}") for part in ("amax", "scale_inv"))
+    fields, whole = stage_fields(stage), stage.case
+    if g is not None:
+        fields, whole = {name: field.parts[g] for name, field in fields.items()}, whole.part(g)
+    amax, scale_inv = (written(stage).get(f"{side}_{part}") for part in ("amax", "scale_inv"))
     return QuantizedTensor(
-        stage.case.recipe,
-        stage.case.rows,
-        stage.case.cols,
+        whole.recipe,
+        whole.rows,
+        whole.cols,
         fields,
         granularity_of(amax.shape) if amax else "no amax",
-        stage.case.flags.get("e4m3_max", 448),
+        whole.flags.get("e4m3_max", 448),
         "swizzled" if moved or (scale_inv and scale_inv.swizzled) else "compact",
     )
 

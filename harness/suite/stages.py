@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.contract.case import Case, Flags, FlagValue
-from harness.contract.field import granularity_of
-from harness.contract.problem import Dense, Gemm
+from harness.contract.field import Field, granularity_of
+from harness.contract.group_shape import VARYING_MULTIPLE_OF
+from harness.contract.problem import Dense, Gemm, Grouped, GroupedGemm, OnDevice, Problem
 from harness.errors import ContractError
 from harness.inputs import tensor_file
 from harness.oracles.by_recipe import oracle_of
@@ -109,17 +110,54 @@ def _case(case: Case, entry: schema.Stage, input_name: str) -> Case:
     """
     defaults = defaults_of(file_of(entry.recipe))
     shared = {name: value for name, value in case.flags.items() if name in defaults}
-    extents = [case.problem.numbers[name] for name in entry.extents]
     return Case(
         entry.recipe,
         defaults.replace(**{**shared, **entry.flags}),
-        Gemm(*extents) if len(extents) == 3 else Dense(*extents),
+        _problem(case.problem, entry.extents),
         input_name,
         case.mode,
         defaults,
         case.where,
         seed_of=f"{case.seed_name}/{entry.stage}",
+        dense_defaults={
+            str(name): defaults_of(file_of(str(name))) for name in file_of(entry.recipe).axes.get("recipe", ())
+        },
     )
+
+
+def _problem(whole: Problem, letters: Sequence[str]) -> Problem:
+    """The tensor or product of a stage. Of a group, every tensor or product that has M has its own part of it."""
+    extents = [whole.numbers[letter] for letter in letters]
+    if not isinstance(whole, GroupedGemm):
+        return Gemm(*extents) if len(extents) == 3 else Dense(*extents)
+    count = len(whole.tensors)
+    varying = letters.index("M") if "M" in letters else None
+    if varying is None:
+        rows, cols = extents
+        return Grouped(count * rows, cols, ((rows, cols),) * count)
+    capacity = None if whole.capacity is None else extents[0] * extents[1]
+    if isinstance(whole.tensors, OnDevice):
+        return _group(extents, whole.tensors, capacity, varying)
+    tensors = [list(extents[:2]) for _ in range(count)]
+    for tensor, (rows, _) in zip(tensors, whole.tensors, strict=True):
+        tensor[varying] = rows
+    return _group(extents, tuple((rows, cols) for rows, cols in tensors), capacity, varying)
+
+
+def _group(extents: Sequence[int], tensors: Sequence[Any], capacity: int | None, varying: int) -> Problem:
+    if len(extents) == 3:
+        return GroupedGemm(*extents, tensors, capacity, by_k=varying == 1)
+    return Grouped(*extents, tensors, capacity)
+
+
+def written(stage: Stage) -> dict[str, Field]:
+    """What a stage writes, by the names it has in the stage; of a group, what it writes of one tensor of 128x128."""
+    case = stage.case
+    if not case.is_group:
+        return oracle_of(case.recipe).outputs(case)
+    extents = (VARYING_MULTIPLE_OF, VARYING_MULTIPLE_OF)
+    alone = replace(case, problem=Grouped(*extents, (extents,)))
+    return {name: field.parts[0] for name, field in oracle_of(case.recipe).outputs(alone).items()}
 
 
 def _reads(case: Case, entry: schema.Stage, alone: Case, made: Mapping[str, Stage]) -> dict[str, str]:
@@ -154,7 +192,7 @@ def _of_operands(entry: schema.Stage, flags: Flags, reads: Mapping[str, str], ma
     for operand in ("a_", "b_") if entry.a else ("",) if entry.recipe == DECODE else ():
         source = made[reads[f"{operand}data"].partition(".")[0]]
         try:
-            fields = oracle_of(source.case.recipe).outputs(source.case)
+            fields = written(source)
         except ContractError:  # which `stage_checks` raises again, with the stage
             return flags
         scales, amax = (fields.get(reads[f"{operand}{part}"].partition(".")[2]) for part in ("scale_inv", "amax"))

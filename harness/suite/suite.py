@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import get_args
 
 from harness import files
 from harness.contract.case import Case, Flags, FlagValue, spell
+from harness.contract.problem import Extents
 from harness.errors import ContractError, SuiteError, UsageError
 from harness.suite import check as suite_check
 from harness.suite import cover, flag_values, gemm_operands, shapes
@@ -151,7 +152,7 @@ class Suite:
         if self.file.pipeline:
             stages = stages_of(case, self.file.pipeline)
             refuse_stages(case, stages)
-            return tuple((stage.case.rows, stage.case.cols) for stage in stages if stage.draws)
+            return tuple(tuple(map(max, zip(*_tensors(stage.case), strict=True))) for stage in stages if stage.draws)
         if not self.launches(case):
             raise ContractError(f"no launch of this recipe applies to {case.id}")
         return gemm_operands.input_extents(case)
@@ -206,6 +207,10 @@ class Suite:
             except UsageError as error:
                 raise UsageError(f"{case_id}: {error}") from None
         return flags
+
+
+def _tensors(case: Case) -> Sequence[Extents]:
+    return case.problem.tensors if case.is_group else ((case.rows, case.cols),)
 
 
 def load_suite(path: Path) -> Suite:

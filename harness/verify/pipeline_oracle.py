@@ -6,19 +6,24 @@ Each of the two oracles goes on with its own results, so that they are compared 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
+from harness.contract.problem import GroupedGemm
 from harness.oracles.by_recipe import oracle_of
 from harness.suite.stage_checks import refuse_stages, stage_fields
-from harness.suite.stages import stages
+from harness.suite.stages import Stage, stages
 from harness.verify.torch_calls import ask_torch, fastest_device
 
 if TYPE_CHECKING:
     import torch
+
+NAN_BYTE = 0x7F  # as a scale of e4m3
 
 
 def refuse(case: Case) -> None:
@@ -45,8 +50,10 @@ def inputs(case: Case, **high_precision: np.ndarray) -> dict[str, np.ndarray]:
             tensors = oracle_of(stage.case.recipe).inputs(stage.case, high_precision[stage.name])
             if stage.given:
                 # By torch, because NumPy would take a minute for the largest.
-                tensors = ask_torch(oracle_of(stage.case.recipe), stage.case, tensors, fastest_device())
+                tensors = _given(stage, ask_torch(oracle_of(stage.case.recipe), stage.case, tensors, fastest_device()))
             found |= stage.keyed(tensors)
+        elif stage.case.is_group:
+            found |= stage.keyed(oracle_of(stage.case.recipe).extents(stage.case))
     return found
 
 
@@ -66,5 +73,39 @@ def _ask_stages(function: str, case: Case, tensors: Mapping[str, Any]) -> dict[s
     for stage in stages(case):
         if not stage.given:
             ask = getattr(oracle_of(stage.case.recipe), function)
-            found |= stage.keyed(ask(stage.case, {**stage.own(tensors), **stage.read({**tensors, **found})}))
+            read = stage.read({**tensors, **found})
+            alone = fitted(stage)
+            found |= stage.keyed(ask(alone, {**stage.own(tensors), **shaped(alone, read)}))
     return found
+
+
+def fitted(stage: Stage) -> Case:
+    """The stage as its oracles are asked: products of groups as if the groups filled their allocation, since what a
+    quantizer wrote of a group is there without the rest.
+    """
+    problem = stage.case.problem
+    return replace(stage.case, problem=problem.fitted) if isinstance(problem, GroupedGemm) else stage.case
+
+
+def shaped(case: Case, read: Mapping[str, Any]) -> dict[str, Any]:
+    """The operands of products of groups, which quantizers write flat, in the shapes that the products read; arrays of
+    either library, any others as they are. What lies behind the groups is left out.
+    """
+    if not isinstance(case.problem, GroupedGemm):
+        return dict(read)
+    shapes = oracle_of(case.recipe).shapes(case)
+    return {name: array.reshape(-1)[: prod(shapes[name])].reshape(shapes[name]) for name, array in read.items()}
+
+
+def _given(stage: Stage, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What a stage that is given wrote, at the start of allocations that hold no number otherwise."""
+    fields = stage_fields(stage)
+    return {name: allocated(array, fields[name].slack) for name, array in made.items()}
+
+
+def allocated(array: np.ndarray, slack: int) -> np.ndarray:
+    """The array, flat, with so many entries behind it: NaN, or in bytes all bits set but one."""
+    if not slack:
+        return array
+    value = NAN_BYTE if array.dtype == np.uint8 else np.nan
+    return np.concatenate([array.reshape(-1), np.full(slack, value, array.dtype)])

@@ -135,12 +135,25 @@ def test_the_host_knows_the_capacity_alone():
     assert case.problem.elements == other.problem.elements == 384 * 80 + 48 * (384 + 3 * 80)
 
 
+def test_a_wgrad_in_an_allocation_has_the_tiles_of_its_outputs():
+    case = find_case("gemm_grouped/shape_representation=varying_last_dim,layout=nt/80x0+128+0of30720x48/normal/eager")
+    (step,) = plan(case)
+    assert step.case.problem.grid_extents == ((80, 48),) * 3
+    other = replace(case, problem=replace(case.problem, tensors=((80, 128), (80, 0), (80, 256))))
+    assert (case.seed, plan(other)) == (other.seed, plan(case))
+    assert case.problem.elements == other.problem.elements == 384 * 80 + 48 * (384 + 3 * 80)
+
+
 @pytest.mark.parametrize(
     ("flags", "shape", "sentence"),
     [
         ("default", "128+256of256x16x16", "tensor 1 ends at element 6144 of an allocation of 4096"),
         ("default", "100+28of256x16x16", "tensor 0 has rows = 100; a varying extent is 0 or a multiple of 128"),
-        ("shape_representation=varying_last_dim,layout=nt", "128x128+256of65536x16", "a capacity in varying_last_dim"),
+        (
+            "shape_representation=varying_last_dim,layout=nt",
+            "128x128+256of32768x16",
+            "tensor 1 ends at element 49152 of an allocation of 32768",
+        ),
     ],
 )
 def test_a_capacity_that_no_group_has(flags, shape, sentence):

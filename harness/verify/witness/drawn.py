@@ -52,7 +52,8 @@ def tensors(case: Case, drawn: Mapping[str, np.ndarray]) -> Iterator[Drawn]:
     if is_pipeline(case):
         for stage in stages(case):
             if stage.draws:
-                yield Drawn(stage.name, stage.case.input, drawn[stage.name], str(stage.case.flags.dtype))
+                for label, part in _parts(stage.case, stage.name, drawn[stage.name]):
+                    yield Drawn(label, stage.case.input, part, str(stage.case.flags.dtype))
         return
     for name, x in drawn.items():
         if case.is_gemm:

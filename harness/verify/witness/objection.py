@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.contract.case import Case
-from harness.suite.stages import stages
+from harness.suite.stages import Stage, stages
 from harness.verify.witness import amaxes, drawn, operands, packed
 
 _AS_DRAWN = ("act_input", "c", "bias")  # and `input`, which is drawn as x, or by the name of its stage
@@ -28,7 +28,7 @@ def to_inputs(
         return (
             drawn.objection(case, high_precision, again)
             or _changed(case, high_precision, inputs)
-            or _misplaced(case, inputs)
+            or next((found for stage in stages(case) if (found := _misplaced(stage, inputs))), "")
             or amaxes.objection(case, inputs)
             or packed.objection(case, inputs)
             or operands.objection(case, high_precision, inputs)
@@ -55,14 +55,16 @@ def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
     return one.size == other.size and bool((one == other).all())
 
 
-def _misplaced(case: Case, inputs: Mapping[str, np.ndarray]) -> str:
-    """The tensors of a group lie back to back, in the extents of the case."""
-    if "tensor_offsets" not in inputs:
-        return ""
+def _misplaced(stage: Stage, inputs: Mapping[str, np.ndarray]) -> str:
+    """The tensors of a group lie back to back, in the extents of the stage, or of the case if it has no stages."""
+    of = f" of stage {stage.name}" if stage.name else ""
+    own = stage.own(inputs)
+    if "tensor_offsets" not in own:
+        return f"the extents{of} are missing" if of and stage.case.is_group and not stage.given else ""
     start = 0
-    for number, (rows, cols) in enumerate(case.problem.tensors):
-        place = tuple(int(inputs[name][number]) for name in ("tensor_offsets", "first_dims", "last_dims"))
+    for number, (rows, cols) in enumerate(stage.case.problem.tensors):
+        place = tuple(int(own[name][number]) for name in ("tensor_offsets", "first_dims", "last_dims"))
         if place != (start, rows, cols):
-            return f"tensor {number} is said to start and to extend {place}; it must be {(start, rows, cols)}"
+            return f"tensor {number}{of} is said to start and to extend {place}; it must be {(start, rows, cols)}"
         start += rows * cols
-    return "" if int(inputs["tensor_offsets"][-1]) == start else f"the last offset must be {start}"
+    return "" if int(own["tensor_offsets"][-1]) == start else f"the last offset{of} must be {start}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -178,27 +178,43 @@ def _of_product(case: Case, name: str, x: np.ndarray, inputs: Mapping[str, np.nd
 
 
 def _of_stages(case: Case, drawn: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> Iterator[Operand]:
-    """The tensors that the oracle of a pipeline quantizes beforehand."""
+    """The tensors that the oracle of a pipeline quantizes beforehand, those of groups apart."""
     for stage in stages(case):
-        flags = stage.case.flags
         for side in SIDES if stage.given else ():
             keys = [stage.key(f"{side}_{part}") for part in ("data", "scale_inv", "amax")]
             if keys[0] not in inputs:
                 continue
+            name = keys[0].rpartition("_")[0]
             fields = oracle_of(stage.case.recipe).outputs(stage.case)
-            x = drawn[stage.name]
-            if side == "columnwise":
-                x = magnitudes.rotated(x, int(flags.sign_mask)) if flags.rht else np.ascontiguousarray(x.T)
-                if flags.rht and stage.case.recipe == "per_tensor":
-                    x = magnitudes.to_bf16(x)
-            yield Operand(
-                keys[0].rpartition("_")[0],
-                x,
-                *(inputs[key] for key in keys),
-                swizzled=fields[f"{side}_scale_inv"].swizzled,
-                e4m3_max=int(flags.get("e4m3_max", 448)),
-                square=bool(flags.get("weight_2d")) or flags.get("block") == "block_16x16",
-                stochastic=flags.rounding == "sr",
-                one_amax=bool(flags.get("weight_2d")),
-                two_scales=stage.case.recipe == "four_over_six",
-            )
+            own = [fields[key.rpartition(".")[2]] for key in keys]
+            arrays, x = [inputs[key] for key in keys], drawn[stage.name]
+            if not stage.case.is_group:
+                yield _made_by(stage.case, name, side, x, arrays, own[1].swizzled)
+                continue
+            element = 0
+            for g, part in enumerate(stage.case.parts):
+                of_part = x[element : element + part.elements].reshape(part.rows, part.cols)
+                element += part.elements
+                if part.elements:
+                    cut = [field.part(array, g) for field, array in zip(own, arrays, strict=True)]
+                    yield _made_by(part, f"{name} of tensor {g}", side, of_part, cut, own[1].parts[g].swizzled)
+
+
+def _made_by(case: Case, name: str, side: str, x: np.ndarray, arrays: Sequence[np.ndarray], swizzled: bool) -> Operand:
+    """One copy of a tensor that a quantizer made. arrays: its codes, scales and amaxes"""
+    flags = case.flags
+    if side == "columnwise":
+        x = magnitudes.rotated(x, int(flags.sign_mask)) if flags.rht else np.ascontiguousarray(x.T)
+        if flags.rht and case.recipe == "per_tensor":
+            x = magnitudes.to_bf16(x)
+    return Operand(
+        name,
+        x,
+        *arrays,
+        swizzled=swizzled,
+        e4m3_max=int(flags.get("e4m3_max", 448)),
+        square=bool(flags.get("weight_2d")) or flags.get("block") == "block_16x16",
+        stochastic=flags.rounding == "sr",
+        one_amax=bool(flags.get("weight_2d")),
+        two_scales=case.recipe == "four_over_six",
+    )

@@ -29,7 +29,10 @@ def _of_product(case: Case, name: str, inputs: Mapping[str, np.ndarray]) -> str:
     scales = inputs[f"{name}_scale_inv"]
     # Of a group the bytes lie group below group, so that only what holds anywhere in them is asked.
     alone = not case.is_group
-    if case.problem.capacity is not None and name == "a":
+    if case.problem.capacity is not None and case.problem.by_k:
+        own = sum(length for _, length in case.problem.tensors)  # each a multiple of 128, as scales are padded to
+        data, scales = data[: len(data) * own // case.cols], scales[: len(scales) * own // case.cols]
+    elif case.problem.capacity is not None and name == "a":
         rows = sum(rows for rows, _ in case.problem.tensors)  # each a multiple of 128, as scales are padded to
         data, scales, amax = data[:rows], scales[:rows], amax[:rows] if len(amax) == case.rows else amax
     if alone:

@@ -9,6 +9,7 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.field import Field, round_up
 from harness.contract.group_shape import ShapeRepresentation
+from harness.suite.stages import stages
 
 _BY_ROW = ("per_token", "row_scaled")  # recipes with an amax for each row
 _NAN_BYTE = 0x7F
@@ -21,7 +22,13 @@ def objection(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str,
     """
     if case.problem.capacity is None:
         return ""
-    return _of_product(case, inputs, fields) if case.is_gemm else _of_group(case, inputs, fields)
+    for stage in stages(case):
+        if stage.case.problem.capacity is not None:
+            of = _of_product if stage.case.is_gemm else _of_group
+            found = of(stage.case, stage.own(inputs), stage.own(fields))
+            if found:
+                return f"stage {stage.name}: {found}" if stage.name else found
+    return ""
 
 
 def _of_group(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
@@ -56,6 +63,8 @@ def _entries(case: Case) -> dict[str, int]:
 
 
 def _of_product(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
+    if case.problem.by_k:
+        return _of_wgrad(case, inputs, fields)
     lines, own = case.problem.m, sum(rows for rows, _ in case.problem.tensors)
     for name, field in fields.items():
         if field.size + field.slack != lines * case.problem.n:
@@ -66,6 +75,26 @@ def _of_product(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[st
             return f"{name} is given with {len(inputs[name])} rows; its allocation has {lines}"
         if name in inputs and not _is_nan(inputs[name][own:]):
             return f"{name} has numbers behind its last group, where every entry must be NaN"
+    return ""
+
+
+def _of_wgrad(case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> str:
+    """K is a part of an allocation: codes and scales have slack, and the output has none."""
+    outputs = len(case.problem.tensors) * case.problem.m * case.problem.n
+    for name, field in fields.items():
+        if field.size + field.slack != outputs:
+            return f"{name} has {field.size} + {field.slack} entries; the outputs of all groups have {outputs}"
+    own = sum(length for _, length in case.problem.tensors)  # each a multiple of 128, as scales are padded to
+    for operand, lines in (("a", case.problem.m), ("b", case.problem.n)):
+        for part, high, per_byte in (("data", lines, 2), ("scale_inv", round_up(lines, 128), 16)):
+            name = f"{operand}_{part}"
+            if name not in inputs:
+                continue
+            entries = high * case.cols // per_byte
+            if len(inputs[name]) != entries:
+                return f"{name} is given with {len(inputs[name])} entries; its allocation has {entries}"
+            if not _is_nan(inputs[name][high * own // per_byte :]):
+                return f"{name} has numbers behind its last group, where every entry must be NaN"
     return ""
 
 

@@ -1,0 +1,223 @@
+"""The layer of a mixture of experts: group quantizers and products of groups as the stages of one pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.contract.field import Field
+from harness.contract.interval import Interval
+from harness.contract.problem import Grouped, GroupedGemm
+from harness.contract.splits import other_splits
+from harness.device.emulator import EmulatorDevice
+from harness.errors import ContractError, UsageError
+from harness.suite.launch_plan import own_memory, plan
+from harness.suite.stages import is_pipeline, stages
+from harness.suite.suite import find_case
+from harness.verdict import Verdict
+from harness.verify import pipeline_oracle
+from harness.verify.expected import expect, expect_split, fields_of, high_precision, make_inputs
+from harness.verify.verify import verify
+from harness.verify.witness import objection, slack
+
+FORWARD = find_case("forward_grouped/default/0+128x16x32/normal/eager")
+ROWS = find_case("forward_grouped/recipe=row_scaled,rht=false/16+0+48x32x80/row_scales/eager")
+PART = find_case("forward_grouped/recipe=per_token/128+0+0of256x32x32/normal/eager")
+BACKWARD = find_case("backward_grouped/default/0+128x16x32/normal/eager")
+PART_BACK = find_case("backward_grouped/recipe=per_token/128+0+0of256x32x32/normal/eager")
+SWIZZLED = find_case("forward_grouped/scale_layout=swizzled/128+0of256x16x32/normal/eager")
+WGRAD = find_case(
+    "gemm_grouped/shape_representation=varying_last_dim,epilogue=row_scaled,layout=nt/16x0+128of4096x32/wide_sum/eager"
+)
+ALL = [FORWARD, ROWS, PART, BACKWARD, PART_BACK]
+
+
+def called(case) -> str:
+    return f"{case.recipe}/{case.variant}"
+
+
+def test_stages_are_groups_of_the_extents_of_the_layer():
+    x, w, y = stages(find_case("forward_grouped/default/128+0+256of1024x32x80/normal/eager"))
+    assert x.case.problem == Grouped(1024, 32, ((128, 32), (0, 32), (256, 32)), 1024 * 32)
+    assert w.case.problem == Grouped(240, 32, ((80, 32),) * 3)
+    assert y.case.problem == GroupedGemm(1024, 32, 80, ((128, 32), (0, 32), (256, 32)), 1024 * 32)
+    *_, dy, dx, dw = stages(find_case("backward_grouped/default/128+0+256of1024x32x80/normal/eager"))
+    assert dy.case.problem == Grouped(1024, 80, ((128, 80), (0, 80), (256, 80)), 1024 * 80)
+    assert dx.case.problem == GroupedGemm(1024, 80, 32, ((128, 80), (0, 80), (256, 80)), 1024 * 80)
+    assert dw.case.problem == GroupedGemm(80, 1024, 32, ((80, 128), (80, 0), (80, 256)), 80 * 1024, by_k=True)
+    assert is_pipeline(FORWARD) and FORWARD.is_group
+
+
+def test_gradients_are_quantized_once_and_read_by_both_products():
+    _, _, _, dx, dw = stages(BACKWARD)
+    assert (dx.reads["a_data"], dx.reads["b_data"]) == ("dy.rowwise_data", "w.columnwise_data")
+    assert (dw.reads["a_data"], dw.reads["b_data"]) == ("dy.columnwise_data", "x.columnwise_data")
+
+
+@pytest.mark.parametrize("case", ALL, ids=called)
+def test_every_stage_has_extents_of_its_own_and_both_oracles_agree(case):
+    expected = expect(case)
+    assert not expected.disagreement, expected.disagreement
+    assert expected.oracles == ("numpy", "torch")
+    run = [stage for stage in stages(case) if not stage.given]
+    for stage in run:
+        group = stage.case.problem.group
+        for name in ("first_dims", "last_dims", "tensor_offsets"):
+            assert expected.inputs[f"{stage.name}.{name}"].tolist() == getattr(group, name).tolist()
+    assert {name.partition(".")[0] for name in expected.fields} == {stage.name for stage in run}
+
+
+def test_each_product_is_that_of_its_own_group():
+    """y_g is near x_g w_g^T of the tensors before quantization, and far from that of any other group's weight."""
+    drawn, expected = high_precision(ROWS), expect(ROWS)
+    output = expected.values["y.output"]
+    middle = (output.low.astype(np.float64) + output.high) / 2 if isinstance(output, Interval) else output
+    middle = np.asarray(middle, np.float64)
+    x, w = drawn["x"].astype(np.float64), drawn["w"].astype(np.float64).reshape(3, 80, 32)
+    start = 0
+    for g, (rows, cols) in enumerate(ROWS.problem.tensors):
+        own = x[start * cols : (start + rows) * cols].reshape(rows, cols)
+        got = middle[start : start + rows]
+        start += rows
+        if rows:
+            off = [np.linalg.norm(got - own @ other.T) / np.linalg.norm(own @ other.T) for other in w]
+            assert off[g] < 0.30 < min(off[:g] + off[g + 1 :])
+
+
+def test_what_is_launched_depends_on_the_capacity_alone():
+    other = find_case("forward_grouped/recipe=per_token/0+128+128of256x32x32/normal/eager")
+    launched = [
+        [(step.stage.name, step.signature.name, step.flags, step.case.seed, step.case.problem) for step in plan(case)]
+        for case in (PART, other)
+    ]
+    assert launched[0] == launched[1]
+    assert own_memory(plan(PART)) == own_memory(plan(other))
+    for split in other_splits(PART_BACK):
+        assert [step.case.problem for step in plan(split)] == [step.case.problem for step in plan(PART_BACK)]
+
+
+def test_a_product_is_launched_with_the_layout_of_the_scales_that_it_reads():
+    of_case = {stage.name: stage.case.flags for stage in stages(SWIZZLED)}
+    of_plan = {step.stage.name: step.flags for step in plan(SWIZZLED)}
+    for name in ("a_scale_layout", "b_scale_layout"):
+        assert of_case["y"][name] == of_plan["y"][name] == "swizzled"
+    rows = {step.stage.name: step.flags for step in plan(ROWS)}
+    assert (rows["y"].epilogue, rows["y"].b_granularity) == ("row_scaled", "tensor")
+
+
+@pytest.mark.parametrize("case", [PART, PART_BACK], ids=called)
+def test_other_splits_are_expected_in_the_same_memory(case):
+    whole = {name: array.shape for name, array in make_inputs(case).items()}
+    allocated = {name: field.allocated for name, field in fields_of(case).items()}
+    splits = other_splits(case)
+    assert len(splits) >= 3
+    for split in splits:
+        expected = expect_split(split)
+        assert not expected.disagreement, expected.disagreement
+        assert {name: array.shape for name, array in expected.inputs.items()} == whole
+        assert {name: field.allocated for name, field in expected.fields.items()} == allocated
+
+
+@pytest.mark.parametrize("case", [FORWARD, PART_BACK, WGRAD], ids=called)
+def test_kernels_write_what_the_oracles_say(case):
+    result = verify(case, EmulatorDevice())
+    assert result.verdict is Verdict.PASS, result.story
+
+
+# Each of the checks can fail
+
+
+def objected(case, **changed):
+    inputs = make_inputs(case) | changed
+    return objection.to_inputs(case, high_precision(case), None, inputs) or slack.objection(
+        case, inputs, fields_of(case)
+    )
+
+
+def test_right_inputs_meet_no_objection():
+    for case in ALL:
+        assert objected(case) == ""
+
+
+def test_extents_of_another_split_are_named_with_their_stage():
+    for name, said in (("y.first_dims", "of stage y is said"), ("w.last_dims", "of stage w is said")):
+        dims = make_inputs(FORWARD)[name].copy()
+        dims[1] -= 16
+        assert said in objected(FORWARD, **{name: dims})
+    inputs = make_inputs(FORWARD)
+    del inputs["y.tensor_offsets"]
+    assert "the extents of stage y are missing" in objection.to_inputs(FORWARD, high_precision(FORWARD), None, inputs)
+
+
+def test_numbers_behind_the_tensors_are_named():
+    x = make_inputs(PART)["x"].copy()
+    x[-1] = 1
+    assert "x has numbers behind its last tensor" in objected(PART, x=x)
+
+
+def test_a_given_tensor_that_is_anothers_is_named():
+    data = make_inputs(PART_BACK)["x.columnwise_data"].copy()
+    data[:64] ^= 0x77
+    assert "x.columnwise of tensor 0 is not the tensor that was drawn" in objected(
+        PART_BACK, **{"x.columnwise_data": data}
+    )
+
+
+def test_a_field_without_its_slack_is_named():
+    fields = fields_of(PART)
+    fields["y.output"] = replace(fields["y.output"], slack=0)
+    assert "stage y: output has" in slack.objection(PART, make_inputs(PART), fields)
+
+
+def test_a_wgrads_slack_holds_no_number_and_is_as_long_as_its_allocation():
+    inputs = make_inputs(WGRAD)
+    assert objected(WGRAD) == ""
+    for name in ("a_data", "a_scale_inv", "b_data", "b_scale_inv"):
+        wrong = inputs[name].copy()
+        wrong[-1] = 0
+        assert f"{name} has numbers behind its last group" in objected(WGRAD, **{name: wrong})
+        assert f"{name} is given with" in objected(WGRAD, **{name: inputs[name][:-1]})
+    fields = {"output": Field((16, 32), "uint16", parts=())}
+    assert "the outputs of all groups have" in slack.objection(WGRAD, inputs, fields)
+
+
+def test_oracles_are_asked_about_what_a_quantizer_wrote_and_not_about_slack(monkeypatch):
+    inputs = make_inputs(PART_BACK)
+    right = pipeline_oracle.numpy_oracle(PART_BACK, inputs)
+    monkeypatch.setattr(pipeline_oracle, "NAN_BYTE", 0)
+    changed = pipeline_oracle.inputs(PART_BACK, **high_precision(PART_BACK))
+    assert changed["x.columnwise_data"].tobytes() != inputs["x.columnwise_data"].tobytes()
+    found = pipeline_oracle.numpy_oracle(PART_BACK, changed)
+    for name, value in found.items():
+        for one, other in zip(_ends(value), _ends(right[name]), strict=True):
+            assert one.tobytes() == other.tobytes(), name
+
+
+def _ends(value) -> tuple[np.ndarray, ...]:
+    return (value.low, value.high) if isinstance(value, Interval) else (value,)
+
+
+@pytest.mark.parametrize(
+    ("case_id", "said"),
+    [
+        ("forward_grouped/recipe=row_scaled/16+32x32x32/normal/eager", "the rotation is defined for one amax"),
+        ("forward_grouped/default/16+32x32x32/normal/eager", "128"),
+        ("forward_grouped/default/128+0x24x32/normal/eager", "16"),
+        ("forward_grouped/default/128+0of100x32x32/normal/eager", "capacity"),
+        ("backward_grouped/recipe=row_scaled,rht=false/16+32x32x32/normal/eager", "stochastic rounding"),
+        (
+            "gemm_grouped/shape_representation=varying_last_dim,layout=nt/16x0+128of4000x32/normal/eager",
+            "a capacity of 250 cols",
+        ),
+        (
+            "gemm_grouped/shape_representation=varying_last_dim,layout=nt/16x0+48of4096x32/normal/eager",
+            "multiple of 128",
+        ),
+        ("grouped/shape_representation=varying_last_dim/128x0+128of32768/normal/eager", "the tensors fill"),
+    ],
+)
+def test_what_no_layer_takes_is_one_sentence(case_id, said):
+    with pytest.raises((UsageError, ContractError), match=said):
+        find_case(case_id)
