@@ -27,7 +27,7 @@ from harness.report import tables
 FILES = (".gitlab-ci.yml", ".github/workflows/ci.yml")
 ACTION = ".github/actions/environment/action.yml"
 GITLAB_WORDS = {"stages", "workflow", "default", "variables"}
-ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "gate-baseline", "nightly"}
+ON_A_GPU = {"verify-gpu", "bench", "gate", "gate-reference", "gate-baseline", "nightly", "exhaustive"}
 SUPPORTED = ["3.11", "3.12", "3.13"]
 
 
@@ -82,12 +82,20 @@ def test_a_make_target_exists(words: tuple[str, ...]):
     assert done.returncode == 0, done.stderr
 
 
+def is_of_pytest(option: str) -> None:
+    spelled = option.replace("--junitxml", "--junit-xml")  # pytest takes both and tells of one
+    assert re.search(rf"(^|[\s,]){re.escape(spelled)}\b", pytest_help()), option
+
+
 @pytest.mark.parametrize("words", calls("-m harness"), ids=" ".join)
 def test_a_harness_command_exists_with_its_options(words: tuple[str, ...]):
     command = Commands().get_command(None, words[0])
     assert command is not None
     known = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in words[1:] if word.startswith("-")} <= known
+    left = {word for word in words[1:] if word.startswith("-")} - known
+    assert not left or command.context_settings.get("ignore_unknown_options")
+    for option in left:
+        is_of_pytest(option)
 
 
 @cache
@@ -100,8 +108,7 @@ def pytest_help() -> str:
 def test_an_option_of_pytest_exists(words: tuple[str, ...]):
     assert words[0] == "suites"
     for option in (word for word in words if word.startswith("-")):
-        spelled = option.replace("--junitxml", "--junit-xml")  # pytest takes both and tells of one
-        assert re.search(rf"(^|[\s,]){re.escape(spelled)}\b", pytest_help()), option
+        is_of_pytest(option)
 
 
 @pytest.mark.parametrize("program", ["make", "-m harness", "-m pytest"])

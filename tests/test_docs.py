@@ -16,14 +16,45 @@ from harness.studies.docs.transcript import blocks
 PAGES = {page.stem: page.read_text() for page in all_pages()}
 
 
-def test_every_block_is_of_a_kind_that_is_run_or_shown():
-    """A fence that this file does not know would be a command that nothing runs."""
-    for name, text in PAGES.items():
-        heads = re.findall(r"^```(.*)$", text, re.MULTILINE)[::2]
-        shown = [head for head in heads if head in ("", "cuda", "yaml", "screen")]
-        assert len(heads) == len(blocks(text)) + len(shown), (name, heads)
-        unnamed = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        assert not [body for body in unnamed if re.search(r"^(harness|make|pip) ", body, re.MULTILINE)], name
+FENCE = re.compile(r"^(?P<before>[ \t>]*(?:[-*\d.]+ +)?)(?P<fence>```|~~~)(?P<kind>.*)$", re.MULTILINE)
+SHOWN = ("", "cuda", "yaml", "screen")  # what stands there is no command
+COMMAND = re.compile(r"^\W*(?:\w+=\S+ +)*(?:python3? -m )?(harness|make|pip|pytest) ", re.MULTILINE)
+UNRUN = ("sh make", "sh gpu")
+
+
+def faults(text: str) -> list[str]:
+    """Where a page could hold a command that nothing runs and nothing looks up."""
+    fences = list(FENCE.finditer(text))
+    found = [each[0] for each in fences if each["before"] or each["fence"] != "```"]
+    known = {kind for kind, _ in blocks(text)} | set(SHOWN)
+    found += [f"```{each['kind']}" for each in fences[::2] if each["kind"] not in known]
+    pairs = zip(fences[::2], fences[1::2], strict=False)
+    shown = [text[first.end() : last.start()] for first, last in pairs if first["kind"] in SHOWN]
+    found += [match[0] for body in shown for match in COMMAND.finditer(body)]
+    listed = [line for kind, body in blocks(text) if kind in UNRUN for line in body.splitlines() if line.strip()]
+    return found + [line for line in listed if line.split()[0] not in ("harness", "make")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_run_or_looked_up(page: str):
+    assert faults(PAGES[page]) == []
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```bash\nharness bogus\n```",
+        "```\nharness bogus\n```",
+        "```\n$ python -m harness bogus\n```",
+        "```screen\nCUDA_VISIBLE_DEVICES=0 make bogus\n```",
+        "~~~\nharness bogus\n~~~",
+        "- so:\n  ```sh\n  harness bogus\n  ```",
+        "```sh gpu\npython -m harness bogus\n```",
+        "```sh make\nX=1 make bogus\n```",
+    ],
+)
+def test_a_command_that_would_be_run_by_nothing_is_found(block: str):
+    assert faults(f"# A page\n\n{block}\n") != []
 
 
 def lines(kinds: tuple[str, ...], program: str) -> list[tuple[str, ...]]:
@@ -65,3 +96,18 @@ def test_a_target_that_is_named_is_one_that_make_accepts(words):
 
 def test_there_are_commands_of_each_kind():
     assert lines(("sh gpu",), "harness") and lines(("sh make",), "make") and inline("harness") and inline("make")
+
+
+def execute(verb: str) -> list[str]:
+    """The jobs and tests that run a verb of `harness`, or the target of the same name."""
+    jobs = [ROOT / ".gitlab-ci.yml", ROOT / ".ci" / "run"]
+    called = rf"(?:make|-m harness) {verb}\b"
+    found = [path.name for path in jobs if re.search(called, path.read_text(), re.MULTILINE)]
+    tested = rf"""main\(\["{verb}"|invoke\(\w+, \["{verb}"|from harness\.commands import {verb}\b"""
+    return found + [path.name for path in (ROOT / "tests").rglob("*.py") if re.search(tested, path.read_text())]
+
+
+@pytest.mark.parametrize("verb", sorted({words[0] for each in ("harness", "make") for words in lines(UNRUN, each)}))
+def test_what_a_page_cannot_run_here_is_run_by_ci_or_by_a_test(verb: str):
+    assert execute(verb) != []
+    assert execute("bogus") == []
