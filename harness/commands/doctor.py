@@ -14,13 +14,13 @@ from rich.table import Column, Table
 
 from harness.device.select import select
 from harness.errors import Exit, HarnessError
-from harness.files import RESULTS
+from harness.files import INSTALLED, RESULTS
 from harness.jit.cache import cache_folder
 from harness.jit.nvrtc import nvrtc_version
 from harness.report.console import log_console
 from harness.suite.suite import load_suites
 
-INSTALL = "python -m pip install -c constraints.txt"
+INSTALL = "python -m pip install" if INSTALLED else "python -m pip install -c constraints.txt"
 # Package → what needs it
 PACKAGES = {
     "numpy": "the first oracle",
@@ -92,7 +92,8 @@ def _folders() -> Iterator[Finding]:
     ):
         try:
             path: Path = folder()
-            writable = os.access(path, os.W_OK)
+            there = next(each for each in (path, *path.parents) if each.exists())
+            writable = there.is_dir() and os.access(there, os.W_OK)
             yield Finding(what, str(path) if writable else f"{path} cannot be written", "" if writable else fix)
         except OSError as error:
             yield Finding(what, f"{error.filename}: {error.strerror}", fix)
@@ -115,5 +116,6 @@ def _fix_of_device(reason: str) -> str:
     if "CPU build" in reason:
         return "install a build of torch with CUDA"
     if "needs CuPy" in reason:
-        return f'{INSTALL} ".[gpu]", on a machine with an NVIDIA GPU'
+        what = "cupy-cuda13x" if INSTALLED else '".[gpu]"'
+        return f"{INSTALL} {what}, on a machine with an NVIDIA GPU"
     return "run on a machine with an NVIDIA GPU whose driver answers `nvidia-smi`"

@@ -43,12 +43,13 @@ def _render(results: Sequence[Result], refused: Counter[str], seconds: float, wi
     compared.add_row("bytes compared", f"{sum(result.bytes_compared for result in results):,}")
     compared.add_row("seconds", f"{seconds:.1f}")
 
-    wrong = sorted((result.case_id, result.verdict) for result in results if result.verdict.exit_code)
+    wrong = sorted((result for result in results if result.verdict.exit_code), key=lambda result: result.case_id)
     declared = Counter(result.conventions for result in results if result.verdict is Verdict.CONVENTION)
     incapable = Counter(result.reason for result in results if result.verdict is Verdict.EXCLUDED)
-    by_case = [(verdict, case, 1) for case, verdict in wrong]
+    by_case = [(result.verdict, result.case_id, 1) for result in wrong]
     lists = (
         *_listed("wrong", "case", "others, which verify.md has", by_case, 0, rows),
+        *(_cut(f"the first: {_cause(result)}", width) for result in wrong[:1]),
         *_listed("cases", _CONVENTIONS, "by others", _by(declared), width, rows),
         *_listed("excluded", "because the device cannot run it", "for other reasons", _by(incapable), width, rows),
     )
@@ -59,6 +60,16 @@ def _render(results: Sequence[Result], refused: Counter[str], seconds: float, wi
         reasons = f"for {len(refused)} reason{'s' * (len(refused) > 1)}: harness list --refused"
         lists += (f"{refused.total():,} combinations are refused, {reasons}",)
     return [*capture.get().rstrip().splitlines(), *lists]
+
+
+def _cause(result: Result) -> str:
+    """What the story of a wrong case takes for the cause, or else what was found."""
+    named = (line.partition("cause ")[2].strip() for line in result.story.splitlines() if line.startswith("cause "))
+    return text.one_line(next(named, result.reason))
+
+
+def _cut(line: str, width: int) -> str:
+    return f"{line[: width - 1]}…" if len(line) > width else line
 
 
 def _verdicts(results: Sequence[Result]) -> str:
@@ -90,4 +101,4 @@ def _listed(
         shown.append((f"{sum(count for _, _, count in rows[len(shown) :]):,}", others, 0))
     wide = max(len(first) for first, _, _ in [(left, "", 0), *shown])
     lines = [f"{first:{'<' if right == 'case' else '>'}{wide}}  {text.one_line(then)}" for first, then, _ in shown]
-    return [f"{left:<{wide}}  {right}", *(f"{line[: width - 1]}…" if 0 < width < len(line) else line for line in lines)]
+    return [f"{left:<{wide}}  {right}", *(_cut(line, width) if width else line for line in lines)]

@@ -176,6 +176,14 @@ def test_doctor_says_what_fixes_a_missing_gpu(harness, monkeypatch: pytest.Monke
     assert fix in row
 
 
+def test_doctor_takes_a_folder_that_is_not_there_yet(harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    for folder, fix in ((tmp_path / "new" / "results", ""), (tmp_path / "file" / "results", "--run-dir")):
+        monkeypatch.setattr("harness.commands.doctor.RESULTS", folder)
+        (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("results of runs")]
+        assert ("cannot be written" in row, fix in row) == (bool(fix), True)
+
+
 def test_doctor_says_what_fixes_a_missing_package(harness, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("harness.commands.doctor.PACKAGES", {"no-such-package": "nothing at all"})
     (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("no-such-package")]

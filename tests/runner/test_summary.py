@@ -50,10 +50,20 @@ def test_the_worst_run_ends_on_one_screen(width: int, verdicts: tuple[Verdict, .
 
 
 def test_two_wrong_cases_are_shown_and_the_others_counted():
-    lines = summary.render(worst_run(), Counter(), 1.0, 300).splitlines()
+    lines = summary.render(worst_run(), Counter(), 1.0, 400).splitlines()
     assert [line.split()[1] for line in lines if LONG_ID in line] == [f"{LONG_ID}MISMATCH{n}" for n in (0, 1)]
     assert "78        others, which verify.md has" in lines
     assert "      38  for other reasons" in lines
+
+
+@pytest.mark.parametrize(
+    ("story", "said"),
+    [("MISMATCH  x\nfield     y\ncause     nibble swap: two\n", "nibble swap: two"), ("MISMATCH  x", "0 of a long")],
+)
+def test_the_screen_names_the_cause_of_the_first(story: str, said: str):
+    first = Result("a/first", "a", Verdict.MISMATCH, "0 of a long reason" * 9, story)
+    lines = summary.render([*worst_run(), first], Counter(), 1.0, 300).splitlines()
+    assert [line for line in lines if line.startswith("the first: ")][0].startswith(f"the first: {said}")
 
 
 def test_the_order_of_cases_does_not_show():

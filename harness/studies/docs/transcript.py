@@ -36,7 +36,7 @@ _NOISE = re.compile(
     r"\d+ workers|[.\w/]* ?[.sFE]+ +\[ *\d+%\]|=+ .* in [\d.]+s.* =+)"
 )
 # Tables, rules between sections, the list of wrong cases, and where the page lies.
-_BESIDE = re.compile(r"^([┌┏┃┡│├└╭╰]|[=_]{3,} |wrong +case$|[A-Z_]+  \S+/\S+$|results/runs/)")
+_BESIDE = re.compile(r"^([┌┏┃┡│├└╭╰]|[=_]{3,} |wrong +case$|the first: |[A-Z_]+  \S+/\S+$|results/runs/)")
 _STAMP = re.compile(r"\d{8}T\d{6}Z(\.\d+)?")
 _TIME = re.compile(r"\d+(\.\d+)? ?s\b|(?<=seconds)[\s│]*[\d.]+")
 
