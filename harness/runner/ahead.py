@@ -27,6 +27,7 @@ from harness.errors import HarnessError
 from harness.inputs import draw
 from harness.jit.compile import compile_kernel, instantiation
 from harness.suite.launch_plan import Step, plan
+from harness.verify import torch_calls
 from harness.verify.expected import NUMPY_LARGEST_TIMED, prepare
 from harness.verify.prepared import Prepared
 
@@ -114,6 +115,7 @@ class Ahead:
             signal.signal(number, signal.SIG_IGN)  # a group may get it; the process that times ends these
         os.nice(NICE)
         draw.MOST_THREADS = 1
+        torch_calls.leave_gpus_alone()
         self._begun.wait()
         kernels = instantiations(self.cases)
         while True:

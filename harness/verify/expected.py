@@ -89,13 +89,10 @@ def make_inputs(case: Case) -> dict[str, np.ndarray]:
 def prepare(case: Case, numpy_largest: int) -> Prepared:
     """What another process can find of a case for this one; nothing is asked of a GPU."""
     case = replace(case, mode="eager")
-    drawn = high_precision(case)
-    if any(stage.given for stage in stages(case)):
-        return Prepared(drawn)
     inputs = _inputs(case)
-    wrong = objection.to_inputs(case, drawn, _with_another_seed(case), inputs)
+    wrong = objection.to_inputs(case, high_precision(case), _with_another_seed(case), inputs)
     asked = not wrong and case.work <= numpy_largest
-    return Prepared({}, inputs, wrong, oracle_of(case.recipe).numpy_oracle(case, inputs) if asked else None)
+    return Prepared(inputs, wrong, oracle_of(case.recipe).numpy_oracle(case, inputs) if asked else None)
 
 
 @Recent
@@ -107,7 +104,7 @@ def _prepared(case: Case) -> Prepared | None:
 @Recent
 def _inputs(case: Case) -> dict[str, np.ndarray]:
     made = _prepared(case)
-    if made and made.inputs is not None:
+    if made:
         return made.inputs
     with SECONDS.of(INPUTS):
         return oracle_of(case.recipe).inputs(case, **high_precision(case))
@@ -126,9 +123,6 @@ def high_precision(case: Case) -> dict[str, np.ndarray]:
 
 @Recent
 def _high_precision(case: Case) -> dict[str, np.ndarray]:
-    made = _prepared(case)
-    if made and made.inputs is None:
-        return dict(made.high_precision)
     with SECONDS.of(INPUTS):
         return _drawn(case)
 
@@ -192,9 +186,7 @@ def _expect(case: Case, torch_device: str, numpy_largest: int) -> Expected:
     inputs, made = _inputs(case), _prepared(case)
     with SECONDS.of(INPUTS):
         wrong = (
-            made.wrong
-            if made and made.inputs is not None
-            else objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)
+            made.wrong if made else objection.to_inputs(case, _high_precision(case), _with_another_seed(case), inputs)
         )
         wrong = wrong or slack.objection(case, inputs, fields_of(case))
     if wrong:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +15,12 @@ from harness.contract.interval import Demand
 class Prepared:
     """Made by `harness.verify.expected.prepare`.
 
-    high_precision: the tensors that were drawn; empty if the inputs are there
-    inputs: the arrays that kernels read, or None where a GPU makes them in a hundredth of the time
+    inputs: the arrays that kernels read
     wrong: why the inputs are not what they should be, or an empty text
     values: the answer of the NumPy oracle, if it was asked
     """
 
-    high_precision: Mapping[str, np.ndarray]
-    inputs: dict[str, np.ndarray] | None = None
+    inputs: dict[str, np.ndarray]
     wrong: str = ""
     values: dict[str, Demand] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,8 @@ import numpy as np
 from harness.contract.case import Case
 from harness.contract.interval import Demand, Interval
 from harness.errors import DeviceUnavailable
+
+_may_use_gpus = True
 
 
 def ask_torch(
@@ -33,8 +36,20 @@ def ask_torch(
     return {name: from_torch(value) for name, value in answers.items()}
 
 
+def leave_gpus_alone() -> None:
+    """Have torch compute on one core of this process, which another with the GPU may have forked."""
+    global _may_use_gpus
+    _may_use_gpus = False
+    with suppress(ImportError):
+        import torch
+
+        torch.set_num_threads(1)
+
+
 def fastest_device() -> str:
     """`cuda` if torch sees a GPU, else `cpu`."""
+    if not _may_use_gpus:
+        return "cpu"
     try:
         import torch
     except ImportError:

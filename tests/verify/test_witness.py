@@ -207,6 +207,29 @@ def test_few_different_values_are_an_error_unless_the_suite_says_so():
     assert "rowwise_scale_inv has 1 different" in variety.objection(case, good.fields, few)
 
 
+def test_of_large_fields_and_operands_some_are_looked_at_all_over(monkeypatch):
+    case = find_case("gemm/default/112x128x96/normal/eager")
+    drawn, inputs = expected.high_precision(case), expected.make_inputs(case)
+    monkeypatch.setattr(operands, "_MOST", 1 << 10)
+    monkeypatch.setattr(operands, "_FEWEST_TILES", 4)
+    assert len(operands._some_lines(112, 128)) < 112
+    assert operands.objection(case, drawn, inputs) == ""
+    shifted = inputs | {"a_data": np.roll(inputs["a_data"], 1, axis=0)}
+    assert "operand A is not the tensor that was drawn" in operands.objection(case, drawn, shifted)
+    lines = [int(line) for line in operands._some_lines(1 << 12, 1 << 10)]
+    assert lines == sorted(set(lines)) and lines[:16] == list(range(16)) and lines[-1] > 3 << 10 and len(lines) < 128
+    assert 1000 + 5 in operands._some_lines(1005 + 1, 1 << 12)  # behind the last whole tile
+
+    group = find_case("grouped/default/128+0+128x128/normal/eager")
+    whole = expected.expect(group)
+    monkeypatch.setattr(variety, "_MOST", 1 << 8)
+    monkeypatch.setattr(variety, "_FEWEST", 1 << 6)
+    for name, entries, found, least in variety.counted(whole.fields, whole.values):
+        assert entries == whole.fields[name].size * (2 if name.endswith("data") else 1) and found >= least, name
+    few = whole.values | {"rowwise_data": np.full_like(whole.values["rowwise_data"], 0x77)}
+    assert "the expected rowwise_data has 1 different values" in variety.objection(group, whole.fields, few)
+
+
 def declarations():
     return [
         pytest.param(suite, entry, id=f"{suite.recipe} {number}")

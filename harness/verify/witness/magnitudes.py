@@ -60,9 +60,18 @@ def e4m3(byte: np.ndarray) -> np.ndarray:
     return np.where(number & 128, -magnitude, magnitude)[byte]
 
 
-def places(shape: tuple[int, int], valid: tuple[int, int], swizzled: bool) -> np.ndarray:
-    """Where the bytes of the valid corner of a (R, C) allocation lie in it. See NUMERICS 1.7."""
-    r, c = np.arange(valid[0])[:, None], np.arange(valid[1])
+def step(size: int, most: int) -> int:
+    """From one entry to the next that is looked at, of so many at most; odd, so as not to fall in with any layout."""
+    return 1 if size <= most else -(-size // most) | 1
+
+
+def places(shape: tuple[int, int], valid: tuple[int, int], swizzled: bool, most: int | None = None) -> np.ndarray:
+    """Where the bytes of the valid corner of a (R, C) allocation lie in it. See NUMERICS 1.7.
+
+    most: about how many of them, in some of the rows; all if it is None
+    """
+    apart = 1 if most is None else step(valid[0] * valid[1], most)
+    r, c = np.arange(0, valid[0], apart)[:, None], np.arange(valid[1])
     if not swizzled:
         return r * shape[1] + c
     return (r // 128 * (shape[1] // 4) + c // 4) * 512 + r % 32 * 16 + r % 128 // 32 * 4 + c % 4

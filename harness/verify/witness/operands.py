@@ -13,8 +13,8 @@ from harness.suite.stages import is_pipeline, stages
 from harness.verify.witness import magnitudes
 from harness.verify.witness.amaxes import SIDES
 
-_ROWS = 2048  # of the largest tensors, so many lines are decoded
-_LARGE = 1 << 24  # elements
+_MOST = 1 << 22  # elements of a larger tensor that are decoded, in whole tiles of 16 lines from all over it
+_FEWEST_TILES = 8
 _SLACK = 1 + 2.0**-6
 _LEAST = 1e-12  # an amax below is replaced by a floor in some recipes
 _STEP = 2.0**-10  # half of the smallest e4m3 value
@@ -59,14 +59,26 @@ def wrong(operand: Operand) -> str:
     amax = _amax(operand)
     if operand.amax is not None and not np.array_equal(operand.amax.reshape(-1), amax.reshape(-1)):
         return f"the amaxes are {operand.amax.reshape(-1)[:3]}..., the largest magnitudes {amax.reshape(-1)[:3]}..."
-    lines = slice(0, _ROWS if x.size > _LARGE else x.shape[0])
+    lines = _some_lines(*x.shape)
     of_blocks = np.repeat(amax, 4, axis=1) if amax.shape[1] > 1 else amax
     unit = np.broadcast_to(of_blocks.astype(np.float64), (len(x), valid[1]))[lines] / (6 * operand.e4m3_max)
-    return _by_block(operand, x[lines], magnitudes.e4m3(stored[place[lines]]), unit)
+    some = operand._replace(x=x[lines], data=None if operand.data is None else operand.data[lines])
+    return _by_block(some, magnitudes.e4m3(stored[place[lines]]), unit)
 
 
-def _by_block(operand: Operand, x: np.ndarray, scale: np.ndarray, unit: np.ndarray) -> str:
-    """x: (lines, length); scale, unit: (lines, blocks), of a scale of 1 the value of the code 1"""
+def _some_lines(lines: int, length: int) -> np.ndarray | slice:
+    if lines * length <= _MOST:
+        return slice(None)
+    tiles = lines // 16  # the lines behind the last whole tile are in it
+    chosen = np.arange(0, tiles, magnitudes.step(tiles, max(_FEWEST_TILES, _MOST // (16 * length))))
+    return np.unique(
+        np.concatenate([(chosen[:, None] * 16 + np.arange(16)).reshape(-1), np.arange(lines - lines % 16, lines)])
+    )
+
+
+def _by_block(operand: Operand, scale: np.ndarray, unit: np.ndarray) -> str:
+    """The lines of the operand; scale, unit: (lines, blocks), of a scale of 1 the value of the code 1"""
+    x = operand.x
     blocks = x.astype(np.float64).reshape(*scale.shape, 16)
     usable = np.isfinite(unit) & (unit * 6 * operand.e4m3_max >= _LEAST) & ~np.isinf(blocks).any(axis=2)
     largest = np.fmax.reduce(np.abs(blocks), axis=2, initial=0)
@@ -82,7 +94,7 @@ def _by_block(operand: Operand, x: np.ndarray, scale: np.ndarray, unit: np.ndarr
             return "the scale of a block does not fit its largest magnitude"
     if operand.data is None:
         return ""
-    values = magnitudes.e2m1(operand.data[: len(x)]).reshape(blocks.shape)
+    values = magnitudes.e2m1(operand.data).reshape(blocks.shape)
     present = usable[..., None] & ~np.isnan(blocks)
     if (present & (np.signbit(values) != np.signbit(blocks))).any():
         return "a code has another sign"

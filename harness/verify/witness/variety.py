@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -17,7 +18,8 @@ _CODES = ((256, 3), (1024, 8))
 _SCALES = ((64, 3),)
 _AMAXES = ((16, 2),)
 _VALUES = ((16, 2), (1024, 8))
-_MOST = 1 << 20  # entries of a larger field that are counted
+_MOST = 1 << 20  # entries of a larger field that are looked at
+_FEWEST = 1 << 12  # of a tensor of a group, at least
 
 
 def objection(case: Case, fields: Mapping[str, Field], values: Mapping[str, Demand]) -> str:
@@ -46,22 +48,23 @@ def _different(entries: np.ndarray) -> int:
     return int(np.count_nonzero(np.bincount(entries.view(f"u{entries.itemsize}"))))  # without sorting millions
 
 
-def _entries(field: Field, value: np.ndarray) -> tuple[tuple[tuple[int, int], ...], np.ndarray, int]:
-    """The kind of a field, its entries as integers, and how many of them do not repeat another by definition."""
+def _entries(field: Field, value: np.ndarray, most: int = _MOST) -> tuple[tuple[tuple[int, int], ...], np.ndarray, int]:
+    """The kind of a field, about `most` of its entries as integers, and how many do not repeat another by definition."""
     if field.parts:
-        each = [_entries(part, field.part(value, number)) for number, part in enumerate(field.parts) if part.size]
+        most = max(_FEWEST, most // len(field.parts))
+        each = [_entries(part, field.part(value, number), most) for number, part in enumerate(field.parts) if part.size]
         if not each:
             return _VALUES, np.empty(0, np.uint8), 0
         return each[0][0], np.concatenate([entries for _, entries, _ in each]), sum(count for *_, count in each)
     if field.valid is not None:
-        stored = value.reshape(-1)[magnitudes.places(field.shape, field.valid, field.swizzled)]
-        return _SCALES, _some(stored), stored.size // (16 if field.block[0] == 16 else 1)
+        stored = value.reshape(-1)[magnitudes.places(field.shape, field.valid, field.swizzled, most)]
+        return _SCALES, stored.reshape(-1), math.prod(field.valid) // (16 if field.block[0] == 16 else 1)
     if field.dtype == "uint8" and field.block == (1, 2):
-        some = _some(value)
+        some = _some(value, most)
         return _CODES, np.concatenate([some & 15, some >> 4]), 2 * value.size
-    return _VALUES if field.block == (1, 1) else _AMAXES, _some(value.view(f"u{value.itemsize}")), value.size
+    return _VALUES if field.block == (1, 1) else _AMAXES, _some(value.view(f"u{value.itemsize}"), most), value.size
 
 
-def _some(array: np.ndarray) -> np.ndarray:
+def _some(array: np.ndarray, most: int) -> np.ndarray:
     flat = array.reshape(-1)
-    return flat[:: max(1, flat.size // _MOST)]
+    return flat[:: magnitudes.step(flat.size, most)]
