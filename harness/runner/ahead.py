@@ -57,6 +57,7 @@ class Ahead:
         self._target = context.RawArray("c", 32)
         self.folder = _new_folder()
         self._at = context.RawArray("i", len(self.cases) + 1)  # which process is at a case, or was
+        self._owner = os.getpid()
         self._processes = [context.Process(target=self._work, args=(own,), daemon=True) for own in range(processes)]
         for process in self._processes:
             process.start()
@@ -111,6 +112,8 @@ class Ahead:
     def _work(self, own: int) -> None:
         """The life of a process. own: its number"""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._owner:
+            os._exit(1)  # the process that times has ended already, so that no signal comes
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # a group may get it; the process that times ends these
         os.nice(NICE)
