@@ -49,7 +49,7 @@ def _different(entries: np.ndarray) -> int:
 
 
 def _entries(field: Field, value: np.ndarray, most: int = _MOST) -> tuple[tuple[tuple[int, int], ...], np.ndarray, int]:
-    """The kind of a field, about `most` of its entries as integers, and how many do not repeat another by definition."""
+    """The kind of a field, about `most` of its entries, and how many do not repeat another by definition."""
     if field.parts:
         most = max(_FEWEST, most // len(field.parts))
         each = [_entries(part, field.part(value, number), most) for number, part in enumerate(field.parts) if part.size]
