@@ -59,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ahead", type=int, metavar="N", help="processes that prepare the next cases of a bench (the cores less two)"
     )
+    group.addoption("--energy", action="store_true", help="with --bench: measure the energy of each graph, too")
     group.addoption("--run-dir", type=Path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)")
     group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
     group.addoption(

@@ -7,7 +7,7 @@ baseline. Afterwards outputs are compared again: a time is kept only if the time
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness.bench.baseline import (
@@ -19,10 +19,11 @@ from harness.bench.baseline import (
     product_bytes,
     second_of,
 )  # fmt: skip
+from harness.bench.energy import Energy, Meter, Replays, measure
 from harness.bench.gpu_timer import Clock, pilot
 from harness.bench.physics import impossible, peak_tflops
 from harness.bench.roofline import bytes_moved
-from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Turns, steady
+from harness.bench.rounds import PILOT, WARM_UP, Baseline, Recorder, Round, Turns, steady
 from harness.bench.statistics import summarize
 from harness.bench.timed import Timed, TimedKernels, WrongBytesError, digest
 from harness.bench.times import Timing, second_times, times
@@ -46,6 +47,7 @@ class Bench:
         self.device = device
         self.clock = clock
         self.roofline_gbps = roofline_gbps
+        self.energy = False  # whether that of each case is measured, too, which takes more than a second
         self._in_passes = in_passes
         self._baselines: dict[str, Baseline] = {}  # case id, or `baseline_id` → the opponents of one shape
 
@@ -90,6 +92,7 @@ class Bench:
             with SECONDS.of(ROUNDS):
                 rounds = turns.take(count)
             condition = self.device.condition()
+            energy = self._energy(case, timed, rounds)
             timed.end()
         with SECONDS.of(VERIFY):
             timed.check()
@@ -98,7 +101,18 @@ class Bench:
         with SECONDS.of(WARMING):
             method = timed.method(median_us)
         dropped, code = len(rounds) - len(kept), digest(timed.program)
-        return Timing(kept, dropped, timed.moved, code, timed.launches, method, timed.needs, condition)
+        return Timing(kept, dropped, timed.moved, code, timed.launches, method, timed.needs, condition, energy)
+
+    def _energy(self, case: Case, timed: Timed, rounds: Sequence[Round]) -> Energy | None:
+        """Of graphs alone, between which the GPU does not wait for the host."""
+        if not self.energy or case.mode != "graph":
+            return None
+        us = 1e6 * summarize([each.seconds for each in rounds]).median
+        with SECONDS.of(ROUNDS):
+            return measure(Replays(self.clock, timed.enqueue, timed.calls, us), self._meter)
+
+    def _meter(self) -> Meter:
+        return Meter(self.device.energy_mj(), self.device.celsius())
 
     def _impossible(self, timing: Timing) -> str:
         """Why the timed launches cannot have done their work in this time, or an empty text."""

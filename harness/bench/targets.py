@@ -13,6 +13,7 @@ from harness.bench.roofline import TWO_KERNELS
 from harness.errors import SuiteError, UsageError
 from harness.records.records import Record
 from harness.records.run_folder import Header
+from harness.suite.suite import find_case
 from harness.suite.yaml_lines import read
 
 PATH = Path(__file__).parent / "targets.yaml"
@@ -57,13 +58,18 @@ class Targets(BaseModel):
 
 @dataclass(frozen=True)
 class TargetResult:
-    """One case and its target. measured: in the unit of its line; None without a time, because of `why_not`"""
+    """One case and its target.
+
+    measured: in the unit of its line; None without a time, because of `why_not`
+    energy: `0.41 ± 0.02` nanojoules an element, or an empty text if it was not measured
+    """
 
     line: Line
     case_id: str
     measured: float | None
     microseconds: float | None = None
     why_not: str = ""
+    energy: str = ""
 
     @property
     def holds(self) -> bool:
@@ -125,4 +131,15 @@ def _result(line: Line, case_id: str, record: Mapping[str, Any] | None, floor: f
         return TargetResult(line, case_id, None, why_not=f"{record['verdict']} {record['reason']}")
     median = times["median_us"]
     measured = times["roofline_percent"] if line.percent is not None else median / floor
-    return TargetResult(line, case_id, measured, median)
+    return TargetResult(line, case_id, measured, median, energy=_energy(case_id, times))
+
+
+def _energy(case_id: str, times: Mapping[str, Any]) -> str:
+    """Of the GPU as a whole, its idle power included, for each element of the case's input."""
+    if times.get("no_energy"):
+        return times["no_energy"]
+    if not times.get("energy_uj"):
+        return ""
+    elements = find_case(case_id).elements
+    energy, error = (1e3 * times[name] / elements for name in ("energy_uj", "energy_error_uj"))
+    return f"{energy:.4g} ± {error:.1g} at {times['celsius']} °C"

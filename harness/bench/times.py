@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.bench import statistics
 from harness.bench.baseline import tflops
+from harness.bench.energy import Energy
 from harness.bench.physics import Needs
 from harness.bench.rounds import Baseline, Round
 from harness.contract.case import Case
@@ -21,6 +22,7 @@ class Timing:
     moved: bytes of a call; launches: in a call, 0 if not counted; method: how it was timed
     code: digest of machine code, grids and libraries
     needs: what no call can leave out; condition: power and throttle reasons of the GPU after the rounds
+    energy: of a call, if it was asked for
     """
 
     rounds: list[Round]
@@ -31,6 +33,7 @@ class Timing:
     method: str
     needs: Needs = Needs()
     condition: Mapping[str, Any] = field(default_factory=dict)
+    energy: Energy | None = None
 
     @property
     def exposed(self) -> int:
@@ -79,6 +82,7 @@ def times(case: Case, timing: Timing, baseline: Baseline, baseline_name: str, ro
         "code": timing.code,
         "measured": timing.measured(case.mode, baseline),
         **timing.condition,
+        **(timing.energy.times() if timing.energy else {}),
     } | ({"tflops": round(tflops(case, found.median), 1)} if case.is_gemm else {})
 
 

@@ -20,21 +20,22 @@ FACTS = ("GPU", "copy roofline (read + written)", "method", "compile flags", "da
 @click.command()
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="a new folder for the times")
 @click.option("--times", type=click.Path(path_type=Path), metavar="FILE", help="time nothing; read a bench.jsonl")
+@click.option("--energy", is_flag=True, help="measure the energy of each kernel, too")
 @click.option("--into", type=click.Path(path_type=Path), metavar="FILE", help="write the table to FILE, as Markdown")
-def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
+def command(run_dir: Path | None, times: Path | None, energy: bool, into: Path | None) -> int:
     """Time every kernel that has a figure to reach, and compare it with that figure.
 
     The figures are in harness/bench/targets.yaml. Bytes are verified first, as in every bench. Exits with 1 if bytes
     differ, 2 if a figure is missed, 3 if a kernel has no time.
     """
     targets = load()
-    if times and run_dir:
-        raise UsageError("--times reads a file and times nothing; leave out --run-dir")
+    if times and (run_dir or energy):
+        raise UsageError("--times reads a file and times nothing; leave out --run-dir and --energy")
     if times:
         header, records = read_bench(times)
     else:
         folder = run_dir or new_folder("roofline-")
-        status = _time(targets, folder)
+        status = _time(targets, folder, energy)
         if status not in (Exit.CLEAN, Exit.BYTES_DIFFER):
             return status
         run = read_run(folder)
@@ -51,17 +52,21 @@ def command(run_dir: Path | None, times: Path | None, into: Path | None) -> int:
     return Exit.CLEAN if all(one.holds for one in found) else Exit.SLOWER
 
 
-def _time(targets: Targets, folder: Path) -> int:
+def _time(targets: Targets, folder: Path, energy: bool) -> int:
     """Bench every case of the table; the exit code of the run."""
     case_ids = dict.fromkeys(case_id for line in targets.lines for case_id in targets.case_ids(line))
     words = [word for case_id in case_ids for word in ("--case", case_id)]
     suites = [str(SUITES / f"{name}.yaml") for name in sorted({case_id.partition("/")[0] for case_id in case_ids})]
+    words += ["--energy"] if energy else []
     return supervise([*suites, "--bench", "--run-dir", str(folder.absolute()), *words], WORKDIR, WORKDIR, folder)
 
 
 def _frame(found: list[TargetResult]) -> pd.DataFrame:
-    rows = [(one.line.kernel, one.case_id, _us(one), one.required, one.reached, one.verdict) for one in found]
-    return pd.DataFrame(rows, columns=["kernel", "case", "us", "must", "is", ""])
+    rows = [
+        (one.line.kernel, one.case_id, _us(one), one.required, one.reached, one.verdict, one.energy) for one in found
+    ]
+    table = pd.DataFrame(rows, columns=["kernel", "case", "us", "must", "is", "", "nJ an element"])
+    return table if any(one.energy for one in found) else table.drop(columns="nJ an element")
 
 
 def _us(one: TargetResult) -> str:

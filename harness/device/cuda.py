@@ -17,7 +17,7 @@ from harness.device.cuda_program import CudaProgram, native_target
 from harness.device.gpu_lock import gpu_lock
 from harness.device.kept_copies import KEPT
 from harness.device.memory import Memory, kept_or_uploaded
-from harness.device.power import condition, power_limit_w
+from harness.device.power import celsius, condition, energy_mj, power_limit_w
 from harness.errors import DeviceUnavailable, LaunchError, NotCapable
 from harness.files import KERNELS
 from harness.jit.nvrtc import nvrtc_version
@@ -84,6 +84,18 @@ class CudaDevice:
         import cupy
 
         return condition(cupy.cuda.Device(self.index).pci_bus_id)
+
+    def energy_mj(self) -> int | None:
+        """Millijoules since the driver was loaded, None if it does not count them."""
+        import cupy
+
+        return energy_mj(cupy.cuda.Device(self.index).pci_bus_id)
+
+    def celsius(self) -> int | None:
+        """Temperature of this moment, None if the driver does not tell."""
+        import cupy
+
+        return celsius(cupy.cuda.Device(self.index).pci_bus_id)
 
     def admit(self, case: Case) -> None:
         if case.mode not in self.modes:

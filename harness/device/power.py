@@ -40,6 +40,20 @@ def condition(pci_bus_id: str) -> dict[str, Any]:
     return found
 
 
+def energy_mj(pci_bus_id: str) -> int | None:
+    """Millijoules that the GPU has taken since its driver was loaded; None where the library does not count them."""
+    import pynvml
+
+    return _asked(pci_bus_id, pynvml.nvmlDeviceGetTotalEnergyConsumption)
+
+
+def celsius(pci_bus_id: str) -> int | None:
+    """Temperature of the GPU, None where the library does not know."""
+    import pynvml
+
+    return _asked(pci_bus_id, lambda handle: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+
+
 def _asked(pci_bus_id: str, function: Callable[[Any], int]) -> int | None:
     """What a function of NVML says of a GPU, or None."""
     import pynvml

@@ -71,6 +71,10 @@ class Times(_Line):
     mhz: NotNegative | None = None
     power_w: NotNegative | None = None
     throttle: str | None = None
+    energy_uj: NotNegative | None = None
+    energy_error_uj: NotNegative | None = None
+    celsius: NotNegative | None = None
+    no_energy: str = ""
     dropped: Count | None = None
     launches: Count | None = None
     bytes: Count

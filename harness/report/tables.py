@@ -29,7 +29,7 @@ _VERIFY_COLUMNS = (
 _TIME_COLUMNS = (
     "median_us", "q1_us", "q3_us", "min_us", "rounds", "relative_error", "exposed", "launches", "bytes", "gbps",
     "roofline_gbps", "roofline_percent", "baseline", "baseline_us", "baseline_percent", "baseline_ratio", "second",
-    "second_us", "second_ratio", "tflops", "measured",
+    "second_us", "second_ratio", "tflops", "energy_uj", "energy_error_uj", "celsius", "measured",
 )  # fmt: skip
 _FORMULA = tuple("=+-@\t\r")
 _MODES = ("eager", "graph")

@@ -51,6 +51,7 @@ class BenchRun:
         self.header["floors_us"] = roofline.floors_us(self.clock)
         self.flush_seconds = roofline.flush_seconds(self.clock)
         self.bench = bench(device, self.clock, self._measure_roofline("start"))
+        self.bench.energy = config.option.energy
         _set_up_recorder(config, run_dir)
 
     def prepare(self, case: Case) -> None:

@@ -18,7 +18,7 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.kept_copies import KEPT
 from harness.device.select import select as select_device
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from harness.files import refused_storage, storage_error
 from harness.records.records import Record
 from harness.runner import ahead, isolation
@@ -74,6 +74,12 @@ class Process:
         if supervised():
             interrupt_by_signals()
         option = self.config.option
+        if option.energy and not option.bench:
+            raise UsageError("--energy goes with --bench, which makes the graphs that it replays")
+        if option.energy and option.subject:
+            raise UsageError(
+                "--energy is of our kernels: a subject's calls are queued by another process; leave it out"
+            )
         self._prepare_ahead()
         device, _, bench_class = under_test(self.config)
         if option.bench:

@@ -30,6 +30,7 @@ import harness.runner.process
 import harness.verify
 from harness.bench.baseline import baseline_first, baseline_id, baseline_of
 from harness.bench.bench import Bench
+from harness.bench.energy import Energy, Meter
 from harness.bench.physics import Needs
 from harness.bench.roofline import COPY_BYTES, bytes_moved
 from harness.bench.rounds import FEWEST, MOST, PILOT, WARM_UP
@@ -501,6 +502,29 @@ def test_each_sample_has_its_clock_and_each_case_power_and_what_held_clocks_back
     times = bench.records()[0]["times"]
     assert times["samples_mhz"] == [1980.0] * times["rounds"]
     assert (times["power_w"], times["throttle"]) == (321.0, "power cap")
+
+
+def test_the_energy_of_graphs_is_measured_if_it_is_asked_for(bench: Benches, gpu: FakeGpu, monkeypatch):
+    asked = []
+
+    def energy(queue, meter):
+        asked.append(meter())
+        return Energy(50.0, 2.0, meter().celsius)
+
+    monkeypatch.setattr(harness.bench.bench, "measure", energy)
+    gpu.energy_mj, gpu.celsius = lambda: 7, lambda: 40
+    assert bench("--energy", "--set", "full").ret == Exit.CLEAN
+    modes = {"eager": None, "graph": 50.0}
+    assert asked == [Meter(7, 40)] * sum(each["case_id"].endswith("graph") for each in bench.records())
+    for each in bench.records():
+        assert each["times"].get("energy_uj") == modes[each["case_id"].rpartition("/")[2]]
+
+
+def test_energy_is_of_graphs_of_our_kernels(bench: Benches, pytester: pytest.Pytester):
+    result = bench("--energy", "--subject", "cuda_fp4")
+    assert result.ret == Exit.USAGE and "--energy is of our kernels" in result.stderr.str()
+    result = pytester.runpytest_inprocess("-p", "harness.plugin", "-p", "no:hypothesispytest", "--energy", "suites")
+    assert result.ret == Exit.USAGE and "--energy goes with --bench" in result.stderr.str()
 
 
 def test_a_time_that_its_bytes_do_not_allow_is_refused(bench: Benches, gpu: FakeGpu, monkeypatch):

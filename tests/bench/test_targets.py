@@ -106,16 +106,26 @@ class TestCommand:
         untimed = {**record(AMAX), "times": {}, "verdict": verdict, "reason": "so"}
         run = SimpleNamespace(header=HEADER | FLOORS, records=[untimed, record(SMALL, 6.0, noise=0.0)])
         monkeypatch.setattr(roofline, "load", targets)
-        monkeypatch.setattr(roofline, "_time", lambda targets, folder: Exit.BYTES_DIFFER)
+        monkeypatch.setattr(roofline, "_time", lambda *_: Exit.BYTES_DIFFER)
         monkeypatch.setattr(roofline, "read_run", lambda folder: run)
         assert CliRunner().invoke(roofline.command, [], standalone_mode=False).return_value == code
 
     def test_a_run_that_did_not_begin_is_not_read(self, monkeypatch, tmp_path):
-        monkeypatch.setattr(roofline, "_time", lambda targets, folder: Exit.NO_DEVICE)
+        monkeypatch.setattr(roofline, "_time", lambda *_: Exit.NO_DEVICE)
         monkeypatch.setattr(roofline, "read_run", lambda folder: pytest.fail("an older run in that folder was read"))
         result = CliRunner().invoke(roofline.command, ["--run-dir", str(tmp_path)], standalone_mode=False)
         assert result.return_value == Exit.NO_DEVICE
 
-    def test_times_and_a_folder_exclude_each_other(self):
-        result = CliRunner().invoke(roofline.command, ["--times", "y", "--run-dir", "x"], standalone_mode=False)
+    @pytest.mark.parametrize("words", [("--run-dir", "x"), ("--energy",)])
+    def test_times_of_a_file_exclude_what_is_measured(self, words):
+        result = CliRunner().invoke(roofline.command, ["--times", "y", *words], standalone_mode=False)
         assert isinstance(result.exception, UsageError)
+
+    def test_energy_has_a_column_where_it_was_measured(self, monkeypatch, tmp_path):
+        measured = record(AMAX, percent=96.0)
+        measured["times"] |= {"energy_uj": 65_000.0, "energy_error_uj": 900.0, "celsius": 41}
+        _, text = self.run(monkeypatch, tmp_path, measured)
+        assert "nJ an element" in text and "0.2421 ± 0.003 at 41 °C" in text  # over 32768 * 8192
+        measured["times"] = record(AMAX, percent=96.0)["times"] | {"no_energy": "the driver counts no energy"}
+        assert "the driver counts no energy" in self.run(monkeypatch, tmp_path, measured)[1]
+        assert "nJ" not in self.run(monkeypatch, tmp_path, record(AMAX, percent=96.0))[1]

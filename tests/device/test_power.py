@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from harness.device.power import UNKNOWN, _handle, condition, power_limit_w
+from harness.device.power import UNKNOWN, _handle, celsius, condition, energy_mj, power_limit_w
 
 
 def management(**statuses):
@@ -25,7 +25,17 @@ def management(**statuses):
         bits._obj.value = 0x1 | 0x4 | 0x20
         return statuses.get("reasons", 0)
 
+    def energy(device, millijoules):
+        millijoules._obj.value = 5_000_000_123
+        return statuses.get("energy", 0)
+
+    def temperature(device, sensor, degrees):
+        degrees._obj.value = 41
+        return statuses.get("temperature", 0)
+
     return SimpleNamespace(
+        nvmlDeviceGetTotalEnergyConsumption=energy,
+        nvmlDeviceGetTemperature=temperature,
         nvmlInitWithFlags=lambda flags: statuses.get("init", 0),
         nvmlDeviceGetHandleByPciBusId_v2=lambda bus, device: statuses.get("handle", 0 if bus.value == b"0:1" else 2),
         nvmlDeviceGetPowerManagementLimit=limit,
@@ -78,3 +88,16 @@ def test_without_the_library_it_is_unknown(monkeypatch):
 def test_the_condition_of_a_gpu(monkeypatch, library, found):
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     assert condition("0:1") == found
+
+
+@pytest.mark.parametrize(
+    ("library", "found"),
+    [
+        (management(), (5_000_000_123, 41)),
+        (management(energy=3, temperature=3), (None, None)),
+        (management(init=9), (None, None)),
+    ],
+)
+def test_the_counter_of_energy_and_the_temperature(monkeypatch, library, found):
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    assert (energy_mj("0:1"), celsius("0:1")) == found

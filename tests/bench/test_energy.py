@@ -1,0 +1,81 @@
+"""Energy of a call, by a counter and a GPU that are made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from harness.bench.energy import LEAST, MOST, SETTLE, Energy, Meter, measure
+
+
+@dataclass
+class Gpu:
+    """It takes so many watts, ends a call every `us`, and sets its counter every `apart` seconds."""
+
+    watts: float = 500.0
+    us: float = 100.0
+    apart: float = 0.1
+    noise: float = 0.0
+    rises: float = 0.0  # watts a second
+    now: float = 0.0
+    done: int = 0
+
+    def __post_init__(self):
+        self.rng = np.random.default_rng(0)
+        self.set, self.counter = 0.0, 1e6
+
+    def feed(self) -> None:
+        self.now += 0.002
+        self.done = int(self.now * 1e6 / self.us)
+        if self.now - self.set >= self.apart:
+            watts = self.watts + self.rises * min(self.now, SETTLE) + self.noise * self.rng.standard_normal()
+            self.counter += 1e3 * watts * (self.now - self.set)
+            self.set = self.now
+
+    def meter(self) -> Meter:
+        return Meter(int(self.counter), 41)
+
+    def energy(self) -> Energy:
+        return measure(self, self.meter, lambda: self.now)
+
+
+@pytest.mark.parametrize("us", [10.0, 100.0, 2500.0])
+def test_a_steady_gpu(us):
+    gpu = Gpu(us=us)
+    found = gpu.energy()
+    assert found.microjoules == pytest.approx(500 * us, rel=0.01)
+    assert found.error < 0.05 * found.microjoules and found.celsius == 41
+    assert SETTLE + LEAST < gpu.now < MOST
+    assert found.times().keys() == {"energy_uj", "energy_error_uj", "celsius"}
+
+
+def test_the_error_bar_holds_what_it_should():
+    found = []
+    for seed in range(200):
+        gpu = Gpu(noise=50.0)
+        gpu.rng = np.random.default_rng(seed)
+        found.append(gpu.energy())
+    inside = sum(abs(each.microjoules - 50_000) <= each.error for each in found)
+    assert 0.82 < inside / len(found) <= 1  # ten intervals: a little less than 95 %
+
+
+def test_power_that_settles_is_not_counted():
+    steady, rising = Gpu().energy(), Gpu(watts=200.0, rises=1000.0).energy()
+    assert rising.microjoules == pytest.approx(steady.microjoules, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "why"),
+    [
+        (Gpu(apart=1.2), "the counter was set 3 times in 4 s, too seldom"),
+        (Gpu(us=1e6), "no call ended between two settings of the counter"),
+    ],
+)
+def test_what_cannot_be_told_is_said(gpu, why):
+    assert gpu.energy().times() == {"no_energy": why}
+
+
+def test_a_driver_that_counts_nothing():
+    assert measure(Gpu(), Meter).why_not == "the driver counts no energy"
