@@ -6,6 +6,7 @@ import csv
 from collections.abc import Callable
 
 from harness.bench.targets import load, reached
+from harness.studies.docs import training
 from harness.studies.docs.measured import (
     GPU,
     RESULTS,
@@ -185,4 +186,4 @@ RENDERERS: dict[str, Callable[[str], str]] = {
     for render in (
         speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement,
     )
-}  # fmt: skip
+} | training.RENDERERS  # fmt: skip
