@@ -16,6 +16,7 @@ from harness import files
 from harness.contract.case import Case, FlagValue, spell
 from harness.errors import SuiteError, UsageError
 from harness.files import is_file, write_text
+from harness.suite.check import REQUIRED_SETS
 from harness.suite.suite import Suite, suite_of
 from harness.suite.yaml_lines import read
 
@@ -112,7 +113,7 @@ def errors() -> list[str]:
 
 def _case(row: Row) -> Case:
     suite, flags = _selected(row.shown)
-    names = [row.set] if row.set else sorted(suite.sets, key=("smoke", "full", "bench").index)
+    names = [row.set] if row.set else [name for name in REQUIRED_SETS if name in suite.sets]
     found = [
         ((_changed(case, flags), case.mode != "eager", case.input != "normal", rank, case.elements, case.id), case)
         for rank, name in enumerate(names)

@@ -37,8 +37,8 @@ def page(runs: Runs, command: str) -> str:
         "# What a step costs at the source's shapes",
         f"`{command}` made this page. Microseconds are medians of one bench; `run` says of which below. `x` is times "
         f"as fast as what stands beside it, in the same run. A cell says `{UNMEASURED}` if no run has its case. "
-        "Launches are of kernels and library calls. A shape is M x K of the activations, as the source times its quantizer; N "
-        "is K.",
+        "Launches are of kernels and library calls. A shape is M x K of the activations, as the source times its "
+        "quantizer; N is K.",
         "\n".join(measured),
     ]
     for title, said, make in _TABLES:
