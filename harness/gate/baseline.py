@@ -50,7 +50,7 @@ def waiting() -> Iterator[str]:
         if missing:
             yield (
                 f"{shown(path)}: {len(missing):,} of {len(wanted()):,} cases wait for a time, {missing[0]} for one; "
-                "`make bench` and `harness gate --save` measure them"
+                "`harness bench` and `harness gate --save` measure them"
             )
         if gone:
             yield f"{shown(path)}: {len(gone):,} cases are timed no longer, {gone[0]} for one; a saved run drops them"
@@ -70,7 +70,7 @@ def save(run: RunFiles, path: Path, header: Header, stored: Sequence[Record]) ->
     if subject:
         raise UsageError(f"not saved: this run is of the subject {subject}; a baseline holds times of our kernels")
     if not run.timed:
-        raise UsageError(f"not saved: {run.path} has no times; make some with `make bench`")
+        raise UsageError(f"not saved: {run.path} has no times; make some with `harness bench`")
     problem = unsteady(run.header)
     if problem:
         raise UsageError(f"not saved: this run {problem}")

@@ -75,7 +75,7 @@ def from_run(run: RunFiles, header: Header, stored: Sequence[Record], judgements
          for name, series in (("base", then), ("now", now))},
         {"this run": describe(run.header), "compared with": describe(header)},
         {case_id: ratio for case_id, ratio in ratios.items() if ratio},
-        "make bench CASE='{case}' && make gate", "the baseline recipe", pictures_of(run.header, run.timed),
+        "harness bench --case '{case}' && harness gate", "the baseline recipe", pictures_of(run.header, run.timed),
     )  # fmt: skip
 
 

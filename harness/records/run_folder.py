@@ -72,7 +72,7 @@ def latest_bench(runs: Path) -> Path:
     # By what the header says, because copying a folder or a checkout gives its files another time.
     found = sorted(runs.glob(f"*/{BENCH_HEADER}"), key=lambda path: (one(path, _read(path), TimesHeader)["date"], path))
     if not found:
-        raise UsageError(f"no run in {runs} has times; make some with `make bench`, or name the run's folder")
+        raise UsageError(f"no run in {runs} has times; make some with `harness bench`, or name the run's folder")
     return found[-1].parent
 
 

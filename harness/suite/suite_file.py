@@ -41,8 +41,16 @@ def suite_path(recipe: str, folder: Path | None = None) -> Path:
     path = folder / f"{recipe}.yaml"
     if not files.is_file(path):
         others = (*files.RECIPE_DIRS, *(path.stem for path in sorted(folder.glob("*.yaml"))))
-        raise UsageError(f"there is no recipe '{recipe}'{nearest(recipe, others)}")
+        raise UsageError(f"there is no recipe '{recipe}'{_in_a_folder(recipe) or nearest(recipe, others)}")
     return path.resolve()
+
+
+def _in_a_folder(recipe: str) -> str:
+    """Where a recipe of the user's is that was not named with its folder, or an empty text."""
+    for folder in (Path(recipe), Path()):
+        if recipe.isidentifier() and files.is_file(folder / f"{recipe}.yaml"):
+            return f" in the harness, and one in a folder here: add --recipe-dir {folder}"
+    return ""
 
 
 def file_of(recipe: str) -> SuiteFile:

@@ -271,3 +271,13 @@ def test_a_folder_without_recipes_and_a_taken_name_are_refused(tmp_path):
     (tmp_path / "casts.yaml").write_text("recipe: casts\n")
     with pytest.raises(UsageError, match="the name 'casts' is taken by a file of the harness; choose another"):
         harness.use_recipe_dir(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["verify mine", "list mine", "trace mine/default/48x80/normal/eager", "run mine"])
+def test_a_recipe_that_is_named_without_its_folder_is_told_of_it(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "mine", "mine")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(command.split())
+    assert ended.value.code == Exit.USAGE
+    assert "no recipe 'mine' in the harness, and one in a folder here: add --recipe-dir mine" in capsys.readouterr().err

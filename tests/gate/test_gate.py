@@ -503,7 +503,7 @@ def test_what_waits_for_a_baseline_is_said_and_is_no_error(folder: Folder, monke
     folder.gate("--save")
     monkeypatch.setattr(baseline, "FOLDER", folder.baseline.parents[1])
     missing, gone = baseline.waiting()
-    assert "cases wait for a time, backward/" in missing and "`make bench` and `harness gate --save`" in missing
+    assert "cases wait for a time, backward/" in missing and "`harness bench` and `harness gate --save`" in missing
     assert f"1 cases are timed no longer, {CASE} for one" in gone
 
 

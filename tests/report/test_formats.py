@@ -81,7 +81,9 @@ def test_junit_has_every_case_once_with_the_file_of_its_suite(files: dict[str, s
 def test_junit_tells_what_is_not_green_and_how_to_see_it_again(files: dict[str, str], name: str, kind: str, word: str):
     told = cases(files["gate.xml"])[name].find(kind)
     assert told.get("type") == word and told.get("message").startswith(f"{word}: ")
-    assert re.search(rf"^reproduce make (bench|verify) CASE='{re.escape(name)}'", told.text, re.MULTILINE)
+    assert re.search(
+        rf"^reproduce (harness bench --case |make verify CASE=)'{re.escape(name)}'", told.text, re.MULTILINE
+    )
 
 
 def test_junit_counts_and_only_same_and_faster_pass(files: dict[str, str]):
