@@ -34,7 +34,8 @@ def baseline_of(case: Case) -> Case | None:
     if against_library(case) or against_copy(case):
         return None
     if is_pipeline(case):
-        return replace(case, flags=case.defaults.replace(route=case.flags.route))
+        kept = {"route": case.flags.route} if "route" in case.flags else {}  # one of groups has one route
+        return replace(case, flags=case.defaults.replace(**kept))
     if case.is_group and (found := _group(case)):
         return found
     rows, cols = case.problem.group.matrix if case.is_group else (case.rows, case.cols)

@@ -7,17 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.bench.baseline import baseline_id
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.contract.problem import Grouped, GroupedGemm
 from harness.contract.splits import other_splits
 from harness.device.emulator import EmulatorDevice
 from harness.errors import ContractError, UsageError
+from harness.studies.mutants.catalogue import find
 from harness.suite.launch_plan import own_memory, plan
 from harness.suite.stages import is_pipeline, stages
-from harness.suite.suite import find_case
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify import pipeline_oracle
+from harness.verify.diagnosis.trace import trace
 from harness.verify.expected import expect, expect_split, fields_of, high_precision, make_inputs
 from harness.verify.verify import verify
 from harness.verify.witness import objection, slack
@@ -124,6 +127,31 @@ def test_other_splits_are_expected_in_the_same_memory(case):
 def test_kernels_write_what_the_oracles_say(case):
     result = verify(case, EmulatorDevice())
     assert result.verdict is Verdict.PASS, result.story
+
+
+@pytest.mark.parametrize(
+    ("field", "tensor", "at"),
+    [("x.rowwise_data", 0, (1, 2)), ("w.columnwise_scale_inv", 1, (1, 2)), ("y.output", 2, (3, 4))],
+)
+def test_one_tensor_of_a_stage_is_traced(field, tensor, at):
+    text = trace(ROWS, field, at, tensor=tensor)
+    assert f"stage {field[0]}, " in text and f"tensor {tensor} of 3" in text
+    with pytest.raises(UsageError, match="has no elements"):
+        trace(ROWS, "y.output", (0, 0), tensor=1)
+
+
+def test_a_wrong_kernel_is_told_by_stage_and_group(tmp_path):
+    mutant = find("grouped: the B of the first group")
+    result = verify(ROWS, EmulatorDevice(kernels=mutant.copied_to(tmp_path)))
+    assert result.verdict is Verdict.MISMATCH
+    for words in ("stage     y, gemm_grouped", "group     2 of 3, 48x32x80", "another tensor of the group"):
+        assert words in result.story
+
+
+def test_a_layer_of_experts_is_timed_against_itself_by_the_production_recipe():
+    for recipe in ("forward_grouped", "backward_grouped"):
+        for case in suite_of(recipe).cases("bench"):
+            assert baseline_id(case) == f"{recipe}/default/{case.shape}/normal/{case.mode}"
 
 
 # Each of the checks can fail

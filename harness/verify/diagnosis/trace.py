@@ -47,12 +47,13 @@ def trace(
     name = next(iter(fields)) if field is None else field
     if name not in fields:
         raise UsageError(f"{case.id} has no output {name!r}; it has {', '.join(fields)}")
+    stage = one_stage.writer(case, name)
+    alone = stage.case
     if case.is_group:
-        one_tensor.require_elements(case, tensor)
+        one_tensor.require_elements(alone, tensor)
     elif tensor:
         raise UsageError(f"{case.id} has one tensor; tensor {tensor} is one of a group")
-    stage = one_stage.writer(case, name)
-    (rows, cols), *_ = case.problem.grid_extents[tensor:] if case.is_group else stage.case.problem.grid_extents
+    (rows, cols), *_ = alone.part(tensor).problem.grid_extents if case.is_group else alone.problem.grid_extents
     if not (0 <= at[0] < rows and 0 <= at[1] < cols):
         what = "output" if stage.case.is_gemm else "tensor"
         of = f"stage {stage.name} of {case.id}" if stage.name else case.id
@@ -63,16 +64,16 @@ def trace(
         outputs["torch"] = ask_torch(oracle, case, inputs)
     if kernel is not None:
         outputs["kernel"] = kernel
-    title, alone = name, stage.case
+    title = name
     if stage.name:
         title = f"stage {one_stage.spelled(stage)}: {name}"
         inputs = one_stage.inputs(stage, inputs, next(iter(outputs.values())))
         outputs = {who: stage.own(arrays) for who, arrays in outputs.items()}
         fields, name = stage.own(fields), name.removeprefix(stage.key(""))
     if case.is_group:
-        title = f"tensor {one_tensor.spelled(case, tensor)}: {name}"
-        alone = case.part(tensor)
-        inputs = one_tensor.inputs(case, inputs, tensor)
+        title = f"{title.removesuffix(name)}tensor {one_tensor.spelled(alone, tensor)}: {name}"
+        inputs = one_tensor.inputs(alone, inputs, tensor)
+        alone = alone.part(tensor)
         outputs = {who: one_tensor.cut(fields, arrays, tensor) for who, arrays in outputs.items()}
         fields = one_tensor.parts(fields, tensor)
     spot = _Spot(fields, name, at, outputs)
