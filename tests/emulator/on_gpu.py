@@ -1,15 +1,19 @@
-"""Run an exercise on a GPU."""
+"""Run an exercise on a GPU, in another process: one that fails leaves a context that no other can use."""
 
 from __future__ import annotations
 
+import multiprocessing
 from dataclasses import replace
+from multiprocessing.connection import Connection
 
 import numpy as np
 from cuda.bindings import nvrtc
 from cuda_source import OPTIONS
-from exercises import Exercise, Tensor
+from exercises import ALL, Exercise, Tensor
 
-from harness.studies.museum.driver import OnGpu, checked, encoded
+from harness.studies.museum.driver import OnGpu, checked, device, encoded
+
+SECONDS = 20.0  # an exercise may take, with the start of a process: several wait for ever if a copy never comes
 
 
 def cubin(source: str, arch: str) -> bytes:
@@ -37,3 +41,50 @@ def run(each: Exercise, arch: str) -> dict[str, np.ndarray]:
 
         gpu.launch("k", each.grid, each.block, [argument(given) for given in each.arguments], each.shared)
         return gpu.result()
+
+
+class Worker:
+    """A process with a context of its own, which is another after a failure."""
+
+    def __init__(self) -> None:
+        self._process: multiprocessing.Process | None = None
+        self._here: Connection
+
+    def run(self, number: int) -> dict[str, np.ndarray]:
+        """The arrays after exercise ALL[number]. Raises RuntimeError for one that fails or does not end."""
+        if self._process is None:
+            context = multiprocessing.get_context("spawn")
+            self._here, there = context.Pipe()
+            self._process = context.Process(target=_serve, args=(there,), daemon=True)
+            self._process.start()
+            there.close()
+        self._here.send(number)
+        try:
+            found = self._here.recv() if self._here.poll(SECONDS) else f"no end within {SECONDS:g} s"
+        except EOFError:
+            found = "its process died"
+        if isinstance(found, str):
+            self.end()
+            raise RuntimeError(f"{ALL[number].name}: {found}")
+        return found
+
+    def end(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._here.close()
+            self._process = None
+
+
+def _serve(connection: Connection) -> None:
+    arch = device()
+    while True:
+        try:
+            number = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send(run(ALL[number], arch or ""))
+        except Exception as error:  # told to the one that asks, who ends this process
+            connection.send(f"{type(error).__name__}: {error}")

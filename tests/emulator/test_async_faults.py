@@ -248,12 +248,37 @@ pair(
     "a box at the edge counts whole",
     READY
     + r"""
-  if (!t) { expect(bar, @{24||256}@);  // 1st
-    load1(s[0], maps[0], bar, 1000); }  // 2nd
+  if (!t) { expect(bar, @{32||256}@);  // 1st
+    load1(s[0], maps[0], bar, 992); }  // 2nd
   wait(bar, 0); out[t] = s[0][t];
 }""",
     "mbarrier",
     "copies bring 256",
+)
+
+pair(
+    "a box is loaded from an odd coordinate (triton#7385)",
+    READY
+    + r"""
+  if (!t) { expect(bar, 256);
+    load1(s[0], maps[0], bar, @{40||48}@); }  // 1st
+  wait(bar, 0); out[t] = s[0][t];
+}""",
+    "misaligned",
+    "at innermost coordinate 40, which is 40 bytes of uint8: not a multiple of 16",
+)
+
+pair(
+    "a box is stored to an odd coordinate (tilelang#2527)",
+    HEAD
+    + r"""
+  for (int i = t; i < 256; i += 64) s[0][i] = i;
+  fence(); __syncthreads();
+  if (!t) { store1(maps[1], s[0], @{-8||-16}@);  // 1st
+    commit(); wait_read<0>(); }
+}""",
+    "misaligned",
+    "at innermost coordinate -8, which is -8 bytes of uint8: not a multiple of 16",
 )
 
 pair(

@@ -5,25 +5,29 @@ On a machine with one: `python -m pytest tests/emulator/test_exercises_gpu.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import on_gpu
 import pytest
-from exercises import ALL, Exercise
+from exercises import ALL
 
 from harness.studies.museum.driver import device
 
 
 @pytest.fixture(scope="module")
-def arch() -> str:
-    found = device()
-    if found is None:
+def worker() -> Iterator[on_gpu.Worker]:
+    if device() is None:
         pytest.skip("no GPU from Hopper on")
-    return found
+    found = on_gpu.Worker()
+    yield found
+    found.end()
 
 
-@pytest.mark.parametrize("each", [pytest.param(each, id=each.name) for each in ALL])
-def test_the_gpu_writes_what_the_model_says(each: Exercise, arch: str) -> None:
-    wanted, found = each.wanted(each.arrays), on_gpu.run(each, arch)
+@pytest.mark.parametrize("number", range(len(ALL)), ids=[each.name for each in ALL])
+def test_the_gpu_writes_what_the_model_says(number: int, worker: on_gpu.Worker) -> None:
+    each = ALL[number]
+    wanted, found = each.wanted(each.arrays), worker.run(number)
     for name, array in each.arrays.items():
         right = wanted.get(name, array)
         if right is None:
@@ -31,6 +35,16 @@ def test_the_gpu_writes_what_the_model_says(each: Exercise, arch: str) -> None:
         wrong = np.flatnonzero(found[name] != right)
         shown = [f"[{i}] {found[name][i]:#x}, not {right[i]:#x}" for i in wrong[:4].tolist()]
         assert not wrong.size, f"{name} of {each.name}, {len(wrong)} bytes: {'; '.join(shown)}"
+
+
+def test_an_exercise_that_fails_names_itself_and_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no GPU, each fails in a process of its own."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    worker = on_gpu.Worker()
+    for number in (0, 1):
+        with pytest.raises(RuntimeError, match=rf"^{ALL[number].name}: "):
+            worker.run(number)
+    worker.end()
 
 
 def test_every_exercise_compiles_to_machine_code() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from harness.commands.museum import command
+from harness.emulator.tensor_map import TensorMap
 from harness.errors import UsageError
 from harness.studies.museum.beside import says
+from harness.studies.museum.driver import encoded
 from harness.studies.museum.exhibit import Exhibit, exhibits, read
 from harness.studies.museum.run import show
 
@@ -50,6 +55,26 @@ def test_the_first_example_takes_less_than_a_second() -> None:
     (first,) = (each for each in exhibits() if each.name == "te_3417")
     show(first)  # Numba loads once
     assert show(first).seconds < SECONDS
+
+
+def test_the_driver_encodes_into_memory_that_it_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses an address that is not a multiple of 64; a stand-in looks at what it is given."""
+    given: list[tuple] = []
+
+    def encode(place: ctypes.c_void_p, *rest: Any) -> int:
+        ctypes.memmove(place, bytes(range(128)), 128)
+        given.append((place.value, *rest))
+        return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(cuTensorMapEncodeTiled=encode))
+    found = TensorMap("bfloat16", 0x7000, (64, 20), (160,), (32, 8), (1, 2), "128B")
+    for _ in range(8):
+        assert encoded(found) == bytes(range(128))
+    assert all(place % 64 == 0 for place, *_ in given)
+    _, kind, rank, address, extents, strides, box, steps, interleave, swizzle, promotion, fills = given[0]
+    assert (kind, rank.value, address.value) == (9, 2, 0x7000)
+    assert [list(each) for each in (extents, strides, box, steps)] == [[64, 20], [160], [32, 8], [1, 2]]
+    assert (interleave, swizzle, promotion, fills) == (0, 3, 0, 0)
 
 
 def test_what_a_sanitizer_says_stands_beside(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import WINDOW_BITS, Buffer
 from harness.emulator.ptx.syntax import Instruction, TensorAddress
 from harness.emulator.registers import I32
-from harness.emulator.tensor_map import SIZE, MalformedMap, TensorMap, decode, swizzled
+from harness.emulator.tensor_map import BITS, SIZE, Box, MalformedMap, TensorMap, decode, swizzled
 
 _DIMENSIONS = tuple(f"{count}d" for count in range(1, 6))
 _MBARRIER = "mbarrier::complete_tx::bytes"
 _ALIGNMENT = 128
 _UNIT = 4  # bytes of a cell of global memory
+_START = 128  # bits of which the innermost coordinate is a multiple
 
 
 def tensor(emitter: Emitter, instruction: Instruction, words: list[str], reduces: bool) -> None:
@@ -51,7 +52,7 @@ def _load(emitter: Emitter, instruction: Instruction, rank: int, multicast: bool
                    *(batch.registers[slot] for slot in coordinates))  # fmt: skip
         for lane, to, mbarrier, ranks, address, *start in each_lane(batch, mask, *columns):
             found, holder = _map(batch, instruction, lane, address, rank)
-            box = found.units(_signed(start))
+            box = _box(batch, instruction, lane, found, start)
             shared = _in_swizzle(batch, found, to, box.shared)
             every = [each for each in range(16) if ranks >> each & 1] if multicast else [None]
             transfers.to_shared(
@@ -72,7 +73,7 @@ def _store(emitter: Emitter, instruction: Instruction, rank: int, operation: lis
         columns = (source.of(batch), place.of(batch), *(batch.registers[slot] for slot in coordinates))
         for lane, origin, address, *start in each_lane(batch, mask, *columns):
             found, holder = _map(batch, instruction, lane, address, rank)
-            box = found.units(_signed(start))
+            box = _box(batch, instruction, lane, found, start)
             shared = _in_swizzle(batch, found, origin, box.shared)
             transfers.reduction = of_elements(operation[0], found.kind) if operation else None
             transfers.to_global(
@@ -90,8 +91,16 @@ def _tensor(emitter: Emitter, operand: TensorAddress, rank: int) -> tuple:
     return shared_place(emitter, operand.map), [emitter.source(each, "s32") for each in operand.coordinates]
 
 
-def _signed(start: list[int]) -> list[int]:
-    return np.array(start, np.uint32).view(I32).tolist()
+def _box(batch: Batch, instruction: Instruction, lane: int, found: TensorMap, start: list[int]) -> Box:
+    """The box at these coordinates, as registers hold them. A GPU ends with an illegal instruction where the innermost
+    is not a multiple of 16 bytes (triton-lang/triton#7385, tile-ai/tilelang#2527)."""
+    signed = np.array(start, np.uint32).view(I32).tolist()
+    bits = BITS[found.kind]
+    if signed[0] * bits % _START:
+        sentence = f"copies a box at innermost coordinate {signed[0]}, which is {signed[0] * bits / 8:g} bytes of "
+        sentence += f"{found.kind}: not a multiple of 16 bytes, so a GPU raises an illegal instruction"
+        batch.fault("misaligned", instruction, lane, sentence)
+    return found.units(signed)
 
 
 def _in_swizzle(batch: Batch, found: TensorMap, address: int, offsets: np.ndarray) -> np.ndarray:

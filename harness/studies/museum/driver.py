@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.tensor_map import SWIZZLES, TYPES, TensorMap
+from harness.emulator.tensor_map import SIZE, SWIZZLES, TYPES, TensorMap
+
+_ALIGNMENT = 64  # bytes, of the driver's tensor maps
 
 
 def _driver() -> Any:
@@ -45,17 +47,27 @@ def device() -> str | None:
 
 
 def encoded(found: TensorMap) -> bytes:
-    """The driver's 128 bytes for a tensor at its address on the GPU."""
-    driver = _driver()
-    wide, narrow = driver.cuuint64_t, driver.cuuint32_t
-    result = driver.cuTensorMapEncodeTiled(
-        driver.CUtensorMapDataType(TYPES.index(found.kind)), len(found.extents), found.address,
-        [wide(each) for each in found.extents], [wide(each) for each in found.strides] or [wide(0)],
-        [narrow(each) for each in found.box], [narrow(each) for each in found.steps], driver.CUtensorMapInterleave(0),
-        driver.CUtensorMapSwizzle(tuple(SWIZZLES).index(found.swizzle)), driver.CUtensorMapL2promotion(0),
-        driver.CUtensorMapFloatOOBfill(int(found.fills_nan)),
+    """The driver's 128 bytes for a tensor at its address on the GPU. Raises RuntimeError for what it refuses.
+
+    The driver writes to an address that is a multiple of 64, which memory of cuda-bindings need not be.
+    """
+    room = ctypes.create_string_buffer(SIZE + _ALIGNMENT)
+    place = -(-ctypes.addressof(room) // _ALIGNMENT) * _ALIGNMENT
+
+    def wide(values: Sequence[int]) -> Any:
+        return (ctypes.c_uint64 * max(1, len(values)))(*values)
+
+    def narrow(values: Sequence[int]) -> Any:
+        return (ctypes.c_uint32 * len(values))(*values)
+
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(place), TYPES.index(found.kind), ctypes.c_uint32(len(found.extents)),
+        ctypes.c_void_p(found.address), wide(found.extents), wide(found.strides), narrow(found.box),
+        narrow(found.steps), 0, tuple(SWIZZLES).index(found.swizzle), 0, int(found.fills_nan),
     )  # fmt: skip
-    return ctypes.string_at(int(checked(result).getPtr()), 128)
+    if status != 0:
+        raise RuntimeError(f"the CUDA driver says {_driver().CUresult(status)} of {found}")
+    return ctypes.string_at(place, SIZE)
 
 
 class OnGpu:
