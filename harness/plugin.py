@@ -20,6 +20,7 @@ import pytest
 from harness.device.select import NAMES
 from harness.errors import DeviceUnavailable, Exit, HarnessError, StorageError, UsageError
 from harness.runner.case_item import CaseItem, SuiteFile
+from harness.runner.cluster.loop import loop
 from harness.runner.isolation import CASE_TIMEOUT
 from harness.runner.order import Stealing, spread
 from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files, under_test
@@ -59,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ahead", type=int, metavar="N", help="processes that prepare the next cases of a bench (the cores less two)"
     )
+    group.addoption("--cluster", metavar="ADDRESS", help="run cases on the workers of the Dask scheduler at ADDRESS")
     group.addoption("--energy", action="store_true", help="with --bench: measure the energy of each graph, too")
     group.addoption("--run-dir", type=Path, metavar="DIR", help="where records and reports go (results/runs/<UTC>)")
     group.addoption("--resume", action="store_true", help="go on with the run in --run-dir, or with the newest one")
@@ -134,6 +136,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if PROCESS in session.config.stash:
         gc.freeze()
         gc.set_threshold(_ALLOCATIONS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """With --cluster, cases run elsewhere, and are reported here as they are done."""
+    process = session.config.stash.get(PROCESS, None)
+    if process is None or process.cluster is None or session.testsfailed:
+        return None
+    loop(session, process)
+    return True
 
 
 @pytest.hookimpl(trylast=True)

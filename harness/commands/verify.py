@@ -13,12 +13,20 @@ from harness.commands import _shared, _suites
 @_suites.cases
 @_shared.device("where kernels run (auto)")
 @click.option("--jobs", metavar="N", help="processes side by side, or auto (auto; 0 with --case)")
+@click.option("--cluster", metavar="ADDRESS", help="run cases on the workers of the Dask scheduler at ADDRESS")
 @_shared.recipe_dir
 def command(
-    words: Sequence[str], set_name: str | None, cases: Sequence[str], device_name: str, jobs: str | None
+    words: Sequence[str],
+    set_name: str | None,
+    cases: Sequence[str],
+    device_name: str,
+    jobs: str | None,
+    cluster: str | None,
 ) -> None:
     """Run every kernel of the suites and compare every byte with two oracles.
 
     Options that are not listed here, such as --subject, --shard or -k, go to pytest as they are.
     """
-    _suites.run(words, set_name, cases, device_name, jobs or ("0" if cases else "auto"))
+    if cluster:
+        words = [*words, "--cluster", cluster]
+    _suites.run(words, set_name, cases, device_name, jobs or (None if cluster else "0" if cases else "auto"))

@@ -37,7 +37,7 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
     made = _digests(_sources())
     made |= _digests((_named(path), path) for path in sorted(suites) if not path.is_relative_to(SUITES))
     made |= _digests((_named(path), path) for path in _own_sources())
-    made |= _digests((f"{TENSOR}{_named(path)}", path) for path in _tensors(cases))
+    made |= tensors(cases)
     packages = set(_PACKAGES)
     if subject:
         files, roots = imported_files(subject.partition(":")[0] if ":" in subject else f"harness.subjects.{subject}")
@@ -50,6 +50,11 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
         | {f"{PACKAGE_OF}{name}": _version(name) for name in sorted(packages)}
         | {"Python": platform.python_version()}
     )
+
+
+def tensors(cases: Iterable[Case]) -> Seal:
+    """Digests of the tensor files that cases read."""
+    return _digests((f"{TENSOR}{_named(path)}", path) for path in _tensors(cases))
 
 
 def sources_digest() -> str:

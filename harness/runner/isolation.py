@@ -20,8 +20,8 @@ from typing import NoReturn
 
 from harness.contract.case import Case
 from harness.device.device import Device
-from harness.errors import StorageError, UsageError
-from harness.files import PACKAGE, write_text
+from harness.errors import HarnessError, StorageError, UsageError
+from harness.files import PACKAGE, refused_storage, storage_error, write_text
 from harness.records.records import Finished, Record, one
 from harness.suite.own_recipes import verify_command
 from harness.verdict import Result, Verdict
@@ -67,6 +67,38 @@ class Watchdog:
                 done.set()
             timer.cancel()
             faulthandler.cancel_dump_traceback_later()
+
+
+class GaveUp(Exception):
+    """A case after which its process can run no other. record: of the case"""
+
+    def __init__(self, record: Record):
+        super().__init__(record["reason"])
+        self.record = record
+
+
+def attempt(case: Case, device: Device, run: Callable[[], Result]) -> Result:
+    """What `run` returns of the case. Raises GaveUp if this process can run no other case on it.
+
+    Raises what `run` raises if the device is still there.
+    """
+    try:
+        result = run()
+    except HarnessError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and refused_storage(error):
+            raise storage_error(error.filename or "a file", error) from None
+        lost = device.lost()
+        if not lost:
+            raise
+        raise GaveUp(given_up(case, device, f"{lost}, after {error!r}")) from None
+    if result.verdict is Verdict.LAUNCH_ERROR and device.lost():
+        raise GaveUp(result.to_record())
+    if result.verdict is Verdict.OUT_OF_BOUNDS and device.name == "cuda":
+        # The kernel may have written over anything else in this process's memory.
+        raise GaveUp(result.to_record())
+    return result
 
 
 def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Record:

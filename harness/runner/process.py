@@ -18,11 +18,11 @@ from harness.contract.case import Case
 from harness.device.device import Device
 from harness.device.kept_copies import KEPT
 from harness.device.select import select as select_device
-from harness.errors import HarnessError, UsageError
-from harness.files import refused_storage, storage_error
+from harness.errors import UsageError
 from harness.records.records import Record
 from harness.runner import ahead, isolation
 from harness.runner.bench_plugin import BenchRun, check_bench
+from harness.runner.cluster.connection import Cluster, connect
 from harness.runner.request import Request, named_suites
 from harness.runner.run import Run
 from harness.runner.supervisor import interrupt_by_signals, supervised
@@ -32,7 +32,7 @@ from harness.subjects.audit.verify import audit
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
-from harness.verdict import Result, Verdict
+from harness.verdict import Result
 from harness.verify.expected import NUMPY_LARGEST, NUMPY_LARGEST_TIMED
 from harness.verify.prepared import SOURCE
 from harness.verify.verify import Verifier, verify
@@ -62,6 +62,7 @@ class Process:
         self.run: Run | None = None
         self.bench: BenchRun | None = None
         self.ahead: ahead.Ahead | None = None
+        self.cluster: Cluster | None = None
         self.done: dict[str, Record] = {}
         self.watchdog = isolation.Watchdog(0 if option.usepdb or option.trace else option.case_timeout, self._too_late)
 
@@ -80,6 +81,8 @@ class Process:
             raise UsageError(
                 "--energy is of our kernels: a subject's calls are queued by another process; leave it out"
             )
+        if option.cluster:
+            self._connect()
         self._prepare_ahead()
         device, _, bench_class = under_test(self.config)
         if option.bench:
@@ -105,31 +108,39 @@ class Process:
         Does not return if the process can run no other case.
         """
         case: Case = item.case
-        device, verifier, _ = under_test(self.config)
+        if self.cluster:
+            return self.cluster.result_of(case)
+        device = under_test(self.config).device
         try:
-            if self.bench:
-                self.bench.prepare(case)
-            with SECONDS.of(VERIFY):
-                result = verifier(case, device, NUMPY_LARGEST_TIMED if self.bench else NUMPY_LARGEST)
-            if not result.verdict.right:
-                KEPT.clear()
-            if self.bench and result.verdict.right:
-                result = self.bench.time(item, result)
-        except HarnessError:
-            raise
-        except Exception as error:
-            if isinstance(error, OSError) and refused_storage(error):
-                raise storage_error(error.filename or "a file", error) from None
-            lost = device.lost()
-            if not lost:
-                raise
-            self._give_up(isolation.given_up(case, device, f"{lost}, after {error!r}"))
-        if result.verdict is Verdict.LAUNCH_ERROR and device.lost():
-            self._give_up(result.to_record())
-        if result.verdict is Verdict.OUT_OF_BOUNDS and device.name == "cuda":
-            # The kernel may have written over anything else in this process's memory.
-            self._give_up(result.to_record())
+            return isolation.attempt(case, device, lambda: self._result_of(item))
+        except isolation.GaveUp as last:
+            self._give_up(last.record)
+
+    def _result_of(self, item: pytest.Item) -> Result:
+        device, verifier, _ = under_test(self.config)
+        if self.bench:
+            self.bench.prepare(item.case)
+        with SECONDS.of(VERIFY):
+            result = verifier(item.case, device, NUMPY_LARGEST_TIMED if self.bench else NUMPY_LARGEST)
+        if not result.verdict.right:
+            KEPT.clear()
+        if self.bench and result.verdict.right:
+            result = self.bench.time(item, result)
         return result
+
+    def _connect(self) -> None:
+        """Have the workers of a cluster run the cases. Raises UsageError, DeviceUnavailable."""
+        option = self.config.option
+        for given, name, why in (
+            (option.bench, "--bench", "times of several machines do not stand in one table"),
+            (option.subject, "--subject", "a subject runs on the machine that it was loaded on"),
+            (getattr(option, "numprocesses", None), "-n", "the cluster has its own processes"),
+        ):
+            if given:
+                raise UsageError(f"--cluster does not go with {name}: {why}")
+        self.cluster = connect(option, self.selection)
+        self.config.add_cleanup(self.cluster.close)
+        self.config.stash[UNDER_TEST] = UnderTest(self.cluster.device, verify, Bench)
 
     def _prepare_ahead(self) -> None:
         """Fork the processes that prepare the next cases of a bench of our kernels, while no GPU is in use here."""

@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--shard", default="1/1")
     parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--cluster", default="")
     parser.add_argument("--run-dir", type=Path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--subject", default="")

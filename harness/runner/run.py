@@ -104,7 +104,7 @@ class Run:
         if code is not None:
             self.errors.append(Exit(code))
             if report.ends_run:
-                self._stop(code, report.ends_run)
+                self.stop(code, report.ends_run)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
@@ -138,7 +138,7 @@ class Run:
             return None
         except OSError as error:
             refusal = storage_error(error.filename or "a report", error)
-            self._stop(refusal.exit_code, str(refusal))
+            self.stop(refusal.exit_code, str(refusal))
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Tell Ctrl-C from pytest's own ways to stop early, which are subclasses of KeyboardInterrupt."""
@@ -158,7 +158,7 @@ class Run:
         try:
             yield
         except StorageError as error:
-            self._stop(error.exit_code, str(error))
+            self.stop(error.exit_code, str(error))
 
     def _sum_up(self, terminalreporter: Any) -> None:
         seconds = time.monotonic() - self.began
@@ -178,7 +178,7 @@ class Run:
             command = shlex.join(["python", "-m", "pytest", *self.words])
             terminalreporter.write_line(f"interrupted: {done}; go on with\n  {command}")
 
-    def _stop(self, code: int, sentence: str) -> None:
+    def stop(self, code: int, sentence: str) -> None:
         """End the run; `sentence` says why."""
         print(f"error: {sentence}", file=sys.stderr, flush=True)
         self.errors.append(Exit(code))

@@ -1,0 +1,217 @@
+"""This machine's side of a run on a cluster: it hands cases to Dask, the costliest first, and takes what comes back.
+
+Dask runs a case again whose worker died, on another one if there is one. This side keeps one journal, in which a case
+stands once, because its first answer is taken and no other is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from harness.check.compared import DescribedGpu
+from harness.contract.case import Case
+from harness.device.device import Device
+from harness.device.emulator import EmulatorDevice
+from harness.errors import DeviceUnavailable, UsageError
+from harness.files import RECIPE_DIRS
+from harness.records import seal
+from harness.records.seal import Seal, changed, listed
+from harness.runner import isolation
+from harness.runner.cluster.work import Answer, Died, Ready, Work, error_of, sealed_here, state_of
+from harness.runner.cluster.worker import look, run_case
+from harness.runner.selection import Selection, cost
+from harness.verdict import Result
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+CONNECTING = 10.0  # seconds
+PATIENCE = 300.0  # seconds without a single worker, after which the run ends; nannies start dead ones again
+RETRIES = 2  # times that Dask runs a case again whose process died
+GPU = "GPU"  # the resource of a worker with a GPU: how many cases it may run side by side
+_LOOK = 5.0
+
+
+class Cluster:
+    """Workers that run cases. device: what stands for theirs in the journal's header"""
+
+    def __init__(self, address: str, work: Work, sealed: Seal):
+        """Connect, and look at each worker. sealed: the run's, without tensor files
+
+        Raises UsageError if a worker differs from this machine or from another worker, DeviceUnavailable if nothing
+        answers at the address or no worker has the device.
+        """
+        self.address, self.work = address, work
+        self._client = _connect(address)
+        self._answers: dict[str, Answer | Died] = {}
+        try:
+            ready = self._ready(sealed)
+        except BaseException:
+            self.close()
+            raise
+        self.device = _stand_in(ready)
+
+    def answered(self, cases: Sequence[Case]) -> Iterator[Case]:
+        """Run the cases, and yield each when it is answered. Raises DeviceUnavailable if the cluster is gone."""
+        done: queue.Queue[Future] = queue.Queue()
+        wanted = {GPU: 1} if self.device.name == "cuda" else None
+        asked: dict[str, Case] = {}
+        futures: dict[str, Future] = {}
+        for case in cases:
+            future = self._client.submit(
+                run_case, self.work, case, pure=False, priority=cost(case), retries=RETRIES, resources=wanted
+            )
+            asked[future.key], futures[future.key] = case, future
+            future.add_done_callback(done.put)
+        try:
+            while futures:
+                future = self._next(done)
+                case, _ = asked[future.key], futures.pop(future.key)
+                self._answers[case.id] = _answer_of(future, self.address)
+                yield case
+        finally:
+            if futures:
+                self._client.cancel(list(futures.values()))
+
+    def result_of(self, case: Case) -> Result:
+        """The result of a case that is answered. Raises the error that it raised where it ran."""
+        answer = self._answers.pop(case.id)
+        if isinstance(answer, Died):
+            return Result.from_record(isolation.died(case, f"{answer}, {RETRIES + 1} times"))
+        return Result.from_record(answer.taken())
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _next(self, done: queue.Queue[Future]) -> Future:
+        alone = time.monotonic()
+        while True:
+            try:
+                return done.get(timeout=_LOOK)
+            except queue.Empty:
+                pass
+            if self._client.status != "running":
+                raise DeviceUnavailable(f"the scheduler at {self.address} is gone; --resume goes on with another")
+            if self._client.nthreads():
+                alone = time.monotonic()
+            elif time.monotonic() - alone > PATIENCE:
+                raise DeviceUnavailable(f"{self.address} has had no worker for {PATIENCE:g} s; --resume goes on")
+
+    def _looked_at(self, workers: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        asked = {
+            address: self._client.submit(look, self.work, workers=[address], pure=False, retries=RETRIES)
+            for address in workers
+        }
+        for address, future in asked.items():
+            yield address, future.exception() or future.result()
+
+    def _ready(self, sealed: Seal) -> Sequence[Ready]:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        if not workers:
+            raise DeviceUnavailable(
+                f"no worker has joined {self.address}; start some with `dask worker {self.address}`"
+            )
+        said: dict[str, Ready] = {}
+        for address, each in self._looked_at(list(workers)):
+            if isinstance(each, Answer):
+                raise error_of(each.kind, f"{address}: {each.sentence}")
+            if not isinstance(each, Ready):
+                raise UsageError(f"{address} cannot run cases: {each!r}; give it the same environment as here")
+            differs = changed(sealed, each.sealed)
+            if differs:
+                raise UsageError(f"{address} has not what this machine has: {listed(differs)}; give both the same")
+            said[address] = each
+        first_address, first = next(iter(said.items()))
+        for address, each in said.items():
+            if each.identity != first.identity:
+                raise UsageError(
+                    f"{address} runs on {_named(each)} and {first_address} on {_named(first)}; a run has one kind of "
+                    "device, so start workers on one kind, or name it with --device"
+                )
+        if first.identity["device"] == "cuda":
+            for address, worker in workers.items():
+                if not worker["resources"].get(GPU):
+                    raise UsageError(
+                        f"{address} does not say how many cases its GPU may run side by side; start it with "
+                        f"--resources {GPU}=1"
+                    )
+        return list(said.values())
+
+
+def connect(option: argparse.Namespace, selection: Selection) -> Cluster:
+    """The cluster that a command line names. Raises UsageError, DeviceUnavailable."""
+    sealed = sealed_here(selection.paths)
+    folders = tuple(sorted(set(RECIPE_DIRS.values())))
+    tensors = seal.tensors(selection.by_id.values())
+    work = Work(option.device, option.case_timeout, folders, selection.paths, state_of(sealed), tensors)
+    return Cluster(option.cluster, work, sealed)
+
+
+class _Gpu(DescribedGpu):
+    """GPUs of other machines. identity: what they all have; memory: of the smallest, in bytes"""
+
+    def __init__(self, identity: dict[str, str], memory: int):
+        super().__init__(memory)
+        self._identity = identity
+
+    def identity(self) -> dict[str, str]:
+        return self._identity
+
+
+class _Emulator(EmulatorDevice):
+    """Emulators on other machines."""
+
+    def __init__(self, identity: dict[str, str]):
+        super().__init__()
+        self._identity = identity
+
+    def identity(self) -> dict[str, str]:
+        return self._identity
+
+
+def _stand_in(ready: Sequence[Ready]) -> Device:
+    identity = ready[0].identity
+    if identity["device"] == "cuda":
+        return _Gpu(identity, min(each.memory for each in ready))
+    return _Emulator(identity)
+
+
+def _connect(address: str) -> Client:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--cluster needs the package distributed; `pip install 'nvfp4-harness[cluster]'`") from None
+    try:
+        return Client(address, timeout=CONNECTING, set_as_default=False, name="nvfp4-harness")
+    except (OSError, ValueError) as error:
+        raise DeviceUnavailable(
+            f"no Dask scheduler answers at {address} ({error}); `dask scheduler` starts one and prints its address"
+        ) from None
+
+
+def _answer_of(future: Future, address: str) -> Answer | Died:
+    """What Dask has of a case. Raises DeviceUnavailable if it lost it."""
+    if future.status == "cancelled":
+        raise _given_up(address)
+    error = future.exception()
+    if isinstance(error, CancelledError):
+        raise _given_up(address)
+    if error is None:
+        return future.result()
+    if isinstance(error, Died):
+        return error
+    return Died(f"each worker that had it ended ({type(error).__name__})")
+
+
+def _given_up(address: str) -> DeviceUnavailable:
+    return DeviceUnavailable(f"the scheduler at {address} gave up its cases; --resume goes on")
+
+
+def _named(ready: Ready) -> str:
+    identity = ready.identity
+    return ", ".join(identity.get(key, "") for key in ("gpu", "device", "processor", "nvrtc") if key in identity)

@@ -1,0 +1,244 @@
+"""`harness verify --cluster`: four processes, of which some are killed, tell what a plain run tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from own_recipe import NAME, written
+
+from harness.device.emulator import EmulatorDevice
+from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, UsageError
+from harness.files import ROOT
+from harness.runner.cluster import connection, worker
+from harness.runner.cluster.connection import Cluster
+from harness.runner.cluster.work import Answer, Died, Ready, Work, sealed_here, state_of
+from harness.suite.suite import load_suite
+
+distributed = pytest.importorskip("distributed")
+
+WORKERS = 4
+SERVE = f"""
+import sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers={WORKERS}, threads_per_worker=1, dashboard_address=None, host="127.0.0.1")
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+SUITES = (ROOT / "suites" / "swizzle.yaml", ROOT / "suites" / "per_tensor.yaml")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a scheduler with four workers, each a process with a nanny above it."""
+    script = tmp_path_factory.mktemp("cluster") / "serve.py"
+    script.write_text(SERVE)
+    quiet = {"stderr": subprocess.DEVNULL, "start_new_session": True}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=script.parent,
+        env={**os.environ, "PYTHONPATH": path}, **quiet,
+    ) as serving:  # fmt: skip
+        yield serving.stdout.readline().strip()
+        with suppress(ProcessLookupError):
+            os.killpg(serving.pid, signal.SIGKILL)
+
+
+def pids(address: str) -> dict[str, int]:
+    with distributed.Client(address, set_as_default=False) as client:
+        return client.run(os.getpid)
+
+
+def verify(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness", "verify", *words, "--device", "emulator", "--run-dir", str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def records(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()[1:]]
+
+
+def wait_for(journal: Path, cases: int) -> None:
+    """Wait until so many cases are done, a minute at most."""
+    for _ in range(1200):
+        if journal.exists() and len(journal.read_text().splitlines()) > cases:
+            return
+        time.sleep(0.05)
+
+
+def told(folder: Path) -> Mapping[str, tuple]:
+    """What two runs must agree on, by case. Fails if a case stands twice."""
+    found = records(folder)
+    made = {
+        each["case_id"]: (each["verdict"], each["reason"], each["bytes_compared"], each["targets"], each["digests"])
+        for each in found
+    }
+    assert len(made) == len(found)
+    return made
+
+
+def work(**changes: object) -> Work:
+    sealed = sealed_here(SUITES)
+    return Work(**{"device": "emulator", "case_timeout": 60.0, "recipe_dirs": (), "suites": SUITES, **changes,
+                   "state": state_of(sealed), "tensors": {}})  # fmt: skip
+
+
+def test_a_cluster_whose_workers_are_killed_tells_what_a_plain_run_tells(address: str, tmp_path: Path):
+    chosen = ("swizzle", "per_tensor", "-k", "swizzle or sr")
+    killed = []
+
+    def kill_twice() -> None:
+        for done in (5, 25):
+            wait_for(tmp_path / "there" / "journal.jsonl", done)
+            victim = next(iter(pids(address).values()))
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+
+    killing = threading.Thread(target=kill_twice)
+    killing.start()
+    there = verify(tmp_path / "there", *chosen, "--cluster", address)
+    killing.join()
+    here = verify(tmp_path / "here", *chosen, "--jobs", "0")
+    assert len({*killed}) == 2
+    assert (there.returncode, here.returncode) == (Exit.CLEAN, Exit.CLEAN), there.stdout + there.stderr
+    assert told(tmp_path / "there") == told(tmp_path / "here")
+    assert there.stdout.splitlines()[-1] == here.stdout.splitlines()[-1]
+    header = json.loads((tmp_path / "there" / "journal.jsonl").read_text().splitlines()[0])
+    assert header["device"] == EmulatorDevice().identity()
+
+
+def test_wrong_cases_are_as_red_as_here_and_one_may_not_end(address: str, tmp_path: Path):
+    own = written(tmp_path / "own")
+    (own / f"{NAME}.cu").write_text(broken((own / f"{NAME}.cu").read_text()))
+    there = verify(tmp_path / "there", "--recipe-dir", str(own), "--cluster", address, "--case-timeout", "60")
+    assert there.returncode == Exit.BYTES_DIFFER, there.stdout + there.stderr
+    assert {each["verdict"] for each in records(tmp_path / "there")} <= {"MISMATCH", "UNWRITTEN", "PASS"}
+    assert "reproduce" in there.stdout
+
+
+def broken(source: str) -> str:
+    """A kernel whose threads but the first do nothing."""
+    body = re.search(r"__global__[^{]*\{", source)
+    return source[: body.end()] + "\n  if (blockIdx.x > 0) return;\n" + source[body.end() :]
+
+
+def test_a_run_that_was_ended_goes_on(address: str, tmp_path: Path):
+    words = ("swizzle", "--cluster", address)
+    command = [sys.executable, "-m", "harness", "verify", *words, "--device", "emulator", "--run-dir", "run"]
+    command[-1] = str(tmp_path / "run")
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as begun:
+        wait_for(tmp_path / "run" / "journal.jsonl", 3)
+        begun.send_signal(signal.SIGINT)
+        begun.communicate()
+    assert begun.returncode == Exit.INTERRUPTED
+    resumed = verify(tmp_path / "run", *words, "--resume")
+    assert resumed.returncode == Exit.CLEAN, resumed.stdout + resumed.stderr
+    assert told(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("--bench",), "--cluster does not go with --bench"),
+        (("--subject", "torchao"), "--cluster does not go with --subject"),
+        (("--jobs", "2"), "--cluster does not go with -n"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str):
+    done = verify(tmp_path, "swizzle", "--cluster", "tcp://127.0.0.1:1", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (Exit.USAGE, 1) and sentence in done.stderr
+
+
+def test_an_address_where_nobody_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "CONNECTING", 1.0)
+    with pytest.raises(DeviceUnavailable, match="no Dask scheduler answers at tcp://127.0.0.1:1 "):
+        Cluster("tcp://127.0.0.1:1", work(), sealed_here(SUITES))
+
+
+def test_workers_with_other_sources_are_refused_by_name(address: str):
+    sealed = sealed_here(SUITES) | {"harness/verify/verify.py": "0" * 32}
+    with pytest.raises(UsageError, match=r"tcp://.* has not what this machine has: harness/verify/verify\.py"):
+        Cluster(address, work(), sealed)
+
+
+def test_a_worker_without_the_device_says_so(address: str):
+    with pytest.raises(DeviceUnavailable, match=r"^tcp://"):
+        Cluster(address, work(device="cuda"), sealed_here(SUITES))
+
+
+@pytest.mark.parametrize(
+    "devices, sentence",
+    [
+        (["cuda"] * WORKERS, "does not say how many cases its GPU may run side by side"),
+        (
+            ["emulator"] * (WORKERS - 1) + ["cuda"],
+            "runs on cuda and tcp://.* on emulator; a run has one kind of device",
+        ),
+        (["none"], r"cannot run cases: RuntimeError\('no'\); give it the same environment"),
+    ],
+)
+def test_workers_that_do_not_fit(address: str, monkeypatch: pytest.MonkeyPatch, devices: list[str], sentence: str):
+    sealed = sealed_here(SUITES)
+
+    def looked_at(self: Cluster, workers: list[str]) -> Iterator[tuple[str, object]]:
+        for worker, name in zip(workers, devices, strict=False):
+            yield worker, RuntimeError("no") if name == "none" else Ready("a", {"device": name}, 1 << 38, sealed)
+
+    monkeypatch.setattr(Cluster, "_looked_at", looked_at)
+    with pytest.raises(UsageError, match=sentence):
+        Cluster(address, work(), sealed)
+
+
+def child_of(monkeypatch: pytest.MonkeyPatch, asked: Work) -> worker._Child:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return worker._child(asked)
+
+
+def test_a_process_that_dies_is_told_and_replaced(monkeypatch: pytest.MonkeyPatch):
+    asked, case = work(), load_suite(SUITES[0]).cases("smoke")[0]
+    first = child_of(monkeypatch, asked)
+    assert isinstance(first.ready, Ready) and state_of(first.ready.sealed) == asked.state
+    os.kill(first._process.pid, signal.SIGKILL)
+    with pytest.raises(Died, match="was ended by signal 9"):
+        first.run(case)
+    assert worker.run_case(asked, case).record["verdict"] == "PASS"
+    second = worker._child(asked)
+    assert second is not first
+    second.end()
+
+
+def test_a_tensor_that_is_another_file_there(monkeypatch: pytest.MonkeyPatch):
+    case = next(case for case in load_suite(SUITES[1]).cases("smoke") if case.input.startswith("file:"))
+    child = child_of(monkeypatch, work())
+    answer = child.run(case)
+    child.end()
+    with pytest.raises(InputError, match="is not the same file here"):
+        answer.taken()
+
+
+def test_a_worker_that_came_later_with_other_sources(monkeypatch: pytest.MonkeyPatch):
+    asked = Work("emulator", 60.0, (), SUITES, "another state", {})
+    child_of(monkeypatch, asked)
+    answer = worker.run_case(asked, load_suite(SUITES[0]).cases("smoke")[0])
+    worker._child(asked).end()
+    with pytest.raises(UsageError, match="came later has other sources"):
+        answer.taken()
+
+
+def test_an_error_keeps_its_class():
+    with pytest.raises(InputError, match=r"no such tensor \(on a\)"):
+        Answer(kind="InputError", sentence="no such tensor", host="a").taken()
+    with pytest.raises(UsageError):
+        Answer.of(SuiteError("a.yaml:3", "wrong")).taken()
+    assert Answer.of(DeviceUnavailable("gone")).kind == "DeviceUnavailable"
