@@ -192,8 +192,8 @@ def test_workers_that_do_not_fit(address: str, monkeypatch: pytest.MonkeyPatch, 
     sealed = sealed_here(SUITES)
 
     def looked_at(self: Cluster, workers: list[str]) -> Iterator[tuple[str, object]]:
-        for worker, name in zip(workers, devices, strict=False):
-            yield worker, RuntimeError("no") if name == "none" else Ready("a", {"device": name}, 1 << 38, sealed)
+        for where, name in zip(workers, devices, strict=False):
+            yield where, RuntimeError("no") if name == "none" else Ready("a", {"device": name}, 1 << 38, sealed)
 
     monkeypatch.setattr(Cluster, "_looked_at", looked_at)
     with pytest.raises(UsageError, match=sentence):
