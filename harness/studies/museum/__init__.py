@@ -2,5 +2,6 @@
 
 An exhibit is a `.cu` file of `exhibits`, whose first lines say thread, story, check, memory and launches. What stands
 in `BUG(...)` is in the bug alone, what stands in `MEND(...)` in the mend. `exhibit` reads them, `run` runs them on the
-emulator, and `on_gpu` runs one on a GPU, through `driver`.
+emulator, and `on_gpu` runs one on a GPU, through `driver`. `rings` holds three kernels that are right and tricky, and
+mutants of their synchronisation, which `ring` reads and runs.
 """

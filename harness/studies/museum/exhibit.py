@@ -1,4 +1,4 @@
-"""Read an exhibit: its first lines, each `// key: value`."""
+"""Read an exhibit, or any kernel with its launches: the first lines, each `// key: value`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from harness.errors import UsageError
 
@@ -16,7 +17,7 @@ BYTES = "bytes"  # the check of an exhibit whose bug is in what it writes
 
 @dataclass(frozen=True)
 class Array:
-    """content: `ramp`, `zero`, `nan`, or `unwritten`, which a kernel has to write before it is read"""
+    """content: `ramp`, its `inverse`, `zero`, `nan`, or `unwritten`, which a kernel has to write before it is read"""
 
     name: str
     size: int
@@ -46,19 +47,25 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Exhibit:
-    """check: a kind of Fault, or BYTES; same: pairs of arrays that have to be equal in the end"""
+class Kernels:
+    """A source with its launches. same: pairs of arrays that have to be equal in the end"""
 
     name: str
     source: str
-    thread: str
     story: str
-    check: str
     arch: str
     arrays: Mapping[str, Array]
     maps: Mapping[str, Map]
     launches: Sequence[Launch]
     same: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Exhibit(Kernels):
+    """thread: where people met the bug; check: a kind of Fault, or BYTES"""
+
+    thread: str
+    check: str
 
 
 @cache
@@ -69,29 +76,45 @@ def exhibits() -> tuple[Exhibit, ...]:
 
 def read(path: Path) -> Exhibit:
     """One exhibit. Raises UsageError for a line that is missing or not understood."""
-    text = path.read_text()
+    said = _said(path)
+    try:
+        return Exhibit(**_of_kernels(path, said), thread=said["thread"][0], check=said["check"][0])
+    except (KeyError, ValueError) as error:
+        sentence = "begins with the lines thread, story, check, array and launch"
+        raise UsageError(f"{path}: an exhibit {sentence}; {type(error).__name__}: {error}") from None
+
+
+def read_kernels(path: Path) -> Kernels:
+    """A source that is no exhibit. Raises UsageError for a line that is missing or not understood."""
+    try:
+        return Kernels(**_of_kernels(path, _said(path)))
+    except (KeyError, ValueError) as error:
+        raise UsageError(
+            f"{path}: it begins with the lines story, array and launch; {type(error).__name__}: {error}"
+        ) from None
+
+
+def _said(path: Path) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    for line in path.read_text().splitlines():
         key, colon, value = line.removeprefix("// ").partition(": ")
         if not line.startswith("// ") or not colon:
             break
         said.setdefault(key, []).append(value.strip())
-    try:
-        return Exhibit(
-            name=path.stem,
-            source=text,
-            thread=said["thread"][0],
-            story=" ".join(said["story"]),
-            check=said["check"][0],
-            arch=said.get("arch", ["sm_90a"])[0],
-            arrays={array.name: array for array in map(_array, said["array"])},
-            maps={each.name: each for each in map(_map, said.get("map", []))},
-            launches=[_launch(each) for each in said["launch"]],
-            same=[tuple(each.split()) for each in said.get("same", [])],
-        )
-    except (KeyError, ValueError) as error:
-        sentence = "begins with the lines thread, story, check, array and launch"
-        raise UsageError(f"{path}: an exhibit {sentence}; {type(error).__name__}: {error}") from None
+    return said
+
+
+def _of_kernels(path: Path, said: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    return {
+        "name": path.stem,
+        "source": path.read_text(),
+        "story": " ".join(said["story"]),
+        "arch": said.get("arch", ["sm_90a"])[0],
+        "arrays": {array.name: array for array in map(_array, said["array"])},
+        "maps": {each.name: each for each in map(_map, said.get("map", []))},
+        "launches": [_launch(each) for each in said["launch"]],
+        "same": [tuple(each.split()) for each in said.get("same", [])],
+    }
 
 
 def _array(text: str) -> Array:

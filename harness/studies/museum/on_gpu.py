@@ -1,4 +1,5 @@
-"""`python -m harness.studies.museum.on_gpu EXHIBIT bug|mend`: run one on a GPU, for compute-sanitizer to look at.
+"""`python -m harness.studies.museum.on_gpu NAME bug|mend`: run an exhibit, or a ring, which is right either way, on a
+GPU, for compute-sanitizer to look at.
 
 Exits with 0 if the bytes are right, 1 if not, 2 if it could not run.
 """
@@ -9,27 +10,28 @@ import sys
 
 from harness.jit.nvrtc import build
 from harness.studies.museum.driver import OnGpu, device, encoded
-from harness.studies.museum.exhibit import FOLDER, HEADER, Exhibit, exhibits
+from harness.studies.museum.exhibit import FOLDER, HEADER, Kernels, exhibits
+from harness.studies.museum.ring import rings
 from harness.studies.museum.run import OPTIONS, contents, map_of
 
 
-def main(exhibit: Exhibit, mended: bool, arch: str) -> int:
+def main(kernels: Kernels, mended: bool, arch: str) -> int:
     """Launch everything once."""
-    name = f"{exhibit.name}.cu"
-    sources = {name: exhibit.source, HEADER: (FOLDER / HEADER).read_text()}
+    name = f"{kernels.name}.cu"
+    sources = {name: kernels.source, HEADER: (FOLDER / HEADER).read_text()}
     cubin = build(name, sources, (), (*OPTIONS, f"-DMENDED={int(mended)}", f"-arch={arch}")).cubin
-    arrays = {name: contents(array) for name, array in exhibit.arrays.items()}
+    arrays = {name: contents(array) for name, array in kernels.arrays.items()}
     with OnGpu(cubin, arrays) as gpu:
-        given = {each.name: encoded(map_of(each, gpu.addresses[each.array])) for each in exhibit.maps.values()}
-        for each in exhibit.launches:
+        given = {each.name: encoded(map_of(each, gpu.addresses[each.array])) for each in kernels.maps.values()}
+        for each in kernels.launches:
             arguments = [given.get(name) or (name if name in arrays else int(name)) for name in each.arguments]
             gpu.launch(each.kernel, each.grid, each.block, arguments, early=each.early)
         found = gpu.result()
-    return int(any((found[one] != found[other]).any() for one, other in exhibit.same))
+    return int(any((found[one] != found[other]).any() for one, other in kernels.same))
 
 
 if __name__ == "__main__":
-    by_name = {each.name: each for each in exhibits()}
+    by_name: dict[str, Kernels] = {each.name: each for each in (*exhibits(), *(ring.kernels for ring in rings()))}
     if len(sys.argv) != 3 or sys.argv[1] not in by_name or sys.argv[2] not in ("bug", "mend"):
         sys.exit(f"usage: python -m harness.studies.museum.on_gpu {'|'.join(by_name)} bug|mend")
     target = device()

@@ -16,7 +16,7 @@ from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
 from harness.emulator.tensor_map import BITS, TensorMap
 from harness.jit.nvrtc import build
-from harness.studies.museum.exhibit import BYTES, FOLDER, HEADER, Array, Exhibit, Map
+from harness.studies.museum.exhibit import BYTES, FOLDER, HEADER, Array, Exhibit, Kernels, Map
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-fmad=false", "-lineinfo")
 ORDERS = (ASCENDING, DESCENDING, Schedule(seed=0), Schedule(seed=1))
@@ -48,56 +48,56 @@ class Shown:
 
 def show(exhibit: Exhibit) -> Shown:
     """Run both."""
-    bug, mend = (compiled(exhibit, mended) for mended in (False, True))
+    bug, mend = (compiled(exhibit, f"-DMENDED={int(mended)}") for mended in (False, True))
     start = time.perf_counter()
     found = find(exhibit, bug)
     seconds = time.perf_counter() - start
     return Shown(exhibit, found, find(exhibit, mend), seconds)
 
 
-def compiled(exhibit: Exhibit, mended: bool) -> Module:
-    """The bug, or its mend."""
-    name = f"{exhibit.name}.cu"
-    sources = {name: exhibit.source, HEADER: (FOLDER / HEADER).read_text()}
-    return Module(build(name, sources, (), (*OPTIONS, f"-DMENDED={int(mended)}", f"-arch={exhibit.arch}")).ptx)
+def compiled(kernels: Kernels, *options: str) -> Module:
+    """PTX of the source, with these options beside those of all."""
+    name = f"{kernels.name}.cu"
+    sources = {name: kernels.source, HEADER: (FOLDER / HEADER).read_text()}
+    return Module(build(name, sources, (), (*OPTIONS, *options, f"-arch={kernels.arch}")).ptx)
 
 
-def find(exhibit: Exhibit, module: Module) -> Finding:
+def find(kernels: Kernels, module: Module) -> Finding:
     """The first thing that is wrong in some order of blocks and warps."""
     for schedule in ORDERS:
         try:
-            wrong = _run(exhibit, module, schedule)
+            wrong = _run(kernels, module, schedule)
         except Fault as fault:
-            return Finding(fault.kind, _own_line(exhibit, fault), fault.sentence)
+            return Finding(fault.kind, _own_line(kernels, fault), fault.sentence)
         if wrong:
             return Finding(BYTES, "", wrong)
     return Finding()
 
 
-def _own_line(exhibit: Exhibit, fault: Fault) -> str:
-    """The line of the exhibit's own file where a fault is, though it may be in a function of the header."""
+def _own_line(kernels: Kernels, fault: Fault) -> str:
+    """The line of the kernel's own file where a fault is, though it may be in a function of the header."""
     text = f"{fault.where} {fault.sentence.rpartition('; ')[2]}"
-    words = [word.rstrip(",") for word in text.split() if word.startswith(f"{exhibit.name}.cu:")]
+    words = [word.rstrip(",") for word in text.split() if word.startswith(f"{kernels.name}.cu:")]
     return words[0] if words else fault.where
 
 
-def _run(exhibit: Exhibit, module: Module, schedule: Schedule) -> str:
+def _run(kernels: Kernels, module: Module, schedule: Schedule) -> str:
     """Run all launches; returns which bytes are wrong, or nothing. Raises Fault."""
     buffers = {
         name: Buffer(name, contents(array), initialised=array.content != "unwritten")
-        for name, array in exhibit.arrays.items()
+        for name, array in kernels.arrays.items()
     }
     arguments: dict[str, Buffer | bytes] = dict(buffers)
-    for each in exhibit.maps.values():
+    for each in kernels.maps.values():
         arguments[each.name] = map_of(each, buffers[each.array].address).encode()
     stream = Stream()
-    for each in exhibit.launches:
+    for each in kernels.launches:
         given = [arguments[name] if name in arguments else int(name) for name in each.arguments]
         stream.launch(
             module, each.kernel, (each.grid, 1, 1), (each.block, 1, 1), given, early=each.early, schedule=schedule,
             memory=list(buffers.values()),
         )  # fmt: skip
-    for one, other in exhibit.same:
+    for one, other in kernels.same:
         differ = np.flatnonzero(buffers[one].data != buffers[other].data)
         if differ.size:
             at = int(differ[0])
@@ -116,8 +116,9 @@ def map_of(found: Map, address: int) -> TensorMap:
 def contents(array: Array) -> np.ndarray:
     """What an array holds before the launches."""
     data = np.zeros(array.size, np.uint8)
-    if array.content == "ramp":
+    if array.content in ("ramp", "inverse"):
         data[:] = np.arange(array.size, dtype=np.int64) % 251
+        data ^= 0xFF if array.content == "inverse" else 0
     elif array.content in ("nan", "unwritten"):
         data[:] = 0xFF
     return data
