@@ -14,6 +14,7 @@ from harness.suite.instantiations import batches, examine_or_say, instantiations
 
 
 @click.command()
+@_shared.recipes
 @_shared.sets
 @click.option("--arch", "arches", multiple=True, type=click.Choice(ARCHES), help="only this architecture (all)")
 @_shared.jobs
@@ -21,9 +22,11 @@ from harness.suite.instantiations import batches, examine_or_say, instantiations
     "--digests", type=_shared.FILE, metavar="FILE", help="write the digest of each instantiation's machine code"
 )
 @_shared.recipe_dir
-def command(sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: Path | None) -> int:
-    """Compile every instantiation of the suites, without a GPU; none may spill registers."""
-    work = instantiations(sets, arches or ARCHES)
+def command(
+    recipes: tuple[str, ...], sets: tuple[str, ...], arches: tuple[str, ...], jobs: int, digests: Path | None
+) -> int:
+    """Compile every instantiation of the suites, or of some recipes, without a GPU; none may spill registers."""
+    work = instantiations(sets, arches or ARCHES, recipes)
     done = [found for batch in side_by_side(examine_or_say, batches(work), jobs) for found in batch]
     failed = [text for text in done if isinstance(text, str)]
     compiled = [item for item in done if isinstance(item, Examined)]

@@ -34,6 +34,8 @@ PACKAGES = {
     "clang-format": "`make check`",
 }
 
+_WIDEST = 76  # of what was found, so that a row fits 100 columns
+
 
 class Finding(NamedTuple):
     """A line of the table. fix: how to fix it, empty if nothing is wrong"""
@@ -47,7 +49,7 @@ class Finding(NamedTuple):
 def command() -> int:
     """Show what this machine can run, what it cannot, why, and how to fix it. Exits with 4 if it can run nothing."""
     devices = [_device("emulator"), _device("cuda")]
-    table = Table("what", Column("found", overflow="fold"), Column("to fix it", overflow="fold"))
+    table = Table("what", Column("found, and how to fix it", overflow="fold", max_width=_WIDEST))
     for finding in (
         Finding("Python", platform.python_version()),
         *_packages(),
@@ -57,7 +59,7 @@ def command() -> int:
         _asked("smoke cases", _smoke_cases, "correct the suite at that line"),
         *itertools.chain(*devices),
     ):
-        table.add_row(*finding)
+        table.add_row(finding.what, f"{finding.found}\n{finding.fix}" if finding.fix else finding.found)
     log_console().print(table)
     usable = any(not lines[0].fix for lines in devices)
     return Exit.CLEAN if usable else Exit.NO_DEVICE

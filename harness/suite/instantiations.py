@@ -18,6 +18,7 @@ from harness.jit.signature import Signature
 from harness.suite.launch_plan import plan
 from harness.suite.schema import nearest
 from harness.suite.suite import load_suites
+from harness.suite.suite_file import suite_path
 
 Found = TypeVar("Found")
 Work = TypeVar("Work")
@@ -37,10 +38,10 @@ class Job:
         return compile_kernel(self.signature, self.flags, self.arch)
 
 
-def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
-    """What the named sets, or all, of every suite run: each instantiation once for each architecture."""
+def instantiations(sets: Sequence[str], arches: Sequence[str], recipes: Sequence[str] = ()) -> list[Job]:
+    """What the named sets, or all, of every suite or some run: each instantiation once for each architecture."""
     jobs: dict[tuple[str, str], Job] = {}
-    for case in _cases(sets):
+    for case in _cases(sets, recipes):
         for step in (*plan(case), *plan(case, fits=lambda step: True)):
             if step.library:
                 continue
@@ -50,10 +51,10 @@ def instantiations(sets: Sequence[str], arches: Sequence[str]) -> list[Job]:
     return list(jobs.values())
 
 
-def _cases(sets: Sequence[str]) -> Iterable[Case]:
+def _cases(sets: Sequence[str], recipes: Sequence[str]) -> Iterable[Case]:
     """Cases of the sets with different launches: neither input nor mode chooses a kernel."""
     found: dict[tuple[Hashable, ...], Case] = {}
-    suites = load_suites()
+    suites = load_suites(map(suite_path, recipes) if recipes else None)
     known = dict.fromkeys(name for suite in suites for name in suite.sets)
     for name in sets:
         if name not in known:

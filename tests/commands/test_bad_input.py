@@ -178,6 +178,7 @@ TRIES = """
 64 check per_tensor nope
 64 compile --arch sm_10
 64 compile --set nope
+64 compile per_tensr
 64 compile --jobs x
 64 compile --jobs 0
 64 compile --digests empty
