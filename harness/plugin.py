@@ -55,7 +55,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--shard", default="1/1", metavar="I/N", help="only part I of N parts of like cost")
     # What these two may be is checked with the suites, because pytest would refuse them with a code of its own.
     group.addoption("--device", metavar="NAME", default="auto", help="where kernels run: auto, emulator or cuda (auto)")
-    group.addoption("--subject", metavar="NAME", help="run this in place of our kernels: a subject, or module:function")
+    group.addoption(
+        "--subject", metavar="NAME",
+        help="run this in place of our kernels: a subject, module:function, or the card.yaml of compiled code",
+    )  # fmt: skip
     group.addoption("--bench", action="store_true", help="time every case that passes; needs a GPU")
     group.addoption(
         "--ahead", type=int, metavar="N", help="processes that prepare the next cases of a bench (the cores less two)"

@@ -102,7 +102,7 @@ def test_the_emulator_imports_nothing_of_the_rest():
     }  # fmt: skip
     assert edges["harness.private_files"] == set()
     assert {room(module) for module, others in edges.items() if any(room(each) == "emulator" for each in others)} <= {
-        "emulator", "device", "studies", "commands",
+        "emulator", "device", "subjects", "studies", "commands",
     }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ Seal = dict[str, str]
 GONE, NOT_INSTALLED = "gone", "not installed"
 TENSOR, SUBJECT, PACKAGE_OF = "tensor ", "subject ", "package "
 _SOURCES = {".py", ".cu", ".cuh"}
+_CODE = {".ptx", ".cubin", ".cu", ".cuh", ".h"}
 _PACKAGES = (
     "cuda-bindings", "cupy-cuda13x", "llvmlite", "ml_dtypes", "numba", "numpy", "nvidia-cuda-nvrtc", "pydantic",
     "pytest", "pytest-benchmark", "pytest-xdist", "ruamel.yaml", "safetensors", "torch",
@@ -39,7 +40,9 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
     made |= _digests((_named(path), path) for path in _own_sources())
     made |= tensors(cases)
     packages = set(_PACKAGES)
-    if subject:
+    if subject.endswith((".yaml", ".yml")):
+        made |= _digests((f"{SUBJECT}{_named(path)}", path) for path in _card_files(Path(subject).resolve()))
+    elif subject:
         files, roots = imported_files(subject.partition(":")[0] if ":" in subject else f"harness.subjects.{subject}")
         made |= _digests(
             (f"{SUBJECT}{_named(path)}", path) for path in sorted(files) if not path.is_relative_to(PACKAGE)
@@ -100,6 +103,12 @@ def _own_sources() -> list[Path]:
 def _tensors(cases: Iterable[Case]) -> Collection[Path]:
     names = dict.fromkeys(case.input for case in cases if case.input.startswith(tensor_file.PREFIX))
     return dict.fromkeys(tensor_file.path_of(part) for name in names for part in tensor_file.parts_of(name))
+
+
+def _card_files(card: Path) -> Iterator[Path]:
+    """A card, and the code beside it that it may name or include."""
+    yield card
+    yield from sorted(path for path in card.parent.glob("*") if path.suffix in _CODE and path.is_file())
 
 
 def _named(path: Path) -> str:

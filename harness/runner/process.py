@@ -29,6 +29,9 @@ from harness.runner.supervisor import interrupt_by_signals, supervised
 from harness.seconds import SECONDS, VERIFY
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
+from harness.subjects.card.card import is_card, read_card
+from harness.subjects.card.device import with_card
+from harness.subjects.card.verify import verify_card
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
 from harness.subjects.subject import start
@@ -187,7 +190,14 @@ def under_test(config: pytest.Config) -> UnderTest:
     if UNDER_TEST not in config.stash:
         device = select_device(config.option.device, config.workerinput["harness_gpu"] if is_worker(config) else 0)
         name = config.option.subject
-        if name:
+        if name and is_card(name):
+            card = read_card(name)
+            if config.option.bench:
+                raise UsageError(f"{name} is a card, and its kernels are verified and not timed; leave out --bench")
+            selected = config.stash[PROCESS].selection.cases.values()
+            card.check(case for cases in selected for case in cases)
+            config.stash[UNDER_TEST] = UnderTest(with_card(device, card), verify_card, Bench)
+        elif name:
             with_it = with_subject(device, start(name, Child(name, config.option.case_timeout / 2)))
             selected = config.stash[PROCESS].selection.cases.values()
             with_it.refusals.freeze(case for cases in selected for case in cases)

@@ -257,10 +257,10 @@ def parse(document: Document) -> SuiteFile:
     except ValidationError as refusal:
         # A misspelt key is also a missing one, and its misspelling is what helps.
         def priority(error: ErrorDetails) -> tuple[bool, int]:
-            return error["type"] != "extra_forbidden", document.lines[_route(document, error)]
+            return error["type"] != "extra_forbidden", document.lines[route_of(document, error)]
 
         first = min(refusal.errors(), key=priority)
-        raise SuiteError(document.where(*_route(document, first)), _sentence(document, first)) from None
+        raise SuiteError(document.where(*route_of(document, first)), sentence_of(document, first)) from None
 
 
 def json_schema() -> str:
@@ -268,7 +268,8 @@ def json_schema() -> str:
     return json.dumps(SuiteFile.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _route(document: Document, error: ErrorDetails) -> Route:
+def route_of(document: Document, error: ErrorDetails) -> Route:
+    """Where in the file a mistake is."""
     # Pydantic's location also names the branch of a union that it tried, a word that is not a key of the file.
     route: Route = ()
     for part in error["loc"]:
@@ -277,9 +278,10 @@ def _route(document: Document, error: ErrorDetails) -> Route:
     return route
 
 
-def _sentence(document: Document, error: ErrorDetails) -> str:
-    route, kind, value = _route(document, error), error["type"], error["input"]
-    name = ".".join(str(part) for part in route if isinstance(part, str)) or "the suite"
+def sentence_of(document: Document, error: ErrorDetails, whole: str = "the suite") -> str:
+    """What is wrong and what would be right. whole: what the file is called where no key is to blame"""
+    route, kind, value = route_of(document, error), error["type"], error["input"]
+    name = ".".join(str(part) for part in route if isinstance(part, str)) or whole
     match kind:
         case "missing" | "too_long" | "tuple_type" if name.endswith("shapes"):
             shape = "[M, K, N]" if document.data.get("gemm") is True else "[rows, cols]"

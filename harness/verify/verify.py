@@ -220,7 +220,10 @@ def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def reproduce(result: Result, target: str = "verify") -> str:
-    subject = f" ARGS='--subject {result.subject.partition(' ')[0]}'" if result.subject else ""
+    named = result.subject.partition(" ")[0]
+    if named.endswith((".yaml", ".yml")):  # a card, which is the user's, as the folder is that it lies in
+        return f"harness {target} {result.recipe} --subject {named} --case '{result.case_id}'"
+    subject = f" ARGS='--subject {named}'" if named else ""
     if not subject and target == "verify":
         return verify_command(result.case_id)
     return f"make {target} CASE='{result.case_id}'{subject}"

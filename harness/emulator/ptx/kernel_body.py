@@ -46,7 +46,8 @@ class BodyParser:
     def __init__(self, kernel: Kernel, files: dict[int, str]):
         self.kernel, self.files = kernel, files
         self.scopes: list[dict[str, str]] = [{}]
-        self.location = UNKNOWN
+        self.location: Location | None = None  # of the last .loc
+        self.line = 0  # of the PTX
         self.calls: dict[tuple[str, str, str], Location] = {}
         self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
@@ -57,7 +58,7 @@ class BodyParser:
 
     def parse(self, text: str, line: int) -> None:
         """Parse the text between the outer braces. line: of its start. Raises NotEmulated for what is unknown."""
-        at = 0
+        at, self.line = 0, line
         while at < len(text):
             match = _TOKEN.match(text, at)
             try:
@@ -66,6 +67,7 @@ class BodyParser:
                 self._token(match)
             except (NotEmulated, *limits.UNREADABLE) as error:
                 raise malformed(text, at, line, error) from None
+            self.line += text.count("\n", at, match.end())
             at = match.end()
         self._resolve_branches(0, self.labels[0])
 
@@ -187,7 +189,8 @@ class BodyParser:
         named = Name(self._resolve(guard), bool(negated)) if guard else None
         if mnemonic.startswith(("bra", "brx")):
             self.branches.append((len(self.kernel.instructions), len(self.labels) - 1))
-        self.kernel.instructions.append(Instruction(mnemonic, operands, named, self.location))
+        here = self.location or Location(UNKNOWN.file, self.line)
+        self.kernel.instructions.append(Instruction(mnemonic, operands, named, here))
 
     def _call(self, text: str) -> tuple[Operand, ...]:
         """The result or `_`, the function, and the arguments; nothing of a call of another form."""

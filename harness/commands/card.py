@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.commands import _shared
+from harness.errors import UsageError
+from harness.files import write_text
+from harness.subjects.card.code import read_code
+from harness.subjects.card.draft import draft
+from harness.subjects.card.schema import CardFile
+from harness.suite.launch_plan import numbers
+from harness.suite.suite import suite_of
+from harness.verify.expected import fields_of, make_inputs
+
+ARCH = CardFile.model_fields["arch"].default
+
+
+@click.command()
+@click.option("--from", "source", required=True, type=_shared.FILE, metavar="FILE", help="their .ptx or .cu")
+@click.option("--recipe", metavar="RECIPE", help="whose oracles say what the bytes must be; its arrays are listed")
+@click.option("--kernel", default="", metavar="ENTRY", help="this entry alone (all)")
+@click.option("--out", type=_shared.FILE, metavar="CARD.yaml", help="where to write it (standard output)")
+@_shared.recipe_dir
+def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> None:
+    """Draft a card for compiled kernels of yours, from the parameters that PTX declares.
+
+    Fill in what it leaves open, then: harness verify RECIPE --subject CARD.yaml
+    """
+    if source.suffix not in (".ptx", ".cu"):
+        raise UsageError(f"{source} is neither a .ptx nor a .cu; machine code does not say what its parameters are")
+    names = _names(recipe) if recipe else {}
+    name = source.name if out is None or out.resolve().parent == source.resolve().parent else str(source.resolve())
+    text = draft(read_code(source, name, (), ARCH, ()), recipe or "", kernel, names)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    if out.exists():
+        raise UsageError(f"{out} is there already; name another file with --out, or remove it")
+    write_text(out, text)
+    click.echo(out)
+    click.echo(f"next: fill in what is open, then harness verify {recipe or 'RECIPE'} --subject {out}")
+
+
+def _names(recipe: str) -> dict[str, str]:
+    """The arrays and numbers of a recipe's first case, each with what it is."""
+    suite = suite_of(recipe)
+    sets = suite.file.sets
+    case = suite.cases("smoke" if "smoke" in sets else next(iter(sets)))[0]
+    names = {name: f"in, {array.dtype}{list(array.shape)}" for name, array in make_inputs(case).items()}
+    names |= {name: f"out, {field.dtype}{list(field.shape)}" for name, field in fields_of(case).items()}
+    names = {name: f"{what} where the tensor is {case.shape}" for name, what in names.items()}
+    return names | {name: "a number" for name in ("elements", *numbers(case))}

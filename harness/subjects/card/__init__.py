@@ -1,0 +1,6 @@
+"""Compiled code as a subject: a card says what to launch, with which arguments, and what its bytes must be.
+
+`schema` is the card's form, `card` reads and checks it, `code` finds the kernels in PTX, a cubin or a `.cu`,
+`arguments` makes the bytes of their parameters, `kept` is how their arrays differ from the contract's, `device` runs
+them on the emulator or (`gpu`) on a GPU, `verify` gives the verdict, and `draft` writes a card from parameters of PTX.
+"""

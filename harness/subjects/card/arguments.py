@@ -1,0 +1,152 @@
+"""The arguments of a launch: whether they fit the parameters of their entry, and their bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import ml_dtypes
+import numpy as np
+
+from harness.emulator.tensor_map import BITS, MalformedMap, TensorMap
+from harness.errors import LaunchError
+from harness.subjects.card.code import Parameter
+from harness.subjects.card.schema import FLOATS, SCALARS, Argument, Map
+from harness.suite.sizes import size_of
+
+MAP_SIZE, MAP_ALIGN, POINTER = 128, 64, 8
+_FLOAT_DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+_FLOAT_KINDS = ("f32", "f64", "f16", "bf16")  # of PTX; every other kind takes any bits of its size
+
+
+class Memory(Protocol):
+    """Where the arrays of a case lie."""
+
+    def address(self, name: str) -> int:
+        """Of the first byte of an array."""
+
+    def table(self, addresses: bytes) -> int:
+        """Put an array of pointers into memory, and tell its address."""
+
+    def tensor_map(self, tensor: TensorMap) -> bytes:
+        """The 128 bytes. Raises MalformedMap."""
+
+
+def extent_of(argument: Argument) -> tuple[int, int]:
+    """Bytes and alignment of an argument."""
+    match argument.kind:
+        case "array" | "pointers":
+            return POINTER, POINTER
+        case "map":
+            return MAP_SIZE, MAP_ALIGN
+        case "pad":
+            return int(argument.pad or 0), 1
+        case "struct":
+            size, align = 0, 1
+            for at, member in _placed(argument.struct or []):
+                length, own = extent_of(member)
+                size, align = at + length, max(align, own)
+            return -(-size // align) * align, align
+        case scalar:
+            return SCALARS[scalar], SCALARS[scalar]
+
+
+def _placed(members: Sequence[Argument]) -> Iterator[tuple[int, Argument]]:
+    """Where each member of a struct begins."""
+    at = 0
+    for member in members:
+        size, align = extent_of(member)
+        at = -(-at // align) * align
+        yield at, member
+        at += size
+
+
+def misfit(argument: Argument, parameter: Parameter) -> str:
+    """Why an argument is none for a parameter: the end of a sentence, or empty."""
+    kind, (size, _) = argument.kind, extent_of(argument)
+    if kind == "array" and parameter.kind not in ("u64", "b64", "s64"):
+        return f"is an array, which is a pointer of 8 bytes, and the kernel takes {parameter} there"
+    if size != parameter.size:
+        return f"is {_what(argument, size)}, and the kernel takes {parameter} of {parameter.size} bytes there"
+    if kind in SCALARS and parameter.pointer and getattr(argument, kind) != 0:
+        return f"is {_what(argument, size)}, and the kernel takes a pointer there; pass an array, or `u64: 0` for none"
+    is_float = parameter.kind in _FLOAT_KINDS
+    if kind in SCALARS and (kind in FLOATS) != is_float and (is_float or parameter.kind[0] in "su"):
+        return f"is {kind}, and the kernel takes {parameter} there"
+    return ""
+
+
+def _what(argument: Argument, size: int) -> str:
+    return argument.kind if argument.kind in SCALARS else f"a {argument.kind} of {size} bytes"
+
+
+def arrays_of(arguments: Iterable[Argument]) -> Iterator[str]:
+    """The arrays that arguments name."""
+    for argument in arguments:
+        yield from filter(None, (argument.array, argument.map and argument.map.array))
+        yield from argument.pointers or ()
+        yield from arrays_of(argument.struct or ())
+
+
+def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
+    """Everything in arguments that is a number or an expression."""
+    for argument in arguments:
+        yield argument.offset
+        value = getattr(argument, argument.kind)
+        if argument.kind in SCALARS and not isinstance(value, float):
+            yield value
+        if argument.map:
+            yield from (*argument.map.extents, *argument.map.strides, *argument.map.box, *argument.map.steps)
+        yield from expressions_of(argument.struct or ())
+
+
+def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> bytes:
+    """What a kernel gets. numbers: by the names in expressions. Raises LaunchError for what fits no parameter."""
+    match argument.kind:
+        case "array":
+            address = memory.address(str(argument.array)) + size_of(argument.offset, numbers)
+            return address.to_bytes(POINTER, "little")
+        case "pointers":
+            table = b"".join(memory.address(name).to_bytes(POINTER, "little") for name in argument.pointers or ())
+            return memory.table(table).to_bytes(POINTER, "little")
+        case "map":
+            return _map(argument.map, memory, lambda size: size_of(size, numbers))
+        case "pad":
+            return bytes(argument.pad or 0)
+        case "struct":
+            size, _ = extent_of(argument)
+            content = bytearray(size)
+            for at, member in _placed(argument.struct or []):
+                part = bytes_of(member, memory, numbers)
+                content[at : at + len(part)] = part
+            return bytes(content)
+        case scalar:
+            return _scalar(scalar, getattr(argument, scalar), numbers)
+
+
+def _scalar(kind: str, said: float | str, numbers: Mapping[str, int]) -> bytes:
+    value = said if isinstance(said, float) else size_of(said, numbers)
+    if kind in FLOATS:
+        return np.asarray(value, _FLOAT_DTYPES[kind]).tobytes()
+    size, signed = SCALARS[kind], kind[0] == "i"
+    try:
+        return int(value).to_bytes(size, "little", signed=signed)
+    except OverflowError:
+        raise LaunchError(f"{value} does not fit an argument of type {kind}") from None
+
+
+def _map(said: Map | None, memory: Memory, number: Callable[[int | str], int]) -> bytes:
+    if said is None:
+        return b""
+    extents = tuple(map(number, said.extents))
+    dense = [math.prod(extents[:axis]) * BITS[said.type] // 8 for axis in range(1, len(extents))]
+    tensor = TensorMap(
+        said.type, memory.address(said.array), extents, tuple(map(number, said.strides)) or tuple(dense),
+        tuple(map(number, said.box)), tuple(map(number, said.steps)) or (1,) * len(extents), said.swizzle,
+        said.fills_nan,
+    )  # fmt: skip
+    try:
+        return memory.tensor_map(tensor)
+    except MalformedMap as error:
+        raise LaunchError(f"the tensor map of '{said.array}': {error}") from None

@@ -1,0 +1,224 @@
+"""A card as it was read: held against its recipe and its code before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from harness.contract.case import Case, spell
+from harness.errors import SuiteError, UsageError
+from harness.subjects.card.arguments import arrays_of, expressions_of, misfit
+from harness.subjects.card.code import Code, read_code
+from harness.subjects.card.kept import Keeping
+from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
+from harness.suite.launch_plan import numbers
+from harness.suite.schema import nearest, route_of, sentence_of
+from harness.suite.sizes import size_error
+from harness.suite.suite import suite_of
+from harness.suite.yaml_lines import Document, read
+from harness.verify.expected import fields_of, make_inputs
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def is_card(subject: str) -> bool:
+    """Whether a subject of the command line is a card."""
+    return subject.endswith(SUFFIXES)
+
+
+@dataclass(frozen=True)
+class Card:
+    """name: as the command line spells it; document: the card's YAML, for file and line of what is wrong"""
+
+    name: str
+    file: CardFile
+    document: Document
+    path: Path
+
+    @cached_property
+    def code(self) -> Code:
+        return self.code_for(self.file.arch)
+
+    def code_for(self, arch: str) -> Code:
+        """The code, a `.cu` compiled for an architecture. Raises UsageError."""
+        kernels = [launch.kernel for launch in self.file.launches if launch.kernel]
+        try:
+            return read_code(self.path.parent / self.file.code, self.file.code, kernels, arch, self.file.options)
+        except UsageError as error:
+            raise SuiteError(self.document.where("code"), str(error)) from None
+
+    @property
+    def label(self) -> str:
+        digest = hashlib.sha256(self.path.read_bytes() + self.code.ptx.encode() + self.code.cubin)
+        return f"{self.name} (source {digest.hexdigest()[:12]})"
+
+    def refuses(self, case: Case) -> str:
+        """Why the kernels are not for a case, empty if they are."""
+        if case.recipe != self.file.recipe:
+            return f"the card is of {self.file.recipe}"
+        for flag, values in self.file.flags.items():
+            if case.flags.get(flag) not in values:
+                return f"the card is for {flag}={'|'.join(map(spell, values))}"
+        for name, multiple in self.file.multiple_of.items():
+            if numbers(case).get(name, 0) % multiple:
+                return f"the card is for {name} that are multiples of {multiple}"
+        return ""
+
+    def keeping(self, case: Case) -> Keeping:
+        """How the card's arrays differ from the contract's."""
+        return Keeping(case, self.file.arrays, frozenset(self.file.given))
+
+    def numbers(self, case: Case) -> dict[str, int]:
+        """What expressions may name, of a case."""
+        whole = {name: value for name, value in numbers(case).items() if isinstance(value, int)}
+        return {"elements": case.elements, "num_tensors": 1, **whole}
+
+    def check(self, cases: Iterable[Case]) -> None:
+        """Hold the card against its recipe and its code. cases: of a run. Raises UsageError with file and line."""
+        cases = list(cases)
+        self._check_flags()
+        self._check_launches()
+        taken = [case for case in cases if not self.refuses(case)]
+        if cases and not taken:
+            raise SuiteError(
+                self.document.where("recipe"), f"none of the {len(cases)} selected cases is one of this card: "
+                f"{self.refuses(cases[0])}; name its recipe, as in `harness verify {self.file.recipe}`, or other cases",
+            )  # fmt: skip
+        smallest: dict[object, Case] = {}
+        for case in sorted(taken, key=lambda case: case.work):
+            smallest.setdefault((case.flags, case.is_group), case)
+        for case in smallest.values():
+            self._check_names(case)
+
+    def _check_flags(self) -> None:
+        try:
+            axes = suite_of(self.file.recipe).file.axes
+        except UsageError as error:
+            raise SuiteError(self.document.where("recipe"), str(error)) from None
+        for flag, values in self.file.flags.items():
+            where = self.document.where("flags", flag)
+            if flag not in axes:
+                raise SuiteError(where, f"{self.file.recipe} has no flag '{flag}'{nearest(flag, axes)}")
+            for value in values:
+                if value not in axes[flag]:
+                    raise SuiteError(where, f"{flag} has no value '{spell(value)}'{nearest(value, axes[flag])}")
+
+    def _check_launches(self) -> None:
+        for number, launch in enumerate(self.file.launches):
+            if launch.kernel is None:
+                continue
+            try:
+                parameters = self.code.parameters(launch.kernel)
+            except UsageError as error:
+                raise SuiteError(self.document.where("launches", number, "kernel"), str(error)) from None
+            if parameters is None:
+                continue
+            given = launch.arguments
+            if len(given) != len(parameters):
+                raise SuiteError(
+                    self.document.where("launches", number, "arguments"),
+                    f"'{launch.kernel}' takes {len(parameters)} arguments, and {len(given)} are given; it takes "
+                    f"{', '.join(map(str, parameters)) or 'none'}",
+                )
+            for position, (argument, parameter) in enumerate(zip(given, parameters, strict=True)):
+                why = misfit(argument, parameter)
+                if why:
+                    where = self.document.where("launches", number, "arguments", position)
+                    raise SuiteError(where, f"argument {position + 1} of '{launch.kernel}' {why}")
+
+    def _check_names(self, case: Case) -> None:
+        """Arrays and expressions, as far as a case has them."""
+        keeping, fields = self.keeping(case), fields_of(case)
+        for name in self.file.given:
+            if name not in fields:
+                raise SuiteError(
+                    self.document.where("given"), f"{case.recipe} has no output '{name}'{nearest(name, fields)}"
+                )
+        for name in self.file.arrays:
+            why = keeping.refuses(name, make_inputs(case))
+            if why:
+                raise SuiteError(self.document.where("arrays", name), why)
+        known = [*make_inputs(case), *fields, *self.file.scratch, *self.file.workspace]
+        names = list(self.numbers(case))
+        for key in ("scratch", "workspace"):
+            for name, size in getattr(self.file, key).items():
+                self._check_expressions([size], names, (key, name))
+                if name in (*make_inputs(case), *fields):
+                    raise SuiteError(
+                        self.document.where(key, name), f"'{name}' is an array of {case.recipe}; call it otherwise"
+                    )
+        for number, launch in enumerate(self.file.launches):
+            at = ("launches", number)
+            for key in ("grid", "block", "cluster"):
+                self._check_expressions(getattr(launch, key) or [], names, (*at, key))
+            self._check_expressions([launch.shared], names, (*at, "shared"))
+            writable = [name for name in known if name not in make_inputs(case) and name not in self.file.given]
+            if launch.zero is not None and launch.zero not in writable:
+                raise SuiteError(
+                    self.document.where(*at, "zero"),
+                    f"'{launch.zero}' is nothing to set to zero{nearest(launch.zero, writable)}",
+                )
+            for position, argument in enumerate(launch.arguments):
+                where = (*at, "arguments", position)
+                self._check_expressions(list(expressions_of([argument])), names, where)
+                for name in arrays_of([argument]):
+                    if name not in known:
+                        raise SuiteError(
+                            self.document.where(*where),
+                            f"there is no array '{name}' in {case.id}{nearest(name, known)}",
+                        )
+        self._check_outputs(case, fields)
+
+    def _check_outputs(self, case: Case, fields: Iterable[str]) -> None:
+        passed = {name for launch in self.file.launches for name in arrays_of(launch.arguments)}
+        left_out = [name for name in fields if name not in passed and name not in self.file.given]
+        if left_out:
+            raise SuiteError(
+                self.document.where("launches"), f"no launch takes the output '{left_out[0]}' of {case.data_id}; pass "
+                "it to the kernel that writes it, or list it under `given` if none does",
+            )  # fmt: skip
+
+    def _check_expressions(self, said: Sequence[int | str], names: Sequence[str], route: tuple[str | int, ...]) -> None:
+        for expression in said:
+            why = size_error(expression, names)
+            if why:
+                raise SuiteError(self.document.where(*route), why)
+
+
+def read_card(name: str) -> Card:
+    """The card of that name. Raises UsageError with file and line for what is wrong in it."""
+    path = Path(name)
+    document = read(path, name)
+    if not isinstance(document.data, Mapping):
+        raise SuiteError(f"{name}:1", "a card is a mapping that starts with `code:`")
+    try:
+        return Card(name, CardFile.model_validate(document.data), document, path.resolve())
+    except ValidationError as refusal:
+
+        def priority(error: ErrorDetails) -> tuple[bool, int]:
+            return error["type"] != "extra_forbidden", document.lines[route_of(document, error)]
+
+        first = min(refusal.errors(), key=priority)
+        route = route_of(document, first)
+        raise SuiteError(document.where(*route), _sentence(document, first)) from None
+
+
+def _sentence(document: Document, error: ErrorDetails) -> str:
+    route = route_of(document, error)
+    if error["type"] == "extra_forbidden":
+        return f"unknown key '{route[-1]}'{nearest(route[-1], _part(route).model_fields)}"
+    return sentence_of(document, error, "the card")
+
+
+def _part(route: Sequence[str | int]) -> type[BaseModel]:
+    """The model that an unknown key stands in."""
+    models: dict[str, type[BaseModel]] = {
+        "launches": Launch, "arguments": Argument, "struct": Argument, "map": Map, "arrays": Kept,
+    }  # fmt: skip
+    return next((models[part] for part in reversed(route[:-1]) if part in models), CardFile)

@@ -1,0 +1,135 @@
+"""The kernels of a card: entries of PTX with their parameters, a cubin, or a `.cu` that NVRTC makes PTX of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from harness.emulator.errors import NotEmulated
+from harness.emulator.ptx.declarations import variable
+from harness.emulator.ptx.parser import Program, parse
+from harness.errors import CompileError, UsageError
+from harness.files import KERNELS, is_file
+from harness.jit import cuda_headers
+from harness.jit.compile import FLAGS, LINES
+from harness.jit.nvrtc import build
+from harness.suite.schema import nearest
+
+_KIND = re.compile(r"\.(pred|[busf]\d+|bf16|f16x2|bf16x2)\b")
+_EXTENTS = r"\.{}\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of an entry. kind: of PTX, `u64`; size, align: bytes; pointer: whether PTX says that it is one"""
+
+    name: str
+    kind: str
+    size: int
+    align: int
+    pointer: bool
+
+    def __str__(self) -> str:
+        if self.pointer:
+            return "a pointer"
+        return f"{self.size} bytes" if self.kind == "b8" else f".{self.kind}"
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a card launches.
+
+    name: as the card says it; ptx: empty of a cubin; cubin: empty of all else; symbols: entry by a launch's `kernel`
+    """
+
+    name: str
+    ptx: str
+    cubin: bytes
+    symbols: Mapping[str, str]
+
+    @cached_property
+    def program(self) -> Program:
+        try:
+            return parse(self.ptx)
+        except NotEmulated as error:
+            raise UsageError(f"{self.name}: {error}") from None
+
+    def symbol(self, kernel: str) -> str:
+        """The entry of a launch. Raises UsageError if there is none."""
+        found = self.symbols.get(kernel, kernel)
+        if self.ptx and found not in self.program.entries:
+            raise UsageError(f"{self.name} has no entry '{kernel}'{nearest(kernel, self.program.entries)}")
+        return found
+
+    def parameters(self, kernel: str) -> tuple[Parameter, ...] | None:
+        """Of an entry; None of a cubin, which is asked on the GPU."""
+        return parameters_of(self.program, self.symbol(kernel)) if self.ptx else None
+
+
+def parameters_of(program: Program, entry: str) -> tuple[Parameter, ...]:
+    found = []
+    for item in filter(str.strip, program.entries[entry].parameters.split(",")):
+        declared, kind = variable(item, "param"), _KIND.search(re.sub(r"\.ptr\b.*", "", item))
+        found.append(Parameter(declared.name, kind[1] if kind else "b8", declared.size, declared.align, ".ptr" in item))
+    return tuple(found)
+
+
+def block_of(program: Program, entry: str) -> tuple[int, ...]:
+    """Threads that the entry says it is launched with, or at most; none if it says nothing."""
+    for directive in ("reqntid", "maxntid"):
+        said = re.search(_EXTENTS.format(directive), program.entries[entry].directives)
+        if said:
+            return tuple(int(extent) for extent in said.groups() if extent)
+    return ()
+
+
+def read_code(path: Path, name: str, kernels: Sequence[str], arch: str, options: Sequence[str]) -> Code:
+    """The code of a card. kernels: of its launches; arch, options: of a `.cu`
+
+    Raises UsageError if it cannot be read or has no such kernel, CompileError with NVRTC's log.
+    """
+    if not is_file(path):
+        raise UsageError(f"{name}: there is no such file")
+    content = path.read_bytes()
+    match path.suffix:
+        case ".ptx":
+            return Code(name, _text(content, name), b"", {})
+        case ".cubin":
+            return Code(name, "", content, {})
+        case ".cu":
+            return _compiled(path, name, _text(content, name), kernels, arch, options)
+    raise UsageError(f"{name}: code is a .ptx, a .cubin or a .cu file")
+
+
+def _text(content: bytes, name: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{name}: this is no text, byte {error.start} cannot be decoded; a cubin ends in .cubin"
+        ) from None
+
+
+def _compiled(path: Path, name: str, text: str, kernels: Sequence[str], arch: str, options: Sequence[str]) -> Code:
+    folders = [path.parent, KERNELS, *cuda_headers.candidates()]
+    words = [
+        *FLAGS,
+        LINES,
+        f"-arch={arch.replace('sm_', 'compute_')}",
+        *(f"-I{folder}" for folder in folders),
+        *options,
+    ]
+    try:
+        names = [kernel for kernel in dict.fromkeys(kernels) if not kernel.startswith("_Z")]  # not mangled
+        built = build(path.name, {path.name: text}, names, words)
+    except CompileError as error:
+        raise UsageError(f"{name}: NVRTC refused it for {arch}: {_first_error(str(error))}") from None
+    return Code(name, built.ptx, b"", built.symbols)
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "without a word")

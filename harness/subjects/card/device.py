@@ -1,0 +1,209 @@
+"""A device that launches what a card says: the emulator, or a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.contract.interval import Demand
+from harness.device.device import Device, Outcome
+from harness.device.emulator import LARGEST, MOST_TERMS
+from harness.emulator.errors import Fault, NotEmulated
+from harness.emulator.errors import LaunchError as LaunchRefused
+from harness.emulator.launch import Module, launch
+from harness.emulator.memory import Buffer
+from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
+from harness.emulator.stream import Stream
+from harness.emulator.tensor_map import TensorMap
+from harness.errors import AccessError, LaunchError, NotCapable, UsageError
+from harness.jit.cache import cache_folder
+from harness.subjects.card.arguments import bytes_of
+from harness.subjects.card.card import Card
+from harness.subjects.card.gpu import CardOnGpu
+from harness.subjects.card.schema import Launch
+from harness.suite.sizes import size_of
+
+_PTX_LINE = re.compile(r"\bptx:(\d+)")
+
+
+def with_card(device: Device, card: Card) -> CardDevice:
+    """The device, with a card's kernels in place of ours. Raises UsageError for a cubin without a GPU."""
+    if device.name != "cuda" and card.code.cubin:
+        raise UsageError(f"{card.file.code} is machine code, which only a GPU runs; name PTX, or use --device cuda")
+    return CardDevice(device, card)
+
+
+class CardDevice:
+    """inner: the device with our own kernels"""
+
+    def __init__(self, inner: Any, card: Card):
+        self.inner, self.card = inner, card
+        self.name, self.modes = inner.name, inner.modes
+        self.targets = inner.targets if inner.name == "cuda" else (card.code.program.target,)
+        self.subject_label = card.label
+
+    def identity(self) -> dict[str, str]:
+        return self.inner.identity() | {"subject": self.subject_label}
+
+    def condition(self) -> dict[str, Any]:
+        return self.inner.condition()
+
+    def admit(self, case: Case) -> None:
+        """Raise NotCapable for a case that the card is not for, and for what the device cannot do."""
+        reason = self.card.refuses(case)
+        if reason:
+            raise NotCapable(reason)
+        if self.name == "cuda":
+            self.inner.admit(case)
+            return
+        if case.mode not in self.modes:
+            raise NotCapable(f"capability: the emulator has no CUDA graphs; mode {case.mode!r} needs a GPU")
+        if case.elements > LARGEST or case.terms > MOST_TERMS:
+            raise NotCapable(f"capability: more than {LARGEST} elements or {MOST_TERMS} terms of a product need a GPU")
+        if self._not_emulated:
+            raise NotCapable(f"capability: {self._not_emulated}")
+
+    @cached_property
+    def module(self) -> Module:
+        return Module(self.card.code.ptx, cache_folder() / "emulator")
+
+    @cached_property
+    def _not_emulated(self) -> str:
+        """What of the PTX the emulator lacks, found without running it; empty if there is all."""
+        try:
+            for each in self.card.file.launches:
+                if each.kernel:
+                    self.module.code(self.card.code.symbol(each.kernel))
+        except NotEmulated as error:
+            return f"{self.card.code.name}: {error}"
+        return ""
+
+    def reserve(self, case: Case) -> AbstractContextManager[None]:
+        return self.inner.reserve(case)
+
+    def lost(self) -> str:
+        return self.inner.lost()
+
+    def prepare(self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Any:
+        """inputs, fields: as the card keeps them"""
+        if self.name == "cuda":
+            return CardOnGpu.uploaded(self.card, case, target, inputs, fields)
+        return EmulatedCard(self.card, self.module, case, inputs, fields)
+
+    def accepts(self, actual: Any, expected: Demand) -> bool:
+        return self.inner.accepts(actual, expected)
+
+    def to_host(self, array: Any, field: Field) -> np.ndarray:
+        return self.inner.to_host(array, field)
+
+
+class EmulatedCard:
+    """One case, its kernels' PTX on the emulator."""
+
+    kernels = ()
+
+    def __init__(
+        self, card: Card, module: Module, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
+    ):
+        self.card, self.module, self.case, self.inputs, self.fields = card, module, case, inputs, fields
+        self.numbers = card.numbers(case)
+
+    def run(self, poison: int, repeat: int) -> Outcome:
+        """Every launch in order on poisoned outputs; AccessError for what a sanitizer would report.
+
+        Blocks and warps run in ascending order, in descending order, and in one drawn from the case's seed.
+        """
+        file = self.card.file
+        memory = EmulatedMemory(self.inputs)
+        outputs = {name: memory.put(name, field.allocated, poison, False) for name, field in self.fields.items()}
+        for name, size in file.workspace.items():
+            memory.put(name, size_of(size, self.numbers), poison, False)
+        scratch = {name: memory.put(name, size_of(size, self.numbers), 0, True) for name, size in file.scratch.items()}
+        schedule = (ASCENDING, DESCENDING, Schedule(seed=self.case.seed))[repeat % 3]
+        stream = Stream() if any(each.early for each in file.launches) else None
+        for number, each in enumerate(file.launches):
+            if each.zero is not None:
+                memory.clear(each.zero)
+            else:
+                self._launch(number, each, memory, schedule, stream)
+        results = {name: outputs[name][: field.nbytes] for name, field in self.fields.items()}
+        for name, content in scratch.items():
+            if content.any():
+                return Outcome(results, f"scratch {name!r} is not zero after the last launch; name it under workspace, "
+                               "and `zero` it before its launch, if that is how the kernel is used")  # fmt: skip
+        for name, field in self.fields.items():
+            if touched := np.count_nonzero(outputs[name][field.nbytes :] != poison):
+                return Outcome(results, f"output {name!r}: {touched} bytes of its slack were written")
+        return Outcome(results)
+
+    def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
+        self.inputs, self.fields = inputs, fields
+
+    def _launch(
+        self, number: int, each: Launch, memory: EmulatedMemory, schedule: Schedule, stream: Stream | None
+    ) -> None:
+        where = self.card.document.where("launches", number)
+        entry = self.card.code.symbol(str(each.kernel))
+
+        def extents(said: list[int | str]) -> tuple[int, ...]:
+            return (*(size_of(extent, self.numbers) for extent in said), 1, 1)[:3]
+
+        try:
+            arguments = [bytes_of(argument, memory, self.numbers) for argument in each.arguments]
+            options: dict[str, Any] = {
+                "dynamic_shared": size_of(each.shared, self.numbers), "schedule": schedule, "count_traffic": False,
+                "memory": list(memory.buffers.values()), "cluster": extents(each.cluster) if each.cluster else None,
+            }  # fmt: skip
+            place = self.module, entry, extents(each.grid), extents(each.block), arguments
+            if stream:
+                stream.launch(*place, early=each.early, **options)
+            else:
+                launch(*place, **options)
+        except Fault as error:
+            sentence = self._by_line(error.sentence).replace(entry, str(each.kernel))
+            raise AccessError(error.kind, self._by_line(error.where), sentence) from None
+        except (LaunchRefused, NotEmulated, LaunchError) as error:
+            raise LaunchError(f"{where}: {self._by_line(str(error))}") from None
+
+    def _by_line(self, text: str) -> str:
+        """Lines of the PTX, where it has none of a source, by the name of its file."""
+        name = self.card.code.name if self.card.code.name.endswith(".ptx") else "ptx"
+        return _PTX_LINE.sub(rf"{name.rpartition('/')[2]}:\1", text)
+
+
+class EmulatedMemory:
+    """The arrays of one run. buffers: by name, arrays of pointers among them"""
+
+    def __init__(self, inputs: Mapping[str, np.ndarray]):
+        self.buffers = {
+            name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
+            for name, value in inputs.items()
+        }
+
+    def put(self, name: str, size: int, byte: int, initialised: bool) -> np.ndarray:
+        content = np.full(size, byte, np.uint8)
+        self.buffers[name] = Buffer(name, content, initialised=initialised)
+        return content
+
+    def clear(self, name: str) -> None:
+        self.buffers[name].data.fill(0)
+        if self.buffers[name].written is not None:
+            self.buffers[name].written.fill(1)
+
+    def address(self, name: str) -> int:
+        return self.buffers[name].address
+
+    def table(self, addresses: bytes) -> int:
+        name = f"pointers {sum(each.startswith('pointers ') for each in self.buffers)}"
+        self.buffers[name] = Buffer(name, np.frombuffer(addresses, np.uint8).copy(), writable=False)
+        return self.buffers[name].address
+
+    def tensor_map(self, tensor: TensorMap) -> bytes:
+        return tensor.encode()

@@ -1,0 +1,54 @@
+"""Verify one case with a card's kernels: run as ours are, and compared in the form that the card declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.contract.case import Case
+from harness.subjects.audit import conventions
+from harness.subjects.card.device import CardDevice
+from harness.suite.own_recipes import verify_command
+from harness.verdict import Result, Verdict
+from harness.verify.expected import NUMPY_LARGEST, Expected, expect
+from harness.verify.verify import POISONS, attempt, failed, judge, on_host, reproduce
+
+
+def verify_card(case: Case, device: CardDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
+    """The verdict on one case: PASS, CONVENTION with what the card declares, or what is wrong."""
+    return attempt(case, device, lambda empty: _verify(case, device, empty, numpy_largest))
+
+
+def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -> Result:
+    ours = expect(case, "cuda" if device.name == "cuda" else "cpu", numpy_largest)
+    if ours.disagreement:
+        return failed(empty, Verdict.MISMATCH, ours.disagreement)
+    keeping = device.card.keeping(case)
+    expected = keeping.expected(ours)
+    lines = keeping.lines(ours)
+    for target in device.targets:
+        program = device.prepare(case, target, expected.inputs, expected.fields)
+        outcomes, found = judge(case, device, target, program, expected)
+        if found and found[0] is Verdict.MISMATCH:
+            written = on_host(device, outcomes[:1], expected)[0]
+            explained = _explained(case, device, ours, keeping.written(ours, written))
+            lines, found = ([*lines, *explained], None) if explained else (lines, found)
+        if found:
+            verdict, reason, story = found
+            return replace(failed(empty, verdict, reason, _of_the_card(story, empty)), oracles=ours.oracles)
+    compared = len(POISONS) * len(device.targets) * sum(field.nbytes for field in expected.fields.values())
+    verdict = Verdict.CONVENTION if lines else Verdict.PASS
+    return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
+
+
+def _of_the_card(story: str, empty: Result) -> str:
+    """A story that ends with the card's command line, without the one that traces our own kernel."""
+    kept = [line for line in story.splitlines() if not line.startswith("trace ")]
+    return "\n".join(kept).replace(verify_command(empty.case_id), reproduce(empty))
+
+
+def _explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:
+    """The declared conventions that explain every byte that is not ours; none if any is left."""
+    declared = frozenset(device.card.file.conventions)
+    if not declared or written is None:
+        return ()
+    return tuple(conventions.explain(case, ours.inputs, ours.values, written, declared) or ())

@@ -1,0 +1,346 @@
+"""Compiled code as a subject: a card of our own kernel passes, and a mistake in it is one sentence or one screen."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.device.emulator import EmulatorDevice
+from harness.errors import UsageError
+from harness.jit.compile import compile_kernel
+from harness.jit.signature import read_signatures
+from harness.subjects.card.card import read_card
+from harness.subjects.card.device import with_card
+from harness.subjects.card.verify import verify_card
+from harness.suite.suite import find_case
+from harness.verdict import Result, Verdict
+
+CASE = "swizzle/default/48x80/normal/eager"
+COMPACT = "swizzle/to=compact/48x80/normal/eager"
+PER_TENSOR = "per_tensor/default/48x80/normal/eager"
+ENTRY = "_Z7swizzleIL7Outputs1EEvPKhPhii"
+CARD = f"""\
+code: swizzle.ptx
+recipe: swizzle
+flags: {{direction: rowwise, to: swizzled}}
+launches:
+  - kernel: {ENTRY}
+    grid: ["(cols + 255) // 256", "((rows + 127) // 128 * 128 + 255) // 256"]
+    block: 256
+    arguments:
+      - array: scale_inv
+      - array: swizzled_scale_inv
+      - i32: rows
+      - i32: cols
+"""
+# One thread for each byte, and the ways that a byte can reach it.
+SOURCE = """
+struct Tensor { const unsigned char* bytes; short unused; int rows; };
+__device__ int tiled(int row, int col, int cols) {
+  return ((row / 128) * (cols / 4) + col / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + col % 4;
+}
+extern "C" __global__ void by_struct(Tensor in, unsigned char* out, int cols) {
+  for (int i = threadIdx.x; i < in.rows * cols; i += 128) out[tiled(i / cols, i % cols, cols)] = in.bytes[i];
+}
+extern "C" __global__ void by_table(unsigned char** arrays, int rows, int cols) {
+  for (int i = threadIdx.x; i < rows * cols; i += 128) arrays[1][tiled(i / cols, i % cols, cols)] = arrays[0][i];
+}
+extern "C" __global__ void copy(const unsigned char* in, unsigned char* out, int n) {
+  for (int i = threadIdx.x; i < n; i += 128) out[i] = in[i];
+}
+extern "C" __global__ void add(const unsigned char* in, unsigned char* out, int n) {
+  for (int i = threadIdx.x; i < n; i += 128) out[i] += in[i];
+}
+extern "C" __global__ void shuffle(const unsigned char* in, unsigned char* out, int n) {
+  __shared__ unsigned char staged[128];
+  for (int i = 0; i < n; i += 128) {
+    staged[threadIdx.x] = in[i + threadIdx.x];
+    out[i + threadIdx.x] = staged[127 - threadIdx.x];
+  }
+}
+template <int kThreads> __global__ void by_template(const unsigned char* in, unsigned char* out, int rows, int cols) {
+  for (int i = threadIdx.x; i < rows * cols; i += kThreads) out[tiled(i / cols, i % cols, cols)] = in[i];
+}
+"""
+PADDED = "(rows + 127) // 128 * 128", "(cols // 16 + 3) // 4 * 4"
+
+
+@pytest.fixture(scope="module")
+def ptx() -> str:
+    flags = {"direction": "rowwise", "to": "swizzled"}
+    return compile_kernel(read_signatures("swizzle")["swizzle"], flags, "compute_100a").ptx
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptx: str) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "swizzle.ptx").write_text(ptx)
+    (tmp_path / "own.cu").write_text(SOURCE)
+    (tmp_path / "card.yaml").write_text(CARD)
+    return tmp_path
+
+
+def judged(case: str = CASE) -> Result:
+    card = read_card("card.yaml")
+    device = with_card(EmulatorDevice(), card)
+    card.check([find_case(case)])
+    return verify_card(find_case(case), device)
+
+
+def own(folder: Path, launches: str, more: str = "", recipe: str = "swizzle") -> None:
+    (folder / "card.yaml").write_text(f"code: own.cu\nrecipe: {recipe}\n{more}launches:\n{launches}")
+
+
+def launch(kernel: str, *arguments: str) -> str:
+    return f"  - kernel: {kernel}\n    block: 128\n    arguments:\n" + "".join(
+        f"      - {each}\n" for each in arguments
+    )
+
+
+# Right
+
+
+def test_a_card_of_our_own_kernel_passes(folder: Path):
+    result = judged()
+    assert (result.verdict, result.reason) == (Verdict.PASS, "")
+    assert result.bytes_compared == 3 * 128 * 8 and result.oracles == ("numpy", "torch")
+    assert result.targets == ("sm_100a",) and result.subject.startswith("card.yaml (source ")
+
+
+@pytest.mark.parametrize(
+    "launches",
+    [
+        launch("by_struct", f"struct: [array: scale_inv, pad: 4, i32: '{PADDED[0]}']", "array: swizzled_scale_inv",
+               f"i32: {PADDED[1]}"),
+        launch("by_struct", f"struct: [array: scale_inv, i16: 7, i32: '{PADDED[0]}']", "array: swizzled_scale_inv",
+               f"i32: {PADDED[1]}"),
+        launch("by_table", "pointers: [scale_inv, swizzled_scale_inv]", f"i32: {PADDED[0]}", f"i32: {PADDED[1]}"),
+        launch("by_template<128>", "array: scale_inv", "array: swizzled_scale_inv", f"i32: {PADDED[0]}",
+               f"i32: {PADDED[1]}"),
+    ],
+)  # fmt: skip
+def test_structs_tables_of_pointers_and_templates(folder: Path, launches: str):
+    own(folder, launches)
+    assert judged().verdict is Verdict.PASS, judged().story
+
+
+def test_several_launches_that_share_a_workspace(folder: Path):
+    size = f"{PADDED[0]} * ({PADDED[1]})"
+    copied = launch("copy", "array: scale_inv", "array: mine", f"i32: {size}")
+    tiled = launch("by_template<128>", "array: mine", "array: swizzled_scale_inv", *(f"i32: {each}" for each in PADDED))
+    own(folder, copied + tiled, f"workspace: {{mine: '{size}'}}\n")
+    assert judged().verdict is Verdict.PASS, judged().story
+    own(folder, tiled + copied, f"workspace: {{mine: '{size}'}}\n")
+    result = judged()
+    assert result.verdict is Verdict.UNWRITTEN and "reads 1 bytes" in result.reason and "own.cu:" in result.reason
+
+
+def test_an_array_that_is_set_to_zero_first(folder: Path):
+    size = f"{PADDED[0]} * ({PADDED[1]})"
+    added = launch("add", "array: scale_inv", "array: mine", f"i32: {size}")
+    tiled = launch("by_template<128>", "array: mine", "array: swizzled_scale_inv", *(f"i32: {each}" for each in PADDED))
+    own(folder, "  - zero: mine\n" + added + tiled, f"workspace: {{mine: '{size}'}}\n")
+    assert judged().verdict is Verdict.PASS, judged().story
+    own(folder, added + tiled, f"workspace: {{mine: '{size}'}}\n")
+    assert judged().verdict is Verdict.UNWRITTEN
+
+
+# What a card declares
+
+
+def test_scales_in_tiles_are_expected_in_tiles(folder: Path):
+    size = f"{PADDED[0]} * ({PADDED[1]})"
+    copied = launch("copy", "array: scale_inv", "array: swizzled_scale_inv", f"i32: {size}")
+    own(folder, copied)
+    assert judged().verdict is Verdict.MISMATCH
+    own(folder, copied, "arrays: {swizzled_scale_inv: {layout: compact}}\n")
+    assert judged().verdict is Verdict.PASS, judged().story
+
+
+def test_padding_that_is_not_there_is_told(folder: Path):
+    own(folder, launch("copy", "array: swizzled_scale_inv", "array: scale_inv", "i32: 1"),
+        "arrays: {scale_inv: {padding: absent}}\n")  # fmt: skip
+    result = judged(COMPACT)
+    assert result.verdict is Verdict.UNWRITTEN and "239 of 240 bytes" in result.reason
+
+
+def test_an_output_that_is_given_is_told(folder: Path):
+    own(folder, "  - zero: rowwise_data\n", "given: [rowwise_amax, rowwise_scale_inv]\n", "per_tensor")
+    card = read_card("card.yaml")
+    with pytest.raises(UsageError, match="no launch takes the output"):
+        card.check([find_case(PER_TENSOR)])
+
+
+def test_cases_of_other_flags_are_excluded(folder: Path):
+    assert judged().verdict is Verdict.PASS
+    result = verify_card(find_case(COMPACT), with_card(EmulatorDevice(), read_card("card.yaml")))
+    assert (result.verdict, result.reason) == (Verdict.EXCLUDED, "the card is for to=swizzled")
+
+
+# Wrong cards
+
+
+@pytest.mark.parametrize(
+    "old, new, sentence",
+    [
+        ("      - i32: cols\n", "", f"card.yaml:8: '{ENTRY}' takes 4 arguments, and 3 are given; it takes a pointer, a "
+         "pointer, .u32, .u32"),
+        ("i32: rows", "f32: rows", f"card.yaml:11: argument 3 of '{ENTRY}' is f32, and the kernel takes .u32 there"),
+        ("i32: rows", "i64: rows", f"card.yaml:11: argument 3 of '{ENTRY}' is i64, and the kernel takes .u32 of 4"),
+        ("array: scale_inv", "u64: rows", f"card.yaml:9: argument 1 of '{ENTRY}' is u64, and the kernel takes a "),
+        ("i32: rows", "array: scale_inv", f"card.yaml:11: argument 3 of '{ENTRY}' is an array"),
+        ("array: scale_inv", "array: scale", "card.yaml:9: there is no array 'scale' in"),
+        ("i32: rows", "i32: row", "card.yaml:11: a size knows no 'row'; did you mean 'rows'?"),
+        ("i32: rows", "int: rows", "card.yaml:11: unknown key 'int'"),
+        ("i32: rows", "{i32: rows, u32: rows}", "it has i32 and u32"),
+        (f"kernel: {ENTRY}", "kernel: swizzle", "card.yaml:5: swizzle.ptx has no entry 'swizzle'"),
+        ("block: 256", "blocks: 256", "card.yaml:7: unknown key 'blocks'; did you mean 'block'?"),
+        ("recipe: swizzle", "recipe: swizle", "card.yaml:2: there is no recipe 'swizle'; did you mean 'swizzle'?"),
+        ("to: swizzled", "to: tiles", "card.yaml:3: to has no value 'tiles'"),
+        ("to: swizzled", "too: swizzled", "card.yaml:3: swizzle has no flag 'too'; did you mean 'to'?"),
+        ("swizzle.ptx", "nosuch.ptx", "card.yaml:1: nosuch.ptx: there is no such file"),
+        ("swizzle.ptx", "card.yaml", "card.yaml:1: card.yaml: code is a .ptx, a .cubin or a .cu file"),
+        ("recipe: swizzle", "recipe: per_tensor", "card.yaml:3: per_tensor has no flag 'direction'"),
+        ("array: swizzled_scale_inv", "array: scale_inv", "no launch takes the output 'swizzled_scale_inv' of"),
+        ("code:", "conventions: [rounding]\ncode:", "card.yaml:1: conventions"),
+        ("code:", "arrays: {scale: {layout: compact}}\ncode:", "card.yaml:1: swizzle has no array 'scale'"),
+        ("block: 256", "block: [1, 1, 1, 1]", "card.yaml:7: launches.block"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_card_is_one_sentence(folder: Path, old: str, new: str, sentence: str):
+    assert CARD.count(old) >= 1
+    (folder / "card.yaml").write_text(CARD.replace(old, new, 1))
+    with pytest.raises(UsageError) as caught:
+        judged()
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_case_of_the_card_is_selected(folder: Path):
+    with pytest.raises(UsageError, match="none of the 1 selected cases is one of this card: the card is for to=swizzl"):
+        read_card("card.yaml").check([find_case(COMPACT)])
+
+
+# Wrong launches
+
+
+@pytest.mark.parametrize(
+    "old, new, verdict, sentence",
+    [
+        ("array: scale_inv\n      - array: swizzled_scale_inv", "array: swizzled_scale_inv\n      - array: scale_inv",
+         Verdict.UNWRITTEN, "swizzled_scale_inv"),
+        ('["(cols', "[0, 1] # ", Verdict.LAUNCH_ERROR, "card.yaml:5: "),
+        ("block: 256", "block: 512", Verdict.LAUNCH_ERROR, "a block of (512, 1, 1) threads, where 1 to 256 are"),
+        ("block: 256", "block: 32", Verdict.UNWRITTEN, "were never written"),
+        ("i32: rows", "i32: 300", Verdict.OUT_OF_BOUNDS, "buffer 'scale_inv'"),
+        ("i32: rows", "i32: rows * 1000000000", Verdict.LAUNCH_ERROR, "does not fit an argument of type i32"),
+        ("block: 256", "block: 256\n    shared: 300000", Verdict.LAUNCH_ERROR, "bytes of shared memory"),
+        ("block: 256", "block: 256\n    cluster: 3", Verdict.LAUNCH_ERROR, "clusters of (3, 1, 1)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_launch_names_what_is_wrong(folder: Path, old: str, new: str, verdict: Verdict, sentence: str):
+    assert CARD.count(old) == 1
+    (folder / "card.yaml").write_text(CARD.replace(old, new))
+    result = judged()
+    assert (result.verdict, sentence in result.reason) == (verdict, True), result.reason
+    assert "\n" not in result.reason
+
+
+@pytest.mark.parametrize(
+    "old, new, verdict",
+    [
+        ("{%r27, %r28, %r29, %r30}", "{%r28, %r27, %r29, %r30}", Verdict.MISMATCH),
+        ("\tst.global.v4.u32", "\t//", Verdict.UNWRITTEN),
+        ("%rd20, %rd19, 9;", "%rd20, %rd19, 40;", Verdict.OUT_OF_BOUNDS),
+    ],
+)
+def test_a_changed_instruction_gets_its_screen(folder: Path, ptx: str, old: str, new: str, verdict: Verdict):
+    assert old in ptx
+    (folder / "swizzle.ptx").write_text(ptx.replace(old, new))
+    result = judged()
+    assert result.verdict is verdict, result.reason
+    assert f"harness verify swizzle --subject card.yaml --case '{CASE}'" in result.story
+    assert "harness trace" not in result.story and "make " not in result.story
+    assert verdict is not Verdict.MISMATCH or "cause     permutation" in result.story
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_a_race_names_the_line_of_the_source_or_of_the_ptx(folder: Path, lines: bool):
+    own(folder, launch("shuffle", "array: scale_inv", "array: swizzled_scale_inv", "i32: 1024"))
+    if not lines:
+        text = re.sub(r"^\s*\.loc[^\n]*$", "", read_card("card.yaml").code.ptx, flags=re.MULTILINE)
+        (folder / "own.ptx").write_text(text)
+        (folder / "card.yaml").write_text((folder / "card.yaml").read_text().replace("own.cu", "own.ptx"))
+    result = judged()
+    assert result.verdict is Verdict.NONDETERMINISTIC
+    if lines:
+        staged = next(n for n, line in enumerate(SOURCE.splitlines(), 1) if "127 - threadIdx" in line)
+        assert f"race at own.cu:{staged}: reads 1 " in result.reason
+    else:
+        found = re.search(r"race at own\.ptx:(\d+): reads .* at own\.ptx:(\d+)", result.reason)
+        assert found, result.reason
+        ptx_lines = (folder / "own.ptx").read_text().splitlines()
+        assert "ld.shared" in ptx_lines[int(found[1]) - 1] and "st.shared" in ptx_lines[int(found[2]) - 1]
+
+
+def test_what_the_emulator_lacks_is_named(folder: Path, ptx: str):
+    (folder / "swizzle.ptx").write_text(ptx.replace("ld.param.u64", "nosuch.instruction.u64", 1))
+    result = judged()
+    assert result.verdict is Verdict.LAUNCH_ERROR
+    assert "card.yaml:5: not emulated: nosuch.instruction.u64 at swizzle.cu:" in result.reason
+    (folder / "swizzle.ptx").write_text(ptx.replace("\tld.param.u64", "\t?", 1))
+    result = judged()
+    assert result.verdict is Verdict.EXCLUDED
+    assert "capability: swizzle.ptx: not emulated: PTX line " in result.reason
+
+
+# The draft
+
+
+def test_a_draft_has_the_parameters_and_is_refused_until_it_is_filled_in(folder: Path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["card", "--from", "swizzle.ptx", "--recipe", "swizzle"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert text.count("array: FILL_IN") == 2 and text.count("u32: FILL_IN") == 2 and "block: [256]" in text
+    (folder / "card.yaml").write_text(text)
+    with pytest.raises(UsageError, match="a size knows no 'FILL_IN'"):
+        judged()
+    for old, new in (
+        ('["FILL_IN"]', '["(cols + 255) // 256", 1]'), ("array: FILL_IN", "array: scale_inv"),
+        ("array: FILL_IN", "array: swizzled_scale_inv"), ("u32: FILL_IN", "u32: rows"), ("u32: FILL_IN", "u32: cols"),
+    ):  # fmt: skip
+        text = text.replace(old, new, 1)
+    (folder / "card.yaml").write_text(text)
+    assert judged().verdict is Verdict.PASS
+
+
+def test_a_draft_of_a_cu_has_all_its_kernels(folder: Path, capsys):
+    with pytest.raises(SystemExit):
+        main(["card", "--from", "own.cu"])
+    text = capsys.readouterr().out
+    assert [line.split()[-1] for line in text.splitlines() if "kernel:" in line] == [
+        "by_struct", "by_table", "copy", "add", "shuffle",
+    ]  # fmt: skip
+    assert "struct: [pad: 16]  # by_struct_param_0, 16 bytes at a multiple of 8" in text
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["--from", "card.yaml"], "card.yaml is neither a .ptx nor a .cu"),
+        (["--from", "nosuch.ptx"], "nosuch.ptx: there is no such file"),
+        (["--from", "swizzle.ptx", "--kernel", "other"], "swizzle.ptx has no entry 'other'"),
+        (["--from", "swizzle.ptx", "--recipe", "swizle"], "there is no recipe 'swizle'"),
+        (["--from", "swizzle.ptx", "--out", "card.yaml"], "card.yaml is there already"),
+    ],
+)
+def test_a_draft_that_cannot_be_made(folder: Path, words: list[str], sentence: str, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["card", *words])
+    assert ended.value.code == 64
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and sentence in error and error.count("\n") == 1
