@@ -8,7 +8,7 @@ import pandas as pd
 from harness.commands import _shared
 from harness.errors import Exit
 from harness.files import write_text
-from harness.jit.compile import ARCHES, Examined
+from harness.jit.compile import ARCHES, ON_REQUEST, Examined
 from harness.report.console import show
 from harness.suite.instantiations import batches, examine_or_say, instantiations, side_by_side
 
@@ -16,7 +16,13 @@ from harness.suite.instantiations import batches, examine_or_say, instantiations
 @click.command()
 @_shared.recipes
 @_shared.sets
-@click.option("--arch", "arches", multiple=True, type=click.Choice(ARCHES), help="only this architecture (all)")
+@click.option(
+    "--arch",
+    "arches",
+    multiple=True,
+    type=click.Choice((*ARCHES, *ON_REQUEST)),
+    help=f"only this architecture ({', '.join(ARCHES)})",
+)
 @_shared.jobs
 @click.option(
     "--digests", type=_shared.FILE, metavar="FILE", help="write the digest of each instantiation's machine code"

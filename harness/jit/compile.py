@@ -30,6 +30,7 @@ FLAGS = (
 # The emulator names lines. They make a cubin four times as large, and its machine code no other.
 LINES = "-lineinfo"
 ARCHES = ("sm_80", "sm_90a", "sm_100a")
+ON_REQUEST = ("sm_103a", "sm_120a", "sm_121a")  # compile and run as well, and CI spends no time on them
 
 _PTX, _CUBIN = "ptx.gz", "cubin"
 _INCLUDE = re.compile(r"^\s*#\s*include\s*(?P<target>.*)$", re.MULTILINE)
