@@ -33,6 +33,7 @@ _NAN = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float32_f
 # Swizzle, in the order of CUtensorMapSwizzle → (bits, lowest bit that changes, distance to the bits it is XORed with).
 SWIZZLES = {"none": (0, 4, 3), "32B": (1, 4, 3), "64B": (2, 4, 3), "128B": (3, 4, 3), "128B_atom_32B": (2, 5, 2)}
 _SWIZZLE_NAMES = tuple(SWIZZLES)
+_TOGETHER = 16  # bytes
 _SPANS = {"32B": 32, "64B": 64, "128B": 128, "128B_atom_32B": 128}
 
 
@@ -41,7 +42,7 @@ class MalformedMap(ValueError):
 
 
 class Box(NamedTuple):
-    """Where the bytes of a box lie, one row for each unit of `width` bytes.
+    """Where the bytes of a box lie, one row for each unit of `width` bytes, at most 16, all in the tensor or all not.
 
     shared: byte offsets from an aligned start, before the swizzle; outer: byte offsets from the tensor's address
     inside: whether the unit is of the tensor; all (n,)
@@ -121,18 +122,23 @@ class TensorMap:
 
     def fill(self) -> bytes:
         """One unit of what arrives from outside of the tensor."""
-        width = self._width()
-        return _NAN[self.kind].to_bytes(width, "little") if self.fills_nan else bytes(width)
+        width, element = self._width(), max(1, BITS[self.kind] // 8)
+        return _NAN[self.kind].to_bytes(element, "little") * (width // element) if self.fills_nan else bytes(width)
 
     def _width(self) -> int:
-        return max(1, BITS[self.kind] // 8)
+        """Bytes of a unit: as many as a swizzle keeps together, or fewer where the tensor ends between."""
+        ends = self.extents[0] * BITS[self.kind]
+        return next((width for width in (_TOGETHER, 8, 4, 2) if ends % (8 * width) == 0), 1)
 
     def moved(self, address: int) -> TensorMap:
         """The same map of a tensor at another address."""
         return replace(self, address=address)
 
     def units(self, start: Sequence[int]) -> Box:
-        """The box whose first element has these coordinates, the innermost first; they may be negative."""
+        """The box whose first element has these coordinates, the innermost first; they may be negative.
+
+        The innermost is a multiple of 16 bytes.
+        """
         width, bits = self._width(), BITS[self.kind]
         per_unit = 8 * width // bits  # elements
         counts = list(self._counts())

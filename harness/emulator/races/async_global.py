@@ -30,6 +30,12 @@ class _Cells:
     reads: np.ndarray
 
 
+# What is known of a cell lies together: a batch touches few of a large buffer, each on a page of its own.
+_CELL = np.dtype(
+    [("cluster", U32), ("writer", U32), ("epoch", U32), ("access", U32), ("writes", np.int64), ("reads", np.int64)]
+)
+
+
 class AsyncGlobal:
     """The buffers of one batch. Those of earlier batches are over."""
 
@@ -42,9 +48,8 @@ class AsyncGlobal:
 
     def _of(self, buffer: Buffer) -> _Cells:
         if id(buffer) not in self._buffers:
-            count = -(-len(buffer.data) // self.cell)
-            self._buffers[id(buffer)] = _Cells(*(np.zeros(count, U32) for _ in range(4)),
-                                               *(np.zeros(count, np.int64) for _ in range(2)))  # fmt: skip
+            cells = np.zeros(-(-len(buffer.data) // self.cell), _CELL)
+            self._buffers[id(buffer)] = _Cells(*(cells[name] for name in _CELL.names))
         return self._buffers[id(buffer)]
 
     def _rows(self, offsets: np.ndarray, size: int) -> np.ndarray:
@@ -81,19 +86,19 @@ class AsyncGlobal:
     def start(self, number: int, buffer: Buffer, offsets: np.ndarray, size: int, lane: int, what: str = "") -> None:
         """Check what a copy is to read or write, units of `size` bytes, and tag it."""
         copy, found = self.shadow.copies[number], self._of(buffer)
-        cells = np.unique(self._rows(offsets, size))
+        cells = self._rows(offsets, size).reshape(-1)
         what = what or f"copies {'from' if copy.kind == 'reads' else 'to'} global bytes"
         self._require_fence(copy.instruction, copy.cluster, copy.row, found, cells, lane, what)
         for copies in (found.writes, *([found.reads] if copy.kind == "writes" else [])):
-            for each in np.unique(copies[cells]).tolist():
-                if each and each != number and not self._complete(each, copy.cluster, copy.row):
+            numbers = copies[cells]
+            for each in np.unique(numbers[numbers != 0]).tolist():
+                if each != number and not self._complete(each, copy.cluster, copy.row):
                     self.fault("race", copy.instruction, lane, f"{what} {self.shadow.unfinished(each)}")
         if copy.kind == "writes":
             found.writer[cells], found.writes[cells], found.reads[cells] = 0, number, 0
             return
-        for other in np.unique(found.reads[cells]).tolist():
-            if other and other != number:
-                copy.also.append(other)
+        reads = found.reads[cells]
+        copy.also += [other for other in np.unique(reads[reads != 0]).tolist() if other != number]
         found.reads[cells] = number
 
     def _require_fence(

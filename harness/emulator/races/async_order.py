@@ -18,6 +18,7 @@ from harness.emulator.registers import U32, U64, WARP, Bits
 
 SHARED, GLOBAL = "shared", "global"
 _FIRST_COUNTERS = 16
+_OF_BLOCK = 4  # counters that many kernels need for each block: of its mbarriers, and two of a thread that stores
 
 
 class AsyncOrder(BlockOrder):
@@ -31,7 +32,8 @@ class AsyncOrder(BlockOrder):
         super().__init__(blocks, threads)
         self.threads, self.cluster, self.rows = threads, cluster, cluster * threads
         self.clusters = blocks // cluster
-        self.clock = np.zeros((self.clusters, self.rows, 3 * self.rows + _FIRST_COUNTERS), U32)
+        columns = 3 * self.rows + max(_FIRST_COUNTERS, _OF_BLOCK * blocks)
+        self.clock = np.zeros((self.clusters, self.rows, columns), U32)
         self.now = np.ones(self.clusters, U32)
         self.counters = 0
         self.activity = 1  # changes with every access and every merge, so that a warp that meets again costs nothing
@@ -50,7 +52,7 @@ class AsyncOrder(BlockOrder):
 
     def publish(self, cluster: int, rows: np.ndarray) -> Bits:
         """What these rows know and did until now, as one clock."""
-        out = self.clock[cluster, rows].max(axis=0)
+        out = self.clock[cluster, together(rows)].max(axis=0)
         out[rows] = self.now[cluster] + U32(1)
         self.now[cluster] += U32(1)
         self.activity += 1
@@ -59,21 +61,21 @@ class AsyncOrder(BlockOrder):
     def learn(self, cluster: int, rows: np.ndarray, clock: Bits) -> None:
         """These rows know a clock, too."""
         self.activity += 1
+        rows = together(rows)
         self.clock[cluster, rows, : len(clock)] = np.maximum(self.clock[cluster, rows, : len(clock)], clock)
 
     def meet(self, cluster: int, rows: np.ndarray) -> None:
         """These rows met at a barrier."""
-        self.clock[cluster, rows] = self.publish(cluster, rows)
+        self.clock[cluster, together(rows)] = self.publish(cluster, rows)
 
     def fence_proxy(self, lanes: np.ndarray, space: str | None) -> None:
         """`fence.proxy.async` of these lanes, (blocks, threads) bool. space: one alone, None for both"""
         n = self.rows
         for cluster, rows in self.rows_of(lanes):
             for start in [n] * (space != GLOBAL) + [2 * n] * (space != SHARED):
-                of_rows = self.clock[cluster, rows]
-                of_rows[:, start : start + n] = np.maximum(of_rows[:, start : start + n], of_rows[:, :n])
-                of_rows[np.arange(len(rows)), start + rows] = self.now[cluster] + U32(1)
-                self.clock[cluster, rows] = of_rows
+                clock, passed, which = self.clock[cluster], slice(start, start + n), together(rows)
+                clock[which, passed] = np.maximum(clock[which, passed], clock[which, :n])
+                clock[rows, start + rows] = self.now[cluster] + U32(1)
             self.now[cluster] += U32(1)
         self.activity += 1
 
@@ -160,6 +162,14 @@ class AsyncOrder(BlockOrder):
         self.now[np.unique(of_cluster)] += U32(1)
         self.activity += 1
         self._met = {key: self.activity}
+
+
+def together(rows: np.ndarray) -> np.ndarray | slice:
+    """The same rows, ascending, as a slice if nothing lies between, which NumPy need not gather."""
+    if not len(rows):
+        return rows
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first == len(rows) - 1 else rows
 
 
 def larger(a: Bits | None, b: Bits) -> Bits:

@@ -268,11 +268,12 @@ class AsyncShadow(SharedShadow):
     ) -> None:
         """Check what a copy is to read or write, (n,) cells, and tag it.
 
+        cells: each once, or if several threads issue it, perhaps more often
         lane: of the thread that issues it; fenced: whether it needs no proxy fence; rows: if several threads issue it
         """
         copy, order = self.copies[number], self.order
         cluster, row = copy.cluster, copy.row
-        cells = np.unique(cells)[None, :]
+        cells = (cells if rows is None else np.unique(cells))[None, :]
         at = np.array([cluster]), np.array([row])
         verb = "reads" if copy.instruction.mnemonic.startswith("wgmma") else "copies"
         what = f"{verb} {'' if verb == 'reads' else 'from ' if copy.kind == 'reads' else 'to '}shared bytes"
@@ -288,8 +289,9 @@ class AsyncShadow(SharedShadow):
                 self.fault("race", copy.instruction, lane, sentence)
         copies = [self.copy_writes] if copy.kind == "reads" else [self.copy_writes, self.copy_reads]
         for each in copies:
-            numbers = np.unique(each[cells])
-            for other in [one for each_ in numbers[numbers != 0].tolist() for one in (each_, *self.copies[each_].also)]:
+            numbers = each[cells]
+            numbers = np.unique(numbers[numbers != 0])
+            for other in [one for each_ in numbers.tolist() for one in (each_, *self.copies[each_].also)]:
                 if clock[self.copies[other].counter] <= self.copies[other].number:
                     self.fault("race", copy.instruction, lane, f"{what} {self.unfinished(other)}")
         for readers in [self.updaters, *([self.readers] if copy.kind == "writes" else [])]:
@@ -305,8 +307,9 @@ class AsyncShadow(SharedShadow):
             self._forget(cells)
             self.copy_writes[cells] = number
             return
-        for other in np.unique(self.copy_reads[cells]).tolist():
-            if other and not self.complete(other, cluster, row):
+        reads = self.copy_reads[cells]
+        for other in np.unique(reads[reads != 0]).tolist():
+            if not self.complete(other, cluster, row):
                 copy.also += [other, *self.copies[other].also]
         self.copy_reads[cells] = number
         order.activity += 1
