@@ -92,7 +92,7 @@ def _problems(record: Record, case: Case, timed: bool) -> Iterator[str]:
         yield f"its oracles are {' and '.join(right['oracles'])}, not {' and '.join(record['oracles'])}"
     compared = record["bytes_compared"]
     if record.get("subject"):
-        if record["subject"].partition(" ")[0].endswith((".yaml", ".yml")) and record["reason"]:
+        if record["subject"].rpartition(" (")[0].endswith((".yaml", ".yml")) and record["reason"]:
             return  # a card, and its reason says in which bytes its kernels have no part
         if compared % _bytes(case) or compared < len(POISONS) * _bytes(case):
             yield f"a call writes {_bytes(case)} bytes, and {compared} are no whole number of calls"

@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from harness.contract.case import Case
+from harness.errors import UsageError
 from harness.files import PACKAGE, RECIPE_DIRS, ROOT, SUITES
 from harness.inputs import tensor_file
 from harness.records.imported_files import imported_files
+from harness.suite.yaml_lines import read
 
 Seal = dict[str, str]
 
@@ -106,8 +109,11 @@ def _tensors(cases: Iterable[Case]) -> Collection[Path]:
 
 
 def _card_files(card: Path) -> Iterator[Path]:
-    """A card, and the code beside it that it may name or include."""
+    """A card, the code that it names, and what lies beside it and may be included."""
     yield card
+    with suppress(UsageError):  # which is said where the card is read
+        data = read(card, str(card)).data
+        yield (card.parent / str(data.get("code", ""))).resolve() if isinstance(data, dict) else card
     yield from sorted(path for path in card.parent.glob("*") if path.suffix in _CODE and path.is_file())
 
 

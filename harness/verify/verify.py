@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -220,9 +221,9 @@ def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def reproduce(result: Result, target: str = "verify") -> str:
-    named = result.subject.partition(" ")[0]
+    named = result.subject.rpartition(" (")[0]
     if named.endswith((".yaml", ".yml")):  # a card, which is the user's, as the folder is that it lies in
-        return f"harness {target} {result.recipe} --subject {named} --case '{result.case_id}'"
+        return f"harness {target} {result.recipe} --subject {shlex.quote(named)} --case '{result.case_id}'"
     subject = f" ARGS='--subject {named}'" if named else ""
     if not subject and target == "verify":
         return verify_command(result.case_id)

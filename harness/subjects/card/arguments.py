@@ -92,10 +92,9 @@ def arrays_of(arguments: Iterable[Argument]) -> Iterator[str]:
 def expressions_of(arguments: Iterable[Argument]) -> Iterator[int | str]:
     """Everything in arguments that is a number or an expression."""
     for argument in arguments:
-        yield argument.offset
-        value = getattr(argument, argument.kind)
-        if argument.kind in SCALARS and not isinstance(value, float):
-            yield value
+        for value in (argument.offset, getattr(argument, argument.kind)):
+            if isinstance(value, str) and value != argument.array:
+                yield value
         if argument.map:
             yield from (*argument.map.extents, *argument.map.strides, *argument.map.box, *argument.map.steps)
         yield from expressions_of(argument.struct or ())
@@ -105,8 +104,7 @@ def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> 
     """What a kernel gets. numbers: by the names in expressions. Raises LaunchError for what fits no parameter."""
     match argument.kind:
         case "array":
-            address = memory.address(str(argument.array)) + size_of(argument.offset, numbers)
-            return address.to_bytes(POINTER, "little")
+            return _integer("u64", memory.address(str(argument.array)) + _value(argument.offset, numbers))
         case "pointers":
             table = b"".join(memory.address(name).to_bytes(POINTER, "little") for name in argument.pointers or ())
             return memory.table(table).to_bytes(POINTER, "little")
@@ -126,12 +124,20 @@ def bytes_of(argument: Argument, memory: Memory, numbers: Mapping[str, int]) -> 
 
 
 def _scalar(kind: str, said: float | str, numbers: Mapping[str, int]) -> bytes:
-    value = said if isinstance(said, float) else size_of(said, numbers)
+    value = said if isinstance(said, float) else _value(said, numbers)
     if kind in FLOATS:
         return np.asarray(value, _FLOAT_DTYPES[kind]).tobytes()
-    size, signed = SCALARS[kind], kind[0] == "i"
+    return _integer(kind, int(value))
+
+
+def _value(said: int | str, numbers: Mapping[str, int]) -> int:
+    """A number of the card, which may be negative, or what an expression gives."""
+    return said if isinstance(said, int) else size_of(said, numbers)
+
+
+def _integer(kind: str, value: int) -> bytes:
     try:
-        return int(value).to_bytes(size, "little", signed=signed)
+        return value.to_bytes(SCALARS[kind], "little", signed=kind[0] == "i")
     except OverflowError:
         raise LaunchError(f"{value} does not fit an argument of type {kind}") from None
 

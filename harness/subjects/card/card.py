@@ -144,14 +144,18 @@ class Card:
             why = keeping.refuses(name, make_inputs(case))
             if why:
                 raise SuiteError(self.document.where("arrays", name), why)
+        if set(fields) <= set(self.file.given):
+            raise SuiteError(
+                self.document.where("given"), f"every output of {case.recipe} is given, so nothing is compared"
+            )
         known = [*make_inputs(case), *fields, *self.file.scratch, *self.file.workspace]
         names = list(self.numbers(case))
         for key in ("scratch", "workspace"):
             for name, size in getattr(self.file, key).items():
                 self._check_expressions([size], names, (key, name))
-                if name in (*make_inputs(case), *fields):
+                if name in (*make_inputs(case), *fields, *(self.file.scratch if key == "workspace" else ())):
                     raise SuiteError(
-                        self.document.where(key, name), f"'{name}' is an array of {case.recipe}; call it otherwise"
+                        self.document.where(key, name), f"'{name}' is another array already; call it otherwise"
                     )
         for number, launch in enumerate(self.file.launches):
             at = ("launches", number)
@@ -213,6 +217,8 @@ def _sentence(document: Document, error: ErrorDetails) -> str:
     route = route_of(document, error)
     if error["type"] == "extra_forbidden":
         return f"unknown key '{route[-1]}'{nearest(route[-1], _part(route).model_fields)}"
+    if error["type"] == "model_type" and "arguments" in route:
+        return f"'{error['input']}' is no argument; one reads `array: input` or `i32: rows`"
     return sentence_of(document, error, "the card")
 
 

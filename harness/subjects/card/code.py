@@ -60,13 +60,15 @@ class Code:
     def symbol(self, kernel: str) -> str:
         """The entry of a launch. Raises UsageError if there is none."""
         found = self.symbols.get(kernel, kernel)
-        if self.ptx and found not in self.program.entries:
-            raise UsageError(f"{self.name} has no entry '{kernel}'{nearest(kernel, self.program.entries)}")
+        if not self.cubin and found not in self.program.entries:
+            raise UsageError(
+                f"{self.name} has no entry '{kernel}'{nearest(kernel, self.program.entries) or '; it has none at all'}"
+            )
         return found
 
     def parameters(self, kernel: str) -> tuple[Parameter, ...] | None:
         """Of an entry; None of a cubin, which is asked on the GPU."""
-        return parameters_of(self.program, self.symbol(kernel)) if self.ptx else None
+        return parameters_of(self.program, self.symbol(kernel)) if not self.cubin else None
 
 
 def parameters_of(program: Program, entry: str) -> tuple[Parameter, ...]:

@@ -30,6 +30,7 @@ from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
 
+LARGEST_BUFFER = 1 << 30  # bytes of a scratch or a workspace
 _PTX_LINE = re.compile(r"\bptx:(\d+)")
 
 
@@ -188,6 +189,8 @@ class EmulatedMemory:
         }
 
     def put(self, name: str, size: int, byte: int, initialised: bool) -> np.ndarray:
+        if size > LARGEST_BUFFER:
+            raise LaunchError(f"'{name}' has {size} bytes; the emulator allows {LARGEST_BUFFER}")
         content = np.full(size, byte, np.uint8)
         self.buffers[name] = Buffer(name, content, initialised=initialised)
         return content

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from harness.contract.case import FlagValue
 from harness.subjects.convention import Convention
@@ -26,6 +27,12 @@ def _number(value: object) -> object:
 def _real(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("a number, or an expression such as `cols`, belongs here")
+    return value
+
+
+def _arch(value: str) -> str:
+    if not re.fullmatch(r"sm_\d+[af]?", value):
+        raise ValueError(f"'{value}' is no architecture; one reads sm_100a")
     return value
 
 
@@ -168,13 +175,13 @@ class CardFile(Part):
 
     code: str = Field(min_length=1)
     """PTX, a cubin (for a GPU), or a `.cu` that NVRTC compiles; a path from the card's folder."""
-    arch: str = Field(default="sm_100a", pattern=r"^sm_\d+[af]?$")
+    arch: Annotated[str, AfterValidator(_arch)] = "sm_100a"
     """What a `.cu` is compiled for; on a GPU, the GPU's own."""
     options: list[str] = []
     """More options for NVRTC, of a `.cu`."""
     recipe: str
     """The recipe whose oracles say what the bytes must be."""
-    flags: dict[str, Annotated[list[FlagValue], BeforeValidator(_listed)]] = {}
+    flags: dict[str, Annotated[list[FlagValue], Field(min_length=1), BeforeValidator(_listed)]] = {}
     """Flag → the values, or value, that the kernels are for; cases with others are excluded. Any, if absent."""
     multiple_of: dict[Literal["rows", "cols", "M", "K", "N"], Annotated[int, Field(ge=1)]] = {}
     """Extents of which the kernels take only multiples; other cases are excluded."""
