@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -40,18 +39,22 @@ class Card:
     file: CardFile
     document: Document
     path: Path
+    codes: dict[str, Code] = field(default_factory=dict, compare=False, repr=False)  # by architecture
 
-    @cached_property
+    @property
     def code(self) -> Code:
         return self.code_for(self.file.arch)
 
     def code_for(self, arch: str) -> Code:
-        """The code, a `.cu` compiled for an architecture. Raises UsageError."""
-        kernels = [launch.kernel for launch in self.file.launches if launch.kernel]
-        try:
-            return read_code(self.path.parent / self.file.code, self.file.code, kernels, arch, self.file.options)
-        except UsageError as error:
-            raise SuiteError(self.document.where("code"), str(error)) from None
+        """The code, a `.cu` compiled for an architecture, read once. Raises UsageError."""
+        if arch not in self.codes:
+            kernels = [launch.kernel for launch in self.file.launches if launch.kernel]
+            path, name = self.path.parent / self.file.code, self.file.code
+            try:
+                self.codes[arch] = read_code(path, name, kernels, arch, self.file.options)
+            except UsageError as error:
+                raise SuiteError(self.document.where("code"), str(error)) from None
+        return self.codes[arch]
 
     @property
     def label(self) -> str:

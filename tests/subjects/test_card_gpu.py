@@ -1,0 +1,93 @@
+"""What the CUDA driver is given of a card, read back from the call, because no GPU is here to be asked."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from cuda.bindings import driver
+
+from harness.errors import LaunchError
+from harness.subjects.card import gpu
+from harness.subjects.card.card import read_card
+from harness.subjects.card.gpu import CardOnGpu
+
+CARD = """\
+code: own.cu
+recipe: swizzle
+launches:
+  - kernel: k<3>
+    grid: [rows, 2]
+    block: [cols, 3]
+    cluster: 2
+    shared: 4 * cols
+    early: true
+    arguments: [{array: scale_inv, offset: 16}, {i32: -2}, {f32: 1.5}, {struct: [{u8: 7}, {array: swizzled_scale_inv}]}]
+"""
+SOURCE = (
+    "struct S { char a; void* b; };\ntemplate <int n> __global__ void k(char* in, int i, float f, S s) { *in = n; }\n"
+)
+OK = driver.CUresult.CUDA_SUCCESS
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    monkeypatch.chdir(tmp_path)
+    Path("own.cu").write_text(SOURCE)
+    Path("card.yaml").write_text(CARD)
+    cupy = ModuleType("cupy")
+    cupy.cuda = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=77))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    made: list[tuple] = []
+    gpu._function.cache_clear()
+
+    def answer(name: str, value: object = None):
+        return lambda *words: (made.append((name, *words)), (OK, value))[1]
+
+    for name, value in (("cuModuleLoadData", "module"), ("cuModuleGetFunction", "function")):
+        monkeypatch.setattr(driver, name, answer(name, value))
+    for name in ("cuFuncSetAttribute", "cuLaunchKernelEx"):
+        monkeypatch.setattr(driver, name, answer(name))
+    yield made
+    gpu._function.cache_clear()
+
+
+def program() -> CardOnGpu:
+    """On the card of this folder, with arrays at addresses of no GPU."""
+    found = object.__new__(CardOnGpu)
+    found.card = read_card("card.yaml")
+    found.code, found.numbers = found.card.code_for("sm_90a"), {"rows": 10, "cols": 32}
+    places = {"scale_inv": 0x1000, "swizzled_scale_inv": 0x2000}
+    found.arrays = {name: SimpleNamespace(data=SimpleNamespace(ptr=place)) for name, place in places.items()}
+    return found
+
+
+def test_the_driver_gets_the_launch_and_its_arguments(calls: list[tuple]):
+    (call,) = list(program()._card_calls())
+    call()
+    said = {name: words for name, *words in calls}
+    assert said["cuModuleLoadData"][0].startswith(b"//") and b".target sm_90a" in said["cuModuleLoadData"][0]
+    assert said["cuModuleGetFunction"] == ["module", b"_Z1kILi3EEvPcif1S"]
+    assert said["cuFuncSetAttribute"][2] == 128
+    config, function, where, _ = said["cuLaunchKernelEx"]
+    assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (10, 2, 1)
+    assert (config.blockDimX, config.blockDimY, config.blockDimZ) == (32, 3, 1)
+    assert (config.sharedMemBytes, int(config.hStream), function) == (128, 77, "function")
+    cluster, early = config.attrs
+    assert (cluster.value.clusterDim.x, early.value.programmaticStreamSerializationAllowed) == (2, 1)
+    places = (ctypes.c_void_p * 4).from_address(where)
+    parts = [ctypes.string_at(place, size) for place, size in zip(places, (8, 4, 4, 16), strict=True)]
+    assert parts[0] == (0x1010).to_bytes(8, "little")
+    assert parts[1:3] == [b"\xfe\xff\xff\xff", b"\x00\x00\xc0\x3f"]
+    assert parts[3] == b"\x07" + bytes(7) + (0x2000).to_bytes(8, "little")
+
+
+def test_what_the_driver_refuses_names_the_launch(calls: list[tuple], monkeypatch: pytest.MonkeyPatch):
+    (call,) = list(program()._card_calls())
+    refusal = driver.CUresult.CUDA_ERROR_INVALID_CLUSTER_SIZE
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", lambda *words: (refusal,))
+    with pytest.raises(LaunchError, match="card.yaml:4: CUDA: CUDA_ERROR_INVALID_CLUSTER_SIZE"):
+        call()
