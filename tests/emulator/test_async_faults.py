@@ -15,6 +15,8 @@ from cuda_source import buffer, line_of, module
 
 from harness.emulator.errors import Fault
 from harness.emulator.launch import launch
+from harness.emulator.races.async_global import AsyncGlobal
+from harness.emulator.races.async_order import AsyncOrder
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.tensor_map import TensorMap
 
@@ -634,3 +636,15 @@ def test_the_bug_is_caught_by_name(each: Pair) -> None:
 def test_the_mend_is_not_accused(each: Pair) -> None:
     for order in (ASCENDING, DESCENDING, Schedule(seed=2)):
         run(each.source(mended=True), each, schedule=order)
+
+
+def test_a_batch_knows_nothing_of_what_the_last_one_copied() -> None:
+    """They share cells, which are cleared between."""
+    kept: dict = {}
+    of_buffer, order = buffer("out", np.zeros(64, np.uint8)), AsyncOrder(1, 32)
+    first = AsyncGlobal(order, 4, kept)._of(of_buffer)
+    first.touched.append(np.array([3]))
+    first.reads[3], first.writer[3] = 7, 1
+    second = AsyncGlobal(order, 4, kept)._of(of_buffer)
+    assert not second.reads.any()
+    assert not second.writer.any()

@@ -53,7 +53,10 @@ class AsyncProxy:
         self.on_wait: Callable[[np.ndarray], None] = lambda lanes: None
         self.queues: dict[int, Queue] = {}
         self.by_mbarrier: list[tuple[Mbarrier, int]] = []  # copies that write shared memory
-        self.globals = AsyncGlobal(self.order, batch.launch.resources.cell_global) if self.order else None
+        launch = batch.launch
+        self.globals = (
+            AsyncGlobal(self.order, launch.resources.cell_global, launch.met_by_copies) if self.order else None
+        )
         if self.shadow:
             self.shadow.fault, self.shadow.accesses = batch.fault, batch.launch.resources.accesses
             self.shadow.name = self.mbarriers._thread

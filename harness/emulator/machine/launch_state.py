@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from harness.emulator.counters import Traffic
 from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Kernel, Location
+from harness.emulator.races.async_global import Kept
 from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import GlobalShadow
 from harness.emulator.registers import WARP, WARPGROUP, Bits
@@ -89,6 +90,7 @@ class LaunchState:
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
+    met_by_copies: what the latest batch knew of global memory that copies met
     """
 
     resources: Resources
@@ -106,6 +108,7 @@ class LaunchState:
     echo: Callable[[str], object] = lambda line: None
     cluster: Extent = (1, 1, 1)
     dependence: Dependence | None = None
+    met_by_copies: dict[int, Kept] = field(default_factory=dict)
 
     @property
     def cluster_size(self) -> int:

@@ -20,8 +20,12 @@ from harness.emulator.registers import U32
 
 @dataclass
 class _Cells:
-    """The last writer of each byte of a buffer (cluster, row + 1, epoch, access), and numbers of copies, 0 for none."""
+    """The last writer of each byte of a buffer (cluster, row + 1, epoch, access), and numbers of copies, 0 for none.
 
+    touched: the cells of which something is known
+    """
+
+    touched: list[np.ndarray]
     cluster: np.ndarray
     writer: np.ndarray
     epoch: np.ndarray
@@ -36,20 +40,30 @@ _CELL = np.dtype(
 )
 
 
+_NOTHING = np.zeros((), _CELL)
+# Cells of a buffer, and which of them the last batch touched: to clear those is quicker than to begin with new pages.
+Kept = tuple[np.ndarray, list[np.ndarray]]
+
+
 class AsyncGlobal:
-    """The buffers of one batch. Those of earlier batches are over."""
+    """The buffers of one batch. Those of earlier batches are over. kept: cells by buffer, from one batch to the next"""
 
     shadow: AsyncShadow
     fault: Fault
 
-    def __init__(self, order: AsyncOrder, cell: int):
-        self.order, self.cell = order, cell
+    def __init__(self, order: AsyncOrder, cell: int, kept: dict[int, Kept]):
+        self.order, self.cell, self._kept = order, cell, kept
         self._buffers: dict[int, _Cells] = {}
 
     def _of(self, buffer: Buffer) -> _Cells:
         if id(buffer) not in self._buffers:
-            cells = np.zeros(-(-len(buffer.data) // self.cell), _CELL)
-            self._buffers[id(buffer)] = _Cells(*(cells[name] for name in _CELL.names))
+            if id(buffer) not in self._kept:
+                self._kept[id(buffer)] = np.zeros(-(-len(buffer.data) // self.cell), _CELL), []
+            cells, touched = self._kept[id(buffer)]
+            for each in touched:
+                cells[each] = _NOTHING
+            touched.clear()
+            self._buffers[id(buffer)] = _Cells(touched, *(cells[name] for name in _CELL.names))
         return self._buffers[id(buffer)]
 
     def _rows(self, offsets: np.ndarray, size: int) -> np.ndarray:
@@ -72,6 +86,7 @@ class AsyncGlobal:
                         what = f"{access.kind} {access.bytes} global bytes {self.shadow.unfinished(each)}"
                         self.fault("race", access.instruction, int(lanes[which]), what)
         if access.kind != "reads":
+            found.touched.append(cells.reshape(-1))
             found.writer[cells], found.cluster[cells] = (row + 1)[:, None], cluster[:, None]
             found.epoch[cells], found.access[cells] = self.order.now[cluster][:, None], access.number
             found.writes[cells], found.reads[cells] = 0, 0
@@ -87,6 +102,7 @@ class AsyncGlobal:
         """Check what a copy is to read or write, units of `size` bytes, and tag it."""
         copy, found = self.shadow.copies[number], self._of(buffer)
         cells = self._rows(offsets, size).reshape(-1)
+        found.touched.append(cells)
         what = what or f"copies {'from' if copy.kind == 'reads' else 'to'} global bytes"
         self._require_fence(copy.instruction, copy.cluster, copy.row, found, cells, lane, what)
         for copies in (found.writes, *([found.reads] if copy.kind == "writes" else [])):
