@@ -61,7 +61,7 @@ mutants: $(ENV) ## Make one line of a kernel or oracle wrong at a time, and see 
 	$(PY) -m harness mutants $(ARGS)
 
 .PHONY: thresholds
-thresholds: $(ENV) ## See that no more comparisons of kernels and oracles are met on one side only than were; no GPU.
+thresholds: $(ENV) ## See that each comparison of kernels and oracles is met on both sides or has a reason; no GPU.
 	$(PY) -m harness thresholds --check $(ARGS)
 
 .PHONY: products

@@ -14,6 +14,7 @@ from harness.errors import CompileError
 
 _PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
 _LARGEST_Y = 65535
+_TILES_OF_ONE = 64
 
 Grid = tuple[int, int, int]
 
@@ -57,11 +58,13 @@ class Launch:
         """`grid` first, then others on which a kernel writes the same bytes: those of other devices, or two layers.
 
         Layers are what more tiles than y may have lie in. Few tiles take them as well, so that small cases show them.
-        A group's persistent CTAs take three tiles each on a device that is small enough.
+        A group's persistent CTAs take three tiles each on a device that is small enough, and one CTA takes a tensor
+        of few tiles; of many it would take an emulator long.
         """
-        if self.schedule == Schedule.PERSISTENT and problem.is_group and not problem.is_gemm:
+        if self.schedule == Schedule.PERSISTENT and not problem.is_gemm:
             own, _, _ = self.grid(problem, multiprocessors)
-            few = max(1, self._count(problem) // 3)
+            count = self._shared(problem)
+            few = max(1, count // 3) if problem.is_group else 1 if count <= _TILES_OF_ONE else own
             return ((own, 1, 1), (few, 1, 1)) if few < own else ((own, 1, 1),)
         if self.schedule != Schedule.PATCHES:
             across, down, layers = own = self.grid(problem, multiprocessors)
@@ -77,16 +80,19 @@ class Launch:
         """CTAs along x, y and z for the problem's extents; at least one, even for a group without elements."""
         if self.schedule == Schedule.PATCHES:
             return self.grids(problem, multiprocessors)[0]
-        tiles, count = self._all_tiles(problem), self._count(problem)
         if self.schedule == Schedule.PERSISTENT:
-            if not problem.is_group and not problem.is_gemm:  # one tensor is read by elements, without padding
-                count = -(-problem.elements // (self.tile_rows * self.tile_cols))
-            return max(1, min(count, self.blocks_per_sm * multiprocessors)), 1, 1
+            return max(1, min(self._shared(problem), self.blocks_per_sm * multiprocessors)), 1, 1
         if problem.is_group:
-            return max(1, count), 1, 1
-        down, across = (max(1, count) for count in tiles[0])
+            return max(1, self._count(problem)), 1, 1
+        down, across = (max(1, count) for count in self._all_tiles(problem)[0])
         layers = -(-down // _LARGEST_Y)
         return across, -(-down // layers), layers
+
+    def _shared(self, problem: Problem) -> int:
+        """Tiles that a persistent grid shares. One tensor is read by elements, without padding."""
+        if problem.is_group or problem.is_gemm:
+            return self._count(problem)
+        return -(-problem.elements // (self.tile_rows * self.tile_cols))
 
     def _count(self, problem: Problem) -> int:
         return sum(map(math.prod, self._all_tiles(problem)))

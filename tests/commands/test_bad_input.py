@@ -234,6 +234,7 @@ TRIES = """
 64 thresholds nope
 64 thresholds --set nope
 64 thresholds --jobs 0
+64 thresholds --check casts
 """
 LINES = [line.partition(" ") for line in TRIES.strip().splitlines()]
 

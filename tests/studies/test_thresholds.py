@@ -8,13 +8,20 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from harness.errors import SuiteError, UsageError
+from harness.device.capability import incapable
+from harness.device.emulator import EmulatorDevice
+from harness.emulator.instructions.emitter import Emitter
+from harness.emulator.ptx.parser import parse
+from harness.emulator.ptx.syntax import Immediate, Name
+from harness.errors import SuiteError
 from harness.files import RESULTS, ROOT
 from harness.studies.thresholds import reasons, run, watched_kernels, watched_oracles
+from harness.studies.thresholds.known_registers import KnownRegisters
 from harness.studies.thresholds.outcomes import (
     ABOVE,
     BELOW,
@@ -28,6 +35,7 @@ from harness.studies.thresholds.outcomes import (
     canonical,
     missing,
 )
+from harness.suite.suite import load_suites, suite_of
 
 
 def site(relation: str, constant: str = "5", file: str = "kernels/a.cuh") -> Site:
@@ -124,21 +132,98 @@ def test_integers_next_to_a_bound_are_at_its_edge():
     assert missing(site("lt"), OUTCOMES.seen[site("lt")]) == [Missing(site("lt"), "edge")]
 
 
-def test_a_list_may_not_grow(tmp_path):
+def test_the_check_is_red_for_a_comparison_without_a_reason_and_for_a_reason_or_case_without_use():
+    def unexplained(*found: Missing, needless=()) -> list[str]:
+        return run.unexplained(run.Study([], list(found), list(needless)), because)
+
     known, other = Missing(site("lt"), "false"), Missing(site("gt"), "true")
-    (tmp_path / "thresholds.csv").write_text(run.table([known]).to_csv(index=False))
-    committed = run.read(tmp_path / "thresholds.csv")
-    assert run.grown([known], committed) == []
-    moved = Missing(known.site._replace(line=70), "false")
-    assert run.grown([moved], committed) == []
-    assert run.grown([known, other], committed) == ["kernels/a.cuh:7: no case sees `gt 5` true: if (x gt 5)"]
-    with pytest.raises(UsageError):
-        run.read(tmp_path / "nothing.csv")
+    because = {reasons.key(known): "no row has it"}
+    assert unexplained(known) == []
+    assert unexplained(replace(known, site=known.site._replace(line=70))) == []
+    assert unexplained(known, other) == ["kernels/a.cuh:7: no case sees `gt 5` true: if (x gt 5)"]
+    assert unexplained() == [
+        "one_sided.yaml: cases see both sides of `lt 5 false`, or it is gone: kernels/a.cuh: if (x lt 5)"
+    ]
+    case = suite_of("casts").cases("smoke")[0]
+    assert unexplained(known, needless=[case]) == [
+        f"one_sided.yaml: cases before it see all that this one sees: {case.id}"
+    ]
 
 
-def test_what_no_case_reached_may_be_reached_on_one_side(tmp_path):
-    (tmp_path / "thresholds.csv").write_text(run.table([Missing(site("lt"), "reached")]).to_csv(index=False))
-    assert run.grown([Missing(site("lt"), "false")], run.read(tmp_path / "thresholds.csv")) == []
+def test_cases_that_see_more_are_of_full_sets(tmp_path):
+    cases = reasons.full_cases()
+    assert cases
+    device = EmulatorDevice()
+    assert not any(incapable(case, device) for case in cases)
+    assert not {case.id for case in cases} & {case.id for suite in load_suites() for case in suite.cases("smoke")}
+    path = tmp_path / "one_sided.yaml"
+    path.write_text(f"full:\n- {cases[0].id}\n- per_tensor/default/16x48/normal/eager\n")
+    with pytest.raises(
+        SuiteError, match="one_sided.yaml:3: the full set of per_tensor has no per_tensor/default/16x48"
+    ):
+        reasons.full_cases(path)
+
+
+def test_every_comparison_of_the_committed_list_has_a_reason():
+    rows = list(csv.DictReader(io.StringIO((RESULTS / "thresholds.csv").read_text(), newline="")))
+    assert rows
+    assert [row for row in rows if not row["because"]] == []
+    assert all((ROOT / "harness" / row["file"]).is_file() for row in rows)
+
+
+PTX = """\
+.version 8.4
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u32 n)
+{
+\t.reg .pred %p<3>;
+\t.reg .b32 %r<12>;
+\tld.param.u32 %r1, [n];
+\tmov.u32 %r2, %tid.x;
+\tshr.u32 %r3, %r2, 5;
+\tmov.u32 %r4, 7;
+\tadd.s32 %r5, %r1, %r4;
+\tadd.s32 %r6, %r2, %r1;
+\tmov.u32 %r7, 31;
+\tmov.u32 %r8, -1;
+\tshfl.sync.idx.b32 %r9|%p1, %r3, 0, %r7, %r8;
+\tmov.u32 %r10, 1;
+\t@%p1 mov.u32 %r10, %r2;
+\tsetp.lt.u32 %p2, %r9, %r4;
+\tret;
+}
+"""
+
+
+def test_what_registers_are_made_of():
+    kernel = parse(PTX).kernel("k")
+    known = KnownRegisters.of(kernel)
+    assert known.constants == {"%r4": Immediate(7), "%r7": Immediate(31), "%r8": Immediate(-1)}
+    assert known.same_for_all == {"%r1", "%r4", "%r5", "%r7", "%r8"}
+    # The warp of a thread is passed around; what is written twice may be either.
+    assert known.by_thread == {"%r2", "%r3", "%r4", "%r7", "%r8", "%r9", "%p1", "%p2"}
+
+
+def test_what_the_index_of_a_thread_decides_is_no_case_s():
+    kernel = parse(PTX).kernel("k")
+    known = KnownRegisters.of(kernel)
+    compared = next(each for each in kernel.instructions if each.mnemonic.startswith("setp"))
+    assert watched_kernels._site(known, compared, "lt", "u32") == (None, False)
+    _, *operands = compared.operands
+    data = compared._replace(operands=(operands[0], Name("%r6"), Name("%r4")))
+    assert watched_kernels._site(known, data, "lt", "u32")[0].constant == "7"
+    other = compared._replace(operands=(operands[0], Name("%r5"), Name("%r6")))
+    found, mirrored = watched_kernels._site(known, other, "lt", "u32")
+    assert (found.relation, found.constant, mirrored) == ("gt", "the same for all", True)
+
+
+def test_an_instruction_that_is_decoded_again_has_the_registers_of_its_own_kernel():
+    kernel = parse(PTX).kernel("k")
+    emitter = Emitter(kernel, {}, {})
+    known = watched_kernels._known(emitter)
+    watched_kernels._known(Emitter(replace(kernel, instructions=[]), {}, {}))
+    assert watched_kernels._known(emitter.prune()) is known
 
 
 def test_constants_of_kernels():
@@ -147,7 +232,7 @@ def test_constants_of_kernels():
     assert watched_kernels._comparison(instruction("setp.gtu.f32")) == ("gtu", "f32")
     assert watched_kernels._comparison(instruction("max.f32")) == ("clamp", "f32")
     assert watched_kernels._comparison(instruction("setp.lt.and.f32")) is None
-    assert watched_kernels._constant(watched_kernels.Immediate(0x3E800000, 4), "f32") == "0.25"
+    assert watched_kernels._constant(KnownRegisters(), Immediate(0x3E800000, 4), "f32") == "0.25"
 
 
 def instruction(mnemonic: str):
@@ -166,10 +251,3 @@ def test_the_command_watches_kernels_and_oracles(tmp_path):
     assert "numerics/e" not in found and "a > 0.25" not in found
     watched = int(re.search(r"(\d+) comparisons", done.stdout)[1])
     assert watched > 10  # the seven of e2m1 in NumPy among them
-
-
-def test_the_committed_list_is_of_files_that_are_there():
-    committed = run.read(RESULTS / "thresholds.csv")
-    assert committed
-    for file, *_ in committed:
-        assert (ROOT / "harness" / file).is_file()

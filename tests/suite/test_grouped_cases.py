@@ -24,7 +24,7 @@ from harness.jit.compile import compile_kernel
 from harness.jit.geometry import Launch
 from harness.runner.selection import FIXED_COST, cost
 from harness.suite.launch_plan import Step, bind, numbers, own_memory, plan
-from harness.suite.suite import find_case
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Verdict
 from harness.verify.expected import expect, high_precision
 from harness.verify.verify import verify
@@ -275,6 +275,20 @@ def test_a_persistent_grid_of_a_group_is_tried_on_a_small_device_too(toy: Toy):
     assert PERSISTENT.grids(many, 132) == ((24, 1, 1), (8, 1, 1))  # three tiles each
     assert PERSISTENT.grids(many, 2) == ((4, 1, 1),)  # which have six
     assert PERSISTENT.grids(toy.case("0+0x512").problem, 132) == ((1, 1, 1),)
+
+
+def test_in_some_case_of_smoke_a_block_finds_a_second_tile():
+    """Rows without columns have amaxes, and no block of the grid; the barrier between two tiles is for such a split."""
+    case = find_case(
+        "grouped/recipe=row_scaled,shape_representation=varying_last_dim,outputs=rowwise"
+        "/128x0+16+0+64/outliers_rows/eager"
+    )
+    assert case in suite_of("grouped").cases("smoke")
+    (step,) = plan(case)
+    launch = compile_kernel(step.signature, step.flags, "compute_90a").launch
+    blocks, _, _ = launch.grid(step.case.problem, 132)
+    items = sum(-(-rows // 128) * 128 // launch.tile_rows for rows, _ in case.problem.tensors)
+    assert items == 2 * blocks
 
 
 def test_numbers_and_arrays_of_a_group_are_bound_by_name(toy: Toy):

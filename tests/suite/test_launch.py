@@ -35,6 +35,12 @@ def test_a_persistent_grid_has_no_more_blocks_than_work_or_multiprocessors():
     assert PERSISTENT.grid(Dense(32768, 8192), 132) == (528, 1, 1)
 
 
+def test_a_persistent_grid_of_a_tensor_is_tried_with_one_block_too():
+    assert PERSISTENT.grids(Dense(1000, 520), 132) == ((32, 1, 1), (1, 1, 1))
+    assert PERSISTENT.grids(Dense(1024, 1040), 132) == ((65, 1, 1),)  # so many that one block would take long
+    assert PERSISTENT.grids(Dense(16, 1024), 132) == ((1, 1, 1),)
+
+
 def test_patches_are_taken_where_there_are_enough_of_them_and_tiles_of_128_elsewhere():
     case = replace(CASE, problem=Dense(1000, 520))
     patches, tiles = (3, 4, 1), (5, 8, 1)
@@ -47,7 +53,6 @@ def test_tiles_lie_in_two_layers_as_well():
     assert TILED.grids(Dense(128, 520), 132) == ((10, 1, 1),)
     assert TILED.grids(Dense(1000, 520), 132) == ((10, 8, 1), (10, 4, 2))
     assert TILED.grids(Dense(300, 520), 132) == ((10, 3, 1), (10, 2, 2))  # one beyond the last row
-    assert PERSISTENT.grids(Dense(1000, 520), 132) == (PERSISTENT.grid(Dense(1000, 520), 132),)
     tall = Dense(128 * 65536, 16)
     assert TILED.grids(tall, 132) == (TILED.grid(tall, 132),)  # is in layers as it is
 

@@ -103,12 +103,17 @@ class Outcomes:
         for site, sides in seen.items():
             self.note(site, sides)
 
-    def missing(self) -> list[Missing]:
-        """In the order of files and lines; one comparison in other words counts once."""
+    def united(self) -> dict[Site, int]:
+        """Sides seen, one comparison in other words once."""
         united = Outcomes()
         for site, sides in self.seen.items():
             united.note(*canonical(site, sides))
-        return [each for site in sorted(united.seen) for each in missing(site, united.seen[site])]
+        return united.seen
+
+    def missing(self) -> list[Missing]:
+        """In the order of files and lines."""
+        united = self.united()
+        return [each for site in sorted(united) for each in missing(site, united[site])]
 
 
 OUTCOMES = Outcomes()  # of this process

@@ -1,12 +1,15 @@
-"""Why no case sees a side of a comparison: `one_sided.yaml`, by the comparison."""
+"""Which sides of comparisons the smoke sets do not see: `one_sided.yaml`, cases of full sets that do, and reasons."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
+from harness.contract.case import Case
+from harness.errors import SuiteError
 from harness.studies.thresholds.outcomes import Missing
+from harness.suite.suite import find_case, suite_of
 from harness.suite.yaml_lines import read
 
 REASONS = Path(__file__).parent / "one_sided.yaml"
@@ -32,6 +35,16 @@ def reasons(path: Path = REASONS) -> dict[Key, str]:
     """The reason of each. Raises SuiteError for the first invalid entry."""
     found = read(path, f"{path.parent.name}/{path.name}").each(Reason, "one_sided")
     return {(each.file, each.text, unseen): each.because for each in found for unseen in each.unseen}
+
+
+def full_cases(path: Path = REASONS) -> list[Case]:
+    """Cases of full sets that see what would take the smoke sets too long. Raises SuiteError for one of no full set."""
+    document = read(path, f"{path.parent.name}/{path.name}")
+    cases = [find_case(each.root) for each in document.each(RootModel[str], "full")]
+    for number, case in enumerate(cases):
+        if case not in suite_of(case.recipe).cases("full"):
+            raise SuiteError(document.where("full", number), f"the full set of {case.recipe} has no {case.id}")
+    return cases
 
 
 def key(missing: Missing) -> Key:

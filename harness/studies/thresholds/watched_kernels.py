@@ -12,21 +12,21 @@ from pathlib import Path
 import numpy as np
 
 from harness.device import emulator
-from harness.emulator import decode, launch
+from harness.emulator import decode
 from harness.emulator.arithmetic.compare import COMPARISONS
 from harness.emulator.instructions import arithmetic, moves
 from harness.emulator.instructions.emitter import Decoder, Emitter
 from harness.emulator.launch import Module
 from harness.emulator.machine.basic_blocks import DecodedStep
-from harness.emulator.ptx.syntax import Immediate, Instruction, Kernel, Name, Operand
+from harness.emulator.ptx.syntax import Instruction, Operand
 from harness.files import KERNELS
 from harness.jit.compile import Compiled
+from harness.studies.thresholds.known_registers import KnownRegisters
 from harness.studies.thresholds.outcomes import ABOVE, BELOW, EDGE, EQUAL, NEXT, OUTCOMES, SAME_FOR_ALL, UNORDERED, Site
 
 _SAME = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 _RELATIONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_UNIFORM = ("%ntid.", "%nctaid.")
-_uniform: set[str] = set()  # registers of the kernel that is being decoded
+_registers: list[KnownRegisters] = []  # of every kernel that was decoded
 
 
 def watch() -> None:
@@ -37,14 +37,6 @@ def watch() -> None:
         "max": _watched(arithmetic.arithmetic),
     }
     emulator._module = _module
-    undecorated = decode.decode
-
-    def remembering(kernel: Kernel, *others):
-        _uniform.clear()
-        _uniform.update(_uniform_registers(kernel))
-        return undecorated(kernel, *others)
-
-    launch.decode = remembering
 
 
 @lru_cache(maxsize=64)
@@ -60,7 +52,7 @@ def _watched(decoder: Decoder) -> Decoder:
             return
         relation, kind = found
         step = emitter.pending[-1]
-        site, mirrored = _site(instruction, relation, kind)
+        site, mirrored = _site(_known(emitter), instruction, relation, kind)
         if site is not None:
             OUTCOMES.expect(site)
             run = _noting(step, site, kind, mirrored)
@@ -79,12 +71,25 @@ def _comparison(instruction: Instruction) -> tuple[str, str] | None:
     return (relation, kind) if relation.removesuffix("u") in _RELATIONS else None
 
 
-def _site(instruction: Instruction, relation: str, kind: str) -> tuple[Site | None, bool]:
-    """The site, if an operand is a constant or the same for the whole grid, and whether it is the first one."""
+def _known(emitter: Emitter) -> KnownRegisters:
+    """An emitter that decodes an instruction again has no others of its kernel, but the number it had at first."""
+    if not hasattr(emitter, "known"):
+        emitter.known = len(_registers)
+        _registers.append(KnownRegisters.of(emitter.kernel))
+    return _registers[emitter.known]
+
+
+def _site(known: KnownRegisters, instruction: Instruction, relation: str, kind: str) -> tuple[Site | None, bool]:
+    """The site, if an operand is a constant or the same for the whole grid, and whether it is the first one.
+
+    None for what the thread's index and constants decide: no case can change it.
+    """
     *_, first, second = instruction.operands
-    constant = _constant(second, kind)
+    if known.is_by_thread(first) and known.is_by_thread(second):
+        return None, False
+    constant = _constant(known, second, kind)
     if mirrored := not constant:
-        constant = _constant(first, kind)
+        constant = _constant(known, first, kind)
         relation = relation.translate(str.maketrans("lg", "gl")) if relation != "clamp" else relation
     if not constant:
         return None, False
@@ -94,38 +99,13 @@ def _site(instruction: Instruction, relation: str, kind: str) -> tuple[Site | No
     return Site(f"kernels/{file}", line, text, relation, constant), mirrored
 
 
-def _constant(operand: Operand, kind: str) -> str:
-    if isinstance(operand, Immediate):
-        if operand.size:
-            value = np.array(operand.bits, f"u{operand.size}").view(f"f{operand.size}")
-            return repr(float(value))
-        return str(operand.bits)
-    if isinstance(operand, Name) and operand.text in _uniform:
-        return SAME_FOR_ALL
-    return ""
-
-
-def _uniform_registers(kernel: Kernel) -> set[str]:
-    """Registers that are made of parameters and constants alone, and written once."""
-    found: set[str] = set()
-    written: set[str] = set()
-    for instruction in kernel.instructions:
-        target, *sources = instruction.operands or (None,)
-        if not isinstance(target, Name) or instruction.guard:
-            continue
-        loads = instruction.mnemonic.startswith("ld.param")
-        if target.text not in written and (loads or (sources and all(_is_uniform(each, found) for each in sources))):
-            found.add(target.text)
-        elif target.text in found:
-            found.discard(target.text)
-        written.add(target.text)
-    return found
-
-
-def _is_uniform(operand: Operand, uniform: set[str]) -> bool:
-    if isinstance(operand, Name):
-        return operand.text in uniform or operand.text.startswith(_UNIFORM)
-    return isinstance(operand, Immediate)
+def _constant(known: KnownRegisters, operand: Operand, kind: str) -> str:
+    found = known.constant(operand)
+    if found is None:
+        return SAME_FOR_ALL if known.is_same_for_all(operand) else ""
+    if found.size and "f" in kind:
+        return repr(float(np.array(found.bits, f"u{found.size}").view(f"f{found.size}")))
+    return str(found.bits)
 
 
 def _noting(step: DecodedStep, site: Site, kind: str, mirrored: bool) -> Callable:
