@@ -120,7 +120,7 @@ def write(command: str, tried: Sequence[Tried], folder: Path) -> list[Path]:
     text = [
         "# Rings",
         "Three kernels hand slots of shared memory round between threads and asynchronous copies "
-        "([harness/studies/museum/rings](../harness/studies/museum/rings)). In each mutant one synchronisation is "
+        "([mutants.yaml](../harness/studies/museum/rings/mutants.yaml)). In each mutant one synchronisation is "
         "dropped or moved; it runs on the emulator in four orders of warps until something is wrong. "
         f"Made by `{command}`; lines are those of the ring.",
         markdown(score(tried)),
