@@ -182,7 +182,7 @@ def test_registers_of_two_products(accumulators: tuple[int, ...], fragments: tup
     if not problem:
         run_ptx(kernel(body, 0), {}, block=128)
         return
-    with pytest.raises(Fault, match=f"{SHOWN} {problem} at ptx:0 before a wgmma.wait_group covers it"):
+    with pytest.raises(Fault, match=f"{SHOWN} {problem} at ptx:\\d+ before a wgmma.wait_group covers it"):
         run_ptx(kernel(body, 0), {}, block=128)
     landed = body.replace("commit_group.sync.aligned;", "commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;")
     run_ptx(kernel(landed, 0), {}, block=128)
@@ -218,7 +218,7 @@ $go: MULTIPLY {%r4, %r5, %r6, %r7}, {%r0, %r1, %r2, %r3}, %rd0, 1, 1, 1, 0;"""
 
 def test_registers_written_by_two_warpgroups_of_which_one_fences() -> None:
     body = PAIR[: PAIR.index("wgmma.fence")].replace("s[256]", "s[512]") + SPLIT.replace("MULTIPLY", SHOWN)
-    problem = "uses a fragment of A written at ptx:0 with no wgmma.fence between; k, block .0, 0, 0., thread .0, 0"
+    problem = "uses a fragment of A written at ptx:\\d+ with no wgmma.fence between; k, block .0, 0, 0., thread .0, 0"
     with pytest.raises(Fault, match=f"{SHOWN} {problem}"):
         run_ptx(kernel(body, 0), {}, block=256)
     run_ptx(kernel(body.replace("@%p0 bra $go;", ""), 0), {}, block=256)

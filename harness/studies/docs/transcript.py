@@ -68,8 +68,8 @@ class Session:
 
 
 def of_this_checkout(folder: Path) -> Session:
-    """`harness` is that of the tree that runs."""
-    return Session(folder, f'harness() {{ "{sys.executable}" -m harness "$@"; }}')
+    """`harness` is that of the tree that runs, and `python` the one that runs it."""
+    return Session(folder, f'python() {{ "{sys.executable}" "$@"; }}; harness() {{ python -m harness "$@"; }}')
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
