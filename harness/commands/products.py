@@ -42,8 +42,7 @@ def command(
         return Exit.CLEAN
     bar = track(bounded, description="layers", transient=True, disable=not sys.stdout.isatty())
     lost = [one for layer, bounds in bar for one in products.measure(layer, bounds())]
-    show(products.against_bf16(lost), "against bf16")
-    show(products.against_production(lost), "against the production recipe")
+    show(products.nearest_bounds(lost), "L2 of the error nearest to its bound")
     for written in products.write(_shared.made_by(), lost, out or new_folder()):
         click.echo(written)
     beyond = [one for one in lost if not one.holds]

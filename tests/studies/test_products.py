@@ -15,13 +15,14 @@ from harness import cli
 from harness.errors import SuiteError
 from harness.oracles import torch_numerics
 from harness.studies.quality import error_model, layers, measure, product_bounds, products, tensors, variants
+from harness.studies.steps.recipes import RECIPES as STEPS
 from harness.suite import stage_checks
 from harness.suite.stages import stages
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect, high_precision
 
 SHAPE = (128, 256, 384)
-RECIPES = ("per_tensor", "per_token", "per_token_fused", "row_scaled", "windows")
+RECIPES = tuple(product_bounds.RECIPES)
 MIXED = {
     "forward": ("rht=false,four_over_six=all,e4m3_use_256=weights", "swizzle=true,columns=per_token"),
     "backward": (
@@ -29,6 +30,7 @@ MIXED = {
         "rounding=rne,weight_2d=false,columns=per_token",
     ),
 }
+RECIPES_BY_FLAGS = tuple(product_bounds.RECIPES.values())
 ROWS = product_bounds.load()
 
 
@@ -161,6 +163,16 @@ def test_the_tables_have_recipes_side_by_side(lost):
     assert {one.apart for one in lost if one.recipe == "per_tensor"} == {0}
 
 
+def test_a_screen_has_the_error_of_each_recipe_that_comes_nearest_to_its_bound(lost):
+    table = products.nearest_bounds(lost)
+    assert list(table.recipe) == list(RECIPES) and list(table.columns) == ["recipe", "y", "dx", "dw"]
+    near = replace(lost[0], tensors="near", relative=0.999 * lost[0].bound)
+    assert products.nearest_bounds([*lost, near]).y[0] == f"{near.relative:.3f}/{near.bound:.3f} near"
+    for broken in (replace(lost[0], tensors="broken", relative=math.nan), replace(lost[0], tensors="broken", bound=0)):
+        assert products.nearest_bounds([broken, *lost, near]).y[0].endswith(" broken")
+    assert "ABOVE" in products.nearest_bounds([replace(lost[0], relative=2.0)]).y[0]
+
+
 def test_a_file_has_layers_of_its_own(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(products, "DRAWS", 1)
     values = layers.named("normal", (64, 128, 192)).values
@@ -177,10 +189,10 @@ def test_a_file_has_layers_of_its_own(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("y: {per_tensor: 0.299,", "y: {per_tensor: 0.3,", "the bound of y under per_tensor is 0.3, and it must"),
-        ("y: {per_tensor: 0.299,", "y: {per_tensor: .nan,", "the bound of y under per_tensor is nan"),
-        ("y: {per_tensor: 0.299,", "y: {", "ffn_up has no bound of y under per_tensor; NUMERICS 10.8 gives 0.299"),
-        ("      y: {", "      z: {per_tensor: 0.1}\n      y: {", "there is no product z under per_tensor"),
+        ("per_tensor: {y: 0.299,", "per_tensor: {y: 0.3,", "the bound of y under per_tensor is 0.3, and it must"),
+        ("per_tensor: {y: 0.299,", "per_tensor: {y: .nan,", "the bound of y under per_tensor is nan"),
+        ("per_tensor: {y: 0.299,", "per_tensor: {", "ffn_up has no bound of y under per_tensor; NUMERICS 10.8 gives 0"),
+        ("per_tensor: {y: 0.299,", "per_tensor: {z: 0.1, y: 0.299,", "there is no product z under per_tensor"),
     ],
 )  # fmt: skip
 def test_a_bound_that_is_not_the_models_is_refused_with_its_line(tmp_path: Path, old: str, new: str, sentence: str):
@@ -216,6 +228,20 @@ def written(folder: Path, old: str, new: str):
     path = folder / "products.yaml"
     path.write_text(text.replace(old, new, 1))
     return product_bounds.load(path)
+
+
+def test_every_way_to_scale_a_product_and_every_recipe_of_the_steps_is_measured():
+    named = {str(value) for value in suite_of("forward").file.axes["epilogue"]}
+    assert named == {"per_tensor"} | {flags["epilogue"] for flags in RECIPES_BY_FLAGS if "epilogue" in flags}
+    assert {recipe.losses for recipe in STEPS} <= set(RECIPES)
+    for recipe in STEPS:
+        for pipeline in ("forward", "backward"):
+            ours = product_bounds.case_of(pipeline, recipe.losses, layers.named("normal", SHAPE)).flags
+            theirs = find_case(recipe.case_id(pipeline, "1024x2048x2048", "graph")).flags
+            where = ("route", "scale_layout")  # which no product's error depends on
+            assert {k: v for k, v in ours.items() if k not in where} == {
+                k: v for k, v in theirs.items() if k not in where
+            }, (recipe.name, pipeline)
 
 
 def test_the_model_reads_the_rotation_of_the_stages():

@@ -21,12 +21,19 @@ from harness.suite.suite import load_suites, suite_of
 from harness.suite.yaml_lines import read
 
 FILE = Path(__file__).with_name("products.yaml")
-CHOICE = "epilogue"  # the flag by which pipelines differ in quality
 PRODUCTION = "per_tensor"  # with rht and sr, as the pipelines have it
-WITHOUT = {  # flags of recipes that have not what production has
-    "row_scaled": {"rht": "false", "rounding": "rne"},
-    "windows": {"rht": "false", "rounding": "rne", "weight_2d": "false"},
-}
+RECIPES = {  # ways to train a layer, by the flags in which they differ from production
+    PRODUCTION: {},
+    "per_token": {"epilogue": "per_token"},
+    "per_token_fused": {"epilogue": "per_token_fused"},
+    "per_token_defaults": {  # those of pull request 3045
+        "epilogue": "per_token_fused", "rht": "false", "rounding": "rne", "weight_2d": "false",
+    },
+    "row_scaled": {"epilogue": "row_scaled", "rht": "false", "rounding": "rne"},
+    "windows": {"epilogue": "windows", "rht": "false", "rounding": "rne", "weight_2d": "false"},
+    "four_over_six": {"rht": "false", "four_over_six": "all"},
+    "four_over_six_256": {"rht": "false", "four_over_six": "all", "e4m3_use_256": "all"},
+}  # fmt: skip
 SETS = ("smoke", "full")
 PUBLISHED = 0.30  # which pull request 3045 asserts of products of normal tensors
 DIGITS = 3  # a bound is rounded up to so many decimals
@@ -64,25 +71,24 @@ def load(path: Path = FILE) -> list[tuple[str, Row]]:
     return found
 
 
-def pipelines() -> dict[str, tuple[str, ...]]:
-    """Pipelines with the flag `CHOICE`, forward before backward, and the recipes of each."""
-    found = [suite for suite in load_suites() if suite.file.pipeline and CHOICE in suite.file.axes]
-    found.sort(key=lambda suite: len(suite.file.pipeline))
-    return {suite.recipe: tuple(map(str, suite.file.axes[CHOICE])) for suite in found}
+def pipelines() -> tuple[str, ...]:
+    """The pipelines whose products are measured, forward before backward: those that say how a product is scaled."""
+    found = [suite for suite in load_suites() if suite.file.pipeline and "epilogue" in suite.file.axes]
+    return tuple(suite.recipe for suite in sorted(found, key=lambda suite: len(suite.file.pipeline)))
 
 
 def case_of(pipeline: str, recipe: str, layer: Layer) -> Case:
     suite = suite_of(pipeline)
-    flags = {CHOICE: recipe, **WITHOUT.get(recipe, {})}
-    variant = ",".join(f"{flag}={value}" for flag, value in flags.items() if flag in suite.file.axes)
+    flags = {flag: value for flag, value in RECIPES[recipe].items() if flag in suite.file.axes}
+    variant = ",".join(f"{flag}={value}" for flag, value in flags.items()) or "default"
     return suite.find(f"{pipeline}/{variant}/{layer.shape}/normal/eager")
 
 
 def of_layer(layer: Layer) -> dict[tuple[str, str], float]:
     """By 10.8, rounded up."""
     found = {}
-    for pipeline, recipes in pipelines().items():
-        for recipe in recipes:
+    for pipeline in pipelines():
+        for recipe in RECIPES:
             case = case_of(pipeline, recipe, layer)
             drawn = {stage.name: layer.values[stage.name] for stage in stages(case) if stage.draws}
             for product, bound in error_model.relative_bounds(case, drawn).items():
@@ -94,7 +100,7 @@ def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
     """As the row says. Raises SuiteError for a bound that is larger than 10.8 has it, or missing."""
     model, found = of_layer(layer), {}
     for (product, recipe), right in model.items():
-        written = row.bounds.get(product, {}).get(recipe)
+        written = row.bounds.get(recipe, {}).get(product)
         if written is None:
             raise SuiteError(
                 where, f"{row.tensors} has no bound of {product} under {recipe}; NUMERICS 10.8 gives {right:g}"
@@ -106,7 +112,7 @@ def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
                 "NUMERICS 10.8 gives",
             )
         found[product, recipe] = written
-    unknown = {(product, recipe) for product, of in row.bounds.items() for recipe in of} - model.keys()
+    unknown = {(product, recipe) for recipe, of in row.bounds.items() for product in of} - model.keys()
     if unknown:
         product, recipe = min(unknown)
         raise SuiteError(
@@ -119,9 +125,9 @@ def of_row(where: str, row: Row, layer: Layer) -> dict[tuple[str, str], float]:
 def written_out(bounds: Bounds) -> Iterator[str]:
     """The key `bounds` of a row."""
     yield "    bounds:"
-    for product in dict.fromkeys(product for product, _ in bounds):
-        of = ", ".join(f"{recipe}: {bound:g}" for (name, recipe), bound in bounds.items() if name == product)
-        yield f"      {product}: {{{of}}}"
+    for recipe in dict.fromkeys(recipe for _, recipe in bounds):
+        of = ", ".join(f"{product}: {bound:g}" for (product, name), bound in bounds.items() if name == recipe)
+        yield f"      {recipe}: {{{of}}}"
 
 
 def _rounded_up(bound: float) -> float:

@@ -36,7 +36,7 @@ Tensors = Mapping[str, np.ndarray]
 class Lost:
     """The error of one product of one pipeline. Norms are L2, in parts of that of the exact product.
 
-    tensors: their source; product: name of the stage; recipe: as `product_bounds` calls it
+    tensors: their source; product: name of the stage; recipe: as `product_bounds.RECIPES` calls it
     snr_db: signal over error
     relative: norm of the error; bound: what it may be
     apart: norm of the difference from the product of the production recipe, `PRODUCTION`; apart_bound: what it may be
@@ -63,11 +63,11 @@ def measure(layer: Layer, bounds: Bounds) -> Iterator[Lost]:
 
     The random bits of sr are the same for all recipes, and errors are root mean squares over `DRAWS` of them.
     """
-    for pipeline, recipes in product_bounds.pipelines().items():
+    for pipeline in product_bounds.pipelines():
         ours = product_bounds.case_of(pipeline, PRODUCTION, layer)
         exact = exact_products(ours, layer.values)
         production = list(_outputs(ours, layer.values))
-        for recipe in recipes:
+        for recipe in product_bounds.RECIPES:
             case = product_bounds.case_of(pipeline, recipe, layer)
             made = production if recipe == PRODUCTION else list(_outputs(case, layer.values))
             for product, right in exact.items():
@@ -138,6 +138,30 @@ def against_production(lost: Sequence[Lost]) -> pd.DataFrame:
         return "+0.00" if one.snr_db == than else f"{one.snr_db - than:+.2f}"  # two exact products gain nothing
 
     return _table(others, lambda one: (gained(one), _beside(one.apart, one.apart_bound)))
+
+
+def nearest_bounds(lost: Sequence[Lost]) -> pd.DataFrame:
+    """A row for each recipe, as text: each product's error that comes nearest to its bound, and on which tensors."""
+    rows: dict[str, dict[str, Lost]] = {}
+    for one in lost:
+        held = rows.setdefault(one.recipe, {})
+        held[one.product] = max(held.get(one.product, one), one, key=_share)
+    return pd.DataFrame(
+        [
+            {
+                "recipe": recipe,
+                **{name: f"{_beside(one.relative, one.bound)} {one.tensors}" for name, one in held.items()},
+            }
+            for recipe, held in rows.items()
+        ]
+    )
+
+
+def _share(one: Lost) -> float:
+    """The part of its bound that an error takes; a broken bound, as a NaN breaks it, comes before all others."""
+    if not one.holds:
+        return math.inf
+    return one.relative / one.bound if one.bound else 0.0
 
 
 def _beside(found: float, bound: float) -> str:

@@ -79,7 +79,7 @@ RECIPES = (
         "per_token",
         "epilogue=per_token_fused,route=library,rht=false,weight_2d=false,scale_layout=swizzled",
         "epilogue=per_token_fused,route=library,rht=false,rounding=rne,weight_2d=false,scale_layout=swizzled",
-        "per_token_fused, rht=false",
+        "per_token_defaults",
     ),
     Recipe(
         "per_token, scaled afterwards",
