@@ -1,7 +1,7 @@
 """The elements of a tensor map: their types, what fills places outside of the tensor, and what a load makes of them.
 
-The pattern of the NaN, and that loads round tfloat32 to nearest with ties away from zero and flush subnormals of `_ftz`,
-are as the Ventus project published of an H100 and a B200 (2026-07); they were not measured here.
+The pattern of the NaN, and that loads round tfloat32 to nearest with ties away from zero and flush subnormals of
+`_ftz`, are as the Ventus project published of an H100 and a B200 (2026-07); they were not measured here.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ def encoded(found: TensorMap) -> bytes:
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(place), TYPES.index(found.kind), ctypes.c_uint32(len(found.extents)),
         ctypes.c_void_p(found.address), wide(found.extents), wide(found.strides), narrow(found.box),
-        narrow(found.steps), tuple(SLICES).index(found.interleave), tuple(SWIZZLES).index(found.swizzle), 0, int(found.fills_nan),
+        narrow(found.steps), tuple(SLICES).index(found.interleave), tuple(SWIZZLES).index(found.swizzle), 0,
+        int(found.fills_nan),
     )  # fmt: skip
     if status != 0:
         raise RuntimeError(f"the CUDA driver says {_driver().CUresult(status)} of {found}")
