@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.emulator.tensor_elements import TYPES
 from harness.emulator.tensor_map import SIZE, SLICES, SWIZZLES, TensorMap
+from harness.errors import DeviceUnavailable
 
 _ALIGNMENT = 64  # bytes, of the driver's tensor maps
 
@@ -45,6 +46,14 @@ def device() -> str | None:
         return None
     checked(driver.cuCtxSetCurrent(checked(driver.cuDevicePrimaryCtxRetain(found))))
     return f"sm_{major}{minor}a"
+
+
+def gpu_name() -> str:
+    """The name of the first GPU. Raises DeviceUnavailable."""
+    if device() is None:
+        raise DeviceUnavailable("there is no GPU from Hopper on, which compute-sanitizer needs for these kernels")
+    driver = _driver()
+    return checked(driver.cuDeviceGetName(128, checked(driver.cuDeviceGet(0)))).split(b"\0")[0].decode()
 
 
 def encoded(found: TensorMap) -> bytes:
