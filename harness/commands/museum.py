@@ -1,29 +1,43 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
-from harness.errors import Exit
+from harness.commands import _shared
+from harness.errors import Exit, UsageError
+from harness.records.run_folder import shown
 from harness.report.console import show as show_table
-from harness.studies.museum.beside import says
+from harness.studies.museum.beside import side_by_side
+from harness.studies.museum.driver import gpu_name
 from harness.studies.museum.exhibit import exhibits
-from harness.studies.museum.run import show, table
+from harness.studies.museum.run import show, table, write
+from harness.studies.sanitizer.compute_sanitizer import executable
 
 
 @click.command()
 @click.option("-k", "expression", default="", metavar="TEXT", help="only exhibits with this in their name or thread")
 @click.option("-v", "verbose", is_flag=True, help="print what each fault says, too")
-@click.option("--sanitizer", metavar="PATH", help="show beside it what this compute-sanitizer says on a GPU")
-def command(expression: str, verbose: bool, sanitizer: str | None) -> int:
+@click.option("--sanitizer", "named", metavar="[PATH]", is_flag=False, flag_value="", default=None,
+              help="show beside it what compute-sanitizer, which is looked for, says on a GPU")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="processors", help="of that")
+@_shared.out("write files, too")
+def command(expression: str, verbose: bool, named: str | None, jobs: int, out: Path | None) -> int:
     """Run the museum of bugs on the emulator: each is caught by the check that it names, and no mend is accused.
 
     Exits with 1 if that is not so.
     """
     chosen = [each for each in exhibits() if expression in each.name or expression in each.thread]
+    if not chosen:
+        names = ", ".join(each.name for each in exhibits())
+        raise UsageError(f"no exhibit has {expression!r} in its name or thread; there are {names}")
+    program = None if named is None else executable(Path(named) if named else None)
+    gpu = gpu_name() if program else ""
     found = [show(each) for each in chosen]
     rows = table(found)
-    if sanitizer:
-        for title, mended in (("sanitizer, bug", False), ("sanitizer, mend", True)):
-            rows[title] = [says([sanitizer], each.name, mended) for each in chosen]
+    for title, column in (side_by_side([program], chosen, jobs) if program else {}).items():
+        rows[title] = column
     show_table(rows, "bugs that people met, on the emulator")
     for each in found:
         if verbose and each.bug.sentence:
@@ -32,4 +46,7 @@ def command(expression: str, verbose: bool, sanitizer: str | None) -> int:
             mend = f", and the mend was accused: {each.mend.sentence}" if each.mend.check else ""
             click.echo(f"{each.exhibit.name}: {each.bug.check or 'nothing'} instead of {each.exhibit.check}{mend}")
     click.echo(f"{sum(each.right for each in found)} of {len(found)} caught by the check that they name")
+    if out:
+        for path in write(_shared.made_by("out"), rows, gpu, out):
+            click.echo(shown(path))
     return Exit.CLEAN if all(each.right for each in found) else Exit.BYTES_DIFFER

@@ -138,7 +138,7 @@ def test_generic_addresses_reach_every_space() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "ex2.approx.f32 %f0, %f1;",
+        "rcp.approx.ftz.f64 %fd0, %fd1;",
         "add.cc.u32 %r0, %r1, %r2;",
         "tcgen05.fence::before_thread_sync;",
         "mov.u32 %r0, %smid;",

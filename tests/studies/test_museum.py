@@ -8,12 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import harness.studies.museum.driver
+from harness.commands import museum
 from harness.commands.museum import command
 from harness.emulator.tensor_map import TensorMap
-from harness.errors import UsageError
+from harness.errors import DeviceUnavailable, UsageError
 from harness.studies.museum.beside import says
 from harness.studies.museum.driver import encoded
 from harness.studies.museum.exhibit import Exhibit, exhibits, read
@@ -77,15 +80,51 @@ def test_the_driver_encodes_into_memory_that_it_can_use(monkeypatch: pytest.Monk
     assert (interleave, swizzle, promotion, fills) == (0, 3, 0, 0)
 
 
+def sanitizer(folder: Path, body: str) -> Path:
+    """A stand-in for compute-sanitizer, which knows `tool`, `name` and whether it is the `bug`."""
+    found = folder / "sanitizer"
+    known = "tool, name, bug = sys.argv[2], sys.argv[-2], sys.argv[-1] == 'bug'"
+    found.write_text(f"#!{sys.executable}\nimport sys, time\n{known}\n{body}\n")
+    found.chmod(0o755)
+    return found
+
+
 def test_what_a_sanitizer_says_stands_beside(tmp_path: Path) -> None:
     """A stand-in that finds something in the bug with one tool, and does not end with another."""
-    stand_in = tmp_path / "sanitizer"
-    stand_in.write_text(
-        "import sys, time\n"
-        "tool, bug = sys.argv[2], sys.argv[-1] == 'bug'\n"
-        "time.sleep(60 if tool == 'synccheck' else 0)\n"
-        "sys.exit(99 if bug and tool == 'racecheck' else 0)\n"
-    )
-    program = [sys.executable, str(stand_in)]
+    program = [str(sanitizer(
+        tmp_path, "time.sleep(60 if tool == 'synccheck' else 0)\nsys.exit(99 if bug and tool == 'racecheck' else 0)"
+    ))]  # fmt: skip
     assert says(program, "te_3417", mended=False, seconds=1.0) == "racecheck"
     assert says(program, "te_3417", mended=True, seconds=1.0) == "no end"
+
+
+def test_a_tool_that_could_not_run_says_so(tmp_path: Path) -> None:
+    """2 is what an exhibit ends with where there is no GPU; 1 is one whose bytes are wrong."""
+    program = [str(sanitizer(tmp_path, "sys.exit({'memcheck': 2, 'initcheck': 1}.get(tool, 0))"))]
+    assert says(program, "te_3417", mended=False) == "memcheck could not run (exit 2)"
+
+
+def test_the_command_writes_one_table_of_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    named = sanitizer(tmp_path, "sys.exit(99 if bug and name == 'te_3417' and tool in ('memcheck', 'racecheck') else 0)")
+    monkeypatch.setattr(museum, "gpu_name", lambda: "some GPU")
+    arguments = ["-k", "TransformerEngine#34", "--sanitizer", str(named), "--jobs", "2", "--out", str(tmp_path)]
+    done = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert done.return_value == 0, done.output
+    rows = pd.read_csv(tmp_path / "museum.csv").set_index("thread")
+    assert rows["sanitizer, bug"].to_dict() == {
+        "NVIDIA/TransformerEngine#3417": "memcheck, racecheck", "NVIDIA/TransformerEngine#3474": "nothing",
+    }  # fmt: skip
+    assert set(rows["sanitizer, mend"]) == {"nothing"}
+    assert "of the same kernels on some GPU. Made by `harness museum -k" in (tmp_path / "museum.md").read_text()
+
+
+def test_a_sanitizer_needs_a_gpu_and_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(harness.studies.museum.driver, "device", lambda: None)
+    for named, sentence in ((sanitizer(tmp_path, ""), "there is no GPU"), (tmp_path / "none", "cannot be run")):
+        found = CliRunner().invoke(command, ["--sanitizer", str(named)], standalone_mode=False)
+        assert isinstance(found.exception, DeviceUnavailable) and sentence in str(found.exception)
+
+
+def test_no_exhibit_of_that_name_is_refused() -> None:
+    found = CliRunner().invoke(command, ["-k", "nothing"], standalone_mode=False)
+    assert isinstance(found.exception, UsageError) and "no exhibit has 'nothing' in its name" in str(found.exception)

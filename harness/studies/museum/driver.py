@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.tensor_map import SIZE, SWIZZLES, TYPES, TensorMap
+from harness.emulator.tensor_elements import TYPES
+from harness.emulator.tensor_map import SIZE, SLICES, SWIZZLES, TensorMap
+from harness.errors import DeviceUnavailable
 
 _ALIGNMENT = 64  # bytes, of the driver's tensor maps
 
@@ -46,6 +48,14 @@ def device() -> str | None:
     return f"sm_{major}{minor}a"
 
 
+def gpu_name() -> str:
+    """The name of the first GPU. Raises DeviceUnavailable."""
+    if device() is None:
+        raise DeviceUnavailable("there is no GPU from Hopper on, which compute-sanitizer needs for these kernels")
+    driver = _driver()
+    return checked(driver.cuDeviceGetName(128, checked(driver.cuDeviceGet(0)))).split(b"\0")[0].decode()
+
+
 def encoded(found: TensorMap) -> bytes:
     """The driver's 128 bytes for a tensor at its address on the GPU. Raises RuntimeError for what it refuses.
 
@@ -63,7 +73,8 @@ def encoded(found: TensorMap) -> bytes:
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(place), TYPES.index(found.kind), ctypes.c_uint32(len(found.extents)),
         ctypes.c_void_p(found.address), wide(found.extents), wide(found.strides), narrow(found.box),
-        narrow(found.steps), 0, tuple(SWIZZLES).index(found.swizzle), 0, int(found.fills_nan),
+        narrow(found.steps), tuple(SLICES).index(found.interleave), tuple(SWIZZLES).index(found.swizzle), 0,
+        int(found.fills_nan),
     )  # fmt: skip
     if status != 0:
         raise RuntimeError(f"the CUDA driver says {_driver().CUresult(status)} of {found}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,10 @@ from harness.emulator.launch import Module
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
-from harness.emulator.tensor_map import BITS, TensorMap
+from harness.emulator.tensor_elements import BITS
+from harness.emulator.tensor_map import TensorMap
 from harness.jit.nvrtc import build
+from harness.report.tables import markdown, write_table
 from harness.studies.museum.exhibit import BYTES, FOLDER, HEADER, Array, Exhibit, Kernels, Map
 
 OPTIONS = ("-std=c++17", "-ftz=false", "-fmad=false", "-lineinfo")
@@ -138,3 +141,15 @@ def table(shown: list[Shown]) -> pd.DataFrame:
         }
         for each in shown
     )
+
+
+def write(command: str, rows: pd.DataFrame, gpu: str, folder: Path) -> list[Path]:
+    """Write museum.md and museum.csv; their paths. command: that made them; gpu: where a sanitizer ran, if one did"""
+    beside = f" Beside them stands what compute-sanitizer says of the same kernels on {gpu}." if gpu else ""
+    text = [
+        "# The museum",
+        "Bugs that people met, each written again as small as possible, on the emulator; each is caught by the check "
+        f"that it names, and its mend by none.{beside} Made by `{command}`.",
+        markdown(rows),
+    ]
+    return write_table(folder, "museum", rows, text)
