@@ -21,7 +21,21 @@ from harness.errors import Exit, HarnessError
 from harness.suite.schema import nearest
 from harness.text import one_line, printable
 
-EVERYDAY = ("verify", "bench", "run", "new", "card", "trace", "shrink", "list", "gate", "report", "doctor", "quality")
+EVERYDAY = (
+    "verify",
+    "bench",
+    "run",
+    "new",
+    "card",
+    "handshake",
+    "trace",
+    "shrink",
+    "list",
+    "gate",
+    "report",
+    "doctor",
+    "quality",
+)
 SUITES = ("recipes", "check", "compile", "schema", "compared", "merge", "coverage", "size")
 _COMPLETION = (
     'Completion in a shell: eval "$(_HARNESS_COMPLETE=bash_source harness)", in zsh zsh_source; in fish\n'

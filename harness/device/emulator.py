@@ -97,6 +97,7 @@ class EmulatedProgram:
     ):
         self.device, self.case, self.inputs, self.fields = device, case, inputs, fields
         self.seed = case.seed + device.targets.index(target)  # of an order, another one for each target
+        self.unwritten: Mapping[str, np.ndarray] = {}  # of inputs: mask of the bytes whose reading is a fault
         self.watch: tuple[int, int] | None = None  # block and thread to follow
         self.watched: list[tuple[Step, Compiled, Watch]] = []
         self.lane_instructions = 0  # of all runs, for what measures the emulator
@@ -125,6 +126,8 @@ class EmulatedProgram:
             name: Buffer(name, np.ascontiguousarray(value).view(np.uint8).reshape(-1).copy(), writable=False)
             for name, value in self.inputs.items()
         }
+        for name, mask in self.unwritten.items():
+            arrays[name].written = (~mask).astype(np.uint8)
         allocations = {name: np.full(field.allocated, poison, np.uint8) for name, field in self.fields.items()}
         outputs = {name: allocations[name][: field.nbytes] for name, field in self.fields.items()}
         scratch_sizes, workspace_sizes = own_memory(self.steps)

@@ -129,22 +129,35 @@ def judge(
 
     Right is a kernel that wrote the expected bytes in every run, the same each time, and nothing else.
     """
+    outcomes, trespass = run_all(program)
+    if trespass:
+        return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}", "")
+    wrong = wrong_fields(device, outcomes, expected)
+    if not wrong:
+        return outcomes, None
+    approximated = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
+    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected), approximated)
+
+
+def run_all(program: Program) -> tuple[list[Outcome], str]:
+    """Run once for each of POISONS; a sentence instead of a further outcome as soon as bytes are not the kernel's."""
     outcomes: list[Outcome] = []
     for repeat, poison in enumerate(POISONS):
         outcome = program.run(poison, repeat)
         if outcome.trespass:
-            return outcomes, (Verdict.OUT_OF_BOUNDS, f"{target}: {outcome.trespass}", "")
+            return outcomes, outcome.trespass
         outcomes.append(outcome)
-    wrong = [
+    return outcomes, ""
+
+
+def wrong_fields(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> list[str]:
+    """The fields that are not as expected in some run."""
+    return [
         name
         for name, value in expected.values.items()
         # Expected bytes are copied to a GPU once; the other runs are compared with the first one.
         if not device.accepts(outcomes[0].outputs[name], value) or _differ(outcomes, name)
     ]
-    if not wrong:
-        return outcomes, None
-    approximated = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
-    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected), approximated)
 
 
 def _resplit(

@@ -16,6 +16,7 @@ from harness.subjects.card.arguments import arrays_of, expressions_of, misfit
 from harness.subjects.card.code import Code, read_code
 from harness.subjects.card.kept import Keeping
 from harness.subjects.card.schema import Argument, CardFile, Kept, Launch, Map
+from harness.subjects.convention import Convention
 from harness.suite.launch_plan import numbers
 from harness.suite.schema import nearest, route_of, sentence_of
 from harness.suite.sizes import size_error
@@ -23,6 +24,7 @@ from harness.suite.suite import suite_of
 from harness.suite.yaml_lines import Document, read
 from harness.verify.expected import fields_of, make_inputs
 
+MASKED_M = "masked_m"  # int32 (1,): how many rows of an allocation are the tensor's, for a kernel that reads it there
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -33,12 +35,16 @@ def is_card(subject: str) -> bool:
 
 @dataclass(frozen=True)
 class Card:
-    """name: as the command line spells it; document: the card's YAML, for file and line of what is wrong"""
+    """name: as the command line spells it; document: the card's YAML, for file and line of what is wrong
+
+    masked: rows of the allocation behind those of the tensor
+    """
 
     name: str
     file: CardFile
     document: Document
     path: Path
+    masked: int = 0
     codes: dict[str, Code] = field(default_factory=dict, compare=False, repr=False)  # by architecture
 
     @property
@@ -61,6 +67,12 @@ class Card:
         digest = hashlib.sha256(self.path.read_bytes() + self.code.ptx.encode() + self.code.cubin)
         return f"{self.name} (source {digest.hexdigest()[:12]})"
 
+    @property
+    def conventions(self) -> frozenset[str]:
+        """How its bytes may differ from the contract's."""
+        any_zero = any(said.zeros == "any" for said in self.file.arrays.values())
+        return frozenset({*self.file.conventions, *([Convention.ZERO_SIGN] if any_zero else ())})
+
     def refuses(self, case: Case) -> str:
         """Why the kernels are not for a case, empty if they are."""
         if case.recipe != self.file.recipe:
@@ -75,12 +87,13 @@ class Card:
 
     def keeping(self, case: Case) -> Keeping:
         """How the card's arrays differ from the contract's."""
-        return Keeping(case, self.file.arrays, frozenset(self.file.given))
+        return Keeping(case, self.file.arrays, frozenset(self.file.given), self.masked)
 
     def numbers(self, case: Case) -> dict[str, int]:
         """What expressions may name, of a case."""
         whole = {name: value for name, value in numbers(case).items() if isinstance(value, int)}
-        return {"elements": case.elements, "num_tensors": 1, **whole}
+        allocated = {"allocated_rows": case.rows + self.masked}
+        return {"elements": case.elements, "num_tensors": 1, **allocated, **whole}
 
     def check(self, cases: Iterable[Case]) -> None:
         """Hold the card against its recipe and its code. cases: of a run. Raises UsageError with file and line."""
@@ -151,12 +164,12 @@ class Card:
             raise SuiteError(
                 self.document.where("given"), f"every output of {case.recipe} is given, so nothing is compared"
             )
-        known = [*make_inputs(case), *fields, *self.file.scratch, *self.file.workspace]
+        known = [*make_inputs(case), *fields, MASKED_M, *self.file.scratch, *self.file.workspace]
         names = list(self.numbers(case))
         for key in ("scratch", "workspace"):
             for name, size in getattr(self.file, key).items():
                 self._check_expressions([size], names, (key, name))
-                if name in (*make_inputs(case), *fields, *(self.file.scratch if key == "workspace" else ())):
+                if name in (*make_inputs(case), *fields, MASKED_M, *(self.file.scratch if key == "workspace" else ())):
                     raise SuiteError(
                         self.document.where(key, name), f"'{name}' is another array already; call it otherwise"
                     )

@@ -26,7 +26,7 @@ from harness.emulator.tensor_map import TensorMap
 from harness.errors import AccessError, LaunchError, NotCapable, UsageError
 from harness.jit.cache import cache_folder
 from harness.subjects.card.arguments import bytes_of
-from harness.subjects.card.card import Card
+from harness.subjects.card.card import MASKED_M, Card
 from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
@@ -95,6 +95,7 @@ class CardDevice:
 
     def prepare(self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Any:
         """inputs, fields: as the card keeps them"""
+        inputs = {**inputs, MASKED_M: np.array([case.rows], np.int32)}
         if self.name == "cuda":
             return CardOnGpu.uploaded(self.card, case, target, inputs, fields)
         return EmulatedCard(self.card, self.module, case, inputs, fields)
@@ -115,6 +116,7 @@ class EmulatedCard:
         self, card: Card, module: Module, case: Case, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]
     ):
         self.card, self.module, self.case, self.inputs, self.fields = card, module, case, inputs, fields
+        self.unwritten: Mapping[str, np.ndarray] = {}  # of inputs: mask of the bytes whose reading is a fault
         self.numbers = card.numbers(case)
 
     def run(self, poison: int, repeat: int) -> Outcome:
@@ -124,6 +126,8 @@ class EmulatedCard:
         """
         file = self.card.file
         memory = EmulatedMemory(self.inputs)
+        for name, mask in self.unwritten.items():
+            memory.buffers[name].written = (~mask).astype(np.uint8)
         outputs = {name: memory.put(name, field.allocated, poison, False) for name, field in self.fields.items()}
         for name, size in file.workspace.items():
             memory.put(name, size_of(size, self.numbers), poison, False)

@@ -162,14 +162,27 @@ class Launch(Part):
 
 
 class Kept(Part):
-    """How the kernel keeps an array of the recipe, where that is not the contract's way."""
+    """How the kernel keeps an array of the recipe, where that is not the contract's way.
+
+    Of an output it is what the kernel promises, of an input what it demands.
+    """
 
     layout: Literal["compact", "swizzled"] | None = None
     """Of scale bytes: rows of the padded matrix, or 128x4 tiles."""
-    padding: Literal["written", "absent"] = "written"
-    """`absent`: the array of scale bytes has no padding rows and columns at all."""
+    padding: Literal["written", "absent", "anything"] = "written"
+    """Of scale bytes: zeros; `absent`: the array has no padding rows and columns at all; `anything`: it has, and what
+    they hold is neither promised nor demanded."""
     form: Literal["amax", "encode", "decode"] = "amax"
     """Of an amax: itself, the scale `448 * 6 / amax` that it gives, or that scale's reciprocal."""
+    masked: Literal["anything", "zero"] = "anything"
+    """What the rows of an allocation hold that lie beyond the tensor's own, `masked_m`."""
+    nibbles: Literal["low", "high"] = "low"
+    """Of codes: which half of a byte has the even element."""
+    zeros: Literal["signed", "unsigned", "any"] | None = None
+    """Of codes: whether a negative that rounds to zero stays -0, is +0, or may be either. Of an output `signed`, and of
+    an input `any`, if absent."""
+    reads: Literal["any", "promised"] = "any"
+    """Of an input: `promised`: loading a byte that is not promised is an error, though no output may depend on it."""
 
 
 class CardFile(Part):

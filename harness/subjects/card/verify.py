@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from harness.contract.case import Case
 from harness.subjects.audit import conventions
 from harness.subjects.card.device import CardDevice
+from harness.subjects.card.promised import Promised
 from harness.suite.own_recipes import verify_command
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect
@@ -26,7 +29,11 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     expected = keeping.expected(ours)
     lines = keeping.lines(ours)
     for target in device.targets:
-        program = device.prepare(case, target, expected.inputs, expected.fields)
+        program = Promised(
+            device.prepare(case, target, expected.inputs, expected.fields),
+            keeping.outputs(ours.fields),
+            expected.values,
+        )
         outcomes, found = judge(case, device, target, program, expected)
         if found and found[0] is Verdict.MISMATCH:
             written = on_host(device, outcomes[:1], expected)[0]
@@ -35,7 +42,8 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
         if found:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, _of_the_card(story, empty)), oracles=ours.oracles)
-    compared = len(POISONS) * len(device.targets) * sum(field.nbytes for field in expected.fields.values())
+    promised = sum(int(np.count_nonzero(form.promised)) for form in keeping.outputs(ours.fields).values())
+    compared = len(POISONS) * len(device.targets) * promised
     verdict = Verdict.CONVENTION if lines else Verdict.PASS
     return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
 
@@ -48,7 +56,7 @@ def _of_the_card(story: str, empty: Result) -> str:
 
 def _explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:
     """The declared conventions that explain every byte that is not ours; none if any is left."""
-    declared = frozenset(device.card.file.conventions)
+    declared = device.card.conventions
     if not declared or written is None:
         return ()
     return tuple(conventions.explain(case, ours.inputs, ours.values, written, declared) or ())

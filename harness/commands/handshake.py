@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from harness.commands import _shared
+from harness.device.select import select
+from harness.errors import Exit, NotCapable, UsageError
+from harness.report.console import show
+from harness.subjects.handshake.pair import read_pair
+from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
+from harness.suite.schema import nearest
+from harness.verdict import Verdict
+
+
+@click.command()
+@click.argument("pair", type=_shared.FILE, metavar="PAIR.yaml")
+@click.option("--case", "names", multiple=True, metavar="SHAPE/INPUT", help="only this case of the pair")
+@_shared.device("where both kernels run (auto)")
+@_shared.recipe_dir
+def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
+    """Have one kernel write and another read, with the bytes between them that nobody promises overwritten.
+
+    The file names a producer and a consumer, each a card or a recipe. What they declare is compared before they run;
+    then each is judged by its oracles, and a kernel whose bytes depend on what nobody promises is named.
+    """
+    whole = read_pair(str(pair))
+    cases = list(whole.cases())
+    known = [name for name, _, _ in cases]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{pair} has no case '{name}'{nearest(name, known)}")
+    require_agreement(whole)
+    shaker = Handshaker(whole, select(device_name))
+    found = [shaker.shake(*each) for each in cases if not names or each[0] in names]
+    show(pd.DataFrame(map(_row, found)), f"{whole.producer.name} writes, {whole.consumer.name} reads")
+    for each in found:
+        if each.story:
+            click.echo(f"\n{each.story}")
+    if all(each.verdict is Verdict.EXCLUDED for each in found):
+        raise NotCapable(f"nothing ran: {(found[0].consumer or found[0].producer).reason}")
+    return max((each.verdict.exit_code for each in found), default=Exit.CLEAN)
+
+
+def _row(each: Handshake) -> dict[str, object]:
+    return {
+        "case": each.name,
+        "producer": str(each.producer.verdict),
+        "consumer": str(each.consumer.verdict) if each.consumer else "",
+        "bytes compared": each.producer.bytes_compared + (each.consumer.bytes_compared if each.consumer else 0),
+        "bytes poisoned": each.poisoned,
+        "to blame": each.blamed,
+    }

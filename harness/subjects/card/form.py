@@ -1,0 +1,176 @@
+"""One array as it lies in memory: the contract's field, in the form that a card declares, and which bytes are promised.
+
+An array of a group is that of its tensors, back to back. Behind the rows of a tensor there may be masked ones, of the
+same allocation and of no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+
+from harness.contract.field import Field
+from harness.contract.interval import Demand, Interval
+from harness.oracles import layout, nvfp4
+from harness.subjects.card.schema import Kept
+
+TENSOR, PADDING, MASKED = 0, 1, 2  # whose bytes are there
+REGIONS = {TENSOR: "the tensor", PADDING: "padding", MASKED: "masked rows"}
+_NEGATIVE_ZERO, _LOW = 8, 15
+
+
+def is_scales(field: Field) -> bool:
+    """Whether a field is scale bytes with padding, of one tensor or of each of a group."""
+    if field.parts:
+        return any(is_scales(part) for part in field.parts)
+    return field.valid is not None and len(field.shape) == 2 and field.dtype == "uint8"
+
+
+def is_codes(name: str) -> bool:
+    """Whether an array of this name holds packed e2m1 codes."""
+    return name.endswith("data") and "e4m3" not in name
+
+
+@dataclass(frozen=True)
+class Form:
+    """field: the contract's; said: of the card; masked: rows behind the tensor's; e4m3_max: 448 or 256"""
+
+    name: str
+    field: Field
+    said: Kept
+    masked: int = 0
+    e4m3_max: int = nvfp4.E4M3_MAX
+
+    @property
+    def swizzled(self) -> bool:
+        """Whether scale bytes lie in tiles, as the card keeps them."""
+        said = self.said.layout
+        contract = self.field.parts[0].swizzled if self.field.parts else self.field.swizzled
+        return contract if said is None else said == "swizzled"
+
+    @cached_property
+    def kept(self) -> Field:
+        """The field as the card keeps it."""
+        if self.field.parts:
+            return Field.joined([form.kept for form in self._parts()], slack=self.field.slack)
+        if not is_scales(self.field):
+            rows = self.field.shape[0] + self.masked if self.field.shape else 0
+            return replace(self.field, shape=(rows, *self.field.shape[1:])) if self.masked else self.field
+        rows, cols = self.field.valid
+        rows += self.masked
+        if self.said.padding == "absent":
+            return replace(self.field, shape=(rows, cols), valid=None, swizzled=False)
+        shape = layout.padded_shape(rows, cols)
+        return replace(self.field, shape=shape, valid=(rows, cols), swizzled=self.swizzled)
+
+    @cached_property
+    def regions(self) -> np.ndarray:
+        """Whose each byte is, flat, as it lies in memory."""
+        if self.field.parts:
+            return np.concatenate([np.empty(0, np.uint8), *(form.regions for form in self._parts())])
+        if is_scales(self.field):
+            rows, cols = self.field.valid
+            grid = np.full(self.kept.shape, PADDING, np.uint8)
+            grid[: rows + self.masked, :cols] = MASKED
+            grid[:rows, :cols] = TENSOR
+            return (layout.swizzle(grid) if self.kept.swizzled else grid).reshape(-1)
+        entries = np.full(self.kept.size, TENSOR, np.uint8)
+        entries[self.field.size :] = MASKED
+        return np.repeat(entries, np.dtype(self.field.dtype).itemsize)
+
+    @property
+    def promised(self) -> np.ndarray:
+        """Mask of the bytes, flat, that are as `put` has them."""
+        found = self.regions == TENSOR
+        if self.said.padding == "written":
+            found |= self.regions == PADDING
+        if self.said.masked == "zero":
+            found |= self.regions == MASKED
+        return found
+
+    def put(self, value: Demand) -> Demand:
+        """The contract's value as the card keeps it; padding and masked rows are zero."""
+        if isinstance(value, Interval):
+            return value.map(self._put)
+        return self._put(value)
+
+    def take(self, kept: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """What a kernel wrote, in the contract's form. value: the contract's, for what the array does not say"""
+        if self.field.parts:
+            parts = [form.take(self.kept.part(kept, g), self.field.part(value, g)) for g, form in self._numbered()]
+            return np.concatenate([np.empty(0, value.dtype), *(part.reshape(-1) for part in parts)]).reshape(
+                value.shape
+            )
+        if self.said.form != "amax":
+            return value
+        if is_scales(self.field):
+            return self._scales(kept, value)
+        return _swapped(kept[: len(value)]) if self._swaps else kept[: len(value)]
+
+    def place(self, byte: int) -> tuple[str, list[int]]:
+        """Whose the byte of the array is, as it is kept, and which entry, of scale bytes in compact order."""
+        entry = byte // np.dtype(self.kept.dtype).itemsize
+        if self.field.parts:
+            sizes = [part.size for part in self.kept.parts]
+            ends = list(accumulate(sizes))
+            number = next(g for g, end in enumerate(ends) if entry < end)
+            form = next(form for g, form in self._numbered() if g == number)
+            what, at = form.place(entry - (ends[number] - sizes[number]))
+            return f"{what} of tensor {number}", at
+        number = np.arange(self.kept.size).reshape(self.kept.shape)
+        where = (layout.unswizzle(number) if self.kept.swizzled else number) == entry
+        return REGIONS[int(self.regions[byte])], [int(i) for i in np.argwhere(where)[0]]
+
+    @property
+    def _swaps(self) -> bool:
+        return self.said.nibbles == "high" and is_codes(self.name)
+
+    def _numbered(self) -> Iterator[tuple[int, Form]]:
+        for number, part in enumerate(self.field.parts):
+            yield number, replace(self, field=part)
+
+    def _parts(self) -> list[Form]:
+        return [form for _, form in self._numbered()]
+
+    def _put(self, value: np.ndarray) -> np.ndarray:
+        if self.field.parts:
+            parts = [form._put(self.field.part(value, g)).reshape(-1) for g, form in self._numbered()]
+            return np.concatenate([np.empty(0, value.dtype), *parts]).reshape(self.kept.shape)
+        if is_scales(self.field):
+            rows, cols = self.field.valid
+            grid = np.zeros(self.kept.shape, np.uint8)
+            grid[:rows, :cols] = (layout.unswizzle(value) if self.field.swizzled else value)[:rows, :cols]
+            return layout.swizzle(grid) if self.kept.swizzled else grid
+        if self.said.form != "amax":
+            encode = nvfp4.global_encode_scale(value, self.e4m3_max)
+            value = encode if self.said.form == "encode" else nvfp4.global_decode_scale(encode)
+        if is_codes(self.name):
+            value = _unsigned(value) if self.said.zeros == "unsigned" else value
+            value = _swapped(value) if self._swaps else value
+        if not self.masked:
+            return value
+        return np.concatenate([value, np.zeros((self.masked, *value.shape[1:]), value.dtype)])
+
+    def _scales(self, kept: np.ndarray, value: np.ndarray) -> np.ndarray:
+        rows, cols = self.field.valid
+        compact = layout.unswizzle(kept) if self.kept.swizzled else kept
+        found = (layout.unswizzle(value) if self.field.swizzled else value).copy()
+        if self.said.padding == "written" and not self.masked:
+            found[...] = compact
+        else:
+            found[:rows, :cols] = compact[:rows, :cols]
+        return layout.swizzle(found) if self.field.swizzled else found
+
+
+def _swapped(codes: np.ndarray) -> np.ndarray:
+    return (codes >> 4) | (codes << 4)
+
+
+def _unsigned(codes: np.ndarray) -> np.ndarray:
+    """The codes, two in a byte, without -0."""
+    low = np.where(codes & _LOW == _NEGATIVE_ZERO, codes ^ _NEGATIVE_ZERO, codes)
+    return np.where(low >> 4 == _NEGATIVE_ZERO, low & _LOW, low).astype(np.uint8)

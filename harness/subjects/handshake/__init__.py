@@ -1,0 +1,7 @@
+"""Handshakes: what one kernel writes is what another reads, each a card or one of our recipes, with the bytes between
+them that nobody promises overwritten.
+
+`schema` is the form of a pair's file, `pair` reads it and makes its cases, `declared` compares what both sides say of
+each array, `between` is the memory that is handed over, `side` runs one of them, `poison` finds out whether it reads
+what nobody promises, and `verify` says which of them is to blame.
+"""

@@ -1,0 +1,69 @@
+"""The memory between two sides: what was written, as it lies there, and what it means by the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.interval import Interval
+from harness.subjects.card.form import Form, is_scales
+from harness.subjects.card.input_fields import input_fields
+from harness.subjects.card.schema import Kept
+from harness.subjects.handshake.declared import require_agreement
+from harness.subjects.handshake.pair import Pair
+from harness.subjects.handshake.side import Given
+from harness.verify.expected import Expected, fields_of, make_inputs
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of the interface: its name on both sides, and its form as each keeps it."""
+
+    source: str
+    ours: Form
+    theirs: Form
+
+    @property
+    def promised(self) -> np.ndarray:
+        """Mask of the bytes, flat, that the producer promises and the consumer relies on."""
+        return self.ours.promised & self.theirs.promised
+
+    def value(self, written: np.ndarray, expected: np.ndarray | Interval) -> np.ndarray:
+        """What was written, in the form of the consumer's recipe. expected: by the producer's"""
+        if isinstance(expected, Interval):
+            return np.ascontiguousarray(written[: expected.shape[0]])
+        value, wanted = self.ours.take(written, expected), self.theirs.field
+        if is_scales(self.ours.field):
+            plain = replace(self.theirs, said=Kept()).swizzled
+            value = Form("", self.ours.field, Kept(layout="swizzled" if plain else "compact")).put(value)
+        return value.reshape(wanted.shape)
+
+
+def arrays_between(pair: Pair, producer: Case, consumer: Case) -> dict[str, Array]:
+    """The interface, by the consumer's names. Raises SuiteError unless both sides agree on it."""
+    written, read = fields_of(producer), input_fields(consumer, make_inputs(consumer))
+    ours, theirs = pair.producer.keeping(producer), pair.consumer.keeping(consumer)
+    found = {
+        name: Array(source, ours.form(source, written[source]), theirs.form(name, read[name]))
+        for name, source in pair.reads(producer, consumer).items()
+    }
+    forms = {name: (each.ours, each.theirs) for name, each in found.items()}
+    require_agreement(pair, (producer, consumer), forms)
+    return found
+
+
+def handed_over(arrays: Mapping[str, Array], written: Mapping[str, np.ndarray]) -> dict[str, Given]:
+    """What the consumer is given, by its names."""
+    return {name: Given(written[each.source], each.promised) for name, each in arrays.items()}
+
+
+def consumed(
+    arrays: Mapping[str, Array], written: Mapping[str, np.ndarray], expected: Expected, consumer: Case
+) -> dict[str, np.ndarray]:
+    """What the consumer's oracles are asked of: its own inputs, and in their place what was written."""
+    return make_inputs(consumer) | {
+        name: each.value(written[each.source], expected.values[each.source]) for name, each in arrays.items()
+    }

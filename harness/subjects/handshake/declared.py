@@ -1,0 +1,83 @@
+"""What both sides say of an array, held against each other before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from harness.contract.case import Case
+from harness.contract.field import granularity_of
+from harness.errors import SuiteError
+from harness.oracles import nvfp4
+from harness.subjects.card.form import Form, is_codes, is_scales
+from harness.subjects.convention import Convention
+from harness.subjects.handshake.pair import Pair, Side
+
+# What a producer promises → what a consumer may demand of it, where that is more than the same.
+_ENOUGH = {
+    "padding": {"written": ("written", "anything")},
+    "masked": {"zero": ("zero", "anything")},
+    "zeros": {each: (each, "any") for each in ("signed", "unsigned", "any")},
+}
+
+
+def require_agreement(pair: Pair, cases: tuple[Case, Case], forms: Mapping[str, tuple[Form, Form]]) -> None:
+    """Raise SuiteError for the first thing that the consumer demands and the producer does not promise.
+
+    forms: of each array of the consumer, as the producer and as the consumer keep it
+    """
+    for name, (ours, theirs) in forms.items():
+        promised = dict(_declared(pair.producer, cases[0], ours))
+        for key, demanded in _declared(pair.consumer, cases[1], theirs):
+            said = promised.get(key)
+            if said is None or demanded in _ENOUGH.get(key, {}).get(said, (said,)):
+                continue
+            wheres = [
+                side.where_declared(form.name, key, _flag(key, form.name, case))
+                for side, form, case in ((pair.producer, ours, cases[0]), (pair.consumer, theirs, cases[1]))
+            ]
+            raise SuiteError(
+                wheres[1],
+                f"the consumer {pair.consumer.name} takes {name} with {key}: {demanded}, and the producer "
+                f"{pair.producer.name} promises {ours.name} with {key}: {said} ({wheres[0]}); one of them has to "
+                "change, before anything runs",
+            )
+        _require_shape(pair, cases, name, ours, theirs)
+
+
+def _require_shape(pair: Pair, cases: tuple[Case, Case], name: str, ours: Form, theirs: Form) -> None:
+    (one, other) = ((form.kept.shape, form.kept.dtype) for form in (ours, theirs))
+    if one != other:
+        raise SuiteError(
+            pair.document.where("reads", name),
+            f"{ours.name} of {cases[0].data_id} is {one[1]}{list(one[0])}, and {name} of {cases[1].data_id} is "
+            f"{other[1]}{list(other[0])}; a handshake is one array",
+        )
+
+
+def _declared(side: Side, case: Case, form: Form) -> Iterator[tuple[str, str]]:
+    """What a side says of an array, by the keys of a card and the flags of a recipe."""
+    said, name = form.said, form.name
+    largest = case.flags.get(_flag("e4m3_max", name, case))
+    if largest is None and side.role == "producer":
+        largest = nvfp4.E4M3_MAX
+    if is_scales(form.field) or name.endswith("scale_inv"):
+        yield "layout", "swizzled" if form.swizzled else "compact"
+        yield "padding", said.padding
+    if name.endswith("amax"):
+        yield "form", said.form
+        yield "granularity", str(case.flags.get("granularity") or granularity_of(form.field.shape))
+    if largest is not None and name.endswith(("scale_inv", "amax")):
+        yield "e4m3_max", str(largest)
+    if is_codes(name):
+        yield "nibbles", said.nibbles
+        declared = side.card is not None and Convention.ZERO_SIGN in side.card.conventions
+        default = "any" if declared or side.role == "consumer" else "signed"
+        yield "zeros", said.zeros or default
+    if form.masked:
+        yield "masked", said.masked
+
+
+def _flag(key: str, name: str, case: Case) -> str:
+    """The flag of a recipe that says the same as a key."""
+    operand = f"{name[0]}_" if case.is_gemm and name[:2] in ("a_", "b_") else ""
+    return {"e4m3_max": f"{operand}e4m3_max", "layout": f"{operand}scale_layout"}.get(key, key)

@@ -1,0 +1,226 @@
+"""A pair as it was read: its sides, their cases, and which array of one is which of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from harness.contract.case import Case, FlagValue, spell
+from harness.errors import SuiteError, UsageError
+from harness.oracles.layout import COLUMNWISE
+from harness.subjects.card.card import Card, read_card
+from harness.subjects.card.input_fields import read_side
+from harness.subjects.card.kept import Keeping
+from harness.subjects.card.schema import Kept
+from harness.subjects.handshake.schema import PairFile, SideFile
+from harness.suite.gemm_operands import input_extents
+from harness.suite.schema import nearest, route_of, sentence_of
+from harness.suite.suite import find_case, suite_of
+from harness.suite.yaml_lines import Document, read
+from harness.verify.expected import fields_of, make_inputs
+
+
+@dataclass(frozen=True)
+class Side:
+    """One kernel of a pair.
+
+    role: `producer` or `consumer`; document: of the pair; card: None if our own kernels run
+    """
+
+    role: str
+    file: SideFile
+    document: Document
+    card: Card | None
+    masked: int
+
+    @property
+    def name(self) -> str:
+        return str(self.file.card or self.file.recipe)
+
+    @property
+    def recipe(self) -> str:
+        return self.card.file.recipe if self.card else str(self.file.recipe)
+
+    @property
+    def kept(self) -> Mapping[str, Kept]:
+        return self.card.file.arrays if self.card else self.file.arrays
+
+    @property
+    def flags(self) -> dict[str, FlagValue]:
+        of_card = {flag: values[0] for flag, values in self.card.file.flags.items()} if self.card else {}
+        return of_card | self.file.flags
+
+    def keeping(self, case: Case) -> Keeping:
+        return self.card.keeping(case) if self.card else Keeping(case, self.kept, frozenset(), self.masked)
+
+    def case(self, shape: str, input_name: str) -> Case:
+        """The side's case. Raises SuiteError for flags and shapes that its recipe has not."""
+        variant = ",".join(f"{flag}={spell(value)}" for flag, value in self.flags.items()) or "default"
+        try:
+            return find_case(f"{self.recipe}/{variant}/{shape}/{input_name}/eager")
+        except UsageError as error:
+            raise SuiteError(self.where("flags"), str(error)) from None
+
+    def where(self, *route: str) -> str:
+        """`file:line` of what the pair says of this side."""
+        return self.document.where(self.role, *route)
+
+    def where_declared(self, array: str, key: str, flag: str) -> str:
+        """`file:line` of what this side says of an array, or of itself where it says nothing."""
+        document, route = (self.card.document, ()) if self.card else (self.document, (self.role,))
+        for found in (("arrays", array, key), ("flags", flag)):
+            if (*route, *found) in document.lines:
+                return document.where(*route, *found)
+        if (self.role, "flags", flag) in self.document.lines:
+            return self.where("flags", flag)
+        return document.where("recipe") if self.card else self.where("recipe")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """name: as the command line spells it"""
+
+    name: str
+    file: PairFile
+    document: Document
+    producer: Side
+    consumer: Side
+    _read: dict[str, dict[str, str]] = field(default_factory=dict, compare=False, repr=False)
+
+    def cases(self) -> Iterator[tuple[str, Case, Case]]:
+        """A name, the producer's case and the consumer's, of every shape and input."""
+        for shape in self.file.shapes:
+            for input_name in self.file.inputs:
+                yield f"{shape}/{input_name}", *self._cases(shape, input_name)
+
+    def _cases(self, shape: str, input_name: str) -> tuple[Case, Case]:
+        ours, theirs = (suite_of(side.recipe).file.gemm for side in (self.producer, self.consumer))
+        if ours and theirs:
+            raise SuiteError(
+                self.document.where("consumer"), "both sides multiply; what a product writes is quantized first"
+            )
+        if theirs:
+            consumer = self.consumer.case(shape, input_name)
+            operand = "b" if any(name.startswith("b_") for name in self.file.reads) else "a"
+            rows, cols = input_extents(consumer)["ab".index(operand)]
+            return self.producer.case(f"{rows}x{cols}", input_name), consumer
+        producer = self.producer.case(shape, input_name)
+        extents = f"{producer.rows}x{producer.problem.n}" if ours else shape
+        return producer, self.consumer.case(extents, input_name)
+
+    def reads(self, producer: Case, consumer: Case) -> dict[str, str]:
+        """Array of the consumer → output of the producer. Raises SuiteError for a name that there is not."""
+        written, read_arrays = fields_of(producer), make_inputs(consumer)
+        found = self.file.reads or dict(_alike(consumer, written, read_arrays))
+        for name, source in found.items():
+            where = self.document.where("reads", name)
+            if name not in read_arrays:
+                raise SuiteError(where, f"{consumer.recipe} reads no '{name}'{nearest(name, read_arrays)}")
+            if source not in written:
+                raise SuiteError(where, f"{producer.recipe} writes no '{source}'{nearest(source, written)}")
+        if not found:
+            raise SuiteError(
+                self.document.where("consumer"),
+                f"{consumer.recipe} reads {', '.join(read_arrays)}, and {producer.recipe} writes {', '.join(written)}; "
+                "say under `reads` which is which",
+            )
+        return found
+
+
+def _alike(consumer: Case, written: Mapping[str, object], names: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What the consumer's arrays are called where they are written; of a product, those of operand A."""
+    for name in names:
+        if consumer.is_gemm and not name.startswith("a_"):
+            continue
+        plain = name.removeprefix("a_") if consumer.is_gemm else name
+        choices = [f"{read_side(consumer, name)}_{plain}", name, *({"input": ["output"]}.get(name, ()))]
+        if plain == "scale_inv":
+            choices.append("swizzled_scale_inv")
+        yield from ((name, choice) for choice in choices[:] if choice in written and choice == _first(choices, written))
+
+
+def _first(choices: list[str], written: Mapping[str, object]) -> str:
+    return next(choice for choice in choices if choice in written)
+
+
+def read_pair(name: str) -> Pair:
+    """The pair of that name, with its cards. Raises UsageError with file and line for what is wrong in any of them."""
+    document = read(Path(name), name)
+    if not isinstance(document.data, Mapping):
+        raise SuiteError(f"{name}:1", "a pair is a mapping with `producer:` and `consumer:`")
+    try:
+        file = PairFile.model_validate(document.data)
+    except ValidationError as refusal:
+        first = min(
+            refusal.errors(),
+            key=lambda error: (error["type"] != "extra_forbidden", document.lines[route_of(document, error)]),
+        )
+        raise SuiteError(document.where(*route_of(document, first)), _sentence(document, first)) from None
+    sides = [_side(role, getattr(file, role), document, file.masked_rows) for role in ("producer", "consumer")]
+    pair = Pair(name, file, document, *sides)
+    _check(pair)
+    return pair
+
+
+def _side(role: str, file: SideFile, document: Document, masked: int) -> Side:
+    if file.card is None:
+        try:
+            whole = suite_of(str(file.recipe)).file
+        except UsageError as error:
+            raise SuiteError(document.where(role, "recipe"), str(error)) from None
+        if whole.pipeline:
+            raise SuiteError(
+                document.where(role, "recipe"), f"{file.recipe} is a pipeline; name a recipe with kernels of its own"
+            )
+        return Side(role, file, document, None, masked)
+    path = Path(document.name).parent / file.card
+    return Side(role, file, document, replace(read_card(str(path)), masked=masked), masked)
+
+
+def _check(pair: Pair) -> None:
+    """Hold both sides against their recipes, and masked rows against their flags."""
+    found = list(pair.cases())
+    for side, cases in ((pair.producer, [each[1] for each in found]), (pair.consumer, [each[2] for each in found])):
+        if side.card:
+            for case in cases:
+                reason = side.card.refuses(case)
+                if reason:
+                    raise SuiteError(side.where("card"), f"{side.name} is not for {case.data_id}: {reason}")
+            side.card.check(cases)
+        for name, said in side.file.arrays.items():
+            why = side.keeping(cases[0]).refuses(name, make_inputs(cases[0])) or _not_weaker(said)
+            if why:
+                raise SuiteError(side.where("arrays", name), why)
+        if pair.file.masked_rows:
+            _require_rows(pair, side, cases[0])
+
+
+def _not_weaker(said: Kept) -> str:
+    if said.layout or said.padding == "absent" or said.form != "amax" or said.nibbles != "low" or said.zeros:
+        return "a recipe keeps its arrays as the contract says; what may be declared is `padding: anything` and `reads`"
+    return ""
+
+
+def _require_rows(pair: Pair, side: Side, case: Case) -> None:
+    where = pair.document.where("masked_rows")
+    if side.card is None:
+        raise SuiteError(where, f"kernels of the harness know no masked rows, and the {side.role} is {side.recipe}")
+    flags = case.flags
+    across = {COLUMNWISE.name, "both"} & {str(flags.get("outputs")), str(flags.get("direction"))}
+    if across or flags.get("layout") in ("nt",) or case.is_group:
+        raise SuiteError(
+            where,
+            f"masked rows lie behind the rows of one tensor, and {case.data_id} has more than rowwise arrays of it",
+        )
+
+
+def _sentence(document: Document, error: ErrorDetails) -> str:
+    route = route_of(document, error)
+    if error["type"] == "extra_forbidden":
+        part = Kept if "arrays" in route[:-1] else SideFile if len(route) > 1 else PairFile
+        return f"unknown key '{route[-1]}'{nearest(route[-1], part.model_fields)}"
+    return sentence_of(document, error, "the pair")

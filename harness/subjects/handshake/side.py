@@ -1,0 +1,161 @@
+"""One side of a pair at work: its bytes, and whether they depend on what nobody promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.device.device import Device
+from harness.subjects.audit import conventions
+from harness.subjects.card.device import with_card
+from harness.subjects.card.form import MASKED, Form
+from harness.subjects.card.promised import Promised
+from harness.subjects.handshake.pair import Side
+from harness.subjects.handshake.poison import Inputs, Leak, Poisoning, overwritten
+from harness.verdict import Result, Verdict
+from harness.verify.expected import Expected
+from harness.verify.verify import attempt, explained, failed, on_host, run_all, wrong_fields
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a side is handed: an array as it lies in memory, and the bytes of it, flat, that are promised."""
+
+    content: np.ndarray
+    promised: np.ndarray
+
+
+@dataclass(frozen=True)
+class Done:
+    """The verdict on one side. written: its outputs as they lie in memory; leak: if it reads what nobody promises
+
+    poisoned: bytes that nobody promises, by array
+    """
+
+    result: Result
+    written: Mapping[str, np.ndarray]
+    leak: Leak | None = None
+    poisoned: Mapping[str, int] = field(default_factory=dict)
+
+
+class Worker:
+    """A side on a device."""
+
+    def __init__(self, side: Side, device: Device):
+        self.side = side
+        self.device: Any = with_card(device, side.card) if side.card else device
+
+    def work(self, case: Case, ours: Expected, given: Mapping[str, Given]) -> Done:
+        """Run it on what is given, and judge. ours: by the contract, of the case's own form."""
+        found: list[Done] = []
+
+        def run(empty: Result) -> Result:
+            found.append(_Run(self, case, ours, given).judged(empty))
+            return found[-1].result
+
+        result = attempt(case, self.device, run)
+        return replace(found[-1], result=result) if found else Done(result, {})
+
+
+class _Run:
+    def __init__(self, worker: Worker, case: Case, ours: Expected, given: Mapping[str, Given]):
+        self.side, self.device, self.case, self.ours = worker.side, worker.device, case, ours
+        self.keeping = worker.side.keeping(case)
+        self.expected = self.keeping.expected(ours)
+        self.forms = self.keeping.outputs(ours.fields)
+        self.unpromised = self._unpromised(given)
+        inputs = self.expected.inputs | {name: each.content for name, each in given.items()}
+        self.inputs: Inputs = inputs | {
+            name: overwritten(inputs[name], mask, 0) for name, mask in self.unpromised.items()
+        }
+
+    def _unpromised(self, given: Mapping[str, Given]) -> dict[str, np.ndarray]:
+        """Of what is handed over, and the masked rows of all else."""
+        read: Mapping[str, Form] = self.keeping.inputs(self.ours.inputs)
+        found = {name: form.regions == MASKED for name, form in read.items() if form.masked and name not in given}
+        found |= {name: ~each.promised for name, each in given.items()}
+        return {name: mask for name, mask in found.items() if mask.any()}
+
+    def judged(self, empty: Result) -> Done:
+        if self.ours.disagreement:
+            return Done(failed(empty, Verdict.MISMATCH, self.ours.disagreement), {})
+        written: dict[str, np.ndarray] = {}
+        lines: tuple[str, ...] = ()
+        for target in self.device.targets:
+            outcomes, trespass = run_all(self._prepared(target, self.inputs, {}))
+            if trespass:
+                return Done(failed(empty, Verdict.OUT_OF_BOUNDS, f"{target}: {trespass}"), {})
+            wrong = wrong_fields(self.device, outcomes, self.expected)
+            runs = on_host(self.device, outcomes, self.expected)
+            written = runs[0]
+            if wrong:
+                verdict, reason, story = self._explained(target, wrong, runs)
+                lines = self._conventions(runs[0]) if verdict is Verdict.MISMATCH else ()
+                if not lines:
+                    return Done(failed(empty, verdict, reason, story), {})
+            poisoning = Poisoning(
+                self.inputs, self.unpromised, outcomes[0].outputs,
+                lambda inputs, marks, target=target: self._prepared(target, inputs, marks),
+                self.device.name != "cuda",
+            )  # fmt: skip
+            done = self._poisoned(empty, poisoning)
+            if done:
+                return done
+        return self._right(empty, written, lines)
+
+    def _poisoned(self, empty: Result, poisoning: Poisoning) -> Done | None:
+        counts = self._counts()
+        for name in self.unpromised:
+            read = poisoning.forbidden(name) if self._must_not_read(name) else ""
+            if read:
+                result = failed(empty, Verdict.UNWRITTEN, f"{name} is declared `reads: promised`, and {read}")
+                return Done(result, {}, None, counts)
+        leak = poisoning.leak()
+        if leak is None:
+            return None
+        reason = f"what it writes depends on bytes of {leak.array} that nobody promises"
+        return Done(failed(empty, Verdict.UNWRITTEN, reason), {}, leak, counts)
+
+    def _right(self, empty: Result, written: Mapping[str, np.ndarray], lines: tuple[str, ...]) -> Done:
+        promised = sum(int(np.count_nonzero(form.promised)) for form in self.forms.values())
+        result = replace(
+            empty, verdict=Verdict.CONVENTION if lines else Verdict.PASS, reason="; ".join(lines),
+            bytes_compared=promised * len(self.device.targets), oracles=self.ours.oracles,
+        )  # fmt: skip
+        return Done(result, written, None, self._counts())
+
+    def _counts(self) -> dict[str, int]:
+        return {name: int(np.count_nonzero(mask)) for name, mask in self.unpromised.items()}
+
+    def _must_not_read(self, name: str) -> bool:
+        said = self.side.kept.get(name)
+        return said is not None and said.reads == "promised"
+
+    def _prepared(self, target: str, inputs: Inputs, marks: Mapping[str, np.ndarray]) -> Promised:
+        program = self.device.prepare(self.case, target, inputs, self.expected.fields)
+        if marks:
+            program.unwritten = marks
+        return Promised(program, self.forms, self.expected.values)
+
+    def _explained(self, target: str, wrong: list[str], runs: list[dict[str, np.ndarray]]) -> tuple:
+        """By the contract's form, where masked rows would be rows of no tensor."""
+        if not self.keeping.masked:
+            return explained(self.case, target, self.expected, wrong, runs)
+        taken = [self.keeping.written(self.ours, run) for run in runs]
+        if any(run is None for run in taken):
+            return Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}", ""
+        return explained(self.case, target, self.ours, wrong, [run for run in taken if run is not None])
+
+    def _conventions(self, run: dict[str, np.ndarray]) -> tuple[str, ...]:
+        """What the card declares, and what explains every byte that is not ours by it."""
+        if not self.side.card:
+            return ()
+        written = self.keeping.written(self.ours, run)
+        declared = self.side.card.conventions
+        if not declared or written is None:
+            return ()
+        return tuple(conventions.explain(self.case, self.ours.inputs, self.ours.values, written, declared) or ())

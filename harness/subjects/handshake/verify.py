@@ -1,0 +1,110 @@
+"""The verdict on a pair: on the producer, on the consumer with what it was handed, and who is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from harness.contract.case import Case
+from harness.device.device import Device
+from harness.subjects.card.form import Form
+from harness.subjects.handshake.between import Array, arrays_between, consumed, handed_over
+from harness.subjects.handshake.pair import Pair, Side
+from harness.subjects.handshake.side import Done, Worker
+from harness.suite.own_recipes import verify_command
+from harness.verdict import Result, Verdict
+from harness.verify.expected import NUMPY_LARGEST, expect, expect_on
+from harness.verify.verify import reproduce
+
+
+@dataclass(frozen=True)
+class Handshake:
+    """What was found of one case.
+
+    producer, consumer: their verdicts; the consumer's is None where the producer was wrong
+    poisoned: bytes that were overwritten between them, and in masked rows; blamed: the side that is wrong, or empty
+    """
+
+    name: str
+    producer: Result
+    consumer: Result | None
+    poisoned: int
+    blamed: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """The producer's if it is wrong or did not run, else the consumer's."""
+        found = self.consumer or self.producer
+        return Verdict.CONVENTION if found.verdict.right and self.producer.reason else found.verdict
+
+    @property
+    def story(self) -> str:
+        return (self.consumer or self.producer).story
+
+
+def require_agreement(pair: Pair) -> None:
+    """Hold the declarations of every case against each other. Raises SuiteError, before anything runs."""
+    for _, producer, consumer in pair.cases():
+        arrays_between(pair, producer, consumer)
+
+
+class Handshaker:
+    """A pair on a device. Raises UsageError for a cubin without a GPU."""
+
+    def __init__(self, pair: Pair, device: Device):
+        self.pair, self.device = pair, device
+        self.producer, self.consumer = Worker(pair.producer, device), Worker(pair.consumer, device)
+
+    def shake(self, name: str, producer: Case, consumer: Case) -> Handshake:
+        """The producer runs and is judged, what nobody promises is overwritten, and the consumer runs on that."""
+        where = "cuda" if self.device.name == "cuda" else "cpu", NUMPY_LARGEST
+        arrays = arrays_between(self.pair, producer, consumer)
+        expected = expect(producer, *where)
+        first = self.producer.work(producer, expected, {})
+        result = self._told(self.pair.producer, name, first, {})
+        if not result.verdict.right:
+            blamed = "" if result.verdict is Verdict.EXCLUDED else "producer"
+            return Handshake(name, result, None, sum(first.poisoned.values()), blamed)
+        given = handed_over(arrays, first.written)
+        read = expect_on(consumer, consumed(arrays, first.written, expected, consumer), *where)
+        second = self.consumer.work(consumer, read, given)
+        found = self._told(self.pair.consumer, name, second, arrays)
+        blamed = "" if found.verdict.right or found.verdict is Verdict.EXCLUDED else "consumer"
+        poisoned = sum(first.poisoned.values()) + sum(second.poisoned.values())
+        return Handshake(name, result, found, poisoned, blamed)
+
+    def _told(self, side: Side, name: str, done: Done, arrays: Mapping[str, Array]) -> Result:
+        """The result with a story that says which side it is of, and how to see it again."""
+        result = done.result
+        if result.verdict.right or result.verdict is Verdict.EXCLUDED:
+            return result
+        again = f"harness handshake {self.pair.name} --case {name}"
+        story = _leak(side, done, arrays) if done.leak else result.story
+        kept = [line for line in story.splitlines() if not line.startswith("trace ")]
+        told = "\n".join(kept).replace(verify_command(result.case_id), again).replace(reproduce(result), again)
+        if again not in told:
+            told += f"\nreproduce {again}"
+        return replace(result, story=f"blamed    the {side.role}, {side.name}\n{told}")
+
+
+def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:
+    """The screen of a kernel that reads what nobody promises."""
+    leak, result = done.leak, done.result
+    if leak is None:
+        return ""
+    lines = [f"{result.verdict}  {result.case_id}  reads bytes that nobody promises"]
+    array = arrays.get(leak.array)
+    form: Form | None = array.theirs if array else None
+    if form is None:
+        lines.append(f"array     {leak.array}: masked rows, byte {leak.byte}")
+    else:
+        what, at = form.place(leak.byte)
+        lines.append(f"array     {leak.array}, the producer's {array.source}: {what}, entry {at}, byte {leak.byte}")
+    if leak.read:
+        lines.append(f"read      {leak.read}")
+    if leak.output:
+        lines.append(
+            f"changes   {leak.count} bytes of {leak.output}, the first is {leak.at}: 0x{leak.before:02X} with zeros "
+            f"in their place, 0x{leak.after:02X} with 0x{leak.fill:02X}"
+        )
+    return "\n".join(lines)
