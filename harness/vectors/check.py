@@ -416,11 +416,16 @@ def main(words):
     return compare(name, fields, found)
 
 
-if __name__ == "__main__":
+def run(words):
+    """The exit code; what cannot be compared is one line of stderr."""
     try:
-        sys.exit(main(sys.argv[1:]))
+        return main(words)
     except Refused as refused:
         print(f"error: {refused}", file=sys.stderr)
     except (AttributeError, KeyError, TypeError, IndexError, ValueError, MemoryError) as error:
         print(f"error: the set is damaged: {type(error).__name__}", file=sys.stderr)
-    sys.exit(REFUSED)
+    return REFUSED
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

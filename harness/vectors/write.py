@@ -132,9 +132,10 @@ def _index(vectors: Iterable[Vector]) -> bytes:
         "swizzled": description.SWIZZLED,
         "slack": description.SLACK,
         "conventions": acceptance.MEANINGS,
-        "vectors": {each.name: each.about for each in vectors},
     }
-    return (json.dumps(about, indent=1, allow_nan=False) + "\n").encode()
+    head = json.dumps(about, indent=1, allow_nan=False).removesuffix("\n}")
+    lines = [f"  {json.dumps(each.name)}: {json.dumps(each.about, allow_nan=False)}" for each in vectors]
+    return (head + ',\n "vectors": {\n' + ",\n".join(lines) + "\n }\n}\n").encode()
 
 
 def numerics() -> str:
