@@ -20,7 +20,7 @@ ENV    := $(if $(strip $(VENV)),$(VENV)/.made)
 PY     := $(if $(strip $(VENV)),$(VENV)/bin/python,$(PYTHON))
 CLANG  := $(if $(strip $(VENV)),$(VENV)/bin/)clang-format
 STYLE  := {BasedOnStyle: Google, ColumnLimit: 120, AlignAfterOpenBracket: AlwaysBreak, ReflowComments: Never}
-CUDA   := $(wildcard $(addprefix harness/,bench/*.cu kernels/*.cu kernels/*/*.cuh studies/museum/exhibits/*.cu studies/museum/exhibits/*.cuh studies/matrix_sums/*.cu studies/museum/rings/*.cu studies/sanitizer/*.cu subjects/*.cu))
+CUDA   := $(wildcard $(addprefix harness/,bench/*.cu kernels/*.cu kernels/*/*.cuh studies/museum/exhibits/*.cu studies/museum/exhibits/*.cuh studies/matrix_sums/*.cu studies/museum/rings/*.cu studies/sanitizer/*.cu subjects/*.cu vectors/*.cpp))
 SUITES := $(if $(R),$(R:%=suites/%.yaml),suites)
 CASES  := $(if $(CASE),--case '$(CASE)')
 

@@ -17,8 +17,8 @@ MOST_AT_THE_ROOT = 8
 # Each folder may import itself and what stands before it; the emulator stands alone.
 ORDER = (
     "text", "errors", "files", "private_files", "seconds", "contract", "inputs", "oracles", "jit", "suite", "emulator",
-    "device", "verdict", "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "shrink",
-    "studies", "runner", "plugin", "commands", "cli", "__main__",
+    "device", "verdict", "verify", "api", "check", "records", "bench", "report", "gate", "subjects", "vectors",
+    "shrink", "studies", "runner", "plugin", "commands", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -1,0 +1,99 @@
+"""The words of an index: what an array holds, how it lies, and where the bytes of a case come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from harness.contract.case import Case
+from harness.contract.field import Field
+from harness.oracles import layout, nvfp4
+from harness.suite.launch_plan import numbers
+from harness.suite.suite import suite_of
+
+CODES, SCALES, AMAX, VALUES = "e2m1x2", "e4m3", "amax", "values"
+HOLDS = {
+    CODES: "uint8, two e2m1 codes a byte, the even index of the contiguous axis in the low nibble (NUMERICS 1.1, 1.4)",
+    SCALES: "uint8, e4m3fn bytes; those of scale_inv multiply the codes of their block to decode them (NUMERICS 1.2)",
+    AMAX: "float32, the largest magnitude of a tensor, line or window, in units of the input (NUMERICS 2.2)",
+    VALUES: "floating-point numbers of the field's dtype, in units of the input or of a product of two (NUMERICS 1.3)",
+    "integers": "int64, extents and offsets of the tensors of a group, in elements (NUMERICS 8.1)",
+}
+PADDING = "scale bytes beyond `valid`, which counts in compact order, are 0"
+SWIZZLED = "byte (r, c) lies at ((r/128)*(C/4) + c/4)*512 + (r%32)*16 + ((r%128)/32)*4 + c%4 (NUMERICS 1.7)"
+SLACK = "entries of the allocation behind the field, which nobody writes and nobody compares (NUMERICS 8.5)"
+
+
+def holds(name: str) -> str:
+    """What the array of this name has in it."""
+    ends = {"data": CODES, "scale_inv": SCALES, "e4m3_data": SCALES, "amax": AMAX}
+    ends |= {"dims": "integers", "offsets": "integers"}
+    return next((ends[end] for end in ("e4m3_data", *ends) if name.endswith(end)), VALUES)
+
+
+def of_case(case: Case) -> dict[str, Any]:
+    """What is said of a case as a whole. 64-bit numbers are in hexadecimal, because JSON readers round them."""
+    known = {name: value for name, value in numbers(case).items() if name not in ("seed", "offset")}
+    found = {
+        "id": case.id,
+        "recipe": case.recipe,
+        "contract": suite_of(case.recipe).file.contract,
+        "flags": dict(case.flags),
+        "shape": case.shape,
+        "distribution": case.input,
+        "seed": f"{case.seed:#018x}",
+        "numbers": known,
+    }
+    if case.flags.get("rounding") == "sr":
+        found["random"] = {
+            "generator": "Philox4x32-10",
+            "key": [case.seed & 0xFFFFFFFF, case.seed >> 32],
+            "counter": ["block mod 2^32", "block div 2^32", "0 rowwise, 1 columnwise", "offset"],
+            "offset": case.offset,
+            "group": "tensor g has offset + g mod 2^32" if case.is_group else "none",
+            "contract": "NUMERICS 2.9, 2.11",
+        }
+    return found
+
+
+def random_bytes(case: Case) -> Iterator[tuple[str, np.ndarray]]:
+    """The random byte of each element, (lines, length) uint8, for who draws none: of dense cases alone."""
+    if case.flags.get("rounding") != "sr" or case.is_group:
+        return
+    for direction in layout.DIRECTIONS.values():
+        if case.flags.get("outputs", "both") in ("both", direction.name):
+            lines, length = direction.extents(case.rows, case.cols)
+            blocks = lines * length // nvfp4.BLOCK
+            drawn = nvfp4.random_bytes(0, blocks, direction.counter, case.offset, case.seed)
+            yield direction.name, drawn.reshape(lines, length)
+
+
+def of_field(name: str, field: Field) -> dict[str, Any]:
+    """Dtype, extents, layout and padding of a field; of a group, of each of its tensors, too."""
+    found: dict[str, Any] = {"holds": holds(name), "dtype": dtype_of(np.dtype(field.dtype)), "shape": list(field.shape)}
+    parts = field.parts or (field,)
+    if holds(name) != VALUES:
+        found["direction"] = "columnwise" if any(part.transposed for part in parts) else "rowwise"
+    if holds(name) == SCALES:
+        found["layout"] = "swizzled" if any(part.swizzled for part in parts) else "compact"
+    if field.valid is not None:
+        found["valid"] = list(field.valid)
+    if field.parts:
+        found["tensors"] = [
+            {"shape": list(part.shape), **({"valid": list(part.valid)} if part.valid else {})} for part in field.parts
+        ]
+    if field.slack:
+        found["slack"] = field.slack
+    return found
+
+
+def of_array(name: str, array: np.ndarray) -> dict[str, Any]:
+    return {"holds": holds(name), "dtype": dtype_of(array.dtype), "shape": list(array.shape)}
+
+
+def dtype_of(dtype: np.dtype) -> str:
+    """As safetensors spells it."""
+    names = {"uint8": "U8", "int64": "I64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+    return names[dtype.name]

@@ -1,0 +1,110 @@
+"""The cases of a set of vectors: the plain recipe on every input, every value at least once, then pairs as they fit.
+
+Greedy covers of the small cases of the recipe's suite: the next case is the one that adds most for its bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import suppress
+
+from harness.contract.case import Case
+from harness.errors import ContractError, UsageError
+from harness.suite.suite import Suite
+from harness.verify.expected import fields_of, make_inputs
+
+ELEMENTS = 1 << 17  # of the largest case that may be chosen
+BYTES = 1_250_000  # of a recipe, beyond which no case is added for pairs
+PLAIN = 3000  # elements, at least, of the shape on which every input is tried
+OVERHEAD = 3000  # bytes of a case's words in the index and of its file's header
+_SETS = ("smoke", "full")
+_AT_ITS_SHAPES = "exhaustive"  # an input with a place for each value, of which a small tensor has only some
+_ITEMSIZES = {"bf16": 2, "fp16": 2, "fp32": 4}
+_SHAPE, _INPUT = "the shape", "the input"
+
+Feature = tuple[object, ...]
+
+
+def choose(suite: Suite) -> list[Case]:
+    """The cases of a recipe, small ones first. None of a pipeline: its stages are other recipes'."""
+    if suite.file.pipeline:
+        return []
+    small = candidates(suite)
+    always = plain(suite, small)
+    known = {case.id for case in always}
+    cases = [*always, *(case for case in small if case.id not in known)]
+    costs = [cost(case) for case in cases]
+    smoke = {case.shape for case in suite.cases("smoke")}
+    alone = [{each for each in features(case) if each[0] != _SHAPE or each[1] in smoke} for case in cases]
+    chosen = _cover(costs, alone, range(len(always)))
+    chosen = _cover(costs, [pairs(case) for case in cases], chosen, BYTES)
+    return sorted((cases[at] for at in chosen), key=lambda case: (case.elements, case.id))
+
+
+def candidates(suite: Suite) -> list[Case]:
+    """The eager cases of at most ELEMENTS that write something, from the sets that verify."""
+    cases = [case for name in _SETS if name in suite.sets for case in suite.cases(name)]
+    small = {case.id: case for case in cases if case.mode == "eager" and case.work <= ELEMENTS}
+    return [case for case in small.values() if any(field.nbytes for field in fields_of(case).values())]
+
+
+def plain(suite: Suite, small: Sequence[Case]) -> list[Case]:
+    """The recipe with all flags at their defaults on each input, because that is what most implementations have.
+
+    At the smallest shape of the smoke set with PLAIN elements; a product, and a group, have not all inputs there.
+    """
+    shapes = sorted({case.elements: case.shape for case in suite.cases("smoke") if _is_plain(suite, case)}.items())
+    shape = next((shape for elements, shape in shapes if elements >= PLAIN), None)
+    found = []
+    for name in dict.fromkeys(case.input for case in small if case.input != _AT_ITS_SHAPES) if shape else ():
+        # A file's tensor may be smaller than the shape, and a product refuses amaxes that overflow.
+        with suppress(UsageError, ContractError):
+            case = suite.find(f"{suite.recipe}/default/{shape}/{name}/eager")
+            if case.is_gemm:
+                make_inputs(case)
+            found.append(case)
+    return found
+
+
+def _is_plain(suite: Suite, case: Case) -> bool:
+    """Whether the shape of a case is one that the defaults take."""
+    kind = "shape_representation"
+    return case.flags.get(kind) == suite.defaults.get(kind) and case.mode == "eager" and case.problem.capacity is None
+
+
+def features(case: Case) -> set[Feature]:
+    """What a set meets at least once: each value of a flag, each input, each shape of the smoke set."""
+    return {*case.flags.items(), (_INPUT, case.input), (_SHAPE, case.shape)}
+
+
+def pairs(case: Case) -> set[Feature]:
+    """Pairs of values of two flags, and of a value and an input."""
+    return set(itertools.combinations([*case.flags.items(), (_INPUT, case.input)], 2))
+
+
+def cost(case: Case) -> int:
+    """About how many bytes a case takes, without drawing its tensors."""
+    itemsize = 1 if case.is_gemm else _ITEMSIZES[str(case.flags.get("dtype", "bf16"))]
+    return OVERHEAD + case.elements * itemsize + sum(field.nbytes for field in fields_of(case).values())
+
+
+def _cover(
+    costs: Sequence[int], has: Sequence[set[Feature]], chosen: Sequence[int], most: int | None = None
+) -> list[int]:
+    """`chosen`, places in `costs`, and what adds the features that it has not, as far as `most` bytes reach."""
+    bit = {each: 1 << at for at, each in enumerate(dict.fromkeys(itertools.chain.from_iterable(has)))}
+    masks = [sum(bit[each] for each in one) for one in has]
+    chosen, missing = list(chosen), (1 << len(bit)) - 1
+    for at in chosen:
+        missing &= ~masks[at]
+    used = sum(costs[at] for at in chosen)
+    while missing:
+        fit = [at for at in range(len(costs)) if most is None or used + costs[at] <= most]
+        best = max(fit, key=lambda at: (masks[at] & missing).bit_count() / costs[at], default=None)
+        if best is None or not masks[best] & missing:
+            break
+        missing &= ~masks[best]
+        used += costs[best]
+        chosen.append(best)
+    return chosen

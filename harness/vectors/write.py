@@ -1,0 +1,152 @@
+"""A set of vectors in a folder: a `.safetensors` for each case, `index.json` for all, and the two checkers.
+
+The same sources write the same bytes. Everything is made before anything is written, so that a folder with an index is
+whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save as serialized
+
+from harness.contract.case import Case
+from harness.contract.interval import Interval
+from harness.errors import CaseError, UsageError
+from harness.files import PACKAGE, storage, write_bytes
+from harness.suite.degenerate import covers
+from harness.suite.suite_file import file_of
+from harness.vectors import acceptance, description
+from harness.verify.expected import Expected, expect
+from harness.verify.witness import variety
+
+FORMAT = "nvfp4-vectors 1"
+INDEX = "index.json"
+MOST = 20_000_000  # bytes of all files
+CHECKERS = ("check.py", "check.cpp")
+_NUMERICS = ("oracles", "contract")  # folders whose sources decide expected bytes
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One case: its file as bytes, and what the index says of it."""
+
+    name: str
+    content: bytes
+    about: Mapping[str, Any]
+
+
+def write(cases: Iterable[Case], out: Path) -> dict[str, int]:
+    """Write a set into a new or empty folder; name of each file and its bytes.
+
+    Raises UsageError for a folder that holds something and for a set of more than MOST bytes, CaseError where the
+    oracles disagree, StorageError.
+    """
+    with storage(out):
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"--out {out} is there and not an empty folder; name a new one")
+    files = contents(cases)
+    total = sum(map(len, files.values()))
+    if total > MOST:
+        raise UsageError(f"the set would have {total:,} bytes, more than {MOST:,}; name fewer recipes")
+    for name, content in files.items():
+        write_bytes(out / name, content)
+    return {name: len(content) for name, content in files.items()}
+
+
+def contents(cases: Iterable[Case]) -> dict[str, bytes]:
+    """Every file of a set, the index last."""
+    vectors = [vector(case) for case in cases]
+    files = {str(each.about["file"]): each.content for each in vectors}
+    if len(files) < len(vectors):
+        raise UsageError("two cases have the same name; names are the first 8 digits of a digest of the id")
+    files |= {name: Path(__file__).with_name(name).read_bytes() for name in CHECKERS}
+    return files | {INDEX: _index(vectors)}
+
+
+def name_of(case: Case) -> str:
+    return f"{case.recipe}-{hashlib.sha256(case.data_id.encode()).hexdigest()[:8]}"
+
+
+def vector(case: Case) -> Vector:
+    """The vector of a case. Raises CaseError unless both oracles were asked and agree."""
+    found = expect(case)
+    if found.disagreement or len(found.oracles) < 2:
+        raise CaseError(f"{case.id}: {found.disagreement or 'only one oracle was asked'}; no vector is written")
+    arrays = {f"input.{name}": array for name, array in found.inputs.items()}
+    arrays |= {f"random.{name}": array for name, array in description.random_bytes(case)}
+    about = description.of_case(case)
+    about["arrays"] = {name: description.of_array(name, array) for name, array in arrays.items()}
+    about["fields"] = {}
+    allowed = acceptance.accepted(case, found.inputs, found.fields, found.values)
+    for name, field in found.fields.items():
+        ends = _ends(name, found.values[name])
+        conventions: dict[str, dict[str, str]] = {}
+        for each in allowed[name]:
+            conventions[each.convention] = {"kind": each.kind}
+            if each.array is not None:
+                key = f"{each.kind}.{each.convention}.{name}"
+                conventions[each.convention]["array"] = key
+                ends[key] = each.array
+        about["fields"][name] = description.of_field(name, field) | {
+            "conventions": conventions,
+            **_few(case, name, found),
+        }
+        arrays |= ends
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    about["sha256"] = {name: _digest(array.tobytes()) for name, array in arrays.items()}
+    content = serialized(arrays)
+    name = name_of(case)
+    return Vector(name, content, {"file": f"{name}.safetensors", "digest": _digest(content), **about})
+
+
+def _ends(name: str, value: np.ndarray | Interval) -> dict[str, np.ndarray]:
+    if isinstance(value, Interval):
+        return {f"lowest.{name}": value.low, f"highest.{name}": value.high}
+    return {f"expected.{name}": value}
+
+
+def _few(case: Case, name: str, found: Expected) -> dict[str, str]:
+    """That a field has few different values, and the suite's reason; nothing where it has enough."""
+    counted = {field: (some, least) for field, _, some, least in variety.counted(found.fields, found.values)}
+    if counted[name][0] >= counted[name][1]:
+        return {}
+    reasons = [entry.because for entry in file_of(case.recipe).degenerate if covers(entry, case, name)]
+    return {"few": f"{counted[name][0]} different values: {reasons[0] if reasons else 'it holds nothing'}"}
+
+
+def _index(vectors: Iterable[Vector]) -> bytes:
+    about = {
+        "format": FORMAT,
+        "numerics": {"document": "docs/numerics.md", "digest": numerics()},
+        "holds": description.HOLDS,
+        "arrays": "input.NAME is read, random.DIRECTION are the random bytes of its elements; expected.FIELD is what "
+        "must be written, or any value from lowest.FIELD to highest.FIELD, in the order of numbers",
+        "padding": description.PADDING,
+        "swizzled": description.SWIZZLED,
+        "slack": description.SLACK,
+        "conventions": acceptance.MEANINGS,
+    }
+    head = json.dumps(about, indent=1, allow_nan=False).removesuffix("\n}")
+    lines = [f"  {json.dumps(each.name)}: {json.dumps(each.about, allow_nan=False)}" for each in vectors]
+    return (head + ',\n "vectors": {\n' + ",\n".join(lines) + "\n }\n}\n").encode()
+
+
+def numerics() -> str:
+    """A digest of the sources that say which bytes are right, so that two sets can be told apart."""
+    return _digest("".join(f"{path.name} {_digest(path.read_bytes())}\n" for path in _sources()).encode())
+
+
+def _sources() -> Iterator[Path]:
+    for folder in _NUMERICS:
+        yield from sorted((PACKAGE / folder).glob("*.py"))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
