@@ -178,8 +178,13 @@ _PTX_TYPES = ("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16"
 
 
 def replaced(content: bytes, field: str, ordinal: int, value: int) -> bytes:
-    """The 128 bytes with one field changed, as PTX counts it. Raises MalformedMap if they are no tensor map."""
+    """The 128 bytes with one field changed, as PTX counts it. Raises MalformedMap if they are no tensor map.
+
+    Zeros are one without fields, because Triton's kernels make theirs of them, field by field.
+    """
     fields = list(_LAYOUT.unpack(content[: _LAYOUT.size]))
+    if not any(content):
+        fields[0] = _MAGIC
     if fields[0] != _MAGIC or (field == "elemtype" and value >= len(_PTX_TYPES)):
         raise MalformedMap("the bytes are no tensor map, or the type is unknown")
     if field == "elemtype":
