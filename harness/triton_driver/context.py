@@ -13,6 +13,7 @@ from harness.errors import UsageError
 from harness.triton_driver.autotune import EVERY, FIRST, no_times
 from harness.triton_driver.backend import emulated_backend
 from harness.triton_driver.driver import EmulatedDriver
+from harness.triton_driver.host import answered
 from harness.triton_driver.launcher import Launched, Settings
 from harness.triton_driver.memory import Memory
 from harness.triton_driver.unwritten import followed
@@ -78,6 +79,7 @@ def triton_on(
         stack.enter_context(emulated_backend())
         stack.enter_context(_active(EmulatedDriver(arch, settings)))
         stack.enter_context(no_times(autotune))
+        stack.enter_context(answered(arch))
         if unwritten:
             stack.enter_context(followed(settings.memory))
         yield TritonRun(settings)

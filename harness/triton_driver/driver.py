@@ -8,10 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 from harness.emulator.launch import LARGEST_SHARED, Module
 from harness.errors import UsageError
 from harness.jit.cache import cache_folder
+from harness.triton_driver.host import MULTIPROCESSORS
 from harness.triton_driver.launcher import Launcher, Settings
-
-MULTIPROCESSORS = 4  # what a persistent grid is sized for, as our own recipes' is
-
 
 class Loaded(NamedTuple):
     """A kernel that can be launched."""
