@@ -151,7 +151,7 @@ $(VENV)/.made: pyproject.toml constraints.txt setup.py
 	    echo '$(CUDA_NOTE)' >&2; \
 	  fi; \
 	fi
-	$(PIP) -e '.[torch,plot,cluster,dev]'
+	$(PIP) -e '.[torch,plot,cluster,triton,dev]'
 	@if command -v nvidia-smi >/dev/null && ! $(VENV)/bin/python -c 'import cupy' 2>/dev/null; then \
 	  $(PIP) -e '.[gpu]'; \
 	fi

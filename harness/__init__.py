@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from harness.contract.case import Case as Case
     from harness.contract.field import Field as Field
     from harness.contract.interval import Interval as Interval
+    from harness.errors import AccessError as AccessError
     from harness.errors import HarnessError as HarnessError
+    from harness.errors import NotEmulated as NotEmulated
+    from harness.triton_driver.context import triton_on as triton_on
     from harness.verdict import Result as Result
     from harness.verdict import Verdict as Verdict
 
@@ -48,7 +51,8 @@ _WHERE = {
     "Case": "contract.case",
     "Field": "contract.field",
     "Interval": "contract.interval",
-    "HarnessError": "errors",
+    **dict.fromkeys(("AccessError", "HarnessError", "NotEmulated"), "errors"),
+    "triton_on": "triton_driver.context",
     **dict.fromkeys(("Result", "Verdict"), "verdict"),
 }
 __all__ = sorted(_WHERE)  # noqa: PLE0605 - the names above

@@ -102,7 +102,11 @@ class AccessError(LaunchError):
 
     def __init__(self, kind: str, where: str, sentence: str):
         super().__init__(f"{where}: {sentence}")
-        self.kind = kind
+        self.kind, self.where = kind, where
+
+
+class NotEmulated(LaunchError):
+    """A kernel of the user's has what the emulator lacks; the sentence names the instruction and its line."""
 
 
 class NotCapable(HarnessError):

@@ -78,7 +78,7 @@ def test_without_a_gpu_the_size_of_cuda_is_told_before_anything_is_downloaded(tm
     made = Made(tmp_path)
     assert made.code == 0
     assert re.match(r"note: .*\d GB of CUDA packages.* make TORCH_INDEX=URL ", made.said[0])
-    assert len(made.pip) == 1 and "[torch,plot,cluster,dev]" in made.pip[0]
+    assert len(made.pip) == 1 and "[torch,plot,cluster,triton,dev]" in made.pip[0]
     assert (made.venv / "constraints.txt").read_text() == (ROOT / "constraints.txt").read_text()
 
 
@@ -112,4 +112,4 @@ def test_the_index_is_asked_without_this_machines_settings_of_pip(tmp_path: Path
     done = subprocess.run([ROOT / ".ci" / "resolve"], env=environment, capture_output=True, text=True)
     assert done.returncode == 9
     assert MADE_UP not in done.stderr and "PIP_CONFIG_FILE=/dev/null" in done.stderr.splitlines()
-    assert "'.[torch,plot,cluster,dev,gpu,docs]'" in (ROOT / ".ci" / "resolve").read_text()
+    assert "'.[torch,plot,cluster,triton,dev,gpu,docs]'" in (ROOT / ".ci" / "resolve").read_text()

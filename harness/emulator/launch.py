@@ -120,6 +120,7 @@ def launch(
     watch: Watch | None = None,
     cluster: Extent | None = None,
     dependence: Dependence | None = None,
+    lenient: bool = False,
 ) -> Counters:
     """Run a kernel to its end.
 
@@ -134,6 +135,9 @@ def launch(
     schedule: the order of blocks and warps, which counts no byte differently but in which a race may show
     cluster: blocks of a cluster, where the kernel does not say it
     dependence: on the launches before, which `stream.Stream` makes; then every instruction runs by its NumPy step
+    lenient: report no race that Triton's compiler puts into right programs and GPUs bear: threads that store equal
+        values to shared memory in one instruction; global memory that several threads of a block read and one of them
+        then writes; and a copy whose mbarrier was initialised with no fence before
 
     Raises Fault, NotEmulated or LaunchError.
     """
@@ -157,6 +161,7 @@ def launch(
         schedule=schedule,
         cluster=cluster,
         dependence=dependence if sanitize else None,
+        lenient=lenient,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
         echo=_Few(echo or sys.stdout.write),
         target=module.target,
@@ -164,6 +169,7 @@ def launch(
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins a few epochs
         state.shadow = GlobalShadow(resources.cell_global, state.blocks, state.buffers, memory)
+        state.shadow.lenient = lenient
     shared_size = resources.shared_size + dynamic_shared
     if shared_size > LARGEST_SHARED:
         raise LaunchError(f"{kernel}: {shared_size} bytes of shared memory, more than the {LARGEST_SHARED} of a block")

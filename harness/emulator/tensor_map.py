@@ -209,8 +209,13 @@ _CHOICES = {"elemtype": _PTX_TYPES, "interleave_layout": _INTERLEAVES, "swizzle_
 
 
 def replaced(content: bytes, field: str, ordinal: int, value: int) -> bytes:
-    """The 128 bytes with one field changed, as PTX counts it. Raises MalformedMap if they are no tensor map."""
+    """The 128 bytes with one field changed, as PTX counts it. Raises MalformedMap if they are no tensor map.
+
+    Zeros are one without fields, because Triton's kernels make theirs of them, field by field.
+    """
     fields = list(_LAYOUT.unpack(content[: _LAYOUT.size]))
+    if not any(content):
+        fields[0] = _MAGIC
     if fields[0] != _MAGIC:
         raise MalformedMap("the bytes are no tensor map")
     if field in _CHOICES and value >= len(_CHOICES[field]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -17,6 +17,7 @@ from harness.errors import CompileError, LaunchError
 from harness.subjects import shared, streams
 from harness.subjects.shared import Place
 from harness.subjects.subject import Subject
+from harness.triton_driver.context import triton_on
 
 Places = Mapping[str, Place]
 
@@ -78,11 +79,17 @@ class Caller:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # those of others are not ours to fail for
-                self.subject.quantize(opened.case, dict(inputs), dict(outputs))
+                with self._kernels():
+                    self.subject.quantize(opened.case, dict(inputs), dict(outputs))
         except (LaunchError, CompileError):
             raise
         except BaseException as error:
             raise SubjectRaised from error
+
+
+    def _kernels(self) -> AbstractContextManager[object]:
+        """Where kernels that the subject launches run."""
+        return triton_on(self.subject.triton_target) if self.subject.triton_target else nullcontext()
 
 
 class CudaCaller(Caller):
@@ -109,6 +116,9 @@ class CudaCaller(Caller):
     @cached_property
     def _clock(self) -> GpuClock:
         return GpuClock(self._l2_bytes, NoClockOfTheMultiprocessors())
+
+    def _kernels(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def close(self) -> None:
         self.idle()

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from harness.errors import CompileError, LaunchError, UsageError
+from harness.errors import AccessError, CompileError, LaunchError, UsageError
 from harness.subjects import messages, subject
 from harness.subjects.caller import Caller, CudaCaller, SubjectRaised
+from harness.subjects.messages import ACCESS
 from harness.subjects.raised import declines, describe
 
 _REFUSED = ("harness.oracles", "harness.verify")
@@ -87,6 +88,8 @@ class Service:
             answer = _error(
                 "declines_late" if declines(cause) and operation != "refuses" else "raises", describe(cause)
             )
+        except AccessError as error:
+            answer = _error(f"{ACCESS}{error.kind}", str(error))
         except LaunchError as error:
             answer = _error("launch", str(error))
         except CompileError as error:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+ACCESS = "access "  # begins the kind of an error that the emulator found; the rest is its kind of fault
 LARGEST = 1 << 20  # bytes of an answer; the longest in use are a few hundred
 _HEAD = struct.Struct("<Q")
 _MOST_FILES = 4

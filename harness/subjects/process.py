@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.contract.case import Case
-from harness.errors import CompileError, LaunchError, UsageError
+from harness.errors import AccessError, CompileError, LaunchError, UsageError
 from harness.subjects import messages
 from harness.subjects.audit.violations import Violation, ViolationError
 
@@ -142,6 +142,9 @@ def checked(name: str, answer: Mapping[str, Any], token: str, loading: bool = Fa
             return found
         case {"error": ["usage", str(text)]} if loading:
             raise UsageError(shown(text))
+        case {"error": [str(kind), str(text)]} if kind.startswith(messages.ACCESS):
+            where, _, sentence = shown(text).partition(": ")
+            raise AccessError(shown(kind.removeprefix(messages.ACCESS)), where, sentence)
         case {"error": [str(kind), str(text)]} if kind in _ERRORS:
             raise _ERRORS[kind](shown(text))
         case {"error": [str(kind), str(text)]} if kind in _OFFENCES:

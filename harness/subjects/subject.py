@@ -31,6 +31,7 @@ class Subject:
 
     name: as the command line spells it; version: of its packages, and a digest of its source
     child: the process that it runs in; None if it was loaded into this one
+    triton_target: as what its kernels of Triton are emulated where there is no GPU; empty if it has none
     """
 
     name: str
@@ -40,6 +41,7 @@ class Subject:
     refuses: Callable[[Case], str] = lambda case: ""
     conventions: frozenset[str] = frozenset()
     child: Any = None
+    triton_target: str = ""
 
     @property
     def label(self) -> str:
@@ -76,6 +78,7 @@ def load(name: str) -> Subject:
         needs,
         getattr(module, "refuses", lambda case: ""),
         frozenset(getattr(module, "CONVENTIONS", ())),
+        triton_target=getattr(module, "TRITON_TARGET", ""),
     )
 
 

@@ -57,6 +57,7 @@ class Batch(Lanes):
         self.addressing = Addressing(self, shared, local, self.shadow)
         if self.shadow:
             self.shadow.report = self.addressing.report_shared
+            self.shadow.lenient = launch.lenient
         self.wgmma: WgmmaGroups | None = None
         if isinstance(self.shadow, WgmmaShadow):
             self.shadow.unfenced = self.addressing.report_unfenced
@@ -242,9 +243,18 @@ class Batch(Lanes):
         for resolved in addresses:
             index = resolved.index.reshape(-1)
             chosen = rows if resolved.which is None else rows[resolved.which]
-            resolved.storage.elements(access.size, access.count)[index] = chosen
+            elements = resolved.storage.elements(access.size, access.count)
+            elements[index] = chosen
+            if self.launch.lenient and self.shadow and resolved.storage is self.addressing.shared:
+                self._check_agreement(access, elements[index] != chosen)
             if resolved.storage.written is not None:
                 mark_bytes(resolved.storage, index, access.bytes, WRITTEN)
+
+    def _check_agreement(self, access: Access, differs: np.ndarray) -> None:
+        """Report lanes of one store that did not find their value behind it, as others stored another there."""
+        if differs.any():
+            row = int(np.argmax(differs.reshape(len(differs), -1).any(axis=1)))
+            self.addressing.report_shared(access, row, access.number, None)
 
     def mark_pending(self, access: Access, address: Bits, mask: np.ndarray | None) -> None:
         """Check the destination of a `cp.async`, whose bytes may not be read until it is waited for."""

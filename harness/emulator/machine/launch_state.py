@@ -88,6 +88,7 @@ class LaunchState:
     buffers: of the compiled interpreter, one row for each; see `compiled.layout`
     cluster: extent in blocks, of which each in the grid is a multiple
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
+    lenient: as `launch` has it
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
     target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines
@@ -105,6 +106,7 @@ class LaunchState:
     buffers: np.ndarray
     schedule: Schedule = ASCENDING
     by_warpgroup: bool = False
+    lenient: bool = False
     shadow: GlobalShadow | None = None
     echo: Callable[[str], object] = lambda line: None
     cluster: Extent = (1, 1, 1)

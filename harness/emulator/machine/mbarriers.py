@@ -119,7 +119,8 @@ class Mbarriers:
         if row != maker and clock[maker] <= epoch:
             sentence = f"uses the mbarrier that {who} initialised at {at} with no barrier between"
             self._fault(instruction, lane, sentence, "race")
-        if copies and not found.fenced and clock[self.order.rows + maker] <= epoch:
+        fenced = found.fenced or self.lanes.launch.lenient
+        if copies and not fenced and clock[self.order.rows + maker] <= epoch:
             sentence = f"copies with the mbarrier that {who} initialised at {at} with no fence.proxy.async"
             self._fault(instruction, lane, f"{sentence} or fence.mbarrier_init between", "race")
 

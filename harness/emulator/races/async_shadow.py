@@ -145,7 +145,7 @@ class AsyncShadow(SharedShadow):
         self.writer[cells], self.access[cells] = mine, access.number
         self.epoch[cells] = self.order.now[cluster][:, None]
         lost = self.writer[cells] != mine
-        if lost.any():
+        if lost.any() and not self.lenient:
             which, column = (int(each) for each in np.argwhere(lost)[0])
             other = int(self.writer[cells[which, column]]) - 1
             self._race(access, int(positions[which]), int(cluster[which]), other, access.number)
@@ -163,6 +163,8 @@ class AsyncShadow(SharedShadow):
         clash = (writer >= 0) & (writer != row[:, None])
         if clash.any():
             clash &= self.order.clock[cluster[:, None], row[:, None], writer] <= self.epoch[cells]
+            if self.lenient and access.kind == "writes":
+                clash &= self.access[cells] != access.number
             if clash.any():
                 which, column = (int(each) for each in np.argwhere(clash)[0])
                 number = int(self.access[cells[which, column]])

@@ -19,7 +19,7 @@ import numpy as np
 from harness.emulator.compiled.layout import IN_ONE_WARP
 from harness.emulator.errors import NotEmulated
 from harness.emulator.memory import Access, Buffer, Resolved
-from harness.emulator.races.agents import AGENT_MASK
+from harness.emulator.races.agents import AGENT_MASK, WARPS_OF
 from harness.emulator.races.block_order import BlockOrder, ordered
 from harness.emulator.races.buffer_shadow import (
     BLOCK_MASK,
@@ -34,7 +34,7 @@ from harness.emulator.races.buffer_shadow import (
 )
 from harness.emulator.races.happens_before import OF_BLOCK, OF_GRID, HappensBefore, came_before
 from harness.emulator.races.strong_accesses import StrongAccesses
-from harness.emulator.registers import U64, WARP, Bits
+from harness.emulator.registers import U32, U64, WARP, Bits
 
 LAST_EPOCH = (1 << 64 - int(EPOCH_SHIFT)) - 2
 
@@ -67,6 +67,7 @@ class GlobalShadow:
     """
 
     report: Report
+    lenient = False  # as `launch` has it: one of several readers of a cell may write it
 
     def __init__(self, cell: int, blocks: int, buffers: np.ndarray, memory: list[Buffer]):
         if blocks >= int(SEVERAL_BLOCKS):
@@ -182,9 +183,17 @@ class _Checked:
         clash = clash[
             ~self.all.ordered(tags[clash], self.who.block[rows[clash]], self.who.thread[rows[clash]], self.reads)
         ]
+        if kind == READS and self.all.lenient:
+            clash = clash[~self._read_too(tags[clash], rows[clash])]
         if clash.size:
             first = clash[np.argmin(rows[clash])]
             self._report(int(rows[first]), int(numbers[first]), int(tags[first]))
+
+    def _read_too(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
+        """Where tags are of several threads of the block, among them, as far as a tag tells, the one that writes."""
+        agent, warp = tags & AGENT_MASK, (self.who.thread[rows] // WARP).astype(U32)
+        here = tags >> BLOCK_SHIFT & BLOCK_MASK == (self.all.first + self.who.block[rows] + 1).astype(U64)
+        return here & (agent >= U64(IN_ONE_WARP)) & (WARPS_OF[agent] >> warp & U32(1) != 0)
 
     def _not_plainly_ordered(self, tags: Bits, rows: np.ndarray) -> np.ndarray:
         """Where tags are of other threads, and came after the last barrier of all their block."""

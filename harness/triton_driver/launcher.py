@@ -1,0 +1,103 @@
+"""Launches of one compiled kernel on the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, NamedTuple
+
+from harness.emulator.errors import Fault
+from harness.emulator.errors import LaunchError as LaunchRefused
+from harness.emulator.errors import NotEmulated as LacksInstruction
+from harness.emulator.launch import LANES, launch
+from harness.emulator.schedule import Schedule
+from harness.errors import AccessError, LaunchError, NotEmulated, UsageError
+from harness.triton_driver.arguments import Arguments
+from harness.triton_driver.memory import Memory
+
+
+class Launched(NamedTuple):
+    """One launch that ended. lane_instructions: of all its threads"""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    threads: int
+    lane_instructions: int
+
+
+@dataclass
+class Settings:
+    """What all launches of a block share. echo: takes the lines that kernels print; None for standard output"""
+
+    memory: Memory
+    schedule: Schedule
+    strict: bool = False
+    echo: Callable[[str], object] | None = None
+    launches: list[Launched] = field(default_factory=list)
+    lock: Any = field(default_factory=Lock)  # the emulator runs one kernel at a time
+
+
+class Launcher:
+    """Called as Triton calls a launcher, which it keeps from block to block.
+
+    current: the settings of the block that is open; source, metadata: of the compiled kernel
+    """
+
+    def __init__(self, current: Callable[[], Settings], source: Any, metadata: Any):
+        self._current, self._metadata = current, metadata
+        self._signature = list(source.signature.items())
+
+    def __call__(
+        self, x: int, y: int, z: int, stream: object, function: Any, packed: object, said: object,
+        enter: Callable[[object], object] | None, leave: Callable[[object], object] | None, *args: Any,
+    ) -> None:  # fmt: skip
+        grid = (x * self._metadata.num_ctas, y, z)
+        if min(grid) < 0:
+            raise LaunchError(f"{function.name}: a grid of {(x, y, z)} programs")
+        if enter is not None:
+            enter(said)
+        if x * y * z:
+            settings = self._current()
+            with settings.lock:
+                self._launch(settings, function, grid, args)
+        if leave is not None:
+            leave(said)
+
+    def _launch(self, settings: Settings, function: Any, grid: tuple[int, int, int], args: tuple[Any, ...]) -> None:
+        about = self._metadata
+        self._refuse()
+        given = Arguments(settings.memory, about.tensordesc_meta or ())
+        named = zip(self._signature, args, strict=True)
+        parameters = [each for (name, kind), value in named for each in given.of(name, kind, value)]
+        programs = grid[0] * grid[1] * grid[2]
+        given.reach(settings.memory.lent)
+        parameters += [given.scratch(programs * about.global_scratch_size, "global scratch"), bytes(8)]
+        threads = 32 * about.num_warps
+        try:
+            counters = launch(
+                function.module, function.name, grid, (threads, 1, 1), parameters, about.shared,
+                memory=given.buffers, count_traffic=False, schedule=settings.schedule, echo=settings.echo,
+                lenient=not settings.strict,
+                cluster=(about.num_ctas, 1, 1) if about.num_ctas > 1 else None,
+                lanes=programs * threads if about.launch_cooperative_grid else LANES,
+            )  # fmt: skip
+        except Fault as error:
+            raise AccessError(error.kind, error.where, error.sentence) from None
+        except LaunchRefused as error:
+            raise LaunchError(str(error)) from None
+        except LacksInstruction as error:
+            raise NotEmulated(f"{function.name}: {error}") from None
+        settings.launches.append(Launched(function.name, grid, threads, counters.lane_instructions))
+
+    def _refuse(self) -> None:
+        """Raise for what a launch needs and the emulator lacks, or the user did not give."""
+        if self._metadata.profile_scratch_size:
+            raise UsageError(
+                "the emulator has no memory for a profiler; compile the kernel without its instrumentation"
+            )
+        if self._metadata.global_scratch_size:
+            from triton.runtime import _allocation
+
+            if isinstance(_allocation._allocator.get(), _allocation.NullAllocator):
+                raise LaunchError("the kernel needs global memory of its own; call triton.set_allocator, as for a GPU")

@@ -1,0 +1,193 @@
+"""Kernels of Triton on the emulator, as sm_90a and as sm_100a code: their results are right to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import harness
+
+triton = pytest.importorskip("triton", "3.6", reason="Triton 3.6 or newer is not installed; the extra [triton] has it")
+torch = pytest.importorskip("torch")
+
+import kernels as k  # noqa: E402
+from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
+
+BF16, F16, F32, I32 = torch.bfloat16, torch.float16, torch.float32, torch.int32
+
+
+@pytest.fixture(autouse=True, scope="module", params=["sm_90a", "sm_100a"])
+def on(request: pytest.FixtureRequest) -> Iterator[object]:
+    with harness.triton_on(request.param) as run:
+        yield run
+
+
+def drawn(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(7)).to(dtype)
+
+
+def whole(*shape: int, dtype: torch.dtype = I32, most: int = 9) -> torch.Tensor:
+    return torch.randint(-most, most, shape, generator=torch.Generator().manual_seed(7)).to(dtype)
+
+
+def same(got: torch.Tensor, right: torch.Tensor) -> None:
+    assert (got.dtype, got.shape) == (right.dtype, right.shape)
+    assert got.contiguous().view(torch.uint8).equal(right.contiguous().view(torch.uint8))
+
+
+def test_masks():
+    x, y, out = drawn(1000), drawn(1000).flip(0).contiguous(), torch.full((1003,), -1.0)
+    k.add[(4,)](x, y, out, 1000, BLOCK=256)
+    same(out, torch.cat([x + y, torch.full((3,), -1.0)]))
+
+
+def test_reductions_of_strided_rows():
+    x, out = drawn(7, 130, dtype=BF16)[:, :100], torch.empty(7)
+    k.row_amax[(7,)](x, out, 100, x.stride(0), BLOCK=128)
+    same(out, x.float().abs().amax(1))
+
+
+def test_atomics():
+    x, counts, amax = whole(3000).abs() % 5, torch.zeros(5, dtype=I32), torch.zeros(1)
+    k.histogram[(12,)](x, counts, 3000, BLOCK=256)
+    same(counts, torch.bincount(x, minlength=5).to(I32))
+    k.global_amax[(12,)](drawn(3000), amax, 3000, BLOCK=256)
+    same(amax, drawn(3000).abs().amax().reshape(1))
+
+
+@pytest.mark.parametrize("dtype, tile, options", [
+    (BF16, (16, 16, 32), {}),  # several threads of a tile have the same values
+    (F16, (32, 32, 32), {"num_stages": 3}),
+    (F32, (16, 16, 16), {"num_warps": 2}),
+])  # fmt: skip
+def test_dot(dtype: torch.dtype, tile: tuple[int, int, int], options: dict[str, int]):
+    a, b, out = whole(40, 100, dtype=dtype), whole(100, 48, dtype=dtype), torch.empty(40, 48)
+    k.matmul[(triton.cdiv(40, tile[0]), triton.cdiv(48, tile[1]))](a, b, out, 40, 48, 100, *tile, **options)
+    same(out, a.float() @ b.float())
+
+
+def test_autotune_and_heuristics():
+    for n in (1024, 1000):
+        x, out = drawn(n), torch.empty(n)
+        k.scale[lambda meta, n=n: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, 3.0)
+        same(out, x * 3)
+
+
+def test_descriptors_of_the_host():
+    x, out = drawn(50, 72, dtype=BF16), torch.zeros(50, 72, dtype=BF16)
+    made = [TensorDescriptor.from_tensor(each, [16, 32]) for each in (x, out)]
+    k.copy_by_descriptor[(4, 3)](*made, 16, 32)  # the last boxes reach beyond the tensor
+    same(out, x)
+
+
+def test_descriptors_of_the_kernel():
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
+    x, out = drawn(50, 72, dtype=BF16), torch.zeros(50, 72, dtype=BF16)
+    k.copy_by_own_descriptor[(4, 3)](x, out, 50, 72, 16, 32)
+    same(out, x)
+
+
+def test_a_pipeline_of_descriptors_and_dot():
+    a, b, c = whole(64, 128, dtype=BF16), whole(128, 64, dtype=BF16), torch.zeros(64, 64, dtype=BF16)
+    made = [TensorDescriptor.from_tensor(each, [32, 32]) for each in (a, b, c)]
+    k.matmul_by_descriptor[(2, 2)](*made, 128, 32, 32, 32, num_stages=3)
+    same(c, (a.float() @ b.float()).to(BF16))
+
+
+def test_scans():
+    x, out = whole(6, 100), torch.empty(6, 100, dtype=I32)
+    k.running_sum[(6,)](x, out, 100, BLOCK=128)
+    same(out, x.cumsum(1).to(I32))
+    y, out = drawn(6, 128), torch.empty(6, 128)
+    k.running_max[(6,)](y, out, 128, BLOCK=128)
+    same(out, y.cummax(1).values)
+
+
+def test_a_persistent_grid():
+    x, out = whole(3000), torch.empty(24, dtype=I32)
+    k.persistent_sum[(4,)](x, out, 24, 3000, BLOCK=128)
+    same(out, torch.nn.functional.pad(x, (0, 72)).reshape(24, 128).sum(1).to(I32))
+
+
+def test_a_pipeline_of_loads():
+    x, out = drawn(20, 100), torch.empty(20, 100)
+    k.pipelined_rows[(4,)](x, out, 20, 100, 128, 3)
+    same(out, x * 2)
+
+
+@pytest.mark.parametrize("source, target", [
+    (torch.int8, F32), (torch.int64, F16), (torch.uint8, BF16), (F32, torch.int16), (torch.float64, BF16),
+    (F32, torch.float8_e4m3fn), (F16, torch.float8_e5m2), (torch.float8_e4m3fn, BF16), (torch.float8_e5m2, F32),
+    (BF16, torch.float64), (BF16, torch.float8_e4m3fn),
+])  # fmt: skip
+def test_conversions(source: torch.dtype, target: torch.dtype):
+    x = (drawn(300) * 20).to(source) if source is not torch.uint8 else whole(300, most=200).abs().to(source)
+    out = torch.empty(300, dtype=target)
+    k.convert[(2,)](x, out, 300, BLOCK=256)
+    same(out, x.to(target))
+
+
+@pytest.mark.parametrize("columns", [16, 80])
+def test_nvfp4_as_our_oracle_has_it(columns: int):
+    x = drawn(16, columns, dtype=BF16) * torch.tensor([0, 1e-30, 1e-3, 0.1, 1, 3, 1e4, 1e30] * 2)[:, None].to(BF16)
+    right = harness.quantize(x, "per_tensor", outputs="rowwise")
+    codes = torch.empty(16, columns // 2, dtype=torch.uint8)
+    scales = torch.empty(16, columns // 16, dtype=torch.float8_e4m3fn)
+    k.quantize_nvfp4[(16,)](x, x.float().abs().amax().reshape(1), codes, scales, columns, TILES=8)
+    same(codes, right["rowwise_data"])
+    same(scales.view(torch.uint8), right["rowwise_scale_inv"].view(torch.uint8)[:16, : columns // 16])
+
+
+def test_stochastic_rounding_by_inline_ptx():
+    x, bits, out = drawn(700), whole(700, most=1 << 30), torch.empty(700, dtype=BF16)
+    k.round_stochastically[(3,)](x, bits, out, 700, BLOCK=256)
+    raised = x.numpy().view(np.uint32) + (bits.numpy().view(np.uint32) & 0xFFFF)
+    same(out.view(torch.int16), torch.from_numpy((raised >> 16).astype(np.uint16).view(np.int16)))
+
+
+def test_arguments_of_every_kind():
+    out, x = torch.zeros(1, dtype=torch.float64), torch.tensor([5])
+    k.mixed_arguments[(1,)](out, (x, (3, 1)), True, 0.5, None, 1 << 40, 1, 7)
+    assert out.item() == 5 + 3 + 1 + (1 << 40) + 1 + 7 + 0.5
+    k.mixed_arguments[(1,)](out, (x, (-3, 1)), False, -0.25, x, (1 << 63) - 20, 1, FACTOR=7)
+    assert out.item() == float((1 << 63) - 20 + 5 - 3 + 1 + 1 + 1) - 0.25
+
+
+def test_sort():
+    x, out = drawn(3, 64), torch.empty(3, 64)
+    k.sort_rows[(3,)](x, out, 64)
+    same(out, x.sort(1).values)
+
+
+def test_a_lock():
+    lock, out = torch.zeros(1, dtype=I32), torch.zeros(1, dtype=I32)
+    k.add_under_a_lock[(5,)](lock, out)
+    assert (out.item(), lock.item()) == (5, 0)
+
+
+@pytest.mark.parametrize("size", [16, 256])
+def test_in_place(size: int):
+    x = drawn(2 * size)
+    out = x.clone()
+    k.double_in_place[(2,)](out, size)
+    same(out, x * 2)
+
+
+def test_pointers_in_memory(on: object):
+    x, out = [drawn(16), drawn(32)[16:]], torch.empty(32)
+    k.gather[(2,)](torch.tensor([on.address(each) for each in x]), out, 16)
+    same(out, torch.cat(x))
+
+
+def test_clusters():
+    x, out = whole(64, 32), torch.empty(64, dtype=I32)
+    k.row_sums[(2,)](x, out, 32, 32, num_ctas=2)
+    same(out, x.sum(1).to(I32))
+
+
+def test_no_programs(on: object):
+    before = len(on.launches)
+    k.add[(0,)](torch.empty(0), torch.empty(0), torch.empty(0), 0, BLOCK=256)
+    assert len(on.launches) == before
