@@ -86,6 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _close_output()  # the reader, such as `head`, has read enough
         code = Exit.CLEAN
+    except MemoryError:
+        print("error: this machine has not enough memory for that; choose less at a time", file=sys.stderr)
+        code = Exit.USAGE
     except (HarnessError, OSError) as error:
         if os.environ.get("HARNESS_DEBUG") == "1":
             raise
