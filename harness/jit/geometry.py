@@ -124,7 +124,7 @@ def _require_possible(launch: Launch, ptx: str, kernel: str, entry: str) -> None
 
 
 def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
-    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it is not five integers, or none possible.
+    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it cannot be one.
 
     entry: mangled name of the instantiation, whose launch bounds say what a launch by flag does not
     """

@@ -91,6 +91,8 @@ TRIES = """
 64 trace {ID} --thread
 64 trace {ID} --thread x,y
 64 trace {ID} --thread 10000,0
+64 trace {ID} --thread 0,0 --at 5,5
+64 trace {ID} --thread 0,0 --field rowwise_data
 64 run
 64 run nope
 64 run per_tensor
