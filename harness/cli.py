@@ -76,6 +76,7 @@ def sentence(command: click.Command) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command. An error is one sentence and an exit code; HARNESS_DEBUG=1 shows where it was raised."""
+    _have_outputs()
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
@@ -98,6 +99,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _close_output()
         print(f"error: {printable(str(text))}", file=sys.stderr)
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+def _have_outputs() -> None:
+    # A shell may close them, `>&-`, and Python then has none.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - as long as the process
 
 
 def _close_output() -> None:
