@@ -90,6 +90,7 @@ def sentence(command: click.Command) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command. An error is one sentence and an exit code; HARNESS_DEBUG=1 shows where it was raised."""
+    _have_outputs()
     try:
         code = cli.main(arguments, prog_name="harness", standalone_mode=False)
     except click.ClickException as error:
@@ -100,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _close_output()  # the reader, such as `head`, has read enough
         code = Exit.CLEAN
+    except MemoryError:
+        print("error: this machine has not enough memory for that; choose less at a time", file=sys.stderr)
+        code = Exit.USAGE
     except (HarnessError, OSError) as error:
         if os.environ.get("HARNESS_DEBUG") == "1":
             raise
@@ -109,6 +113,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             _close_output()
         print(f"error: {printable(str(text))}", file=sys.stderr)
     sys.exit(int(code) if isinstance(code, int) else 0)
+
+
+def _have_outputs() -> None:
+    # A shell may close them, `>&-`, and Python then has none.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - as long as the process
 
 
 def _close_output() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.errors import StorageError
+from harness.errors import StorageError, UsageError
 
 PACKAGE = Path(__file__).resolve().parent
 # A wheel has the suites inside the package, a checkout beside it.
@@ -36,9 +36,10 @@ def refused_storage(error: OSError) -> bool:
 
 
 def storage_error(path: Path | str, error: OSError) -> StorageError:
+    # A folder that cannot be made because there is a file is told as one that is none.
+    why = os.strerror(errno.ENOTDIR) if error.errno == errno.EEXIST else error.strerror or error
     return StorageError(
-        f"{path} cannot be written: {error.strerror or error}; make room and give the right to write there, or name "
-        "another folder"
+        f"{path} cannot be written: {why}; make room and give the right to write there, or name another folder"
     )
 
 
@@ -50,6 +51,14 @@ def recipe_dir(recipe: str) -> Path | None:
 def is_own(folder: Path) -> bool:
     """Whether a folder has recipes of the user's."""
     return folder in RECIPE_DIRS.values()
+
+
+def resolved_path(path: Path) -> Path:
+    """The absolute path. Raises UsageError for a link that leads to itself, and for a path that no system takes."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"{path}: this path leads nowhere: {error}") from None
 
 
 def is_file(path: Path) -> bool:
@@ -77,6 +86,20 @@ def storage(path: Path) -> Iterator[None]:
         raise storage_error(error.filename or path, error) from None
 
 
+def require_place(path: Path) -> None:
+    """Raise StorageError, before the work for it, for a file that cannot be written. Writes nothing."""
+    there = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    why = 0
+    if not there.is_dir():
+        why = errno.ENOTDIR
+    elif path.is_dir():
+        why = errno.EISDIR
+    elif not os.access(there, os.W_OK):
+        why = errno.EACCES
+    if why:
+        raise storage_error(path, OSError(why, os.strerror(why)))
+
+
 def write_text(path: Path, text: str) -> None:
     """As `write_bytes`, in UTF-8."""
     write_bytes(path, text.encode("utf-8", errors="replace"))
@@ -85,7 +108,7 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write under a temporary name, then rename, so that nobody finds half a file. Makes folders; StorageError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with storage(path):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(content)
@@ -93,3 +116,5 @@ def write_bytes(path: Path, content: bytes) -> None:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
+    except OSError as error:  # which names the temporary file, of which nobody knows
+        raise storage_error(path, error) from None

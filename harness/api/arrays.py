@@ -136,11 +136,17 @@ def taken(name: str, array: Any) -> tuple[Any, Library]:
 
     Raises UsageError, in one sentence, for what is no array and for one that is not contiguous.
     """
+    if isinstance(array, np.ma.MaskedArray):
+        raise UsageError(f"{name} is a masked array, whose mask no recipe knows; pass {name}.filled(0), or its .data")
     if isinstance(array, np.ndarray):
-        return _contiguous(name, array, array.flags.c_contiguous, f"np.ascontiguousarray({name})"), OfNumpy()
+        plain = np.asarray(array)  # of a subclass, too
+        return _contiguous(name, plain, plain.flags.c_contiguous, f"np.ascontiguousarray({name})"), OfNumpy()
     kind = type(array).__module__.partition(".")[0]
     if kind == "torch" and hasattr(array, "is_contiguous"):
-        whole = _contiguous(name, array.detach(), array.is_contiguous(), f"{name}.contiguous()")
+        if str(array.layout) != "torch.strided" or array.is_nested or array.is_quantized:
+            raise UsageError(f"{name} is a sparse, nested or quantized tensor of torch; it must be a dense one")
+        array = array.detach().resolve_neg()  # a view may have its sign beside it, and not in memory
+        whole = _contiguous(name, array, array.is_contiguous(), f"{name}.contiguous()")
         if whole.device.type not in ("cpu", "cuda"):
             raise UsageError(f"{name} is on the device '{whole.device}'; it must be on the CPU or on a CUDA GPU")
         return whole, OfTorch(whole.device)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness import files
+from harness.api.given import require_text
 from harness.contract.case import Case, FlagValue, spell
 from harness.errors import UsageError
 from harness.inputs import tensor_file
@@ -18,6 +21,8 @@ def use_recipe_dir(folder: str | Path) -> tuple[str, ...]:
 
     Raises UsageError for a folder without a suite, and for a recipe that is ours already.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise UsageError(f"folder is a {type(folder).__name__}; it must be a path")
     return own_recipes.use_recipe_dir(Path(folder))
 
 
@@ -32,6 +37,7 @@ def find_case(case_id: str) -> Case:
 
     Raises UsageError with the nearest choice.
     """
+    require_text(case_id=case_id)
     return suites.find_case(case_id)
 
 
@@ -40,6 +46,7 @@ def find_cases(recipe: str, set_name: str = "smoke", contains: str = "", **flags
 
     Raises UsageError for a recipe, set, flag or value that does not exist.
     """
+    require_text(recipe=recipe, set_name=set_name, contains=contains)
     suite = suites.suite_of(recipe)
     wanted = {name: suite.flag(name, spell(value)) for name, value in flags.items()}
     return tuple(
@@ -61,13 +68,20 @@ def make_case(
 
     Raises UsageError with the nearest choice, and for flags that the recipe excludes.
     """
+    require_text(recipe=recipe, input=input, mode=mode)
     suite = suites.suite_of(recipe)
     chosen = {name: suite.flag(name, spell(value)) for name, value in flags.items()}
     changed = [f"{name}={spell(value)}" for name, value in chosen.items() if suite.defaults[name] != value]
     if input.startswith(tensor_file.PREFIX):
         input = tensor_file.resolved(input, Path.cwd())
-    spelled = shape if isinstance(shape, str) else "x".join(map(_extent, shape))
+    spelled = shape if isinstance(shape, str) else "x".join(map(_extent, _extents(shape)))
     return suite.find(f"{recipe}/{','.join(changed) or 'default'}/{spelled}/{input}/{mode}")
+
+
+def _extents(shape: Any) -> Iterable[Any]:
+    if not isinstance(shape, Iterable):
+        raise UsageError(f"shape is a {type(shape).__name__}; give extents, as in (256, 192), or a str")
+    return shape
 
 
 def _extent(value: int) -> str:

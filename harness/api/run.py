@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from harness.api.arrays import require_plain
+from harness.api.given import case_of, require_arrays
 from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Interval
 from harness.device.capability import incapable
 from harness.device.select import select
 from harness.errors import DeviceUnavailable, LaunchError, UsageError
+from harness.suite.command_lines import without_commands
 from harness.suite.schema import nearest
-from harness.suite.suite import find_case
 from harness.verdict import Result
 from harness.verify import expected, torch_calls, verify
 from harness.verify.diagnosis.mismatch import render
@@ -27,12 +28,12 @@ _POISON = 0xA5
 
 def make_inputs(case: Case | str) -> dict[str, np.ndarray]:
     """The arrays that the case's kernels read, by parameter; the same ones every time. Raises InputError."""
-    return dict(expected.make_inputs(_case(case)))
+    return dict(expected.make_inputs(case_of(case)))
 
 
 def output_fields(case: Case | str) -> dict[str, Field]:
     """What the case writes: shape, dtype and padding of every field."""
-    case = _case(case)
+    case = case_of(case)
     return dict(expected.oracle_of(case.recipe).outputs(case))
 
 
@@ -40,7 +41,7 @@ def run_kernel(
     case: Case | str,
     device: str = "auto",
     target: str | None = None,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Mapping[str, Any] | None = None,
 ) -> dict[str, np.ndarray]:
     """Run the case's kernels once and copy what they wrote, by field. Nothing is compared.
 
@@ -50,7 +51,7 @@ def run_kernel(
     Raises DeviceUnavailable, also for a case that the device cannot run, CompileError, and LaunchError, of which
     AccessError is what the emulator found as a sanitizer.
     """
-    case, chosen = _case(case), select(device)
+    case, chosen = case_of(case), select(device)
     if target not in (None, *chosen.targets):
         raise UsageError(f"device {chosen.name} has no target '{target}'{nearest(target, chosen.targets)}")
     reason = incapable(case, chosen)
@@ -66,14 +67,14 @@ def run_kernel(
 
 
 def ask_oracle(
-    case: Case | str, oracle: str = "numpy", inputs: Mapping[str, np.ndarray] | None = None
+    case: Case | str, oracle: str = "numpy", inputs: Mapping[str, Any] | None = None
 ) -> dict[str, np.ndarray | Interval]:
     """What the case must write by one oracle, `numpy` or `torch`, by field.
 
     An Interval, with `low` and `high`, stands for a field whose values the contract bounds without naming their bytes.
     Raises DeviceUnavailable if torch is asked for and not installed.
     """
-    case = _case(case)
+    case = case_of(case)
     if oracle not in ORACLES:
         raise UsageError(f"there is no oracle '{oracle}'{nearest(oracle, ORACLES)}")
     module, arrays = expected.oracle_of(case.recipe), _inputs(case, inputs)
@@ -82,20 +83,23 @@ def ask_oracle(
     return torch_calls.ask_torch(module, case, arrays, torch_calls.fastest_device())
 
 
-def verify_case(case: Case | str, device: str = "auto", inputs: Mapping[str, np.ndarray] | None = None) -> Result:
+def verify_case(case: Case | str, device: str = "auto", inputs: Mapping[str, Any] | None = None) -> Result:
     """The verdict on a case: three runs on poisoned outputs, every byte compared with both oracles.
 
     What a kernel does wrong is the verdict, with its screen in `story`; nothing is raised for it.
     """
-    case = _case(case)
-    return verify.verify(case, select(device), inputs=None if inputs is None else _inputs(case, inputs))
+    case = case_of(case)
+    if inputs is None:
+        return verify.verify(case, select(device))
+    result = verify.verify(case, select(device), inputs=_inputs(case, inputs))
+    return replace(result, story=without_commands(result.story))  # which would draw other inputs
 
 
 def compare_outputs(
     case: Case | str,
     actual: Mapping[str, Any],
     expect: Mapping[str, Any] | None = None,
-    inputs: Mapping[str, np.ndarray] | None = None,
+    inputs: Mapping[str, Any] | None = None,
 ) -> str:
     """The mismatch screen for two results of one case, or an empty text if no byte differs.
 
@@ -105,7 +109,7 @@ def compare_outputs(
 
     Raises UsageError for a field that is missing, and for one of another dtype or shape.
     """
-    case = _case(case)
+    case = case_of(case)
     fields = output_fields(case)
     arrays = _inputs(case, inputs)
     right = ask_oracle(case, "numpy", arrays) if expect is None else _fields_of("expect", expect, fields)
@@ -113,7 +117,9 @@ def compare_outputs(
     wanted = expected.Expected(arrays, fields, right, ("numpy",))
     if all(_accepts(right[name], found[name]) for name in fields):
         return ""
-    return render(case, "your arrays", wanted, [found])
+    # Our kernel would not reproduce it; its trace shows the right bytes, of what the case draws.
+    unlike = "reproduce" if inputs is None else "trace|reproduce"
+    return without_commands(render(case, "your arrays", wanted, [found]), unlike)
 
 
 def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:
@@ -123,6 +129,7 @@ def _accepts(right: np.ndarray | Interval, found: np.ndarray) -> bool:
 
 
 def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    require_arrays(name, arrays)
     found: dict[str, Any] = {}
     for field_name, field in fields.items():
         if field_name not in arrays:
@@ -137,13 +144,10 @@ def _fields_of(name: str, arrays: Mapping[str, Any], fields: Mapping[str, Field]
     return found
 
 
-def _case(case: Case | str) -> Case:
-    return find_case(case) if isinstance(case, str) else replace(case)
-
-
 def _inputs(case: Case, inputs: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     if inputs is None:
         return make_inputs(case)
+    require_arrays("inputs", inputs)
     drawn = make_inputs(case)
     found = {}
     for name, value in drawn.items():

@@ -12,9 +12,11 @@ import numpy as np
 
 from harness.api.arrays import Library, as_dtype, dtype_of, taken
 from harness.api.cases import make_case
+from harness.api.given import require_text
 from harness.contract.case import Case, FlagValue
 from harness.contract.field import Field, granularity_of
 from harness.errors import UsageError
+from harness.suite.schema import nearest
 from harness.suite.suite import suite_of
 from harness.verify.expected import oracle_of
 
@@ -41,6 +43,8 @@ class Quantized:
     fields: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
+        if name not in self.fields:
+            raise UsageError(f"there is no field {name!r} in this tensor{nearest(str(name), tuple(self.fields))}")
         return self.fields[name]
 
 
@@ -61,6 +65,7 @@ def quantize(
     nothing waits for them; on a CPU the NumPy oracle computes the same bytes. Raises UsageError for an array, a
     flag or a shape that the recipe does not take, in one sentence.
     """
+    require_text(recipe=recipe)
     whole, library = taken("x", x)
     spelled = dtype_of("x", whole, dtype)
     case = _case(whole, recipe, shape, spelled, flags)
@@ -93,10 +98,9 @@ def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise")
     made_by = make_case(quantized.recipe, quantized.shape, _INPUT, **quantized.flags)
     if made_by.is_group:
         raise UsageError("a group is dequantized tensor by tensor: quantize each tensor by the group's own recipe")
-    arrays, library = {}, None
-    for name in ("data", "scale_inv", "amax"):
-        arrays[name], library = taken(f"{side}_{name}", quantized.fields[f"{side}_{name}"])
-    swizzled = oracle_of(quantized.recipe).outputs(made_by)[f"{side}_scale_inv"].swizzled
+    fields = oracle_of(quantized.recipe).outputs(made_by)
+    arrays, library = _copy_of(quantized, side, fields)
+    swizzled = fields[f"{side}_scale_inv"].swizzled
     case = _decoder(made_by, side, tuple(arrays["amax"].shape), dtype, swizzled)
     fields = oracle_of(case.recipe).outputs(case)
     if library.gpu is None:
@@ -105,6 +109,22 @@ def dequantize(quantized: Quantized, dtype: str = "bf16", side: str = "rowwise")
     else:
         output = _on_gpu(case, library, arrays, fields)["output"]
     return output.T if side == "columnwise" else output
+
+
+def _copy_of(quantized: Quantized, side: str, fields: Mapping[str, Field]) -> tuple[dict[str, Any], Library]:
+    """Codes, scales and amaxes of one copy, and their library. Raises UsageError if they are not what quantize made."""
+    arrays: dict[str, Any] = {}
+    found = []
+    for part in ("data", "scale_inv", "amax"):
+        name = f"{side}_{part}"
+        arrays[part], library = taken(name, quantized[name])
+        here, right = (str(arrays[part].dtype).rpartition(".")[2], tuple(arrays[part].shape)), fields[name]
+        if here != (right.dtype, right.shape):
+            raise UsageError(f"{name} is {here[0]} {here[1]}; {quantized.recipe} makes {right.dtype} {right.shape}")
+        found.append(library)
+    if len({(type(library), library.gpu) for library in found}) > 1:
+        raise UsageError(f"the {side} arrays are of different libraries or devices; give all of one")
+    return arrays, found[0]
 
 
 def _case(x: Any, recipe: str, shape: str, dtype: str, flags: Mapping[str, FlagValue]) -> Case:
@@ -118,6 +138,8 @@ def _case(x: Any, recipe: str, shape: str, dtype: str, flags: Mapping[str, FlagV
     typed = {"dtype": dtype, **flags} if "dtype" in axes else flags
     case = make_case(recipe, shape or tuple(map(int, x.shape)), _INPUT, **typed)
     elements = int(np.prod(x.shape))
+    if not case.is_group and not case.is_gemm and tuple(x.shape) != (case.rows, case.cols):
+        raise UsageError(f"x has the shape {tuple(x.shape)}, and shape says {case.shape}; leave it out, or reshape x")
     if case.is_gemm or case.elements != elements:
         raise UsageError(f"x has {elements} elements; {recipe} of shape {case.shape} takes {case.elements}")
     return case

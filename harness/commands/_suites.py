@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -37,7 +38,7 @@ def run(
     words: recipes, then options of pytest; jobs: processes side by side, a number or `auto`
     """
     own = [str(folder) for folder in dict.fromkeys(RECIPE_DIRS.values())]
-    if jobs not in (None, "auto", "logical") and not jobs.isdecimal():
+    if jobs not in (None, "auto", "logical") and not re.fullmatch(r"\d+", jobs, re.ASCII):
         raise UsageError(f"--jobs {jobs} is no number of processes; give one, as in --jobs 4, or auto")
     recipes = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
     suites = [shown(suite_path(name)) for name in recipes or sorted(RECIPE_DIRS)] or [shown(SUITES)]
@@ -45,7 +46,7 @@ def run(
         raise UsageError(error)
     chosen = [*(("--set", set_name) if set_name else ()), *(word for case in cases for word in ("--case", case))]
     chosen += [word for folder in own for word in ("--recipe-dir", folder)]
-    ours = [*chosen, "--device", device_name, *(("-n", jobs) if jobs else ())]
+    ours = [*chosen, "--device", device_name, *(("-n", jobs) if jobs is not None else ())]
     settings = (*_SETTINGS, "-p", "harness.plugin") if INSTALLED or own else ()
     # Cases run side by side; threads of their own would only get in each other's way.
     os.environ.update({name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})

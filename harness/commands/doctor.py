@@ -13,7 +13,7 @@ import click
 from rich.table import Column, Table
 
 from harness.device.select import select
-from harness.errors import Exit, HarnessError
+from harness.errors import Exit, HarnessError, StorageError
 from harness.files import INSTALLED, RESULTS
 from harness.jit.cache import cache_folder
 from harness.jit.nvrtc import nvrtc_version
@@ -97,6 +97,8 @@ def _folders() -> Iterator[Finding]:
             there = next(each for each in (path, *path.parents) if each.exists())
             writable = there.is_dir() and os.access(there, os.W_OK)
             yield Finding(what, str(path) if writable else f"{path} cannot be written", "" if writable else fix)
+        except StorageError as error:
+            yield Finding(what, str(error).partition(";")[0], fix)
         except OSError as error:
             yield Finding(what, f"{error.filename}: {error.strerror}", fix)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -35,5 +36,6 @@ def command(name: str, into: Path | None) -> None:
     for path in paths:
         text = (_TEMPLATES / f"recipe{path.suffix}.txt").read_text(encoding="utf-8")
         write_text(path, text.replace("NAME", name))
+    for path in paths:
         click.echo(path)
-    click.echo(f"next: harness verify --recipe-dir {folder}")
+    click.echo(f"next: harness verify --recipe-dir {shlex.quote(str(folder))}")

@@ -15,9 +15,10 @@ from harness.commands import _shared
 from harness.contract.case import Case
 from harness.contract.interval import Interval
 from harness.errors import ContractError, DeviceUnavailable, UsageError
+from harness.files import require_place
 from harness.inputs import tensor_file
+from harness.suite.command_lines import verify_command
 from harness.suite.gemm_operands import shape_of_tensors
-from harness.suite.own_recipes import verify_command
 from harness.suite.suite import Suite, find_case, suite_of
 
 _KERNEL = "kernel"
@@ -50,7 +51,11 @@ def command(
     """
     if out is not None and out.suffix != ".safetensors":
         raise UsageError(f"--out {out} must end in .safetensors")
+    if by != _KERNEL and target is not None:
+        raise UsageError(f"--target {target} is a kernel's; leave it out with --by {by}")
     case = _case(what, [name.removeprefix(tensor_file.PREFIX) for name in inputs], flags, shape)
+    if out is not None:
+        require_place(out)
     if by == _KERNEL:
         try:
             fields = run_kernel(case, device_name, target)
@@ -77,7 +82,7 @@ def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | N
         suite, chosen, mode = suite_of(case.recipe), dict(case.flags), case.mode
     else:
         suite, mode = suite_of(what), "eager"
-        chosen = dict(_flag(suite, flag) for flag in flags)
+        chosen = _flags(suite, flags)
         if not inputs:
             raise UsageError(f"{what} alone is no case; name a tensor with --input FILE#NAME, or give a case id")
     name = tensor_file.BETWEEN.join(f"{tensor_file.PREFIX}{each}" for each in inputs)
@@ -93,11 +98,16 @@ def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | N
         raise UsageError(f"{error}; --shape takes the top left corner of a tensor") from None
 
 
-def _flag(suite: Suite, flag: str) -> tuple[str, object]:
-    name, equals, value = flag.partition("=")
-    if not equals:
-        raise UsageError(f"--flag {flag} is not flag=value, as in --flag rounding=sr")
-    return name, suite.flag(name, value)
+def _flags(suite: Suite, flags: Sequence[str]) -> dict[str, object]:
+    chosen: dict[str, object] = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals:
+            raise UsageError(f"--flag {flag} is not flag=value, as in --flag rounding=sr")
+        if name in chosen:
+            raise UsageError(f"--flag {flag}: {name} was given a value already; give one")
+        chosen[name] = suite.flag(name, value)
+    return chosen
 
 
 def _dtype(suite: Suite, name: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -48,5 +49,5 @@ def command(case_id: str, into: Path | None, device_name: str, kernels: Path | N
     )
     click.echo(f"search    {shrunk.tries} tries in {shrunk.seconds} s; {shrunk.stopped}\n")
     click.echo(describe(shrunk.result, shrunk.cause))
-    click.echo(f"\nreproduce cd {test.parent} && python -m pytest {test.name}")
+    click.echo(f"\nreproduce cd {shlex.quote(str(test.parent))} && python -m pytest {test.name}")
     return Exit.BYTES_DIFFER

@@ -50,6 +50,10 @@ def command(
     """
     case = find_case(case_id)
     if thread is not None:
+        if field is not None or element != "0,0" or tensor:
+            raise UsageError(
+                "--thread follows instructions; --field, --at and --tensor name a block, so leave them out"
+            )
         return _thread(case, thread, lines, device_name, target)
     match = re.fullmatch(r"(\d+),(\d+)", element)
     if match is None:

@@ -27,6 +27,8 @@ def command(
 
     Options that are not listed here, such as --subject, --shard or -k, go to pytest as they are.
     """
+    if jobs is None and not cluster:
+        jobs = "0" if cases else "auto"
     if cluster:
         words = [*words, "--cluster", cluster]
-    _suites.run(words, set_name, cases, device_name, jobs or (None if cluster else "0" if cases else "auto"))
+    _suites.run(words, set_name, cases, device_name, jobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from harness.device.cuda import CudaDevice
@@ -28,3 +29,9 @@ def select(name: str = "auto", index: int = 0, kernels: Path = KERNELS) -> Devic
             if name == "cuda":
                 raise
     return EmulatorDevice(kernels)
+
+
+@lru_cache(maxsize=1)
+def gpu_is_there() -> bool:
+    """Whether `auto` is a GPU."""
+    return select().name == "cuda"

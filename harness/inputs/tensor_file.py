@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as serialized
 
 from harness.errors import InputError
-from harness.files import ROOT, is_file, write_bytes
+from harness.files import ROOT, is_file, resolved_path, write_bytes
 from harness.inputs.dtypes import DTYPES
 
 PREFIX = "file:"
@@ -79,7 +79,7 @@ def resolved(name: str, folder: Path) -> str:
         if not part.startswith(PREFIX):
             raise InputError(f"{name}: '{part}' is no tensor of a file; each begins with {PREFIX}, as in file:x.npy")
         path, hash_sign, tensor = part.removeprefix(PREFIX).partition("#")
-        there = (folder / path).resolve()
+        there = resolved_path(folder / path)
         if is_file(there) or not is_file(ROOT / path):
             path = str(there.relative_to(ROOT) if there.is_relative_to(ROOT) else there)
         found.append(f"{PREFIX}{path}{hash_sign}{tensor}")

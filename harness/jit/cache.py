@@ -16,14 +16,18 @@ from typing import Any
 from filelock import FileLock
 
 from harness import private_files
+from harness.errors import StorageError
 from harness.files import storage
 
 
 def cache_folder() -> Path:
     """Where compiled kernels are kept, made if absent. Raises StorageError, also where another user owns it."""
     root = private_files.cache_root()
-    with storage(root):
+    try:
         return private_files.private(root)
+    except OSError as error:
+        cannot = f"{error.filename or root} cannot be written: {error.strerror or error}"
+        raise StorageError(f"{cannot}; set HARNESS_CACHE to a folder of yours, for compiled kernels") from None
 
 
 def entry_path(key: str, kind: str) -> Path:

@@ -15,6 +15,7 @@ from harness.errors import CompileError
 _PADDED_TO = 128  # Schedule::tiles covers the extents rounded up to this, because scale matrices are padded to it
 _LARGEST_Y = 65535
 _TILES_OF_ONE = 64
+_MOST_THREADS = 1024
 
 Grid = tuple[int, int, int]
 
@@ -105,8 +106,25 @@ class Launch:
         return -(-round_up(rows, padded_to) // self.tile_rows), -(-round_up(cols, padded_to) // self.tile_cols)
 
 
+def _require_possible(launch: Launch, ptx: str, kernel: str, entry: str) -> None:
+    """Raise CompileError for tiles, threads or a schedule that no launch can have."""
+    wrong = f"{kernel}: {kernel}_launch has"
+    for name in ("tile_rows", "tile_cols"):
+        if getattr(launch, name) < 1:
+            raise CompileError(f"{wrong} {name} {getattr(launch, name)}; a tile has an element or more")
+    bounds = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.(?:maxntid|reqntid) (\d+)", ptx)
+    most = int(bounds[1]) if bounds else _MOST_THREADS
+    if not 1 <= launch.threads <= most:
+        allows = f"its __launch_bounds__ allow {most}" if bounds else f"a CTA has 1 to {most}"
+        raise CompileError(f"{wrong} {launch.threads} threads; {allows}")
+    if launch.schedule not in set(Schedule):
+        raise CompileError(f"{wrong} the schedule {launch.schedule}; one is a Schedule, as Schedule::tiles")
+    if launch.blocks_per_sm < (launch.schedule == Schedule.PERSISTENT):
+        raise CompileError(f"{wrong} blocks_per_sm {launch.blocks_per_sm}; give the CTAs that an SM holds at once")
+
+
 def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
-    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it is not five integers.
+    """The `Launch` that initialises the constant `symbol` in PTX text; CompileError if it cannot be one.
 
     entry: mangled name of the instantiation, whose launch bounds say what a launch by flag does not
     """
@@ -119,6 +137,7 @@ def read_launch(ptx: str, symbol: str, kernel: str, entry: str = "") -> Launch:
     # Trailing zero bytes are left out of an initialiser.
     content = bytes(int(byte) for byte in found[1].split(",")).ljust(20, b"\0")
     launch = Launch(*(int.from_bytes(content[i : i + 4], "little", signed=True) for i in range(0, 20, 4)))
+    _require_possible(launch, ptx, kernel, entry)
     if launch.schedule != Schedule.BY_FLAG:
         return launch
     bound = re.search(rf"\.entry {re.escape(entry)}\([^)]*\)[^{{]*?\.minnctapersm (\d+)", ptx)

@@ -39,15 +39,18 @@ class OwnOracle:
             except HarnessError:
                 raise
             except (Exception, SystemExit) as error:
-                _refuse(self._path, error)
+                _refuse(self._path, error, self._line(function))
             found = wrong(name, answer, self.outputs(arguments[0]) if name in HELD_TO_OUTPUTS else {})
             if found:
-                code = getattr(function, "__code__", None)
-                line = f":{code.co_firstlineno}" if code and Path(code.co_filename) == self._path else ""
-                raise OracleError(f"{self._path.name}{line}: {found}")
+                raise OracleError(f"{self._path.name}{self._line(function)}: {found}")
             return answer
 
         return guarded
+
+    def _line(self, function: Callable[..., Any]) -> str:
+        """`:LINE` of a function of this file, else nothing."""
+        code = getattr(function, "__code__", None)
+        return f":{code.co_firstlineno}" if code and Path(code.co_filename) == self._path else ""
 
 
 def load(path: Path) -> OwnOracle:
@@ -81,9 +84,9 @@ def _copies(tensors: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.copy() if isinstance(value, np.ndarray) else value.clone() for name, value in tensors.items()}
 
 
-def _refuse(path: Path, error: BaseException) -> NoReturn:
-    """Raise OracleError with the last line of the file that the error went through."""
+def _refuse(path: Path, error: BaseException, begins: str = "") -> NoReturn:
+    """Raise OracleError with the last line of the file that the error went through, else with `begins`."""
     inside = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    where = f"{path.name}:{inside[-1].lineno}" if inside else path.name
+    where = f"{path.name}:{inside[-1].lineno}" if inside else f"{path.name}{begins}"
     line = f": `{inside[-1].line}`" if inside and inside[-1].line else ""
     raise OracleError(f"{where}: the oracle raised {type(error).__name__}: {error}{line}") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.contract.case import Case
 from harness.errors import UsageError
-from harness.files import PACKAGE, RECIPE_DIRS, ROOT, SUITES
+from harness.files import PACKAGE, RECIPE_DIRS, ROOT, SUITES, resolved_path
 from harness.inputs import tensor_file
 from harness.records.imported_files import imported_files
 from harness.suite.yaml_lines import read
@@ -44,7 +44,7 @@ def seal(cases: Iterable[Case] = (), suites: Iterable[Path] = (), subject: str =
     made |= tensors(cases)
     packages = set(_PACKAGES)
     if subject.endswith((".yaml", ".yml")):
-        made |= _digests((f"{SUBJECT}{_named(path)}", path) for path in _card_files(Path(subject).resolve()))
+        made |= _digests((f"{SUBJECT}{_named(path)}", path) for path in _card_files(resolved_path(Path(subject))))
     elif subject:
         files, roots = imported_files(subject.partition(":")[0] if ":" in subject else f"harness.subjects.{subject}")
         made |= _digests(

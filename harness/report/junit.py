@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import Exit
 from harness.records.records import Record
-from harness.suite.own_recipes import verify_command
+from harness.suite.command_lines import verify_command
 from harness.verdict import Judgement, failures_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from harness.contract.case import Case
 from harness.errors import CaseError, HarnessError
 from harness.records.records import Record
 from harness.runner.process import PROCESS
-from harness.suite.own_recipes import verify_command
+from harness.suite.command_lines import verify_command
 from harness.verdict import Result, Verdict
 
 # What code may raise to have pytest skip, expect or end something; here it could only hide that nothing was compared.

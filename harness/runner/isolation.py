@@ -23,9 +23,8 @@ from harness.device.device import Device
 from harness.errors import HarnessError, StorageError, UsageError
 from harness.files import PACKAGE, refused_storage, storage_error, write_text
 from harness.records.records import Finished, Record, one
-from harness.suite.own_recipes import verify_command
 from harness.verdict import Result, Verdict
-from harness.verify.verify import blank, failed
+from harness.verify.verify import blank, failed, reproduce
 
 CASE_TIMEOUT = 600  # seconds; inputs and oracles of the largest cases take a minute or two
 ENDED = 70  # exit code of a worker that gave up its case; only pytest-xdist sees it
@@ -103,13 +102,14 @@ def attempt(case: Case, device: Device, run: Callable[[], Result]) -> Result:
 
 def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Record:
     """The record of a case that its process does not survive. detail: more lines for its story"""
-    return failed(blank(case, device), Verdict.LAUNCH_ERROR, reason, _story(case, reason, detail)).to_record()
+    empty = blank(case, device)
+    return failed(empty, Verdict.LAUNCH_ERROR, reason, _story(empty, reason, detail)).to_record()
 
 
-def died(case: Case, how: str) -> Record:
+def died(case: Case, how: str, device: Device) -> Record:
     """The record of a case whose process ended and left no record."""
     reason = f"{how}, and left no record; --resume runs the case again"
-    story = _story(case, reason)
+    story = _story(blank(case, device), reason)
     return Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, story, case.input, died=True).to_record()
 
 
@@ -151,5 +151,5 @@ def _doing(thread: int, seconds: float) -> tuple[str, str]:
     return f"no end after {seconds:g} s, in {place}", detail
 
 
-def _story(case: Case, reason: str, detail: str = "") -> str:
-    return f"{Verdict.LAUNCH_ERROR}  {case.id}\n  {reason}\n{detail}  reproduce: {verify_command(case.id)}"
+def _story(empty: Result, reason: str, detail: str = "") -> str:
+    return f"{Verdict.LAUNCH_ERROR}  {empty.case_id}\n  {reason}\n{detail}  reproduce: {reproduce(empty)}"

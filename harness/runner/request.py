@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.files import is_own
+from harness.files import is_own, resolved_path
 from harness.runner.selection import Narrowing, Selection, select
 from harness.suite.own_recipes import use_recipe_dir
 
@@ -63,7 +63,7 @@ def named_suites(words: Sequence[str], folder: Path) -> tuple[tuple[Path, ...], 
     nodes: dict[Path, set[str]] = {}
     for word in words:
         name, _, node = word.partition("::")
-        path = Path(folder, name).resolve()
+        path = resolved_path(Path(folder, name))
         if path.is_dir():
             below = path if path.name == "suites" else path / "suites"
             whole |= dict.fromkeys(sorted(below.glob("*.yaml")), True)

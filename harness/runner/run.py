@@ -124,7 +124,8 @@ class Run:
         case = self.cases.get(crashitem.partition("::")[2])
         if case is None:
             return
-        record = isolation.last_words(self.journal.path.parent, case.id) or isolation.died(case, report.longrepr)
+        how = report.longrepr
+        record = isolation.last_words(self.journal.path.parent, case.id) or isolation.died(case, how, self.device)
         report.when, report.record, report.longrepr = "call", record, record["story"]
         report.location = (report.location[0], int(case.where.rpartition(":")[2] or 1) - 1, case.id)
         report.user_properties += [("verdict", record["verdict"]), ("bytes_compared", 0)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from harness.suite.command_lines import without_commands
 from harness.verdict import Result, Verdict
 
 _FIELD = re.compile(r"^field +([\w.]+)", re.MULTILINE)
 _DISAGREED = re.compile(r"the oracles disagree on (?:\d+ bytes of )?([\w.]+)")
 _ACCESS = re.compile(r"^[\w ]+ at [\w.]+:\d+")
 _CAUSE = re.compile(r"^cause +(.+)$", re.MULTILINE)
-_COMMANDS = re.compile(r"^ *(?:trace|reproduce):? .*\n?", re.MULTILINE)
 
 
 class Failure(NamedTuple):
@@ -49,5 +49,5 @@ def describe(result: Result, cause: str = "") -> str:
 
     cause: replaces the story's own
     """
-    story = _COMMANDS.sub("", result.story).rstrip() or f"{result.verdict}  {result.case_id}\n  {result.reason}"
+    story = without_commands(result.story) or f"{result.verdict}  {result.case_id}\n  {result.reason}"
     return _CAUSE.sub(lambda line: line[0].replace(line[1], cause), story) if cause else story

@@ -38,7 +38,7 @@ class ContradictionError(Exception):
 
 def _source(name: str, found: Approximation) -> str:
     kind, letter = ("unsigned", "f") if found.form.bits == 32 else ("unsigned short", "h")
-    result, given = (("float", "__uint_as_float(x[i])") if letter == "f" else ("unsigned short", "x[i]"))
+    result, given = ("float", "__uint_as_float(x[i])") if letter == "f" else ("unsigned short", "x[i]")
     back = "__float_as_uint(y)" if letter == "f" else "y"
     return f"""extern "C" __global__ void k(const {kind}* x, {kind}* out, unsigned n) {{
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -81,9 +81,7 @@ class _Key:
     conforms: list[bool] = field(default_factory=list)
 
 
-def sweep(
-    name: str, run: Instruction, xp: ModuleType = np, binades: range | None = None, apart: int = 1
-) -> Measured:
+def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | None = None, apart: int = 1) -> Measured:
     """Measure one instruction. Raises ContradictionError.
 
     binades: by sign and exponent of inputs, all for None; apart: inputs of a binade from one to the next
@@ -96,7 +94,9 @@ def sweep(
     least, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
     inputs, results = [np.zeros(0, found.form.unsigned(np))], [np.zeros(0, found.form.unsigned(np))]
     # One and the half below it first, whose inputs have every key.
-    for number in sorted(binades or range(count), key=lambda each: (each not in (count // 4 - 1, count // 4 - 2), each)):
+    for number in sorted(
+        binades or range(count), key=lambda each: (each not in (count // 4 - 1, count // 4 - 2), each)
+    ):
         bits = (number * size + xp.arange(0, size, apart)).astype(found.form.unsigned(xp))
         steps, usable, odd, given = _compared(xp, found, bits, run(bits))
         if bool(odd.any()):

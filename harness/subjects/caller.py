@@ -86,7 +86,6 @@ class Caller:
         except BaseException as error:
             raise SubjectRaised from error
 
-
     def _kernels(self) -> AbstractContextManager[object]:
         """Where kernels that the subject launches run."""
         return triton_on(self.subject.triton_target) if self.subject.triton_target else nullcontext()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from harness import files
 from harness.errors import UsageError
-from harness.inputs import tensor_file
 from harness.oracles import by_recipe
 
 
@@ -16,7 +14,7 @@ def use_recipe_dir(folder: Path) -> tuple[str, ...]:
 
     Raises UsageError for a folder without a suite, and for a recipe whose name is taken.
     """
-    folder = folder.resolve()
+    folder = files.resolved_path(folder)
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder} with recipes; `harness new NAME` makes one")
     names = tuple(sorted(path.stem for path in folder.glob("*.yaml")))
@@ -37,20 +35,3 @@ def is_ours(name: str) -> bool:
     """Whether a suite, an oracle or a kernel of the harness has this name."""
     ours = files.SUITES / f"{name}.yaml", files.PACKAGE / "oracles" / f"{name}.py", files.KERNELS / f"{name}.cu"
     return any(path.is_file() for path in ours)
-
-
-def recipe_dir_option(case_id: str) -> str:
-    """` --recipe-dir DIR` for a case of an own recipe, for commands that are shown; empty for ours."""
-    folder = files.recipe_dir(case_id.partition("/")[0])
-    if folder is None:
-        return ""
-    here = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    return f" --recipe-dir {shlex.quote(str(here))}"
-
-
-def verify_command(case_id: str) -> str:
-    """The command line that verifies one case again."""
-    own = recipe_dir_option(case_id)
-    if own or files.INSTALLED or f"/{tensor_file.PREFIX}/" in case_id:  # of a recipe or a tensor of the user's
-        return f"harness verify{own} --case '{case_id}'"
-    return f"make verify CASE='{case_id}'"

@@ -215,7 +215,7 @@ def _tensors(case: Case) -> Sequence[Extents]:
 
 def load_suite(path: Path) -> Suite:
     """Read and check one file, again only if it changed. Raises SuiteError for its first mistake."""
-    path = path.resolve()
+    path = files.resolved_path(path)
     return _checked(path, content_of(path))
 
 

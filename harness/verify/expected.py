@@ -24,6 +24,7 @@ from harness.suite.stages import is_pipeline, stages
 from harness.suite.suite_file import file_of
 from harness.verify import pipeline_oracle, torch_calls
 from harness.verify.diagnosis.casts import decoded
+from harness.verify.host_room import require_memory
 from harness.verify.prepared import SOURCE, Prepared
 from harness.verify.recent import Recent
 from harness.verify.witness import objection, slack, variety
@@ -128,6 +129,7 @@ def _high_precision(case: Case) -> dict[str, np.ndarray]:
 
 
 def _drawn(case: Case) -> dict[str, np.ndarray]:
+    require_memory(case)
     if is_pipeline(case):
         return {stage.name: _draw(stage.case, stage.case.seed) for stage in stages(case) if stage.draws}
     if case.is_gemm:

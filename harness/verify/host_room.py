@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,10 +12,20 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from harness.contract.case import Case
+from harness.errors import InputError
 
 LARGE = 1 << 28  # elements
 AT_A_TIME = 4
 PAUSE = 0.2  # seconds
+LEAST = 8  # bytes for an element: the tensor and a copy in float32 lie in memory at least
+
+
+def require_memory(case: Case) -> None:
+    """Raise InputError for a case that is larger than this machine's memory."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if case.elements * LEAST > there:
+        gib = f"{case.elements * LEAST >> 30:,} GiB of memory or more; this machine has {there >> 30:,}"
+        raise InputError(f"{case.id} takes {gib}; choose a smaller shape")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,8 +13,9 @@ from harness.contract.interval import Interval
 from harness.contract.splits import other_splits
 from harness.device.capability import incapable
 from harness.device.device import Device, Outcome, Program
+from harness.device.select import gpu_is_there
 from harness.errors import AccessError, CompileError, LaunchError, NotCapable
-from harness.suite.own_recipes import verify_command
+from harness.suite.command_lines import verify_command, without_commands
 from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.mismatch import render
 from harness.verify.digest import digests
@@ -77,7 +77,7 @@ def attempt(case: Case, device: Device, run: Callable[[Result], Result], draw: b
         result = failed(empty, verdict, f"{error.kind.replace('_', ' ')} at {error}")
     except LaunchError as error:
         result = failed(empty, Verdict.LAUNCH_ERROR, str(error))
-    return replace(result, seconds=round(time.perf_counter() - started, 4))
+    return replace(_as_it_ran(result), seconds=round(time.perf_counter() - started, 4))
 
 
 def _verify(
@@ -244,10 +244,14 @@ def _raw(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def reproduce(result: Result, target: str = "verify") -> str:
-    named = result.subject.rpartition(" (")[0]
-    if named.endswith((".yaml", ".yml")):  # a card, which is the user's, as the folder is that it lies in
-        return f"harness {target} {result.recipe} --subject {shlex.quote(named)} --case '{result.case_id}'"
-    subject = f" ARGS='--subject {named}'" if named else ""
-    if not subject and target == "verify":
-        return verify_command(result.case_id)
-    return f"make {target} CASE='{result.case_id}'{subject}"
+    """The command that repeats what led to a result. target: `verify` or `bench`"""
+    chosen = "emulator" if result.device not in ("", "cuda") and gpu_is_there() else ""
+    return verify_command(result.case_id, target, result.subject.rpartition(" (")[0], chosen)
+
+
+def _as_it_ran(result: Result) -> Result:
+    """The result with the command that repeats it in its story; our kernels are not traced for those of a subject."""
+    story = result.story
+    if result.subject:
+        story = without_commands(story, "trace")
+    return replace(result, story=story.replace(verify_command(result.case_id), reproduce(result)))

@@ -33,6 +33,15 @@ def test_a_case_is_made_of_its_parts():
         (lambda: harness.make_case("per_tensor", (16, 16), rht=True, dtype="fp32"), "excludes this combination"),
         (lambda: harness.find_cases("casts", "smok"), "did you mean 'smoke'"),
         (lambda: harness.find_case("casts"), "is not a case id"),
+        (lambda: harness.find_case(None), "case_id is a NoneType; it must be a str"),
+        (lambda: harness.find_cases(3), "recipe is a int; it must be a str"),
+        (lambda: harness.find_cases("casts", contains=3), "contains is a int"),
+        (lambda: harness.make_case("casts", None), "shape is a NoneType; give extents"),
+        (lambda: harness.make_case("casts", (16, 16), input=None), "input is a NoneType"),
+        (lambda: harness.make_case("casts", (16, 16), mode=b"eager"), "mode is a bytes"),
+        (lambda: harness.make_case("casts", (16, 16), input="file:a\0.npy"), "this path leads nowhere"),
+        (lambda: harness.use_recipe_dir(3), "folder is a int; it must be a path"),
+        (lambda: harness.use_recipe_dir("a\0"), "this path leads nowhere"),
     ],
 )
 def test_a_mistake_is_one_sentence(ask, sentence):

@@ -30,7 +30,9 @@ def test_other_inputs_give_other_bytes_that_pass_as_well():
     inputs = {name: np.roll(array, 1, axis=0) for name, array in harness.make_inputs(case).items()}
     assert harness.verify_case(case, "emulator", inputs).verdict is harness.Verdict.PASS
     changed = harness.run_kernel(case, "emulator", inputs=inputs)
-    assert harness.compare_outputs(case, changed).startswith(f"MISMATCH  {QUANTIZER}  on your arrays")
+    screen = harness.compare_outputs(case, changed)
+    assert screen.startswith(f"MISMATCH  {QUANTIZER}  on your arrays")
+    assert "reproduce" not in screen, "our kernel has not written them"
     assert harness.compare_outputs(case, changed, inputs=inputs) == ""
 
 
@@ -57,9 +59,37 @@ def test_an_interval_takes_what_is_inside():
     assert "outside" in harness.compare_outputs(case, {"output": np.full_like(interval.low, 1e9)})
 
 
+ON_A_CASE = (
+    harness.make_inputs,
+    harness.output_fields,
+    harness.run_kernel,
+    harness.ask_oracle,
+    harness.verify_case,
+    lambda case: harness.compare_outputs(case, {}),
+)
+
+
 @pytest.mark.parametrize(
     ("ask", "kind", "sentence"),
     [
+        *(
+            (lambda ask=ask: ask(None), UsageError, "case is a NoneType; it must be a Case, or the id of one")
+            for ask in ON_A_CASE
+        ),
+        (
+            lambda: harness.run_kernel(ID, "emulator", inputs=3),
+            UsageError,
+            "inputs is a int; it must have arrays by name",
+        ),
+        (lambda: harness.ask_oracle(ID, inputs=[np.zeros(3)]), UsageError, "inputs is a list; it must have arrays by"),
+        (lambda: harness.compare_outputs(ID, None), UsageError, "actual is a NoneType; it must have arrays by name"),
+        (lambda: harness.compare_outputs(ID, harness.ask_oracle(ID), 3), UsageError, "expect is a int; it must have"),
+        (
+            lambda: harness.compare_outputs(ID, harness.quantize(np.zeros((16, 16), np.float32))),
+            UsageError,
+            "a dict has; take its .fields",
+        ),
+        (lambda: harness.make_inputs("per_tensor/default/65536x16777216/normal/eager"), UsageError, "GiB of memory"),
         (lambda: harness.run_kernel(ID, "gpu"), UsageError, "there is no device 'gpu'"),
         (lambda: harness.run_kernel(ID, "emulator", "sm_75"), UsageError, "has no target 'sm_75'"),
         (

@@ -92,6 +92,22 @@ def test_a_group_is_quantized_tensor_by_tensor():
     assert group["rowwise_data"][: first.size].tobytes() == first.tobytes()
 
 
+def changed(change) -> harness.Quantized:
+    """A quantized tensor with other codes."""
+    made = harness.quantize(X)
+    return replace(made, fields={**made.fields, "rowwise_data": change(made["rowwise_data"])})
+
+
+def test_a_view_has_the_signs_that_it_shows():
+    x = as_torch(X).float()
+    negative = torch._neg_view(x)
+    assert (
+        negative.is_neg() and (harness.quantize(negative)["rowwise_data"] == harness.quantize(-x)["rowwise_data"]).all()
+    )
+    own = x.numpy().view(type("Own", (np.ndarray,), {}))
+    assert type(harness.quantize(own)["rowwise_data"]) is np.ndarray
+
+
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
@@ -111,11 +127,27 @@ def test_a_group_is_quantized_tensor_by_tensor():
         (lambda: harness.quantize(X, seed=True), "it must be an integer from 0"),
         (lambda: harness.quantize(X, "swizzle"), "makes no codes and scales, but swizzled_scale_inv"),
         (lambda: harness.quantize(X, "gemm"), "one reads MxKxN"),
-        (lambda: harness.quantize(X, shape="64x256"), "x has 32768 elements; per_tensor of shape 64x256 takes 16384"),
+        (lambda: harness.quantize(X, shape="64x256"), "x has the shape .*, and shape says 64x256"),
         (lambda: harness.quantize(X, "per_tensor", rht=True, block="block_16x16"), "no 16x16 tile in common"),
         (lambda: harness.dequantize(X), "takes what quantize returned, not a ndarray"),
         (lambda: harness.dequantize(harness.quantize(X), "fp8"), "there is no dtype 'fp8'"),
         (lambda: harness.dequantize(harness.quantize(X, outputs="rowwise"), side="columnwise"), "it has rowwise"),
+        (lambda: harness.quantize(as_torch(X).to_sparse()), "sparse, nested or quantized tensor of torch"),
+        (
+            lambda: harness.quantize(torch.nested.as_nested_tensor([as_torch(X)] * 2, layout=torch.jagged)),
+            "sparse, nested or quantized",
+        ),
+        (lambda: harness.quantize(np.ma.masked_array(X.astype(np.float32), mask=X > 0)), "x is a masked array"),
+        (
+            lambda: harness.quantize(X.reshape(2, 64, 256), shape="128x256"),
+            r"x has the shape \(2, 64, 256\), and shape",
+        ),
+        (lambda: harness.quantize(X, None), "recipe is a NoneType; it must be a str"),
+        (lambda: harness.quantize(X, shape=128), "shape is a int; give extents"),
+        (lambda: harness.quantize(X)["rowwise_dat"], "no field 'rowwise_dat' in this tensor; did you mean 'rowwise_d"),
+        (lambda: harness.dequantize(changed(lambda a: a[:64])), r"rowwise_data is uint8 \(64, 128\); per_tensor makes"),
+        (lambda: harness.dequantize(changed(lambda a: a.astype(np.float32))), "rowwise_data is float32"),
+        (lambda: harness.dequantize(changed(torch.from_numpy)), "the rowwise arrays are of different libraries"),
         (lambda: harness.quantize(torch.zeros(16, 16, device="meta")), "it must be on the CPU or on a CUDA GPU"),
     ],
 )

@@ -46,6 +46,17 @@ TRIES = """
 64 list --recipe-dir taken
 64 list --recipe-dir broken
 64 list --set bench --shape 1x1
+64 list --recipe-dir loop
+64 list --recipe-dir odd/bomb
+64 list --recipe-dir odd/deep
+64 list --recipe-dir odd/twice
+64 list --recipe-dir odd/documents
+64 list --recipe-dir odd/latin
+64 list --recipe-dir odd/code
+64 list --recipe-dir odd/folder
+64 list ""
+64 list PER_TENSOR
+64 list per_tensor --shape ١٦x١٦
 64 trace
 64 trace nope
 64 trace a/b/c/d/e
@@ -80,6 +91,8 @@ TRIES = """
 64 trace {ID} --thread
 64 trace {ID} --thread x,y
 64 trace {ID} --thread 10000,0
+64 trace {ID} --thread 0,0 --at 5,5
+64 trace {ID} --thread 0,0 --field rowwise_data
 64 run
 64 run nope
 64 run per_tensor
@@ -107,6 +120,21 @@ TRIES = """
 64 run per_tensor -i n.npy -i n.npy
 64 run local_1x64 -i n.npy
 64 run gemm -i n.npy
+64 run per_tensor -i loop
+64 run per_tensor -i loop/x.npy
+64 run per_tensor -i dangling.npy
+64 run per_tensor -i cut.npy
+64 run per_tensor -i /dev/zero
+64 run per_tensor -i ""
+64 run per_tensor -i n.npy --flag rht=true --flag rht=false
+64 run per_tensor -i n.npy --flag rht=true --flag rht=true
+64 run per_tensor -i n.npy --by numpy --target sm_90a
+64 run per_tensor -i n.npy --out /dev/null/x.safetensors
+64 run per_tensor -i n.npy --out loop/x.safetensors
+64 run per_tensor -i n.npy --out folder.safetensors
+64 run per_tensor/default/65536x16777216/normal/eager --by numpy
+64 run per_tensor/default/65536x16777216/normal/eager --by torch
+64 trace per_tensor/default/65536x16777216/normal/eager
 64 run gemm -i n.npy -i n.npy -i n.npy
 64 run forward -i n.npy
 4 run casts/default/32x64/midpoints/eager --device cuda
@@ -120,6 +148,11 @@ TRIES = """
 64 verify nope
 64 verify per_tensor nope
 64 verify --jobs x
+64 verify --jobs ""
+64 verify --jobs ٣
+64 verify --jobs 1e3
+64 verify loop/own.yaml
+64 verify --subject loop
 64 verify --jobs -3
 64 verify --device tpu
 64 verify --recipe-dir nope
@@ -236,6 +269,15 @@ TRIES = """
 64 thresholds --jobs 0
 64 thresholds --check casts
 """
+_BOMB = "".join(f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True))
+ODD = {
+    "bomb": f"a: &a [x]\n{_BOMB}recipe: own\n".encode(),
+    "deep": b"recipe: " + b"[" * 5000 + b"]" * 5000,
+    "twice": b"recipe: own\nrecipe: own\n",
+    "documents": b"recipe: own\n---\nrecipe: own\n",
+    "latin": "recipe: \xf3wn\n".encode("latin1"),
+    "code": b'recipe: !!python/object/apply:os.system ["touch here"]\n',
+}
 LINES = [line.partition(" ") for line in TRIES.strip().splitlines()]
 
 
@@ -255,6 +297,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "run" / "journal.jsonl").write_text("nonsense\n")
     (here / "times.jsonl").write_text("{}\n")
     (here / "nothing.jsonl").write_text("")
+    (here / "loop").symlink_to("loop")
+    (here / "dangling.npy").symlink_to("nowhere")
+    (here / "folder.safetensors").mkdir()
+    for name, suite in ODD.items():
+        (here / "odd" / name).mkdir(parents=True)
+        (here / "odd" / name / "own.yaml").write_bytes(suite)
+    (here / "odd" / "folder" / "own.yaml").mkdir(parents=True)
+    np.save(here / "cut.npy", np.zeros((32, 32), np.float32))
+    (here / "cut.npy").write_bytes((here / "cut.npy").read_bytes()[:900])
     np.save(here / "one.npy", np.zeros(5, np.float32))
     np.save(here / "integers.npy", np.zeros((16, 16), np.int8))
     np.save(here / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)

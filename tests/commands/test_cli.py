@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness import cli
-from harness.errors import DeviceUnavailable, Exit
+from harness.errors import DeviceUnavailable, Exit, StorageError
 from harness.files import SUITES
+from harness.jit.cache import cache_folder
 from harness.suite.suite import suite_of
 
 
@@ -182,6 +184,26 @@ def test_doctor_takes_a_folder_that_is_not_there_yet(harness, monkeypatch: pytes
         monkeypatch.setattr("harness.commands.doctor.RESULTS", folder)
         (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("results of runs")]
         assert ("cannot be written" in row, fix in row) == (bool(fix), True)
+
+
+def test_doctor_says_what_fixes_a_cache_that_cannot_be_written(
+    harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file" / "cache"))
+    (row,) = [line for line in _rows(harness("doctor").out) if line.startswith("compiled kernels")]
+    assert "cannot be written: Not a directory set HARNESS_CACHE to a folder that can be written" in row
+    with pytest.raises(
+        StorageError, match="cannot be written: Not a directory; set HARNESS_CACHE to a folder of yours"
+    ):
+        cache_folder()
+
+
+@pytest.mark.parametrize("closed", [">&-", ">/dev/null 2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_one_that_nobody_reads(closed):
+    line = f"{shlex.quote(sys.executable)} -m harness recipes {closed}; echo $?"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_doctor_says_what_fixes_a_missing_package(harness, monkeypatch: pytest.MonkeyPatch):

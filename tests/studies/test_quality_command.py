@@ -142,7 +142,7 @@ def test_without_pictures_there_are_tables(harness, tmp_path: Path, monkeypatch:
     ran = harness(*options)
     assert (ran.code, ran.err) == (
         Exit.USAGE,
-        "error: pictures need matplotlib, which is not installed: pip install -e '.[plot]', or ask for --no-pictures\n",
+        "error: pictures need matplotlib, which is not installed: `pip install matplotlib`, or ask for --no-pictures\n",
     )
 
 

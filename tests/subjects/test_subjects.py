@@ -424,7 +424,7 @@ def test_a_subject_that_writes_nothing_is_red_and_its_story_runs_it_again(pytest
     (pytester.path / "mine.py").write_text(MINE)
     result = run(pytester, "--subject", "mine:nothing")
     assert result.ret == Exit.BYTES_DIFFER
-    result.stdout.fnmatch_lines(["UNWRITTEN*", f"*make verify CASE='{CASE}' ARGS='--subject mine:nothing'*"])
+    result.stdout.fnmatch_lines(["UNWRITTEN*", f"*harness verify --subject mine:nothing --case '{CASE}'*"])
 
 
 def test_a_run_goes_on_after_a_subject_that_left(pytester: pytest.Pytester):

@@ -67,6 +67,25 @@ def test_a_kernel_without_geometry_says_what_to_write():
         read_launch("", "k_launch", "k")
 
 
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ((0, 64, 128, 0, 0), "k_launch has tile_rows 0; a tile has an element or more"),
+        ((16, -1, 128, 0, 0), "k_launch has tile_cols -1"),
+        ((16, 64, 0, 0, 0), "k_launch has 0 threads; its __launch_bounds__ allow 256"),
+        ((16, 64, 257, 0, 0), "k_launch has 257 threads; its __launch_bounds__ allow 256"),
+        ((16, 64, 128, 0, 5), "k_launch has the schedule 5; one is a Schedule"),
+        ((16, 64, 128, 0, 1), "k_launch has blocks_per_sm 0; give the CTAs"),
+        ((16, 64, 128, -1, 0), "k_launch has blocks_per_sm -1"),
+    ],
+)
+def test_a_geometry_that_no_launch_can_have_is_told(numbers, says):
+    written = ", ".join(str(byte) for number in numbers for byte in number.to_bytes(4, "little", signed=True))
+    entry = ".visible .entry k_1(\n.param .u64 p)\n.maxntid 256\n{ ret; }"
+    with pytest.raises(CompileError, match=says):
+        read_launch(f".const .align 4 .b8 k_launch[20] = {{{written}}};\n{entry}", "k_launch", "k", "k_1")
+
+
 def test_a_launch_by_flag_has_the_schedule_of_its_case_and_the_launch_bounds_of_its_kernel():
     constant = ".const .align 4 .b8 k_launch[20] = {128, 0, 0, 0, 64, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4};"
     ptx = f"{constant}\n.visible .entry k_1(\n.param .u64 p)\n.maxntid 256\n.minnctapersm 3\n{{ ret; }}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import queue
+import re
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -82,7 +83,7 @@ class Cluster:
         """The result of a case that is answered. Raises the error that it raised where it ran."""
         answer = self._answers.pop(case.id)
         if isinstance(answer, Died):
-            return Result.from_record(isolation.died(case, f"{answer}, {RETRIES + 1} times"))
+            return Result.from_record(isolation.died(case, f"{answer}, {RETRIES + 1} times", self.device))
         return Result.from_record(answer.taken())
 
     def close(self) -> None:
@@ -186,6 +187,8 @@ def _connect(address: str) -> Client:
         from distributed import Client
     except ImportError:
         raise UsageError("--cluster needs the package distributed; `pip install 'nvfp4-harness[cluster]'`") from None
+    if not re.search(r":\d{1,5}$", address, re.ASCII):  # a Client that cannot read it fails again when it is deleted
+        raise UsageError(f"--cluster '{address}' is no address; one has a port, as in tcp://127.0.0.1:8786")
     try:
         return Client(address, timeout=CONNECTING, set_as_default=False, name="nvfp4-harness")
     except (OSError, ValueError) as error:

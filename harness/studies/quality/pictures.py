@@ -34,7 +34,7 @@ def require() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise UsageError(
-            "pictures need matplotlib, which is not installed: pip install -e '.[plot]', or ask for --no-pictures"
+            "pictures need matplotlib, which is not installed: `pip install matplotlib`, or ask for --no-pictures"
         ) from None
 
 

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from harness.contract.case import Case, spell
 from harness.errors import SuiteError, UsageError
+from harness.files import resolved_path
 from harness.subjects.card.arguments import arrays_of, expressions_of, misfit
 from harness.subjects.card.code import Code, read_code
 from harness.subjects.card.kept import Keeping
@@ -218,7 +219,7 @@ def read_card(name: str) -> Card:
     if not isinstance(document.data, Mapping):
         raise SuiteError(f"{name}:1", "a card is a mapping that starts with `code:`")
     try:
-        return Card(name, CardFile.model_validate(document.data), document, path.resolve())
+        return Card(name, CardFile.model_validate(document.data), document, resolved_path(path))
     except ValidationError as refusal:
 
         def priority(error: ErrorDetails) -> tuple[bool, int]:

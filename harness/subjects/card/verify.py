@@ -10,10 +10,9 @@ from harness.contract.case import Case
 from harness.subjects.audit import conventions
 from harness.subjects.card.device import CardDevice
 from harness.subjects.card.promised import Promised
-from harness.suite.own_recipes import verify_command
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, Expected, expect
-from harness.verify.verify import POISONS, attempt, failed, judge, on_host, reproduce
+from harness.verify.verify import POISONS, attempt, failed, judge, on_host
 
 
 def verify_card(case: Case, device: CardDevice, numpy_largest: int = NUMPY_LARGEST) -> Result:
@@ -41,17 +40,11 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
             lines, found = ([*lines, *explained], None) if explained else (lines, found)
         if found:
             verdict, reason, story = found
-            return replace(failed(empty, verdict, reason, _of_the_card(story, empty)), oracles=ours.oracles)
+            return replace(failed(empty, verdict, reason, story), oracles=ours.oracles)
     promised = sum(int(np.count_nonzero(form.promised)) for form in keeping.outputs(ours.fields).values())
     compared = len(POISONS) * len(device.targets) * promised
     verdict = Verdict.CONVENTION if lines else Verdict.PASS
     return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
-
-
-def _of_the_card(story: str, empty: Result) -> str:
-    """A story that ends with the card's command line, without the one that traces our own kernel."""
-    kept = [line for line in story.splitlines() if not line.startswith("trace ")]
-    return "\n".join(kept).replace(verify_command(empty.case_id), reproduce(empty))
 
 
 def _explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:

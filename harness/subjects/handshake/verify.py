@@ -11,7 +11,7 @@ from harness.subjects.card.form import Form
 from harness.subjects.handshake.between import Array, arrays_between, consumed, handed_over
 from harness.subjects.handshake.pair import Pair, Side
 from harness.subjects.handshake.side import Done, Worker
-from harness.suite.own_recipes import verify_command
+from harness.suite.command_lines import verify_command
 from harness.verdict import Result, Verdict
 from harness.verify.expected import NUMPY_LARGEST, expect, expect_on
 from harness.verify.verify import reproduce

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.interval import Interval
-from harness.suite.own_recipes import recipe_dir_option, verify_command
+from harness.suite.command_lines import quoted, recipe_dir_option, verify_command
 from harness.suite.stages import Stage
 from harness.verify.diagnosis import one_stage
 from harness.verify.diagnosis.casts import BLOCK, E2M1_VALUES, decoded, unpacked
@@ -79,7 +79,7 @@ def render(
                 lines += _block(evidence, found)
             where = f"{tensor}{where} --at {at[0]},{at[1]}"
         lines.append(_labelled("cause", cause or str(cause_of(evidence))))
-        lines.append(_labelled("trace", f"harness trace{recipe_dir_option(case.id)} '{case.id}'{where}"))
+        lines.append(_labelled("trace", f"harness trace{recipe_dir_option(case.id)} {quoted(case.id)}{where}"))
     lines.append(_labelled("reproduce", verify_command(case.id)))
     return "\n".join(lines)
 
