@@ -15,7 +15,7 @@ from harness.oracles.nvfp4 import BLOCK
 
 INTERVALS = ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0), (2.0, 3.0), (3.0, 4.0), (4.0, 6.0))  # and codes 0 to 7
 FINEST = {"bf16": 64, "fp16": 256, "fp32": 256}  # parts of an interval that the type has everywhere
-PROBES = tuple(range(7, 13))  # 2^-k of [0, 0.5], which every type has, for how many bits there are
+PROBES = tuple(range(4, 13))  # 2^-k of [0, 0.5], which every type has, for how many bits there are
 ONE = 0x38  # as e4m3
 PROBED = 8  # times as many elements as another place, because few of them go up
 _LARGEST, _FACTOR = 6.0, 2688.0
