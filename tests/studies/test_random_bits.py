@@ -188,6 +188,40 @@ def test_a_threshold_that_is_off_by_one_is_seen_in_a_type_that_shows_a_single_st
     assert wrong(examined(card("RIGHT", "fp32"))) == set()
 
 
+FUNCTION = """
+import ml_dtypes
+import numpy as np
+
+SIZES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 8], np.float32)
+
+
+def quantize(case, inputs, outputs):
+    x = np.asarray(inputs["input"]).view(ml_dtypes.bfloat16).reshape(case.rows, case.cols).astype(np.float32)
+    outputs["rowwise_amax"][...] = amax = np.abs(x).max()
+    blocks = np.abs(x).reshape(case.rows, -1, 16).max(axis=2)
+    scales = (blocks * np.float32(2688 / amax / 6)).astype(ml_dtypes.float8_e4m3fn)
+    outputs["rowwise_scale_inv"][...] = 0
+    outputs["rowwise_scale_inv"][: case.rows, : case.cols // 16] = scales.view(np.uint8)
+    v = x * np.repeat(2688 / amax / scales.astype(np.float32), 16, axis=1)
+    low = np.searchsorted(SIZES, np.abs(v), side="right") - 1
+    part = (np.abs(v) - SIZES[low]) / (SIZES[np.minimum(low + 1, 8)] - SIZES[low])
+    up = np.random.default_rng(case.seed % 2**32).random(v.shape) < part  # the same for every offset
+    codes = np.minimum(low + up, 7).astype(np.uint8) | (np.signbit(v) * np.uint8(8))
+    outputs["rowwise_data"][...] = codes[:, ::2] | codes[:, 1::2] << 4
+"""
+
+
+def test_a_function_with_random_numbers_of_its_own():
+    Path("mine.py").write_text(FUNCTION)
+    with under_test(EmulatorDevice(), "mine:quantize") as device:
+        case = case_of("per_tensor", ("outputs=rowwise",), "144x80", device)
+        found = study.examine(Sampler(device, case), Plan(144, 80, 1, 1e-6, 8, "bf16"))
+    assert wrong(found) == {
+        "a launch and offset + 1", "a launch and seed + 2^32", "offset + 1 and seed + 2^32",
+        "seed + 1 and seed + 1, offset - 1",
+    }  # fmt: skip
+
+
 def test_there_is_a_test_for_each_mutant():
     assert {*FOUND, "LATE"} == set(MUTANTS)
 
@@ -217,7 +251,9 @@ def test_the_command(capsys: pytest.CaptureFixture):
         (("--flag", "rht"), 64, "rht has no value ''"),
         (("--flag", "output=both"), 64, "per_tensor has no flag 'output'; did you mean 'outputs'?"),
         (("--shape", "100x"), 64, "--shape '100x' is not a shape"),
-        (("--shape", "100x100"), 64, "100"),
+        (("--shape", "100x100"), 64, "rows = 100 is not a positive multiple of 16"),
+        (("--shape", "16x1600"), 64, "a tensor of 16x1600 has too few elements behind its first 16 rows and columns"),
+        (("--shape", "2048x2048"), 4, "more than 1048576 elements"),
         (("--subject", "nosuch.yaml"), 64, "nosuch.yaml:1: the file cannot be read"),
         (("--alpha", "2"), 64, "alpha"),
     ],
