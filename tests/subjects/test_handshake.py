@@ -187,6 +187,24 @@ def test_padding_that_is_loaded_and_not_used_is_no_fault_unless_it_is_declared_s
     right(shaken(left, untile(whole=0, arrays=strict)))
 
 
+def test_padding_that_is_not_there():
+    absent = {"scale_inv": {"padding": "absent"}}
+    dense = launch("untile_dense", "swizzled_scale_inv", "scale_inv", *LINES)
+
+    def from_dense(stride: str, **more: object) -> dict[str, object]:
+        return card("tile", "swizzle", TILES, launch("tile_dense", "scale_inv", "swizzled_scale_inv", *LINES,
+                                                     {"i32": stride}), **more)  # fmt: skip
+
+    producer = card("untile", "swizzle", ROWS, dense, arrays=absent)
+    right(shaken(producer, from_dense("cols // 16", arrays=absent)))
+    refused(producer, from_dense("cols // 16"), "padding: written", "padding: absent")
+    refused(untile(), from_dense("cols // 16", arrays=absent), "padding: absent", "padding: written")
+    producer = card("untile", "swizzle", ROWS, dense, arrays=absent)
+    found = shaken(producer, from_dense("(cols // 16 + 3) // 4 * 4", arrays=absent))
+    wrong(found, "consumer", Verdict.OUT_OF_BOUNDS, "handshakes.cu:")
+    wrong(shaken(untile(arrays=absent), from_dense("cols // 16", arrays=absent)), "producer", Verdict.OUT_OF_BOUNDS)
+
+
 def test_padding_that_the_producer_writes_and_the_consumer_says_it_does_not_need():
     wrong(shaken(tile(), untile(arrays=LEFT)), "consumer", Verdict.UNWRITTEN, "padding, entry")
 
