@@ -35,6 +35,7 @@ EVERYDAY = (
     "report",
     "doctor",
     "quality",
+    "sr",
 )
 SUITES = ("recipes", "check", "compile", "schema", "compared", "merge", "coverage", "size")
 _COMPLETION = (

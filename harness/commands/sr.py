@@ -10,7 +10,7 @@ from harness.commands import _shared
 from harness.device.select import select
 from harness.errors import Exit
 from harness.report.console import show
-from harness.studies.random_bits import study
+from harness.studies.random_bits import design, study
 from harness.studies.random_bits.sample import Sampler
 from harness.studies.random_bits.subject import case_of, require, under_test
 
@@ -41,6 +41,7 @@ def command(
     device = select(device_name)
     shape = shape or ("2048x2048" if device.name == "cuda" else "512x512")
     rows, cols = _shared.extents(shape, "RxC", "512x512")
+    design.require_enough(rows, cols)
     with under_test(device, subject) as running:
         case = case_of(recipe, flags, shape, running)
         plan = study.Plan(rows, cols, launches, alpha, bits, str(case.flags.dtype))

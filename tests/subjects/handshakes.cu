@@ -36,6 +36,29 @@ extern "C" __global__ void untile_by_four(const unsigned* in, unsigned char* out
   }
 }
 
+// To and from an array that has no padding.
+extern "C" __global__ void untile_dense(const unsigned char* in, unsigned char* out, int lines, int blocks) {
+  int cols = (blocks + 3) / 4 * 4;
+  for (int i = threadIdx.x; i < lines * blocks; i += blockDim.x) out[i] = in[tiled(i / blocks, i % blocks, cols)];
+}
+
+extern "C" __global__ void tile_dense(const unsigned char* in, unsigned char* out, int lines, int blocks, int stride) {
+  int rows = (lines + 127) / 128 * 128, cols = (blocks + 3) / 4 * 4;
+  for (int i = threadIdx.x; i < rows * cols; i += blockDim.x) {
+    int row = i / cols, col = i % cols;
+    out[tiled(row, col, cols)] = row < lines && col < blocks ? in[row * stride + col] : 0;
+  }
+}
+
+// Right only where two bytes of padding are the same.
+extern "C" __global__ void untile_if_alike(const unsigned char* in, unsigned char* out, int lines, int blocks) {
+  int rows = (lines + 127) / 128 * 128, cols = (blocks + 3) / 4 * 4;
+  bool alike = in[tiled(0, cols - 1, cols)] == in[tiled(1, cols - 1, cols)];
+  for (int i = threadIdx.x; i < rows * cols; i += blockDim.x) {
+    if (i / cols < lines && i % cols < blocks) out[i] = alike ? in[tiled(i / cols, i % cols, cols)] : 0;
+  }
+}
+
 // For each tensor of a group. padded: whether a tensor begins behind the padding of the one before
 extern "C" __global__ void untile_group(
     const unsigned char* in, unsigned char* out, const long long* first_dims, int tensors, int blocks, int padded) {

@@ -16,6 +16,7 @@ from harness.cli import main
 from harness.device.emulator import EmulatorDevice
 from harness.errors import UsageError
 from harness.subjects.card.code import Code, read_code
+from harness.subjects.handshake import poison
 from harness.subjects.handshake.pair import read_pair
 from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
 from harness.verdict import Verdict
@@ -186,6 +187,24 @@ def test_padding_that_is_loaded_and_not_used_is_no_fault_unless_it_is_declared_s
     right(shaken(left, untile(whole=0, arrays=strict)))
 
 
+def test_padding_that_is_not_there():
+    absent = {"scale_inv": {"padding": "absent"}}
+    dense = launch("untile_dense", "swizzled_scale_inv", "scale_inv", *LINES)
+
+    def from_dense(stride: str, **more: object) -> dict[str, object]:
+        return card("tile", "swizzle", TILES, launch("tile_dense", "scale_inv", "swizzled_scale_inv", *LINES,
+                                                     {"i32": stride}), **more)  # fmt: skip
+
+    producer = card("untile", "swizzle", ROWS, dense, arrays=absent)
+    right(shaken(producer, from_dense("cols // 16", arrays=absent)))
+    refused(producer, from_dense("cols // 16"), "padding: written", "padding: absent")
+    refused(untile(), from_dense("cols // 16", arrays=absent), "padding: absent", "padding: written")
+    producer = card("untile", "swizzle", ROWS, dense, arrays=absent)
+    found = shaken(producer, from_dense("(cols // 16 + 3) // 4 * 4", arrays=absent))
+    wrong(found, "consumer", Verdict.OUT_OF_BOUNDS, "handshakes.cu:")
+    wrong(shaken(untile(arrays=absent), from_dense("cols // 16", arrays=absent)), "producer", Verdict.OUT_OF_BOUNDS)
+
+
 def test_padding_that_the_producer_writes_and_the_consumer_says_it_does_not_need():
     wrong(shaken(tile(), untile(arrays=LEFT)), "consumer", Verdict.UNWRITTEN, "padding, entry")
 
@@ -302,6 +321,13 @@ def test_the_sign_of_zero():
     assert found.verdict is Verdict.CONVENTION and "sign of zero" in found.producer.reason
 
 
+def test_what_the_producer_does_not_write_is_no_part_of_a_handshake():
+    with pytest.raises(
+        UsageError, match=r"quantize.yaml:5: the producer is given 'rowwise_amax', which is amax of the"
+    ):
+        shaken(quantize(given=["rowwise_amax"]), decode())
+
+
 # Groups
 
 
@@ -318,6 +344,34 @@ def test_a_wrong_offset_of_an_expert():
     wrong(found, "consumer", Verdict.MISMATCH, "tensor", "scale_inv")
     right(shaken(ours, group(1), shape))
     right(shaken(ours, group(0), "128+256x128"))  # no padding, so that both are the same
+
+
+def test_groups_of_ours():
+    grouped = {"recipe": "grouped", "flags": {"recipe": "per_tensor", "outputs": "rowwise"}}
+    right(shaken(grouped, {"recipe": "swizzle_grouped"}, "128+256x144"))
+    refused(grouped, {"recipe": "gemm_grouped", "flags": {"a_scale_layout": "swizzled"}}, "layout: swizzled",
+            shape="128+256x144x32")  # fmt: skip
+    found = shaken(grouped, {"recipe": "gemm_grouped", "arrays": {"a_scale_inv": {"padding": "anything"}}},
+                   "128+256x144x32")  # fmt: skip
+    wrong(found, "consumer", Verdict.UNWRITTEN, "padding of tensor 0, entry [0, 9]")
+    with pytest.raises(UsageError, match="of a product of groups, a pair has the rows of operand A"):
+        shaken(grouped, {"recipe": "gemm_grouped"}, "128+256x144x32", reads={"b_data": "rowwise_data"})
+
+
+def test_poisoned_bytes_that_are_alike_hide_no_reader(monkeypatch: pytest.MonkeyPatch):
+    """One that only compares padding with padding."""
+    compares = launch("untile_if_alike", "swizzled_scale_inv", "scale_inv", *LINES)
+    arrays = {**LEFT, "scale_inv": {"padding": "anything"}}
+    reader = card("untile", "swizzle", ROWS, compares, arrays=arrays)
+    found = shaken(tile(written=0, arrays=LEFT), reader)
+    wrong(found, "consumer", Verdict.UNWRITTEN, "with random bytes", "padding, entry [")
+    monkeypatch.setattr(poison, "FILLS", poison.FILLS[:-1])
+    right(shaken(tile(written=0, arrays=LEFT), reader))
+
+
+def test_each_filling_is_of_use(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(poison, "FILLS", ())
+    right(shaken(tile(written=0, arrays=LEFT), untile(arrays=LEFT)))
 
 
 # Files

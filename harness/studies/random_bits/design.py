@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.errors import UsageError
 from harness.oracles.nvfp4 import BLOCK
 
 INTERVALS = ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0), (2.0, 3.0), (3.0, 4.0), (4.0, 6.0))  # and codes 0 to 7
 FINEST = {"bf16": 64, "fp16": 256, "fp32": 256}  # parts of an interval that the type has everywhere
-PROBES = tuple(range(7, 13))  # 2^-k of [0, 0.5], which every type has, for how many bits there are
+PROBES = tuple(range(4, 13))  # 2^-k of [0, 0.5], which every type has, for how many bits there are
 ONE = 0x38  # as e4m3
+FEWEST = 4096  # elements behind the first tiles
 PROBED = 8  # times as many elements as another place, because few of them go up
 _LARGEST, _FACTOR = 6.0, 2688.0
 _HALF = INTERVALS.index((1.0, 1.5))
@@ -69,6 +71,15 @@ def diagonals(rows: int, cols: int) -> np.ndarray:
     """Mask of the elements that no test counts."""
     row, col = np.indices((rows, cols))
     return row % BLOCK == col % BLOCK
+
+
+def require_enough(rows: int, cols: int) -> None:
+    """Raise UsageError for a tensor of which nearly nothing is counted."""
+    if max(0, rows - BLOCK) * max(0, cols - BLOCK) < FEWEST:
+        raise UsageError(
+            f"a tensor of {rows}x{cols} has too few elements behind its first {BLOCK} rows and columns, which are not "
+            f"counted; {FEWEST} are the fewest, as 80x80 has"
+        )
 
 
 def halves(rows: int, cols: int) -> np.ndarray:

@@ -23,7 +23,9 @@ def require() -> None:
     try:
         import scipy.stats  # noqa: F401
     except ImportError:
-        raise UsageError("random bits are judged with scipy, which is not installed: pip install scipy") from None
+        raise UsageError(
+            "random bits are judged with scipy, which is not installed: pip install -e '.[stats]'"
+        ) from None
 
 
 @contextmanager

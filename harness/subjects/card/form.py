@@ -56,7 +56,9 @@ class Form:
     def kept(self) -> Field:
         """The field as the card keeps it."""
         if self.field.parts:
-            return Field.joined([form.kept for form in self._parts()], slack=self.field.slack)
+            parts = [form.kept for form in self._parts()]
+            same = sum(part.size for part in parts) == self.field.size
+            return Field.joined(parts, self.field.shape if same else None, self.field.slack)
         if not is_scales(self.field):
             rows = self.field.shape[0] + self.masked if self.field.shape else 0
             return replace(self.field, shape=(rows, *self.field.shape[1:])) if self.masked else self.field

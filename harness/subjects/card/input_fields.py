@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,13 +12,15 @@ from harness.contract.field import Field
 from harness.oracles import gemm_flags, layout, nvfp4
 
 _SIDE = {"dequantize": "outputs", "swizzle": "direction", "swizzle_grouped": "direction"}  # the flag that names a copy
-_PRODUCTS = ("gemm", "gemm_ordered")
+_PRODUCTS = ("gemm", "gemm_ordered", "gemm_grouped")
 
 
 def input_fields(case: Case, arrays: Mapping[str, np.ndarray]) -> dict[str, Field]:
     """A field for each array that the case reads."""
     fields = {name: Field(array.shape, array.dtype.name) for name, array in arrays.items()}
-    return fields | {name: field for name, field in _scales(case).items() if name in fields}
+    # Of a part of an allocation only the part is known to have padding.
+    scales = {name: field for name, field in _scales(case).items() if field.size == fields[name].size}
+    return fields | {name: replace(field, shape=fields[name].shape) for name, field in scales.items()}
 
 
 def read_side(case: Case, name: str) -> str:
@@ -31,7 +34,8 @@ def read_side(case: Case, name: str) -> str:
 
 def _scales(case: Case) -> dict[str, Field]:
     if case.recipe in _PRODUCTS:
-        return {f"{name}_scale_inv": _of_operand(case, name) for name in "ab"}
+        operands = {name: [_of_operand(part, name) for part in case.parts] for name in "ab"}
+        return {f"{name}_scale_inv": Field.joined(of) if case.is_group else of[0] for name, of in operands.items()}
     if case.recipe not in _SIDE:
         return {}
     flags, direction = case.flags, layout.DIRECTIONS[read_side(case, "")]

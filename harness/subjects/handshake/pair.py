@@ -105,12 +105,22 @@ class Pair:
             )
         if theirs:
             consumer = self.consumer.case(shape, input_name)
-            operand = "b" if any(name.startswith("b_") for name in self.file.reads) else "a"
-            rows, cols = input_extents(consumer)["ab".index(operand)]
-            return self.producer.case(f"{rows}x{cols}", input_name), consumer
+            return self.producer.case(self._operand(consumer), input_name), consumer
         producer = self.producer.case(shape, input_name)
         extents = f"{producer.rows}x{producer.problem.n}" if ours else shape
         return producer, self.consumer.case(extents, input_name)
+
+    def _operand(self, consumer: Case) -> str:
+        """The shape of the operand that the producer quantizes."""
+        operand = "b" if any(name.startswith("b_") for name in self.file.reads) else "a"
+        if not consumer.is_group:
+            rows, cols = input_extents(consumer)["ab".index(operand)]
+            return f"{rows}x{cols}"
+        if operand == "b" or consumer.flags.layout == "nt":
+            raise SuiteError(
+                self.document.where("consumer"), "of a product of groups, a pair has the rows of operand A"
+            )
+        return consumer.shape.rpartition("x")[0]
 
     def reads(self, producer: Case, consumer: Case) -> dict[str, str]:
         """Array of the consumer → output of the producer. Raises SuiteError for a name that there is not."""
@@ -122,6 +132,11 @@ class Pair:
                 raise SuiteError(where, f"{consumer.recipe} reads no '{name}'{nearest(name, read_arrays)}")
             if source not in written:
                 raise SuiteError(where, f"{producer.recipe} writes no '{source}'{nearest(source, written)}")
+            if self.producer.card and source in self.producer.card.file.given:
+                raise SuiteError(
+                    self.producer.card.document.where("given"), f"the producer is given '{source}', which is {name} of "
+                    "the consumer; a handshake is about what it writes",
+                )  # fmt: skip
         if not found:
             raise SuiteError(
                 self.document.where("consumer"),

@@ -11,9 +11,10 @@ import numpy as np
 from harness.errors import AccessError
 from harness.verify.verify import POISONS
 
-# As e4m3 they are two numbers, one of them large, and both NaNs; as bf16 and float32 a small number, two huge ones and
-# NaN. The first two are complementary, as the third is of no other's.
-FILLS = (0xA5, 0x5A, 0x7F, 0xFF)
+RANDOM = -1  # in place of a byte: others everywhere, for what compares poisoned bytes with each other
+# As e4m3 the bytes are two numbers, one of them large, and both NaNs; as bf16 and float32 a small number, two huge ones
+# and NaN. The first two are complementary.
+FILLS = (0xA5, 0x5A, 0x7F, 0xFF, RANDOM)
 Inputs = dict[str, np.ndarray]
 # A program on these inputs, as the device prepares it; its second argument is what of them is a fault to read.
 Prepare = Callable[[Inputs, Mapping[str, np.ndarray]], Any]
@@ -128,7 +129,10 @@ class Poisoning:
 
 
 def overwritten(array: np.ndarray, mask: np.ndarray, byte: int) -> np.ndarray:
-    """A copy with other bytes where the mask, flat, has them."""
+    """A copy with other bytes where the mask, flat, has them. byte: or RANDOM, always the same ones"""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
-    flat[mask] = byte
+    other = (
+        np.random.default_rng(len(flat)).integers(256, size=len(flat)) if byte == RANDOM else np.full(len(flat), byte)
+    )
+    flat[mask] = other[mask]
     return flat.view(array.dtype).reshape(array.shape)

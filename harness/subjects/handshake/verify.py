@@ -10,6 +10,7 @@ from harness.device.device import Device
 from harness.subjects.card.form import Form
 from harness.subjects.handshake.between import Array, arrays_between, consumed, handed_over
 from harness.subjects.handshake.pair import Pair, Side
+from harness.subjects.handshake.poison import RANDOM
 from harness.subjects.handshake.side import Done, Worker
 from harness.suite.command_lines import verify_command
 from harness.verdict import Result, Verdict
@@ -103,8 +104,9 @@ def _leak(side: Side, done: Done, arrays: Mapping[str, Array]) -> str:
     if leak.read:
         lines.append(f"read      {leak.read}")
     if leak.output:
+        fill = "random bytes" if leak.fill == RANDOM else f"0x{leak.fill:02X}"
         lines.append(
             f"changes   {leak.count} bytes of {leak.output}, the first is {leak.at}: 0x{leak.before:02X} with zeros "
-            f"in their place, 0x{leak.after:02X} with 0x{leak.fill:02X}"
+            f"in their place, 0x{leak.after:02X} with {fill}"
         )
     return "\n".join(lines)
