@@ -85,6 +85,12 @@ def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | N
         chosen = _flags(suite, flags)
         if not inputs:
             raise UsageError(f"{what} alone is no case; name a tensor with --input FILE#NAME, or give a case id")
+    for each in inputs:
+        if tensor_file.BETWEEN in each:
+            between = tensor_file.BETWEEN
+            raise UsageError(
+                f"--input '{each}' has a '{between}', which parts tensors in a case id; give a link to the file"
+            )
     name = tensor_file.BETWEEN.join(f"{tensor_file.PREFIX}{each}" for each in inputs)
     name = tensor_file.resolved(name, Path.cwd()) if inputs else case.input
     if "dtype" in suite.file.axes and not suite.file.gemm and inputs and "dtype" not in chosen:

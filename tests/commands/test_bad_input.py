@@ -120,6 +120,7 @@ TRIES = """
 64 run per_tensor -i n.npy -i n.npy
 64 run local_1x64 -i n.npy
 64 run gemm -i n.npy
+64 run per_tensor -i "n.npy;n.npy"
 64 run per_tensor -i loop
 64 run per_tensor -i loop/x.npy
 64 run per_tensor -i dangling.npy

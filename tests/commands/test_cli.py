@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -197,6 +198,18 @@ def test_doctor_says_what_fixes_a_cache_that_cannot_be_written(
         StorageError, match="cannot be written: Not a directory; set HARNESS_CACHE to a folder of yours"
     ):
         cache_folder()
+
+
+def test_an_interrupt_while_modules_are_loaded_prints_nothing():
+    program = (
+        "import builtins, os, runpy, signal; real = builtins.__import__\n"
+        "def load(name, *rest):\n"
+        "    if name.startswith('harness.cli'): os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return real(name, *rest)\n"
+        "builtins.__import__ = load; runpy.run_module('harness', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.parametrize("closed", [">&-", ">/dev/null 2>&-", ">&- 2>&-"])
