@@ -202,11 +202,12 @@ def test_doctor_says_what_fixes_a_cache_that_cannot_be_written(
 
 def test_an_interrupt_while_modules_are_loaded_prints_nothing():
     program = (
-        "import builtins, os, runpy, signal; real = builtins.__import__\n"
-        "def load(name, *rest):\n"
-        "    if name.startswith('harness.cli'): os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return real(name, *rest)\n"
-        "builtins.__import__ = load; runpy.run_module('harness', run_name='__main__')"
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(name, *rest):\n"
+        "        if name == 'harness.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts)\n"
+        "import harness.__main__"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
