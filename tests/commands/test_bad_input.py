@@ -153,7 +153,6 @@ TRIES = """
 64 verify --jobs ٣
 64 verify --jobs 1e3
 64 verify loop/own.yaml
-64 verify --subject loop
 64 verify --jobs -3
 64 verify --device tpu
 64 verify --recipe-dir nope
