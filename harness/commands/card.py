@@ -21,7 +21,7 @@ ARCH = CardFile.model_fields["arch"].default
 
 @click.command()
 @click.option("--from", "source", required=True, type=_shared.FILE, metavar="FILE", help="their .ptx or .cu")
-@click.option("--recipe", metavar="RECIPE", help="the recipe whose oracles say what the bytes must be; its arrays are listed")
+@click.option("--recipe", metavar="RECIPE", help="the recipe whose oracles say what the bytes must be")
 @click.option("--kernel", default="", metavar="ENTRY", help="this entry alone (all)")
 @click.option("--out", type=_shared.FILE, metavar="CARD.yaml", help="where to write it (standard output)")
 @_shared.recipe_dir
