@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 
 from harness import text
 from harness.api.cases import make_case
@@ -151,7 +151,7 @@ def _ends(fields: Mapping[str, np.ndarray | Interval]) -> dict[str, np.ndarray]:
 
 
 def _show(fields: Mapping[str, np.ndarray]) -> None:
-    table = Table("field", "dtype", "shape", "sha256")
+    table = Table(*(Column(name, overflow="fold") for name in ("field", "dtype", "shape", "sha256")))
     for name, array in fields.items():
         digest = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()[:16]
         table.add_row(name, array.dtype.name, "x".join(map(str, array.shape)), digest)
