@@ -74,7 +74,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, Any, Any]:
     """Run suites in a process below this one, before a conftest is loaded that could end this one.
 
     A wrapper, because pytest begins to capture output in one.
@@ -84,11 +86,26 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
             use_recipe_dir(Path(early_config.invocation_params.dir, each))
     folder, words = early_config.invocation_params.dir, [str(word) for word in early_config.invocation_params.args]
     if supervised() or not named_suites(words, folder)[0]:
-        return (yield)
+        loaded = yield
+        if supervised():
+            _refuse_unknown_options(parser, args)
+        return loaded
     code = supervise(words, folder, early_config.rootpath, early_config.rootpath / "results" / "runs")
     if Path(sys.argv[0]).parent.name == "pytest" or Path(sys.argv[0]).name == "pytest":
         leave(code)
     raise SystemExit(code)  # pytest.main was called by a program that may go on
+
+
+def _refuse_unknown_options(parser: pytest.Parser, args: list[str]) -> None:
+    """End the process with one sentence where pytest would print its usage, too."""
+    _, unknown = parser.parse_known_and_unknown_args(args)
+    option = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+    if option is not None:
+        ours = [name for each in parser.getgroup("nvfp4").options for name in each.names()]
+        close = nearest(option, ours)
+        near = close if "did you mean" in close else "; `harness verify --help` and `pytest --help` list those that are"
+        print(f"error: there is no option '{option}'{near}", file=sys.stderr)
+        raise SystemExit(Exit.USAGE)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,12 +21,12 @@ ARCH = CardFile.model_fields["arch"].default
 
 @click.command()
 @click.option("--from", "source", required=True, type=_shared.FILE, metavar="FILE", help="their .ptx or .cu")
-@click.option("--recipe", metavar="RECIPE", help="whose oracles say what the bytes must be; its arrays are listed")
+@click.option("--recipe", metavar="RECIPE", help="the recipe whose oracles say what the bytes must be")
 @click.option("--kernel", default="", metavar="ENTRY", help="this entry alone (all)")
 @click.option("--out", type=_shared.FILE, metavar="CARD.yaml", help="where to write it (standard output)")
 @_shared.recipe_dir
 def command(source: Path, recipe: str | None, kernel: str, out: Path | None) -> None:
-    """Draft a card for compiled kernels of yours, from the parameters that PTX declares.
+    """Draft a card, the YAML that says how compiled kernels of yours are launched, from the parameters in their PTX.
 
     Fill in what it leaves open, then: harness verify RECIPE --subject CARD.yaml
     """

@@ -18,7 +18,7 @@ KINDS = sorted({module.name for module in pkgutil.iter_modules(fuzz.__path__)} -
 
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
-@click.option("--seed", default=0, show_default=True, help="of the trials")
+@click.option("--seed", default=0, show_default=True, help="the seed of all trials")
 @click.option("--from", "start", type=click.IntRange(0), default=0, show_default=True, help="number of the first trial")
 @click.option("--count", type=click.IntRange(1), default=1000, show_default=True, help="how many trials")
 @_shared.out("where the first offender is written (results/runs/<UTC>)")

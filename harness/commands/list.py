@@ -39,7 +39,7 @@ def command(
     refused: bool,
     ids: bool,
 ) -> None:
-    """List the ids of the cases of a set, one a line; on a terminal also how many recipes refuse."""
+    """List the ids of the cases of a set, one a line; on a terminal also how many combinations are refused."""
     suites = [_suite(name) for name in recipes] or load_suites()
     holders = suites if recipes else [suite for suite in suites if set_name in suite.sets]
     if not holders:

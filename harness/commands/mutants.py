@@ -36,7 +36,7 @@ _SPARE = TO_COMPARE + 300  # seconds beyond those for the sets: to compile every
 @click.option("--anew", is_flag=True, help="run mutants again whose result is known")
 @click.option("--out", type=_shared.FILE, metavar="STEM", help="write STEM.md and STEM.csv")
 @click.option("--generated", is_flag=True, help="a mistake of any kind at any place, as --seed draws them")
-@click.option("--seed", type=int, help="of the draw of --generated")
+@click.option("--seed", type=int, help="the seed by which --generated draws")
 @click.option("--count", type=click.IntRange(1), help=f"how many --generated draws ({COUNT})")
 @click.option("--catalogue", type=_shared.FILE, metavar="FILE", help="the mutants of this YAML file, and not ours")
 @click.option("--set", "sets", multiple=True, type=click.Choice((SMOKE, FULL)), help="only this set (smoke, then full)")

@@ -20,7 +20,7 @@ from harness.studies.quality.product_bounds import SETS, Bounds
 @click.command()
 @click.argument("path", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
 @click.option("--input", "-i", "names", multiple=True, metavar="NAME", help="only this distribution, as suites name it")
-@click.option("--shape", metavar="MxKxN", help="of --input (256x384x128)")
+@click.option("--shape", metavar="MxKxN", help="the shape of --input (256x384x128)")
 @click.option("--set", "chosen", type=click.Choice(SETS), help="the layers of products.yaml in this set (smoke)")
 @click.option("--bounds", "only_bounds", is_flag=True, help="print what each product may lose, and measure nothing")
 @_shared.out()

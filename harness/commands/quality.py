@@ -40,7 +40,7 @@ def command(
     out: Path | None,
     drawn: bool,
 ) -> None:
-    """Show what each recipe loses, on real tensors and on distributions.
+    """Show the error that each recipe makes, on real tensors and on distributions.
 
     FILE is a .safetensors or .npy of yours. Without it and without --input, the tensors are the committed real ones
     and a few distributions. --scope sums up the tensors of FILE, some of them under four_over_six: none, the weights,

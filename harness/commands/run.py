@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 
 from harness import text
 from harness.api.cases import make_case
@@ -85,6 +85,12 @@ def _case(what: str, inputs: Sequence[str], flags: Sequence[str], shape: str | N
         chosen = _flags(suite, flags)
         if not inputs:
             raise UsageError(f"{what} alone is no case; name a tensor with --input FILE#NAME, or give a case id")
+    for each in inputs:
+        if tensor_file.BETWEEN in each:
+            between = tensor_file.BETWEEN
+            raise UsageError(
+                f"--input '{each}' has a '{between}', which parts tensors in a case id; give a link to the file"
+            )
     name = tensor_file.BETWEEN.join(f"{tensor_file.PREFIX}{each}" for each in inputs)
     name = tensor_file.resolved(name, Path.cwd()) if inputs else case.input
     if "dtype" in suite.file.axes and not suite.file.gemm and inputs and "dtype" not in chosen:
@@ -145,7 +151,7 @@ def _ends(fields: Mapping[str, np.ndarray | Interval]) -> dict[str, np.ndarray]:
 
 
 def _show(fields: Mapping[str, np.ndarray]) -> None:
-    table = Table("field", "dtype", "shape", "sha256")
+    table = Table(*(Column(name, overflow="fold") for name in ("field", "dtype", "shape", "sha256")))
     for name, array in fields.items():
         digest = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()[:16]
         table.add_row(name, array.dtype.name, "x".join(map(str, array.shape)), digest)

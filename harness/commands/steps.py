@@ -18,7 +18,7 @@ from harness.records.run_folder import shown
     show_default=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="of steps.md and steps.csv",
+    help="the folder of steps.md and steps.csv",
 )
 def command(runs: Sequence[Path], out: Path) -> int:
     """Show what a step of each recipe costs at the source's 18 shapes, from benches that were run before.

@@ -120,6 +120,7 @@ TRIES = """
 64 run per_tensor -i n.npy -i n.npy
 64 run local_1x64 -i n.npy
 64 run gemm -i n.npy
+64 run per_tensor -i "n.npy;n.npy"
 64 run per_tensor -i loop
 64 run per_tensor -i loop/x.npy
 64 run per_tensor -i dangling.npy
@@ -152,7 +153,6 @@ TRIES = """
 64 verify --jobs ٣
 64 verify --jobs 1e3
 64 verify loop/own.yaml
-64 verify --subject loop
 64 verify --jobs -3
 64 verify --device tpu
 64 verify --recipe-dir nope

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -199,9 +200,23 @@ def test_doctor_says_what_fixes_a_cache_that_cannot_be_written(
         cache_folder()
 
 
-@pytest.mark.parametrize("closed", [">&-", ">/dev/null 2>&-", ">&- 2>&-"])
+def test_an_interrupt_while_modules_are_loaded_prints_nothing():
+    program = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Interrupts:\n"
+        "    def find_spec(name, *rest):\n"
+        "        if name == 'harness.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts)\n"
+        "import harness.__main__"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_a_closed_output_is_one_that_nobody_reads(closed):
-    line = f"{shlex.quote(sys.executable)} -m harness recipes {closed}; echo $?"
+    line = f"{shlex.quote(sys.executable)} -m harness list casts {closed}; echo $?"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("0\n", "")
 

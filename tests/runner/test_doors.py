@@ -23,7 +23,7 @@ def ended(words: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--nonsense"], Exit.USAGE, "unrecognized arguments: --nonsense"),
+        (["--devise=cuda"], Exit.USAGE, "error: there is no option '--devise'; did you mean '--device'?\n"),
         (
             ["--case-timeout", "-3"],
             Exit.USAGE,
@@ -41,6 +41,7 @@ def ended(words: list[str]) -> tuple[int, str]:
 def test_a_mistake_ends_alike(door, words, code, says):
     found, printed = ended([*door, *words])
     assert (found, says in printed) == (code, True), printed
+    assert printed.count("error:") == 1 and "usage:" not in printed.replace("(usage)", "")
 
 
 def test_a_device_that_pytest_does_not_know_is_a_mistake():
