@@ -1,7 +1,8 @@
 """What a GPU's approximate instructions give for every input, beside the emulator's formulas, in a table of its own.
 
-`measure` sweeps all 2^32 inputs of a float32 instruction, a binade at a time, or all 2^16 of a narrower one, on the GPU,
-and leaves the table of `harness.emulator.approximate.measured`. `div` has two operands, and stays within PTX's bounds.
+`measure` sweeps all 2^32 inputs of a float32 instruction, a binade at a time, or all 2^16 of a narrower one, on the
+GPU, and leaves the table of `harness.emulator.approximate.measured`. `div` has two operands, and stays within PTX's
+bounds.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ContradictionError(Exception):
 
 def _source(name: str, found: Approximation) -> str:
     kind, letter = ("unsigned", "f") if found.form.bits == 32 else ("unsigned short", "h")
-    result, given = (("float", "__uint_as_float(x[i])") if letter == "f" else ("unsigned short", "x[i]"))
+    result, given = ("float", "__uint_as_float(x[i])") if letter == "f" else ("unsigned short", "x[i]")
     back = "__float_as_uint(y)" if letter == "f" else "y"
     return f"""extern "C" __global__ void k(const {kind}* x, {kind}* out, unsigned n) {{
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -81,9 +82,7 @@ class _Key:
     conforms: list[bool] = field(default_factory=list)
 
 
-def sweep(
-    name: str, run: Instruction, xp: ModuleType = np, binades: range | None = None, apart: int = 1
-) -> Measured:
+def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | None = None, apart: int = 1) -> Measured:
     """Measure one instruction. Raises ContradictionError.
 
     binades: by sign and exponent of inputs, all for None; apart: inputs of a binade from one to the next
@@ -96,7 +95,9 @@ def sweep(
     least, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
     inputs, results = [np.zeros(0, found.form.unsigned(np))], [np.zeros(0, found.form.unsigned(np))]
     # One and the half below it first, whose inputs have every key.
-    for number in sorted(binades or range(count), key=lambda each: (each not in (count // 4 - 1, count // 4 - 2), each)):
+    for number in sorted(
+        binades or range(count), key=lambda each: (each not in (count // 4 - 1, count // 4 - 2), each)
+    ):
         bits = (number * size + xp.arange(0, size, apart)).astype(found.form.unsigned(xp))
         steps, usable, odd, given = _compared(xp, found, bits, run(bits))
         if bool(odd.any()):

@@ -49,7 +49,9 @@ def outcomes(mnemonic: str, *operands: np.ndarray) -> list[np.ndarray]:
 
 # ---- bounds ---------------------------------------------------------------------------------------------------------
 
-PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651328230664709384460955")
+PI = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651328230664709384460955"
+)
 
 
 def sine(x: Decimal) -> Decimal:
@@ -87,10 +89,14 @@ BOUNDS: dict[str, Bound] = {
     "sin": (sine, lambda value, x: within_angle(x)),
     "cos": (lambda x: sine(x + PI / 2), lambda value, x: within_angle(x)),
     "tanh": (tangent, relative("11")),
-    "div": (lambda x, y: x / y, lambda value, x, y: 0),
+    "div": (lambda x, y: x / y, lambda value, *_: 0),
 }  # fmt: skip
-NARROW = {"ex2.f16": relative("9.9"), "ex2.bf16": relative("7"), "tanh.f16": lambda *_: Decimal(2) ** Decimal("-10.987"),
-          "tanh.bf16": lambda *_: Decimal(2) ** -8}  # fmt: skip
+NARROW = {
+    "ex2.f16": relative("9.9"),
+    "ex2.bf16": relative("7"),
+    "tanh.f16": lambda *_: Decimal(2) ** Decimal("-10.987"),
+    "tanh.bf16": lambda *_: Decimal(2) ** -8,
+}
 SLACK = Decimal("1e-14")  # of the formulas' own arithmetic
 ULPS = {"rcp": 1, "ex2": 2, "div": 2}
 
@@ -188,7 +194,9 @@ def test_every_order_is_within_the_bounds_and_no_two_agree(name: str) -> None:
     assert apart > len(given) / 3, f"{name}: only {apart} of {len(given)} differ between orders"
 
 
-@pytest.mark.parametrize("name", [covering(each) for each in ["div.approx.f32", "div.approx.ftz.f32", "div.full.f32", "div.full.ftz.f32"]])
+@pytest.mark.parametrize(
+    "name", [covering(each) for each in ["div.approx.f32", "div.approx.ftz.f32", "div.full.f32", "div.full.ftz.f32"]]
+)
 def test_a_quotient(name: str) -> None:
     rng = np.random.default_rng(9)
     x, y = ((rng.normal(size=200) * 2.0 ** rng.integers(-40, 40, 200)).astype(np.float32) for _ in range(2))
@@ -222,7 +230,10 @@ def test_one_operand_has_one_result_in_an_order() -> None:
 
 def test_a_quotient_of_two_does_not_cancel_what_is_open() -> None:
     x = np.random.default_rng(5).normal(size=400).astype(np.float32)
-    ratios = [found.view(np.float32)[:200] / found.view(np.float32)[200:] for found in outcomes("ex2.approx.f32", x.view(np.uint32))]
+    ratios = [
+        found.view(np.float32)[:200] / found.view(np.float32)[200:]
+        for found in outcomes("ex2.approx.f32", x.view(np.uint32))
+    ]
     assert (ratios[0] != ratios[1]).mean() > 0.4 and (ratios[1] != ratios[2]).mean() > 0.4
 
 
@@ -230,7 +241,9 @@ def test_a_quotient_of_two_does_not_cancel_what_is_open() -> None:
 
 
 def said(line: str, value: float = 0.7, block: int = 32) -> tuple[str, ...]:
-    body = f" ld.param.u64 %rd1, [p0]; ld.global.f32 %f0, [%rd1]; mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 99;\n {line}"
+    body = (
+        f" ld.param.u64 %rd1, [p0]; ld.global.f32 %f0, [%rd1]; mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 99;\n {line}"
+    )
     return run(kernel(body, 1), {"x": np.array([value], np.float32)}, block=block).approximated
 
 

@@ -102,6 +102,14 @@ def test_immediates() -> None:
     assert one_lane(body, 6) == [0xC0490FDB, 0x400921FB54442D18, 0xFFFFFFFF, 11, 15, 0x3FC00000]
 
 
+@pytest.mark.covers("createpolicy.")
+def test_a_cache_policy_is_taken_by_the_hint_that_reads_it() -> None:
+    body = """ createpolicy.fractional.L2::evict_first.b64 %rd2, 0.5; createpolicy.cvt.L2.b64 %rd3, 0x12;
+ mov.u64 %rd4, 7; st.global.L2::cache_hint.u64 [%rd1], %rd4, %rd2;
+ add.u64 %rd3, %rd3, 9; st.global.u64 [%rd1+8], %rd3;"""
+    assert one_lane(body, 2) == [7, 9]
+
+
 def test_setp_with_two_results() -> None:
     body = """ mov.u32 %r0, 5; mov.u32 %r9, 0;
  setp.lt.u32 %p0|%p1, %r0, 9; setp.eq.and.u32 %p2|%p3, %r0, 5, !%p1; setp.gt.u32 %p4|_, %r0, 9;

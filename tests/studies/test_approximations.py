@@ -66,7 +66,9 @@ def test_a_binade_that_does_not_conform_has_bounds() -> None:
 
 
 def test_without_a_key_there_are_bounds_alone() -> None:
-    found = sweep(RCP, stand_in(RCP, lambda bits: bits.astype(np.int64) * 7 // 11 % 2), binades=range(120, 124), apart=APART)
+    found = sweep(
+        RCP, stand_in(RCP, lambda bits: bits.astype(np.int64) * 7 // 11 % 2), binades=range(120, 124), apart=APART
+    )
     assert not found.key and not len(found.table)
     within = found.range(APPROXIMATE[RCP], some(range(120, 124)))
     assert (within.low == within.near).all() and (within.high == within.near + 1).all()
@@ -97,7 +99,9 @@ def test_every_input_of_sixteen_bits_is_known(name: str) -> None:
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_is_below_its_count(name: str) -> None:
     bits = np.random.default_rng(1).integers(0, 1 << 32, 4000, dtype=np.uint32)
-    given = bits.astype(np.uint16) if name == "input" else np.append(bits, np.uint32([0xBF800000, 0x7F800000, 0xB3000000]))
+    given = (
+        bits.astype(np.uint16) if name == "input" else np.append(bits, np.uint32([0xBF800000, 0x7F800000, 0xB3000000]))
+    )
     at = KEYS[name].of(np, given)
     assert at.min() >= 0 and at.max() < KEYS[name].count
 

@@ -105,7 +105,9 @@ def test_a_tool_that_could_not_run_says_so(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_one_table_of_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    named = sanitizer(tmp_path, "sys.exit(99 if bug and name == 'te_3417' and tool in ('memcheck', 'racecheck') else 0)")
+    named = sanitizer(
+        tmp_path, "sys.exit(99 if bug and name == 'te_3417' and tool in ('memcheck', 'racecheck') else 0)"
+    )
     monkeypatch.setattr(museum, "gpu_name", lambda: "some GPU")
     arguments = ["-k", "TransformerEngine#34", "--sanitizer", str(named), "--jobs", "2", "--out", str(tmp_path)]
     done = CliRunner().invoke(command, arguments, standalone_mode=False)
