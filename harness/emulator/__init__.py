@@ -25,9 +25,10 @@ no end within the budget, or a wait for a phase that never comes.
 It does not model time or caches. Races are those of the orders that were run, in which a block that waits for one of a
 later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` is
 exact and rounded once, whatever the hardware's order. Local memory may be read before it is written; a register that
-nobody wrote holds other bits in each order, which shows if bytes depend on it. NotEmulated is raised where a kernel
-reaches an instruction whose bits are not specified (`ex2.approx`, `tanh.approx`), `mma` or `wgmma` of other than 16-bit
-floats, or of matrices in shared memory that do not run along K, im2col and interleaved TMA, tcgen05, or calls.
+nobody wrote holds other bits in each order, which shows if bytes depend on it, and so do the last bits of approximate
+instructions (`approximate`), which `Counters.approximated` names, unless a table has those of the target's chip.
+NotEmulated is raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, or of matrices in shared
+memory that do not run along K, im2col TMA, interleaved TMA of several slices, tcgen05, or calls.
 
 Asynchronous copies are done when they are issued; a thread may see that once it knows that they are complete, which an
 mbarrier's phase or its own `wait_group` tells it. In kernels that have them (or mbarriers, or clusters) each thread has

@@ -292,6 +292,7 @@ def _leaders(kernel: Kernel) -> list[int]:
 def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads: bool) -> _Instruction:
     """Decode one instruction. leads: a basic block, and is warp-wide"""
     emitter.begin(number)
+    instruction = _without_hint(instruction)
     name = instruction.mnemonic
     wanted = _OPERANDS.get(name, _OPERANDS.get(name.split(".")[0]))
     try:
@@ -306,6 +307,15 @@ def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads:
         # A decoder may fail on the operands of a form that it lacks.
         emitter.discard()
         return _Instruction([DecodedStep(unsupported(instruction), frozenset(), frozenset())])
+
+
+def _without_hint(instruction: Instruction) -> Instruction:
+    """An access to memory without the cache policy behind its operands, which changes no value."""
+    head, *words = instruction.mnemonic.split(".")
+    hinted = head in ("ld", "st", "atom", "red") and "L2::cache_hint" in words
+    if not hinted or not isinstance(instruction.operands[-1], Name):
+        return instruction
+    return instruction._replace(operands=instruction.operands[:-1])
 
 
 def _steps(emitter: Emitter, instruction: Instruction) -> list[DecodedStep]:

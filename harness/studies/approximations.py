@@ -1,7 +1,8 @@
 """What a GPU's approximate instructions give for every input, beside the emulator's formulas, in a table of its own.
 
-`measure` sweeps all 2^32 inputs of a float32 instruction, a binade at a time, or all 2^16 of a narrower one, on the GPU,
-and leaves the table of `harness.emulator.approximate.measured`. `div` has two operands, and stays within PTX's bounds.
+`measure` sweeps all 2^32 inputs of a float32 instruction, a binade at a time, or all 2^16 of a narrower one, on the
+GPU, and leaves the table of `harness.emulator.approximate.measured`. `div` has two operands, and stays within PTX's
+bounds.
 """
 
 from __future__ import annotations

@@ -89,10 +89,14 @@ BOUNDS: dict[str, Bound] = {
     "sin": (sine, lambda value, x: within_angle(x)),
     "cos": (lambda x: sine(x + PI / 2), lambda value, x: within_angle(x)),
     "tanh": (tangent, relative("11")),
-    "div": (lambda x, y: x / y, lambda value, x, y: 0),
+    "div": (lambda x, y: x / y, lambda value, *_: 0),
 }  # fmt: skip
-NARROW = {"ex2.f16": relative("9.9"), "ex2.bf16": relative("7"), "tanh.f16": lambda *_: Decimal(2) ** Decimal("-10.987"),
-          "tanh.bf16": lambda *_: Decimal(2) ** -8}  # fmt: skip
+NARROW = {
+    "ex2.f16": relative("9.9"),
+    "ex2.bf16": relative("7"),
+    "tanh.f16": lambda *_: Decimal(2) ** Decimal("-10.987"),
+    "tanh.bf16": lambda *_: Decimal(2) ** -8,
+}
 SLACK = Decimal("1e-14")  # of the formulas' own arithmetic
 ULPS = {"rcp": 1, "ex2": 2, "div": 2}
 

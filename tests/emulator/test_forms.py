@@ -102,6 +102,16 @@ def test_immediates() -> None:
     assert one_lane(body, 6) == [0xC0490FDB, 0x400921FB54442D18, 0xFFFFFFFF, 11, 15, 0x3FC00000]
 
 
+@pytest.mark.covers("createpolicy.")
+def test_a_cache_policy_is_taken_by_the_hint_that_reads_it() -> None:
+    body = """ createpolicy.fractional.L2::evict_first.b64 %rd2, 0.5; createpolicy.cvt.L2.b64 %rd3, 0x12;
+ mov.u64 %rd4, 7; st.global.L2::cache_hint.u64 [%rd1], %rd4, %rd2;
+ add.u64 %rd3, %rd3, 9; st.global.u64 [%rd1+8], %rd3; membar.gl;
+ ld.global.L2::cache_hint.u64 %rd5, [%rd1], %rd2; atom.global.add.L2::cache_hint.u64 %rd6, [%rd1+8], %rd5, %rd2;
+ red.global.add.L2::cache_hint.u64 [%rd1+8], %rd6, %rd2; st.global.u64 [%rd1+16], %rd5;"""
+    assert one_lane(body, 3) == [7, 25, 7]
+
+
 def test_setp_with_two_results() -> None:
     body = """ mov.u32 %r0, 5; mov.u32 %r9, 0;
  setp.lt.u32 %p0|%p1, %r0, 9; setp.eq.and.u32 %p2|%p3, %r0, 5, !%p1; setp.gt.u32 %p4|_, %r0, 9;

@@ -1,8 +1,8 @@
 """Elementary functions in float64, to a few parts in 10^16, of additions, multiplications and divisions alone.
 
-IEEE 754 says what these give, so that a CPU with NumPy and a GPU with CuPy have the same bits, which no library's `exp2`
-promises. A table of what a chip does beside them therefore holds everywhere. The series are Taylor's; pi/2 is cut in two
-parts, of which the first has 33 bits, so that small multiples of it are exact.
+IEEE 754 says what these give, so that a CPU with NumPy and a GPU with CuPy have the same bits, which no library's
+`exp2` promises. A table of what a chip does beside them therefore holds everywhere. The series are Taylor's; pi/2 is
+cut in two parts, of which the first has 33 bits, so that small multiples of it are exact.
 """
 
 from __future__ import annotations

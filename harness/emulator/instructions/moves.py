@@ -173,7 +173,18 @@ def convert_address(emitter: Emitter, instruction: Instruction) -> None:
     emitter.compute(compute, kind, slots, emitter.target(target, kind), (fast, 0))
 
 
+def cache_policy(emitter: Emitter, instruction: Instruction) -> None:
+    """`createpolicy`, whose 64 bits only hints to caches read: zeros."""
+    if not instruction.mnemonic.startswith(_POLICIES) or not instruction.mnemonic.endswith(".b64"):
+        raise Unsupported
+    zero = (emitter.constant(0, "b64"),)
+    emitter.compute(lambda a: a, "b64", zero, emitter.target(instruction.operands[0], "b64"), (opcodes.MOV64, 0))
+
+
+_POLICIES = ("createpolicy.fractional.L2::", "createpolicy.range.", "createpolicy.cvt.L2.")
+
 DECODERS: dict[str, Decoder] = {
+    "createpolicy": cache_policy,
     "mov": move,
     "selp": select,
     "slct": select_by_sign,
@@ -193,7 +204,7 @@ def mnemonics() -> list[str]:
     for name in COMPARISONS:
         relation, kind = name.split(".", 1)
         names += [f"setp.{name}", *(f"setp.{relation}.{combine}.{kind}" for combine in COMBINE)]
-    names += ["lop3.b32"]
+    names += ["lop3.b32", "createpolicy.fractional.L2::evict_first.b64"]
     for space in ("global", "const", "param", "shared", "local"):
         names += [f"cvta.{space}.u64", f"cvta.to.{space}.u64"]
     return names
