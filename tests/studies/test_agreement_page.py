@@ -12,7 +12,7 @@ from harness.errors import CompileError, UsageError
 from harness.studies.agreement import answers, cases, committed, page
 from harness.studies.agreement.answers import Answer, Kind
 from harness.subjects.convention import Convention
-from harness.subjects.subject import Subject
+from harness.subjects.subject import Subject, load
 from harness.suite.suite import find_case, suite_of
 from harness.verify.expected import expect_on
 
@@ -85,7 +85,7 @@ def test_a_bug_has_the_block_that_shows_it():
 
 @pytest.mark.parametrize("distribution", ["normal", "ties", "specials_nan"])
 def test_the_header_s_kernel_is_equal_on_the_emulator(distribution):
-    found = answers.subjects(["cuda_fp4"])[0]
+    found = load("cuda_fp4")
     case = find_case(f"per_tensor/outputs=rowwise,stage=encode/48x80/{distribution}/eager")
     if why := found.refuses(case):
         pytest.skip(why)
@@ -93,6 +93,42 @@ def test_the_header_s_kernel_is_equal_on_the_emulator(distribution):
         assert [each.kind for each in answers.answers(found, [case])] == [Kind.EQUAL]
     except CompileError as error:
         pytest.skip(str(error))
+
+
+CARD = """\
+code: tiles.cu
+recipe: swizzle
+flags: {direction: rowwise, to: swizzled}
+launches:
+  - kernel: tiles
+    grid: [1]
+    block: 128
+    arguments:
+      - array: scale_inv
+      - array: swizzled_scale_inv
+      - i32: (rows + 127) // 128 * 128
+      - i32: (cols // 16 + 3) // 4 * 4
+"""
+TILES = """
+extern "C" __global__ void tiles(const unsigned char* in, unsigned char* out, int rows, int cols) {
+  for (int i = threadIdx.x; i < rows * cols; i += 128) {
+    int row = i / cols, col = i % cols;
+    out[((row / 128) * (cols / 4) + col / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + col % 4] = in[i];
+  }
+}
+"""
+
+
+def test_a_card_is_asked_on_the_emulator(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "card.yaml").write_text(CARD)
+    for text, word in ((TILES, "equal"), (TILES.replace("col % 4] = in[i]", "col % 4] = in[i] ^ 1"), "bug")):
+        (tmp_path / "tiles.cu").write_text(text)
+        with pytest.raises(SystemExit) as ended:
+            main(["agreement", "swizzle", "--subject", "card.yaml", "--out", str(tmp_path)])
+        assert ended.value.code == 0, capsys.readouterr().err
+        written = (tmp_path / "agreement.md").read_text()
+        assert f"| swizzle | normal | {word} " in written and "| card.yaml | the card is for to=swizzled | " in written
 
 
 def test_cases_hold_the_vectors_and_every_input_of_what_is_offered():

@@ -15,6 +15,7 @@ from harness.studies.peers.peer_bench import OURS
 from harness.studies.peers.tables import FILE
 from harness.verdict import Verdict
 
+NOT_MEASURED = "NOT_MEASURED"  # a contest that was not begun
 TABLES = ROOT / "results" / "tables"
 
 
@@ -52,7 +53,7 @@ def _table(path: Path) -> OnGpu:
 
 def _given(records: list[Mapping[str, Any]]) -> Iterator[Given]:
     for record in records:
-        if "end" in record or record["side"] == OURS:
+        if "end" in record or record["side"] == OURS or record["verdict"] == NOT_MEASURED:
             continue
         says = tuple(map(str, record["says"]))
         if record["verdict"] in (Verdict.PASS, Verdict.CONVENTION):

@@ -34,10 +34,10 @@ A cell counts cases. {subjects}
 
 def page(command: str, labels: Mapping[str, str], found: Sequence[Answer], on_gpu: Iterable[OnGpu]) -> str:
     """labels: what each subject is, with versions, by its name"""
-    offered = [each for each in found if each.kind is not Kind.NOT_OFFERED]
+    offered = _offered(found)
     subjects = "The subjects: " + "; ".join(labels.values()) + "."
     parts = [HEAD.format(command=command, none=NONE, subjects=subjects)]
-    parts += ["## By distribution", markdown(matrix(offered, labels, _distribution, "input"))]
+    parts += ["## By distribution", markdown(by_distribution(found, labels))]
     parts += ["## By flag", markdown(matrix(offered, labels, _flags, "flag"))]
     parts += ["## Orders and conventions", markdown(conventions(offered))]
     parts += ["## Bugs", markdown(bugs(offered)) if any(each.kind is Kind.BUG for each in offered) else "None."]
@@ -50,6 +50,14 @@ def page(command: str, labels: Mapping[str, str], found: Sequence[Answer], on_gp
             markdown(given(table)),
         ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def by_distribution(found: Iterable[Answer], subjects: Iterable[str]) -> pd.DataFrame:
+    return matrix(_offered(found), subjects, _distribution, "input")
+
+
+def _offered(found: Iterable[Answer]) -> list[Answer]:
+    return [each for each in found if each.kind is not Kind.NOT_OFFERED]
 
 
 def _distribution(answer: Answer) -> list[str]:
@@ -73,7 +81,8 @@ def matrix(
         [
             {"recipe": recipe, name: row, **{subject: counted(cell.get(subject, {})) for subject in subjects}}
             for (recipe, row), cell in sorted(cells.items())
-        ]
+        ],
+        columns=["recipe", name, *subjects],
     )
 
 
