@@ -7,12 +7,12 @@ import click
 
 from harness.commands import _shared
 from harness.contract.case import Case
-from harness.errors import UsageError
+from harness.errors import Exit, UsageError
 from harness.files import write_text
 from harness.records.run_folder import shown
 from harness.report.console import show
 from harness.studies.agreement import cards, cases, committed, page
-from harness.studies.agreement.answers import ON_CPU, Answer, answers
+from harness.studies.agreement.answers import ON_CPU, Answer, Kind, answers
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.subject import load
 from harness.suite.schema import nearest
@@ -25,11 +25,12 @@ from harness.suite.suite import load_suites, suite_of
     "--subject", "names", multiple=True, metavar="NAME", help=f"only these ({', '.join(ON_CPU)}), or card.yaml"
 )
 @_shared.out("write the page, agreement.md, too")
-def command(recipes: Sequence[str], names: Sequence[str], out: Path | None) -> None:
+def command(recipes: Sequence[str], names: Sequence[str], out: Path | None) -> int:
     """Compare what public implementations make of the vectors' inputs with both oracles: equal, order, convention, bug.
 
     Those run that need no GPU, and cards on the emulator; what others gave on a GPU is taken from the committed tables.
-    A subject that is not installed is not offered, with the line that installs it.
+    A subject that is not installed is not offered, with the line that installs it. Exits with 0 whatever differs, and
+    with 4 if nothing was compared.
     """
     for name in names:
         if name not in ON_CPU and not is_card(name):
@@ -46,6 +47,10 @@ def command(recipes: Sequence[str], names: Sequence[str], out: Path | None) -> N
         path = out / "agreement.md"
         write_text(path, page.page(_shared.made_by(), labels, found, committed.tables()))
         click.echo(shown(path))
+    if any(each.kind is not Kind.NOT_OFFERED for each in found):
+        return Exit.CLEAN
+    click.echo("nothing was compared: no subject takes any of these cases, or none is installed")
+    return Exit.NO_DEVICE
 
 
 def _answers(name: str, asked: Sequence[Case]) -> tuple[str, list[Answer]]:
