@@ -745,6 +745,17 @@ void require_known(const char* kind, const std::vector<std::string>& chosen, con
     if (!known.find(each)) throw Refused(std::string("there is no ") + kind + " " + shown(each));
 }
 
+bool is_name(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char each) {
+    return (each >= '0' && each <= '9') || (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
+           each == '_' || each == '-';
+  });
+}
+
+void require_name(const std::string& path, const std::string& text) {
+  if (!is_name(text)) throw Refused(path + " has the name " + shown(text) + "; names are letters, digits, _ and -");
+}
+
 int check(const Words& given) {
   const std::string path = given.folder + "/index.json";
   const Json index = parse(read(path), path);
@@ -757,17 +768,17 @@ int check(const Words& given) {
   if (found == vectors->members.end()) throw Refused(path + " has no vector " + shown(given.vector));
   const auto& [name, about] = *found;
   const std::string file = about.word("file");
-  const bool plain = !file.empty() && std::all_of(file.begin(), file.end(), [](unsigned char each) {
-    return (each >= '0' && each <= '9') || (each >= 'a' && each <= 'z') || (each >= 'A' && each <= 'Z') ||
-           std::strchr("_-.", each);
-  });
-  if (!plain || file.size() < 13 || file.compare(file.size() - 12, 12, ".safetensors") != 0 || file[0] == '.')
-    throw Refused(path + " names no file of " + name);
+  const std::string end = ".safetensors";
+  if (file.size() <= end.size() || file.compare(file.size() - end.size(), end.size(), end) != 0 ||
+      !is_name(file.substr(0, file.size() - end.size())))
+    throw Refused(path + " names no file of the vector");
   const Bytes content = read(given.folder + "/" + file);
   if (sha256(content) != about.word("digest"))
     throw Refused(file + " is not the file of which " + path + " has the digest; write the set anew");
   const Json* const all = about.find("fields");
-  if (!all || all->kind != Json::object) throw Refused(path + " has no fields of " + name);
+  if (!all || all->kind != Json::object) throw Refused(path + " has no fields of the vector");
+  require_name(path, name);
+  for (const auto& each : all->members) require_name(path, each.first);
   const auto tensors = safetensors(file, content);
   require_known("convention", given.conventions, *conventions);
   require_known("field", given.only, *all);

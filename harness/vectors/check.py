@@ -155,12 +155,15 @@ def load(folder, wanted):
     about, conventions = vectors[names[0]], index.get("conventions")
     file = about.get("file")
     if not isinstance(file, str) or not re.fullmatch(r"[\w-]+\.safetensors", file, re.ASCII):
-        raise Refused(f"{path} names no file of {names[0]}")
+        raise Refused(f"{path} names no file of the vector")
     file = Path(folder) / file
     if hashlib.sha256(read(file)).hexdigest() != about.get("digest"):
         raise Refused(f"{file} is not the file of which {path} has the digest; write the set anew")
     if not isinstance(about.get("fields"), dict) or not isinstance(conventions, dict):
-        raise Refused(f"{path} has no fields of {names[0]}, or no conventions")
+        raise Refused(f"{path} has no fields of the vector, or no conventions")
+    for each in (names[0], *about["fields"], *conventions):
+        if not re.fullmatch(r"[\w-]+", each, re.ASCII):
+            raise Refused(f"{path} has the name {ascii(each)[:80]}; names are letters, digits, _ and -")
     return names[0], about, safetensors(file), conventions
 
 

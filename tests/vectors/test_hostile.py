@@ -260,6 +260,10 @@ SETS = {
     "no digest": vector(digest=None),
     "no fields": vector(fields={}),
     "fields that are a list": vector(fields=[]),
+    "a field that acts on a terminal": vector(fields={"\x1b[2J": {}}),
+    "a vector that acts on a terminal": lambda folder: about(
+        folder, lambda i, name: i["vectors"].update({"\x1b[2J": i["vectors"].pop(name)})
+    ),
     "a field that is none": vector(fields={"rowwise_data": None}),
     "a field of another shape": field(shape=[8, 16]),
     "a field of another dtype": field(dtype="F16"),
