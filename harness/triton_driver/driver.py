@@ -11,6 +11,7 @@ from harness.jit.cache import cache_folder
 from harness.triton_driver.host import MULTIPROCESSORS
 from harness.triton_driver.launcher import Launcher, Settings
 
+
 class Loaded(NamedTuple):
     """A kernel that can be launched."""
 
