@@ -79,14 +79,14 @@ class Caller:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # those of others are not ours to fail for
-                with self._kernels():
+                with self.kernels():
                     self.subject.quantize(opened.case, dict(inputs), dict(outputs))
         except (LaunchError, CompileError):
             raise
         except BaseException as error:
             raise SubjectRaised from error
 
-    def _kernels(self) -> AbstractContextManager[object]:
+    def kernels(self) -> AbstractContextManager[object]:
         """Where kernels that the subject launches run."""
         return triton_on(self.subject.triton_target) if self.subject.triton_target else nullcontext()
 
@@ -116,7 +116,7 @@ class CudaCaller(Caller):
     def _clock(self) -> GpuClock:
         return GpuClock(self._l2_bytes, NoClockOfTheMultiprocessors())
 
-    def _kernels(self) -> AbstractContextManager[object]:
+    def kernels(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def close(self) -> None:

@@ -25,7 +25,8 @@ from triton.runtime.autotuner import Autotuner  # noqa: E402
 
 def state() -> tuple[object, ...]:
     functions = torch.overrides._get_current_function_mode_stack()
-    return driver._active, backends["nvidia"], Autotuner.run, len(functions), list(context._ENTERED)
+    cuda = [getattr(torch.cuda, name) for name in ("device", "synchronize", "get_device_capability")]
+    return driver._active, backends["nvidia"], Autotuner.run, *cuda, len(functions), list(context._ENTERED)
 
 
 def add() -> torch.Tensor:
@@ -38,7 +39,7 @@ def test_everything_is_back_at_the_end():
     before = state()
     with harness.triton_on("sm_90a") as outer:
         within = state()
-        assert not {*map(id, within[:3])} & {*map(id, before[:3])}
+        assert not {*map(id, within[:6])} & {*map(id, before[:6])}
         add()
         with pytest.raises(ZeroDivisionError), harness.triton_on("sm_100") as inner:
             add(), add()
@@ -109,6 +110,15 @@ def test_ptxas_is_not_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 def _no_ptxas(arch: int) -> None:
     raise RuntimeError("Cannot find ptxas")
+
+
+def test_host_code_may_ask_torch_of_the_gpu():
+    with harness.triton_on("sm_100a"):
+        with torch.cuda.device(torch.empty(0).device), torch.cuda.device_of(torch.empty(0)):
+            torch.cuda.synchronize()
+        found = torch.cuda.get_device_properties("cuda")
+        assert (found.major, found.minor, found.multi_processor_count) == (10, 0, 4)
+        assert torch.cuda.get_device_capability() == (10, 0) and not torch.cuda.is_available()
 
 
 # ---- threads --------------------------------------------------------------------------------------------------------
