@@ -257,6 +257,19 @@ def test_a_consumer_that_takes_an_amax_over_masked_rows():
     refused(producer, demand, "with masked: zero", "with masked: anything", **MASKED)
 
 
+def test_masked_rows_that_are_zeros():
+    """An amax over all rows is right, if it is told so and the producer keeps its word."""
+    decoded = launch("decode_as_masked", "data", "scale_inv", "amax", "output", "masked_m", {"i32": "cols"})
+    zeros, needs = {"output": {"masked": "zero"}}, {"input": {"masked": "zero"}}
+    whole = {"rows": "allocated_rows", "amax_rows": "allocated_rows"}
+    producer = card("decode", "dequantize", ROWWISE, {"zero": "output"}, decoded, arrays=zeros)
+    right(shaken(producer, quantize(**whole, arrays=needs), **MASKED))
+    wrong(shaken(producer, quantize(**whole), **MASKED), "consumer", Verdict.UNWRITTEN, "masked rows, entry [48, 0]")
+    producer = card("decode", "dequantize", ROWWISE, decoded, arrays=zeros)
+    wrong(shaken(producer, quantize(**whole, arrays=needs), **MASKED), "producer", Verdict.UNWRITTEN,
+          "5120 of 5120 bytes of the masked rows of output are not zero, as is promised")  # fmt: skip
+
+
 def test_our_own_kernels_know_no_masked_rows():
     with pytest.raises(
         UsageError, match=r"pair.yaml:\d+: kernels of the harness know no masked rows, and the consumer"
@@ -393,6 +406,8 @@ def test_each_filling_is_of_use(monkeypatch: pytest.MonkeyPatch):
         ("card: tile.yaml", "recipe: casts", "say under `reads` which is which"),
         ("card: tile.yaml", "card: tile.yaml, flags: {direction: columnwise}", "the card is for direction=rowwise"),
         ("48x80", "48x81", "48x81"),
+        ("[48x80]", "[[48, 81]]", "48x81"),
+        ("[48x80]", "[48]", "shapes"),
         ("shapes: [48x80]", "inputs: [normal]", "lacks the key 'shapes'"),
         ("shapes:", "inputs: [nosuch]\nshapes:", "nosuch"),
         ("shapes:", "reads: {swizzled: swizzled_scale_inv}\nshapes:", "pair.yaml:3: swizzle reads no 'swizzled'; did"),

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from harness.subjects.card.schema import Kept, Part
 from harness.suite.schema import Value
+
+
+def _spelled(value: object) -> object:
+    """A shape as suites write it, `[48, 80]`, as ids do."""
+    return "x".join(map(str, value)) if isinstance(value, list) else value
+
+
+Shape = Annotated[str, BeforeValidator(_spelled)]
 
 
 class SideFile(Part):
@@ -38,7 +46,7 @@ class PairFile(Part):
     consumer: SideFile
     reads: dict[str, str] = {}
     """Array of the consumer → output of the producer that it is; those of the same tensor, if absent."""
-    shapes: Annotated[list[str], Field(min_length=1)]
+    shapes: Annotated[list[Shape], Field(min_length=1)]
     """The tensors, or the products MxKxN, as case ids spell them: `48x80`, `0+128+256x144`, `48x80x32`."""
     inputs: Annotated[list[str], Field(min_length=1)] = ["normal"]
     """Names of distributions."""

@@ -145,6 +145,11 @@ class _Run:
         """By the contract's form, where masked rows would be rows of no tensor."""
         if not self.keeping.masked:
             return explained(self.case, target, self.expected, wrong, runs)
+        for name in wrong:
+            rest = np.ascontiguousarray(runs[0][name]).reshape(-1).view(np.uint8)[self.forms[name].regions == MASKED]
+            if rest.any():  # what is not promised was made zero
+                count = f"{np.count_nonzero(rest)} of {rest.size} bytes of the masked rows of {name}"
+                return Verdict.UNWRITTEN, f"{target}: {count} are not zero, as is promised", ""
         taken = [self.keeping.written(self.ours, run) for run in runs]
         if any(run is None for run in taken):
             return Verdict.MISMATCH, f"{target}: bytes differ in {', '.join(wrong)}", ""
