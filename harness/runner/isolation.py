@@ -109,7 +109,9 @@ def given_up(case: Case, device: Device, reason: str, detail: str = "") -> Recor
 def died(case: Case, how: str, device: Device) -> Record:
     """The record of a case whose process ended and left no record."""
     reason = f"{how}, and left no record; --resume runs the case again"
-    story = _story(blank(case, device), reason)
+    # One of a cluster's machines stands for all, and has no targets.
+    ran = Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, device=device.name, subject=device.subject_label)
+    story = _story(ran, reason)
     return Result(case.id, case.recipe, Verdict.LAUNCH_ERROR, reason, story, case.input, died=True).to_record()
 
 

@@ -20,6 +20,7 @@ from own_recipe import NAME, written
 from harness.device.emulator import EmulatorDevice
 from harness.errors import DeviceUnavailable, Exit, InputError, SuiteError, UsageError
 from harness.files import ROOT
+from harness.runner import isolation
 from harness.runner.cluster import connection, worker
 from harness.runner.cluster.connection import Cluster
 from harness.runner.cluster.work import Answer, Died, Ready, Work, sealed_here, state_of
@@ -242,3 +243,9 @@ def test_an_error_keeps_its_class():
     with pytest.raises(UsageError):
         Answer.of(SuiteError("a.yaml:3", "wrong")).taken()
     assert Answer.of(DeviceUnavailable("gone")).kind == "DeviceUnavailable"
+
+
+def test_a_case_whose_processes_died_is_told_of_a_gpu_that_is_elsewhere():
+    case, ready = load_suite(SUITES[0]).cases("smoke")[0], Ready("host", {"device": "cuda"}, 1 << 30, {})
+    record = isolation.died(case, "it left", connection._stand_in([ready]))
+    assert record["died"] and case.id in record["story"].splitlines()[-1]
