@@ -344,7 +344,7 @@ def test_a_draft_of_a_cu_has_all_its_kernels(folder: Path, capsys):
         main(["card", "--from", "own.cu"])
     text = capsys.readouterr().out
     assert [line.split()[-1] for line in text.splitlines() if "kernel:" in line] == [
-        "by_struct", "by_table", "copy", "add", "shuffle",
+        "by_struct", "by_table", "copy", "add", "shuffle", "approximates",
     ]  # fmt: skip
     assert "struct: [pad: 16]  # by_struct_param_0, 16 bytes at a multiple of 8" in text
 
