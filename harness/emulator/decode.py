@@ -311,8 +311,8 @@ def _instruction(emitter: Emitter, number: int, instruction: Instruction, leads:
 
 def _without_hint(instruction: Instruction) -> Instruction:
     """An access to memory without the cache policy behind its operands, which changes no value."""
-    head, *words = instruction.mnemonic.split(".")
-    hinted = head in ("ld", "st", "atom", "red") and "L2::cache_hint" in words
+    name = instruction.mnemonic
+    hinted = ".L2::cache_hint." in name and name.startswith(("ld.", "st.", "atom.", "red."))
     if not hinted or not isinstance(instruction.operands[-1], Name):
         return instruction
     return instruction._replace(operands=instruction.operands[:-1])

@@ -9,6 +9,7 @@ import pytest
 from async_source import PRELUDE
 from cuda_source import buffer, module
 from exercises import SWIZZLED, swizzle
+from ptx_snippets import kernel, run
 
 from harness.emulator.errors import NotEmulated
 from harness.emulator.launch import launch
@@ -94,6 +95,19 @@ def test_parts_of_a_swizzle_are_replaced_in_either_order() -> None:
         decode(replaced(replaced(plain, "swizzle_mode", 0, 2), "swizzle_atomicity", 0, 3))
     with pytest.raises(MalformedMap, match="swizzle_mode of 4, which is none of none, 32B, 64B, 128B"):
         replaced(plain, "swizzle_mode", 0, 4)
+
+
+@pytest.mark.covers("tensormap.replace.")
+@pytest.mark.parametrize("atom, name", [(0, "128B"), (1, "128B_atom_32B"), (3, "128B_atom_64B")])
+def test_a_kernel_replaces_the_atom_of_a_swizzle(atom: int, name: str) -> None:
+    words = range(0, 128, 8)
+    body = " .shared .align 128 .b8 s[128]; ld.param.u64 %rd1, [p0]; mov.u64 %rd2, s;\n"
+    body += "\n".join(f" ld.global.u64 %rd3, [%rd1+{i}]; st.shared.u64 [%rd2+{i}], %rd3;" for i in words)
+    body += f"\n tensormap.replace.tile.swizzle_atomicity.shared::cta.b1024.b32 [%rd2], {atom};\n"
+    body += "\n".join(f" ld.shared.u64 %rd3, [%rd2+{i}]; st.global.u64 [%rd1+{i}], %rd3;" for i in words)
+    content = np.frombuffer(replace(PLAIN, box=(16, 8), swizzle="128B").encode(), np.uint8).copy()
+    run(kernel(body, 1), {"map": content}, block=1)
+    assert decode(content.tobytes()).swizzle == name
 
 
 def _at(change: tuple[str, int]) -> tuple[str, int, int]:
