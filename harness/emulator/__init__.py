@@ -22,6 +22,8 @@ whose bytes or arrivals do not add up, or that is written over; `divergent_barri
 that wait for lanes that never arrive, wrong masks, and `mma`, `ldmatrix` or `wgmma` without all lanes; `deadlock` for
 no end within the budget, or a wait for a phase that never comes.
 
+`launch` may be `lenient`: then it bears three races that Triton's compiler puts into right programs.
+
 It does not model time or caches. Races are those of the orders that were run, in which a block that waits for one of a
 later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` is
 exact and rounded once, whatever the hardware's order. Local memory may be read before it is written; a register that

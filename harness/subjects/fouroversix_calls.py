@@ -41,6 +41,8 @@ def refuses(case: Case) -> str:
         allowed = 256 if flag == "e4m3_max" else value
         if case.flags.get(flag, allowed) != allowed:
             return f"fouroversix has no {flag} other than {allowed}"
+    if not case.elements:
+        return "fouroversix takes no tensor without rows"
     if case.flags.rht and case.flags.stage == "encode":
         return "fouroversix takes the amax of what it has rotated itself"
     return ""

@@ -87,7 +87,9 @@ class Arguments:
         else:
             yield start
             yield from map(_long, (*value.shape, *value.strides))
-            yield from (bytes([value.padding == "nan"]), bytes([value.round_f32_to_tf32]))
+            yield bytes([value.padding == "nan"])
+            if hasattr(value, "round_f32_to_tf32"):  # from Triton 3.7 on
+                yield bytes([value.round_f32_to_tf32])
         yield from (_scalar(name, "i32", extent) for extent in value.shape)
         yield from map(_long, value.strides)
 
@@ -116,7 +118,7 @@ def _scalar(name: str, kind: str, value: Any) -> bytes:
 
 def _tensor_map(name: str, address: int, value: Any, said: Mapping[str, Any]) -> bytes:
     """said: how the compiler wants it: swizzle, block_size, elem_size in bytes, elem_type, fp4_padded"""
-    number = _TF32 if value.round_f32_to_tf32 else _ON_HOST.get(said["elem_type"], said["elem_type"])
+    number = _TF32 if getattr(value, "round_f32_to_tf32", False) else _ON_HOST.get(said["elem_type"], said["elem_type"])
     if said["fp4_padded"] or number >= len(TYPES):
         raise UsageError(f"'{name}' is a descriptor of padded FP4, which the emulator's tensor maps lack")
     box = tuple(reversed(said["block_size"]))

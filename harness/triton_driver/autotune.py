@@ -8,6 +8,8 @@ from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from harness.triton_driver.launcher import ONE_AT_A_TIME
+
 FIRST, EVERY = "first", "every"
 _ABSENT = object()
 
@@ -37,7 +39,10 @@ def no_times(choice: str) -> Iterator[None]:
 
     @wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _replaced(self, ("cache", chosen.setdefault(self, {})), ("do_bench", Choice(choice == EVERY))):
+        with (
+            ONE_AT_A_TIME,
+            _replaced(self, ("cache", chosen.setdefault(self, {})), ("do_bench", Choice(choice == EVERY))),
+        ):
             return original(self, *args, **kwargs)
 
     Autotuner.run = run

@@ -21,7 +21,15 @@ from harness.suite.suite import find_case
 from harness.verify.expected import expect
 
 W4A16 = ("humming", "humming_invariant")
-PEERS = ("fouroversix_pytorch", "fouroversix_triton", "torchao", "torchao_compiled", "cuda_fp4", *W4A16)
+PEERS = (
+    "fouroversix_pytorch",
+    "fouroversix_triton",
+    "torchao",
+    "torchao_compiled",
+    "torchao_triton",
+    "cuda_fp4",
+    *W4A16,
+)
 
 
 def outputs_of(expected):

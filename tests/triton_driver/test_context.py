@@ -172,6 +172,20 @@ def test_the_first_configuration_that_works_is_chosen(autotune: str, launches: i
     assert k.scale.cache == tuned and "do_bench" not in vars(k.scale)
 
 
+def test_threads_may_tune_at_once():
+    with harness.triton_on("sm_90a") as run:
+        outs = [torch.empty(100) for _ in range(3)]
+        threads = [
+            threading.Thread(target=lambda out=out: k.scale[(2,)](torch.ones(100), out, 100, 2.0)) for out in outs
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert all(out.equal(torch.full((100,), 2.0)) for out in outs) and len(run.launches) == 4
+    assert "do_bench" not in vars(k.scale)
+
+
 def test_a_configuration_that_fails_to_fit_is_none():
     fits = triton.Config({"BM": 16, "BN": 16, "BK": 16}, num_stages=1)
     large = triton.Config({"BM": 128, "BN": 128, "BK": 128}, num_stages=5)

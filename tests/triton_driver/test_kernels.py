@@ -82,6 +82,14 @@ def test_descriptors_of_the_host():
     same(out, x)
 
 
+def test_descriptors_without_tensor_maps():
+    x, out = drawn(50, 72, dtype=BF16), torch.zeros(50, 72, dtype=BF16)
+    made = [TensorDescriptor.from_tensor(each, [16, 32]) for each in (x, out)]
+    with harness.triton_on("sm_80"):
+        k.copy_by_descriptor[(4, 3)](*made, 16, 32)
+    same(out, x)
+
+
 def test_descriptors_of_the_kernel():
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
     x, out = drawn(50, 72, dtype=BF16), torch.zeros(50, 72, dtype=BF16)
