@@ -21,7 +21,10 @@ from harness.errors import Exit, HarnessError
 from harness.suite.schema import nearest
 from harness.text import one_line, printable
 
-EVERYDAY = ("verify", "bench", "run", "new", "card", "trace", "shrink", "list", "gate", "report", "doctor", "quality")
+EVERYDAY = (
+    "verify", "bench", "run", "new", "card", "vectors", "trace", "shrink", "list", "gate", "report", "doctor",
+    "quality",
+)  # fmt: skip
 SUITES = ("recipes", "check", "compile", "schema", "compared", "merge", "coverage", "size")
 _COMPLETION = (
     'Completion in a shell: eval "$(_HARNESS_COMPLETE=bash_source harness)", in zsh zsh_source; in fish\n'
