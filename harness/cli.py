@@ -22,21 +22,9 @@ from harness.suite.schema import nearest
 from harness.text import one_line, printable
 
 EVERYDAY = (
-    "verify",
-    "bench",
-    "run",
-    "new",
-    "card",
-    "handshake",
-    "trace",
-    "shrink",
-    "list",
-    "gate",
-    "report",
-    "doctor",
-    "quality",
-    "sr",
-)
+    "verify", "bench", "run", "new", "card", "handshake", "vectors", "trace", "shrink", "list", "gate", "report",
+    "doctor", "quality", "sr",
+)  # fmt: skip
 SUITES = ("recipes", "check", "compile", "schema", "compared", "merge", "coverage", "size")
 _COMPLETION = (
     'Completion in a shell: eval "$(_HARNESS_COMPLETE=bash_source harness)", in zsh zsh_source; in fish\n'
