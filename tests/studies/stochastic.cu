@@ -5,8 +5,27 @@
 #define MUTANT 0
 #endif
 
-enum { RIGHT, NEAREST, ZEROS, FOUR_BITS, SEVEN_BITS, LATE, EARLY, PERIOD_OF_256, OF_THE_CTA, CONSTANT_SEED, NO_OFFSET,
-       LOW_SEED, SUM_OF_BOTH, SAME_DIRECTION, BYTE_OF_FOUR, ONE_INTERVAL, ONE_SIGN, ONE_PLACE, MIRRORED };
+enum {
+  RIGHT,
+  NEAREST,
+  ZEROS,
+  FOUR_BITS,
+  SEVEN_BITS,
+  LATE,
+  EARLY,
+  PERIOD_OF_256,
+  OF_THE_CTA,
+  CONSTANT_SEED,
+  NO_OFFSET,
+  LOW_SEED,
+  SUM_OF_BOTH,
+  SAME_DIRECTION,
+  BYTE_OF_FOUR,
+  ONE_INTERVAL,
+  ONE_SIGN,
+  ONE_PLACE,
+  MIRRORED
+};
 
 __device__ float value(const float* in, int at) { return in[at]; }
 __device__ float value(const unsigned short* in, int at) { return __uint_as_float(unsigned(in[at]) << 16); }
