@@ -33,23 +33,24 @@ def _approximations(only: str, out: Path | None) -> int:
     gpu, names = select("cuda"), [name for name in approximations.UNARY if only in name]
     if not names:
         raise UsageError(f"no instruction has {only!r} in its name; there are {', '.join(approximations.UNARY)}")
-    started, found = time.perf_counter(), {}
-    try:
-        for name, measured in approximations.measure(names, gpu.targets[0]):
-            found[name] = measured
-            click.echo(", ".join(f"{key}: {value}" for key, value in approximations.row(name, measured).items()))
-    except approximations.ContradictionError as error:
-        click.echo(str(error))
-        return Exit.BYTES_DIFFER
+    started, found, code = time.perf_counter(), {}, Exit.CLEAN
+    for name in names:
+        try:
+            found[name] = approximations.measure(name, gpu.targets[0])
+        except approximations.ContradictionError as error:
+            click.echo(f"{error}; it is left out")
+            code = Exit.BYTES_DIFFER
+            continue
+        click.echo(", ".join(f"{key}: {value}" for key, value in approximations.row(name, found[name]).items()))
     seconds = f"in {time.perf_counter() - started:.0f} s"
     if only:
         click.echo(f"{len(names)} instructions on {gpu.identity()['gpu']}, {seconds}; without --only they are written")
-        return Exit.CLEAN
+        return code
     chip = approximations.fitted(Chip(gpu.identity()["gpu"], found))
     path = (out or FOLDER) / f"{gpu.targets[0].rstrip('af')}.npz"
     size = approximations.write(chip, path)
-    click.echo(f"{shown(path)}: {len(names)} instructions of {chip.name} in {size:,} bytes, {seconds}")
-    return Exit.CLEAN
+    click.echo(f"{shown(path)}: {len(found)} instructions of {chip.name} in {size:,} bytes, {seconds}")
+    return code
 
 
 def _casts() -> int:

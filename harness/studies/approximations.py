@@ -7,7 +7,7 @@ bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -122,7 +122,7 @@ def _compared(xp: ModuleType, found: Approximation, bits: Array, given: Array) -
 def _steps(xp: ModuleType, found: Approximation, within: Range, given: Array) -> tuple[Array, ...]:
     steps = found.form.order(xp, given) - within.near
     is_nan = xp.isnan(found.form.values(xp, given))
-    expected = xp.where(steps == 0, within.bits, found.given(xp, within.near + steps))
+    expected = xp.where(steps == 0, within.bits, found.given(xp, within.near + steps, within.bits))
     odd = xp.where(within.fixed, given != within.bits, is_nan | (given != expected))
     return steps, ~within.fixed & ~odd, odd, given
 
@@ -178,12 +178,11 @@ def fitted(chip: Chip, most: int = MOST_BYTES) -> Chip:
     return Chip(chip.name, found)
 
 
-def measure(names: Iterable[str], arch: str) -> Iterator[tuple[str, Measured]]:
-    """Each of these instructions of the current GPU. arch: `sm_90a`. Raises ContradictionError."""
+def measure(name: str, arch: str) -> Measured:
+    """An instruction of the current GPU. arch: `sm_90a`. Raises ContradictionError."""
     import cupy
 
-    for name in names:
-        yield name, sweep(name, on_gpu(name, arch), cupy)
+    return sweep(name, on_gpu(name, arch), cupy)
 
 
 def row(name: str, found: Measured) -> dict[str, object]:

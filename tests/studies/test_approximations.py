@@ -28,7 +28,9 @@ def stand_in(name: str, steps: Callable[[np.ndarray], np.ndarray]) -> Callable[[
 
     def run(bits: np.ndarray) -> np.ndarray:
         within, by = found.range(np, bits), steps(bits)
-        return np.where(within.fixed | (by == 0), within.bits, found.given(np, within.near + by)).astype(bits.dtype)
+        return np.where(within.fixed | (by == 0), within.bits, found.given(np, within.near + by, within.bits)).astype(
+            bits.dtype
+        )
 
     return run
 
@@ -133,7 +135,7 @@ def test_the_kernel_of_each_instruction_compiles_to_machine_code(name: str) -> N
 def test_committed_tables_are_small_and_whole() -> None:
     paths = sorted(measured.FOLDER.glob("*.npz"))
     assert sum(path.stat().st_size for path in paths) <= approximations.MOST_BYTES
-    assert all(set(read(path).instructions) == set(approximations.UNARY) for path in paths)
+    assert all(set(read(path).instructions) <= set(approximations.UNARY) for path in paths)
 
 
 class Gpu:
@@ -145,7 +147,7 @@ class Gpu:
 
 def command(monkeypatch: pytest.MonkeyPatch, *arguments: str, table: Any = None) -> Any:
     monkeypatch.setattr(exhaustive, "select", lambda name: Gpu())
-    monkeypatch.setattr(approximations, "measure", lambda names, arch: ((name, table) for name in names))
+    monkeypatch.setattr(approximations, "measure", lambda name, arch: table)
     return CliRunner().invoke(exhaustive.command, list(arguments), standalone_mode=False)
 
 
@@ -154,6 +156,32 @@ def test_the_command_writes_the_table(monkeypatch: pytest.MonkeyPatch, table: Me
     assert done.return_value == Exit.CLEAN and (tmp_path / "sm_90.npz").exists()
     assert f"instruction: {RCP}, key: fraction, binades known: 100 %" in done.output
     assert re.search(r"sm_90.npz: \d+ instructions of some GPU in [\d,]+ bytes, in \d+ s", done.output)
+
+
+def test_what_contradicts_ptx_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(exhaustive, "select", lambda name: Gpu())
+    small = sweep("ex2.approx.f16", stand_in("ex2.approx.f16", lambda bits: bits.astype(np.int64) % 2))
+
+    def measure(name: str, arch: str) -> Measured:
+        if name.startswith("sin"):
+            raise ContradictionError(f"{name}: more than 65536 results are none that PTX allows; 0x1 gives 0x2")
+        return small
+
+    monkeypatch.setattr(approximations, "measure", measure)
+    done = CliRunner().invoke(exhaustive.command, ["--approximate", "--out", str(tmp_path)], standalone_mode=False)
+    assert done.return_value == Exit.BYTES_DIFFER and "0x1 gives 0x2; it is left out" in done.output
+    left = set(approximations.UNARY) - {"sin.approx.f32", "sin.approx.ftz.f32"}
+    assert set(read(tmp_path / "sm_90.npz").instructions) == left
+
+
+def test_a_flushed_operand_keeps_the_sign_of_its_zero() -> None:
+    """As a chip may treat subnormals: zeros of their sign, which are as many steps away as there are subnormals."""
+
+    def run(bits: np.ndarray) -> np.ndarray:
+        return APPROXIMATE["sin.approx.f32"].range(np, APPROXIMATE["sin.approx.ftz.f32"].form.flushed(np, bits)).bits
+
+    found = sweep("sin.approx.f32", run, binades=range(256, 257), apart=APART)
+    assert not len(found.inputs) and found.most[256] > 1 << 22
 
 
 def test_a_part_is_not_written(monkeypatch: pytest.MonkeyPatch, table: Measured, tmp_path: Path) -> None:

@@ -76,9 +76,10 @@ class Approximation:
         low, high = (xp.clip(xp.clip(each, least, greatest), -finite, finite) for each in (low, high))
         return Range(xp.minimum(low, near), near, xp.maximum(high, near), bits, fixed)
 
-    def given(self, xp: ModuleType, order: Array) -> Array:
-        """The bits of an order, as the instruction writes them."""
+    def given(self, xp: ModuleType, order: Array, near: Array) -> Array:
+        """The bits of an order, as the instruction writes them. near: those of the nearest, whose sign a zero has"""
         bits = self.form.of_order(xp, order)
+        bits = xp.where(order == 0, near & self.form.unsigned(xp)(self.form.sign), bits)
         return self.form.flushed(xp, bits) if self.flushes else bits
 
     def _rounded(self, xp: ModuleType, values: Array) -> Array:

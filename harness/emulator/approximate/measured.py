@@ -77,7 +77,7 @@ class Measured:
             low, high = (np.where(self.conforms[binade], steps, each) for each in (low, high))
         known = within.fixed | (low == high)
         moved = ~within.fixed & known & (low != 0)
-        results = np.where(moved, found.given(np, within.near + low), within.bits)
+        results = np.where(moved, found.given(np, within.near + low, within.bits), within.bits)
         if len(self.inputs):
             place = np.minimum(np.searchsorted(self.inputs, bits), len(self.inputs) - 1)
             hit = self.inputs[place] == bits

@@ -59,7 +59,7 @@ def picked(found: Approximation, within: Range, choice: int, sources: list[Bits]
             mixed = (mixed ^ source.astype(U32)) * _MIXER
         upper = (mixed >> _SHIFT & U32(1)) == choice - 1
         order = np.where(upper, within.high, within.low)
-        bits = np.where(within.fixed | (order == within.near), within.bits, found.given(np, order))
+        bits = np.where(within.fixed | (order == within.near), within.bits, found.given(np, order, within.bits))
     else:
         bits = within.bits
     return bits.astype(found.form.unsigned(np)), ~within.fixed & (within.low != within.high)
