@@ -8,7 +8,7 @@ from expectations import permuted
 from operands import draw, edges
 from ptx_snippets import HEADER, apply, kernel, run
 
-from harness.emulator.errors import NotEmulated
+from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.launch import Module
 
 KINDS = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
@@ -85,6 +85,31 @@ def test_vector_moves() -> None:
     assert one_lane(body, 5) == [
         0x5566778811223344, 0x7788556633441122, 0x11227788, 0x88888877, 0x11223344,
     ]  # fmt: skip
+
+
+@pytest.mark.covers("mov.b128")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_register_of_128_bits_is_loaded_moved_and_stored(compiled: bool) -> None:
+    body = """ .shared .align 16 .b8 s[48]; .reg.b128 q0; mov.u64 %rd2, 0x1122334455667788; mov.u64 %rd3, 5;
+ mov.b128 q0, {%rd2, %rd3}; { .reg .b128 q<2>; mov.u64 %rd9, s; ld.shared.b128 q0, [%rd9+16]; mov.b128 q1, q0;
+ mov.b128 {%rd4, %rd5}, q1; st.shared.b128 [s], q1; } st.global.b128 [%rd1], q0;
+ st.global.u64 [%rd1+16], %rd4; st.global.u64 [%rd1+24], %rd5; ld.shared.v2.b64 {%rd6, %rd7}, [s];
+ st.global.v2.b64 [%rd1+32], {%rd6, %rd7}; mov.b128 {_, %rd8}, q0; st.global.u64 [%rd1+48], %rd8;"""
+    body = body.replace("{ .reg", "st.shared.u64 [s+16], %rd3; st.shared.u64 [s+24], %rd2; { .reg")
+    big = 0x1122334455667788
+    assert one_lane(body, 7, compiled=compiled) == [big, 5, 5, big, 5, big, 5]
+
+
+@pytest.mark.parametrize("line", ["add.u64 q0, %rd2, %rd3;", "mov.b64 %rd2, q0;", "mov.b128 {%rd2, %rd3}, {%rd3, %rd2};",
+                                  "atom.global.exch.b128 q0, [%rd1], q0;", "mov.b128 %rd2, q0;"])  # fmt: skip
+def test_other_uses_of_a_register_of_128_bits_are_refused(line: str) -> None:
+    with pytest.raises(NotEmulated, match=line.split()[0]):
+        one_lane(f" .reg .b128 q0; mov.u64 %rd2, 1; mov.u64 %rd3, 1; mov.b128 q0, {{%rd2, %rd3}}; {line}")
+
+
+def test_registers_of_128_bits_are_aligned() -> None:
+    with pytest.raises(Fault, match="not a multiple of 16"):
+        one_lane(" .reg .b128 q0; mov.u64 %rd2, 1; mov.b128 q0, {%rd2, %rd2}; st.global.b128 [%rd1+8], q0;", 4)
 
 
 def test_inner_registers_hide_outer_ones() -> None:
