@@ -1,18 +1,58 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import click
 from rich.progress import Progress
 
+from harness.commands import _shared
 from harness.device.select import select
-from harness.errors import Exit
-from harness.studies import exhaustive_casts
+from harness.emulator.approximate.measured import FOLDER, Chip
+from harness.errors import Exit, UsageError
+from harness.records.run_folder import shown
+from harness.studies import approximations, exhaustive_casts
 
 
 @click.command()
-def command() -> int:
-    """Prove both scalar casts over all 2^32 float32 patterns, on a GPU."""
+@click.option("--approximate", is_flag=True, help="measure ex2.approx and its kin instead, for the emulator's tables")
+@click.option("--only", default="", metavar="TEXT", help="of these, those with this in their name; nothing is written")
+@_shared.out("write the table there, not where the emulator looks")
+def command(approximate: bool, only: str, out: Path | None) -> int:
+    """Prove both scalar casts over all 2^32 float32 patterns, on a GPU.
+
+    With --approximate it measures there what approximate instructions give for every input, and writes a table by which
+    the emulator has the bits of that GPU.
+    """
+    if (only or out) and not approximate:
+        raise UsageError("--only and --out go with --approximate")
+    return _approximations(only, out) if approximate else _casts()
+
+
+def _approximations(only: str, out: Path | None) -> int:
+    gpu, names = select("cuda"), [name for name in approximations.UNARY if only in name]
+    if not names:
+        raise UsageError(f"no instruction has {only!r} in its name; there are {', '.join(approximations.UNARY)}")
+    started, found = time.perf_counter(), {}
+    try:
+        for name, measured in approximations.measure(names, gpu.targets[0]):
+            found[name] = measured
+            click.echo(", ".join(f"{key}: {value}" for key, value in approximations.row(name, measured).items()))
+    except approximations.ContradictionError as error:
+        click.echo(str(error))
+        return Exit.BYTES_DIFFER
+    seconds = f"in {time.perf_counter() - started:.0f} s"
+    if only:
+        click.echo(f"{len(names)} instructions on {gpu.identity()['gpu']}, {seconds}; without --only they are written")
+        return Exit.CLEAN
+    chip = approximations.fitted(Chip(gpu.identity()["gpu"], found))
+    path = (out or FOLDER) / f"{gpu.targets[0].rstrip('af')}.npz"
+    size = approximations.write(chip, path)
+    click.echo(f"{shown(path)}: {len(names)} instructions of {chip.name} in {size:,} bytes, {seconds}")
+    return Exit.CLEAN
+
+
+def _casts() -> int:
     gpu = select("cuda")
     started = time.perf_counter()
     with Progress() as bar:

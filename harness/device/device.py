@@ -23,10 +23,12 @@ class Outcome:
 
     outputs: the payload of every output as bytes, guard bands cut off
     trespass: a sentence about bytes that were not the kernel's to change, empty if there are none
+    approximated: `ex2.approx.f32 at file.cu:12` for each instruction whose last bits are open, and others in each run
     """
 
     outputs: dict[str, Array]
     trespass: str = ""
+    approximated: tuple[str, ...] = ()
 
 
 class Program(Protocol):

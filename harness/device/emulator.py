@@ -15,6 +15,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.interval import Demand, Interval, inside
 from harness.device.device import Outcome
+from harness.emulator.counters import Counters
 from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
@@ -131,8 +132,9 @@ class EmulatedProgram:
         workspace = {name: np.full(size, poison, np.uint8) for name, size in workspace_sizes.items()}
         arrays |= {name: Buffer(name, memory, initialised=False) for name, memory in (allocations | workspace).items()}
         arrays |= {name: Buffer(name, memory) for name, memory in scratch.items()}
+        approximated: dict[str, None] = {}
         for step, compiled in zip(self.steps, self.kernels, strict=True):
-            self._launch(step, compiled, arrays, repeat)
+            approximated |= dict.fromkeys(self._launch(step, compiled, arrays, repeat).approximated)
         for name, memory in scratch.items():
             if memory.any():
                 return Outcome(
@@ -142,9 +144,9 @@ class EmulatedProgram:
             touched = np.count_nonzero(allocations[name][field.nbytes :] != poison)
             if touched:
                 return Outcome(outputs, f"output {name!r}: {touched} bytes of its slack were written")
-        return Outcome(outputs)
+        return Outcome(outputs, approximated=tuple(approximated))
 
-    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int) -> None:
+    def _launch(self, step: Step, compiled: Compiled, arrays: Mapping[str, Buffer], repeat: int) -> Counters:
         arguments = [0 if value is None else value for _, value in bind(step, arrays)]
         grids = compiled.launch.grids(step.case.problem, self.device.multiprocessors)
         schedules = (ASCENDING, DESCENDING, Schedule(seed=self.seed))
@@ -168,6 +170,7 @@ class EmulatedProgram:
             # Our own kernel, whose other cases would not be compared either: no case of it may be left out for that.
             raise LaunchError(str(error)) from None
         self.lane_instructions += counters.lane_instructions
+        return counters
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.emulator.arithmetic.atomics import ATOMICS
 from harness.emulator.arithmetic.warp import REDUCTIONS
-from harness.emulator.instructions import bulk_copy, cluster, mbarrier, mma, moves, tensormap, wgmma, wmma
+from harness.emulator.instructions import approximate, bulk_copy, cluster, mbarrier, mma, moves, tensormap, wgmma, wmma
 from harness.emulator.instructions.arithmetic import ARITHMETIC
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -20,6 +20,7 @@ def mnemonics() -> set[str]:
     """All mnemonics; `/3` marks the form with a third operand."""
     names = {
         *ARITHMETIC,
+        *approximate.mnemonics(),
         *moves.mnemonics(),
         *mma.mnemonics(),
         *wgmma.mnemonics(),

@@ -24,6 +24,7 @@ class Counters:
     shared_conflicts: bank conflicts: wavefronts beyond the fewest that the access width allows
     barriers: completed, once per block
     opcodes: warp instructions by mnemonic
+    approximated: `ex2.approx.f32 at file.cu:12` for each instruction whose bits PTX leaves open and the order chose
     """
 
     lane_instructions: int
@@ -37,6 +38,7 @@ class Counters:
     shared_conflicts: int
     barriers: int
     opcodes: Counter[str]
+    approximated: tuple[str, ...] = ()
 
 
 @dataclass

@@ -159,6 +159,7 @@ def launch(
         dependence=dependence if sanitize else None,
         by_warpgroup=any(each.takes_warpgroup for each in code.blocks),
         echo=_Few(echo or sys.stdout.write),
+        target=module.target,
     )
     if sanitize:
         budget = min(budget, LAST_EPOCH // 8)  # one instruction begins a few epochs
@@ -188,7 +189,7 @@ def launch(
     if state.dependence:
         ids = {buffer.window: id(buffer) for buffer in memory}
         state.dependence.end(kernel, state.shadow, resources.accesses, ids)
-    return _counters(state.traffic, tally)
+    return _counters(state.traffic, tally, tuple(state.approximated))
 
 
 @contextmanager
@@ -323,7 +324,7 @@ def _block_specials(
     return {name: values.astype(U32) for name, values in registers.items()}
 
 
-def _counters(traffic: Traffic, tally: Tally) -> Counters:
+def _counters(traffic: Traffic, tally: Tally, approximated: tuple[str, ...]) -> Counters:
     opcodes = tally.opcodes()
     names = [each.name for each in fields(Traffic)[: len(traffic.compiled)]]
     counted = {name: getattr(traffic, name) + more for name, more in zip(names, traffic.compiled.tolist(), strict=True)}
@@ -332,5 +333,6 @@ def _counters(traffic: Traffic, tally: Tally) -> Counters:
         warp_instructions=opcodes.total(),
         barriers=traffic.barriers,
         opcodes=opcodes,
+        approximated=approximated,
         **counted,
     )

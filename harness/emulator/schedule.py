@@ -37,6 +37,15 @@ class Schedule:
             return 0xC6C6_C6C6_C6C6_C6C6
         return 0x7B7B_7B7B_7B7B_7B7B if self.descending else 0
 
+    @property
+    def approximation(self) -> int:
+        """Which of the values that PTX leaves open an approximate instruction gives: 0 for the nearest, 1 and 2 for one
+        end or the other, which depends on the operands, so that no two orders agree and quotients do not cancel it.
+        """
+        if self.seed is not None:
+            return 2
+        return 1 if self.descending else 0
+
     def number(self, place: Places, count: int) -> Places:
         """The number of what runs at a place, or at each of many, of `count`."""
         if self.seed is not None:

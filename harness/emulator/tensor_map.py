@@ -3,7 +3,8 @@
 Their bits are the driver's own affair, so these are of our making. The meaning of the fields, the order of the elements
 of a box in shared memory and the swizzles are from the CUDA driver API, "cuTensorMapEncodeTiled", and the PTX ISA,
 "Tensors" and "cp.async.bulk.tensor"; which address bits a swizzle XORs, from CUTLASS (`Swizzle<3, 4, 3>` and its kin).
-Tiles alone: neither im2col nor interleaved layouts.
+Tiles alone, not im2col. Of interleaved layouts (NC/8HWC8) the driver's demands are checked, and those of one slice are
+emulated: which stride leads to the next slice, and where it lies in the box, no public text says.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.emulator.tensor_elements import BITS, FLOATS, NAN_PAIR, TYPES
+
 SIZE = 128  # bytes, of which the address is a multiple of 64
-MOST_DIMENSIONS = 5
-_LAYOUT = struct.Struct("<4sBBBBB7xQ5I4x4Q5H5B")
+MOST_DIMENSIONS, _LEAST_INTERLEAVED = 5, 3
+_LAYOUT = struct.Struct("<4sBBBBBB6xQ5I4x4Q5H5B")
 _MAGIC = b"TMAP"
 
-# Element type → bits, in the order of CUtensorMapDataType; the last is packed without gaps.
-BITS = {
-    "uint8": 8, "uint16": 16, "uint32": 32, "int32": 32, "uint64": 64, "int64": 64, "float16": 16, "float32": 32,
-    "float64": 64, "bfloat16": 16, "float32_ftz": 32, "tfloat32": 32, "tfloat32_ftz": 32, "uint4": 4,
-}  # fmt: skip
-TYPES = tuple(BITS)
-_NAN = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "float32_ftz": 0x7FFFFFFF,
-        "tfloat32": 0x7FFFFFFF, "tfloat32_ftz": 0x7FFFFFFF, "float64": 0x7FF8000000000000}  # fmt: skip
-
 # Swizzle, in the order of CUtensorMapSwizzle → (bits, lowest bit that changes, distance to the bits it is XORed with).
-SWIZZLES = {"none": (0, 4, 3), "32B": (1, 4, 3), "64B": (2, 4, 3), "128B": (3, 4, 3), "128B_atom_32B": (2, 5, 2)}
-_SWIZZLE_NAMES = tuple(SWIZZLES)
+SWIZZLES = {
+    "none": (0, 4, 3), "32B": (1, 4, 3), "64B": (2, 4, 3), "128B": (3, 4, 3), "128B_atom_32B": (2, 5, 2),
+    "128B_atom_32B_flip_8B": (2, 5, 2), "128B_atom_64B": (1, 6, 1),
+}  # fmt: skip
+FLIPS = "128B_atom_32B_flip_8B"  # in odd lines of 128 bytes the halves of 16 bytes change places; for loads alone
+_MODES, _ATOMS = ("none", "32B", "64B", "128B"), ("", "_atom_32B", "_atom_32B_flip_8B", "_atom_64B")
 _TOGETHER = 16  # bytes
-_SPANS = {"32B": 32, "64B": 64, "128B": 128, "128B_atom_32B": 128}
+_SPANS = {"32B": 32, "64B": 64} | {f"128B{atom}": 128 for atom in _ATOMS}
+# Interleave, in the order of CUtensorMapInterleave → bytes of a slice of channels.
+SLICES = {"none": 0, "16B": 16, "32B": 32}
+_INTERLEAVES = tuple(SLICES)
 
 
 class MalformedMap(ValueError):
@@ -61,6 +62,7 @@ class TensorMap:
 
     address: of the tensor, bytes; extents, box, steps: elements; strides: bytes, one fewer; steps: between elements
     fills_nan: whether elements outside of the tensor arrive as NaN, or else as zeros
+    interleave: of the innermost dimension, in slices
     """
 
     kind: str
@@ -71,6 +73,7 @@ class TensorMap:
     steps: tuple[int, ...]
     swizzle: str = "none"
     fills_nan: bool = False
+    interleave: str = "none"
 
     @property
     def bytes(self) -> int:
@@ -86,25 +89,46 @@ class TensorMap:
         if not 1 <= rank <= MOST_DIMENSIONS or not len(self.box) == len(self.steps) == rank == len(self.strides) + 1:
             raise MalformedMap(f"a tensor map of {rank} dimensions, {len(self.box)} of the box, "
                                f"{len(self.strides)} strides")  # fmt: skip
-        if self.address % 16:
-            raise MalformedMap(f"the tensor's address {self.address:#x} is not a multiple of 16")
+        align = max(16, SLICES[self.interleave])
+        if self.address % align:
+            raise MalformedMap(f"the tensor's address {self.address:#x} is not a multiple of {align}")
         for name, values, most in (("extent", self.extents, 1 << 32), ("box", self.box, 256), ("step", self.steps, 8)):
             wrong = [value for value in values if not 1 <= value <= most]
             if wrong:
                 raise MalformedMap(f"a {name} of {wrong[0]}, where 1 to {most} are allowed")
-        wrong = [stride for stride in self.strides if stride % 16 or not 0 <= stride < 1 << 40]
+        wrong = [stride for stride in self.strides if stride % align or not 0 <= stride < 1 << 40]
         if wrong:
-            raise MalformedMap(f"a stride of {wrong[0]} bytes, which is not a multiple of 16 below 2^40")
-        inner = self.box[0] * bits // 8
-        if inner % 16 or self.box[0] * bits % 8:
+            raise MalformedMap(f"a stride of {wrong[0]} bytes, which is not a multiple of {align} below 2^40")
+        if self.interleave == "none":
+            self._check_rows(self.box[0] * bits)
+        elif rank < _LEAST_INTERLEAVED:
             raise MalformedMap(
-                f"a box whose rows have {self.box[0]} elements of {bits} bits, not a multiple of 16 bytes"
+                f"interleave {self.interleave} of a tensor of {rank} dimensions, where 3 to 5 are allowed"
+            )
+        elif self.interleave == "32B" and self.swizzle != "32B":
+            raise MalformedMap(f"interleave 32B with swizzle {self.swizzle}, where it needs swizzle 32B")
+        if self.fills_nan and self.kind not in FLOATS:
+            raise MalformedMap(f"NaN for what lies outside of a tensor of {self.kind}")
+
+    def _check_rows(self, bits: int) -> None:
+        """bits: of a row of the box"""
+        if bits % (8 * 16):
+            raise MalformedMap(
+                f"a box whose rows have {self.box[0]} elements of {BITS[self.kind]} bits, not a multiple of 16 bytes"
             )
         span = _SPANS.get(self.swizzle)
-        if span and inner > span:
-            raise MalformedMap(f"a box with rows of {inner} bytes, more than the {span} of swizzle {self.swizzle}")
-        if self.fills_nan and self.kind not in _NAN:
-            raise MalformedMap(f"NaN for what lies outside of a tensor of {self.kind}")
+        if span and bits > 8 * span:
+            raise MalformedMap(f"a box with rows of {bits // 8} bytes, more than the {span} of swizzle {self.swizzle}")
+
+    def check_emulated(self) -> None:
+        """Raises MalformedMap for an interleaved layout but that of one slice in three dimensions, which is dense."""
+        size, bits = SLICES[self.interleave], BITS[self.kind]
+        rows = {self.extents[0] * bits // 8, self.box[0] * bits // 8, *self.strides[:1]}
+        if size and (len(self.extents), rows, self.steps[0]) != (_LEAST_INTERLEAVED, {size}, 1):
+            sentence = (
+                f"interleave {self.interleave}, but of {_LEAST_INTERLEAVED} dimensions of which the first is one "
+            )
+            raise MalformedMap(f"{sentence}slice of {size} bytes, dense")
 
     def encode(self) -> bytes:
         """The 128 bytes. Raises MalformedMap."""
@@ -113,7 +137,11 @@ class TensorMap:
         def padded(values: Sequence[int], count: int) -> tuple[int, ...]:
             return (*values, *(0,) * (count - len(values)))
 
-        head = TYPES.index(self.kind), len(self.extents), 0, _SWIZZLE_NAMES.index(self.swizzle), self.fills_nan
+        mode = next(mode for mode in reversed(_MODES) if self.swizzle.startswith(mode))
+        head = (
+            TYPES.index(self.kind), len(self.extents), _INTERLEAVES.index(self.interleave), _MODES.index(mode),
+            self.fills_nan, _ATOMS.index(self.swizzle.removeprefix(mode)),
+        )  # fmt: skip
         extents = tuple(extent - 1 for extent in self.extents)  # 2^32 fits
         body = _LAYOUT.pack(
             _MAGIC, *head, self.address, *padded(extents, 5), *padded(self.strides, 4), *padded(self.box, 5),
@@ -123,13 +151,13 @@ class TensorMap:
 
     def fill(self) -> bytes:
         """One unit of what arrives from outside of the tensor."""
-        width, element = self._width(), max(1, BITS[self.kind] // 8)
-        return _NAN[self.kind].to_bytes(element, "little") * (width // element) if self.fills_nan else bytes(width)
+        return (NAN_PAIR * 8)[: self._width()] if self.fills_nan else bytes(self._width())
 
     def _width(self) -> int:
         """Bytes of a unit: as many as a swizzle keeps together, or fewer where the tensor ends between."""
         ends = self.extents[0] * BITS[self.kind]
-        return next((width for width in (_TOGETHER, 8, 4, 2) if ends % (8 * width) == 0), 1)
+        most = _TOGETHER // 2 if self.swizzle == FLIPS else _TOGETHER
+        return next((width for width in (16, 8, 4, 2) if width <= most and ends % (8 * width) == 0), 1)
 
     def moved(self, address: int) -> TensorMap:
         """The same map of a tensor at another address."""
@@ -181,23 +209,28 @@ def swizzled(addresses: np.ndarray, swizzle: str) -> np.ndarray:
     """Where bytes of shared memory go, by their absolute addresses."""
     bits, low, distance = SWIZZLES[swizzle]
     mask = (1 << bits) - 1 << low
-    return addresses ^ (addresses >> distance & mask)
+    found = addresses ^ (addresses >> distance & mask)
+    return found ^ (addresses >> 4 & 8) if swizzle == FLIPS else found
 
 
 # What `tensormap.replace` may change → where it lies among the fields.
 FIELDS = {
-    "global_address": 6, "rank": 2, "box_dim": 16, "global_dim": 7, "global_stride": 12, "element_stride": 21,
-    "elemtype": 1, "interleave_layout": 3, "swizzle_mode": 4, "fill_mode": 5,
+    "global_address": 7, "rank": 2, "box_dim": 17, "global_dim": 8, "global_stride": 13, "element_stride": 22,
+    "elemtype": 1, "interleave_layout": 3, "swizzle_mode": 4, "fill_mode": 5, "swizzle_atomicity": 6,
 }  # fmt: skip
 _PTX_TYPES = ("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64",
               "bfloat16", "tfloat32", "tfloat32_ftz", "uint4")  # fmt: skip
+_CHOICES = {"elemtype": _PTX_TYPES, "interleave_layout": _INTERLEAVES, "swizzle_mode": _MODES,
+            "swizzle_atomicity": _ATOMS, "fill_mode": (False, True)}  # fmt: skip
 
 
 def replaced(content: bytes, field: str, ordinal: int, value: int) -> bytes:
     """The 128 bytes with one field changed, as PTX counts it. Raises MalformedMap if they are no tensor map."""
     fields = list(_LAYOUT.unpack(content[: _LAYOUT.size]))
-    if fields[0] != _MAGIC or (field == "elemtype" and value >= len(_PTX_TYPES)):
-        raise MalformedMap("the bytes are no tensor map, or the type is unknown")
+    if fields[0] != _MAGIC:
+        raise MalformedMap("the bytes are no tensor map")
+    if field in _CHOICES and value >= len(_CHOICES[field]):
+        raise MalformedMap(f"{field} of {value}, which is none of {', '.join(map(str, _CHOICES[field]))}")
     if field == "elemtype":
         value = TYPES.index(_PTX_TYPES[value])
     number = {"rank": value + 1, "global_dim": value - 1}.get(field, value)
@@ -211,13 +244,17 @@ def replaced(content: bytes, field: str, ordinal: int, value: int) -> bytes:
 @lru_cache(maxsize=256)
 def decode(content: bytes) -> TensorMap:
     """The map in 128 bytes. Raises MalformedMap."""
-    magic, kind, rank, interleave, swizzle, fills_nan, address, *rest = _LAYOUT.unpack(content[: _LAYOUT.size])
-    if magic != _MAGIC or kind >= len(TYPES) or swizzle >= len(_SWIZZLE_NAMES) or not 1 <= rank <= MOST_DIMENSIONS:
+    magic, kind, rank, interleave, mode, fills_nan, atom, address, *rest = _LAYOUT.unpack(content[: _LAYOUT.size])
+    known = kind < len(TYPES) and interleave < len(SLICES) and mode < len(_MODES) and atom < len(_ATOMS)
+    if magic != _MAGIC or not known or not 1 <= rank <= MOST_DIMENSIONS:
         raise MalformedMap("the bytes are no tensor map")
+    if atom and _MODES[mode] != "128B":
+        raise MalformedMap(f"swizzle {_MODES[mode]} in atoms{_ATOMS[atom].replace('_', ' ')}, which 128B alone has")
     extents, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:19]
     found = TensorMap(
         TYPES[kind], address, tuple(extent + 1 for extent in extents[:rank]), tuple(strides[: rank - 1]),
-        tuple(box[:rank]), tuple(steps[:rank]), _SWIZZLE_NAMES[swizzle], bool(fills_nan),
+        tuple(box[:rank]), tuple(steps[:rank]), _MODES[mode] + _ATOMS[atom], bool(fills_nan), _INTERLEAVES[interleave],
     )  # fmt: skip
     found.check()
+    found.check_emulated()
     return found

@@ -25,6 +25,7 @@ from harness.verify.host_room import host_room
 # Complementary patterns: a byte no run writes differs from the expected one in one of the first two runs, whatever it
 # is. The third run repeats the first.
 POISONS = (0xA5, 0x5A, 0xA5)
+_NAMED = 3  # approximate instructions that a reason names
 
 _ACCESS_VERDICTS = {
     "out_of_bounds": Verdict.OUT_OF_BOUNDS,
@@ -142,7 +143,8 @@ def judge(
     ]
     if not wrong:
         return outcomes, None
-    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected))
+    approximated = tuple(dict.fromkeys(each for outcome in outcomes for each in outcome.approximated))
+    return outcomes, explained(case, target, expected, wrong, on_host(device, outcomes, expected), approximated)
 
 
 def _resplit(
@@ -190,9 +192,14 @@ def on_host(device: Device, outcomes: Sequence[Outcome], expected: Expected) -> 
 
 
 def explained(
-    case: Case, target: str, expected: Expected, wrong: list[str], runs: list[dict[str, np.ndarray]]
-) -> tuple[Verdict, str, str]:
-    """The verdict on fields that are wrong, its reason and its story. runs: one for each of POISONS"""
+    case: Case, target: str, expected: Expected, wrong: list[str], runs: list[dict[str, np.ndarray]],
+    approximated: Sequence[str] = (),
+) -> tuple[Verdict, str, str]:  # fmt: skip
+    """The verdict on fields that are wrong, its reason and its story. runs: one for each of POISONS
+
+    approximated: instructions whose last bits are open, if the runs had any
+    """
+    cause = ""
     unwritten = [name for name in wrong if _unwritten(runs, name).any()]
     if unwritten:
         share = _unwritten(runs, unwritten[0])
@@ -201,11 +208,14 @@ def explained(
     elif any(_raw(runs[0][name], run[name]).any() for name in wrong for run in runs[1:]):
         verdict = Verdict.NONDETERMINISTIC
         reason = f"{target}: runs on the same input differ in {', '.join(wrong)}"
+        if approximated:
+            cause = f"approximate instruction: PTX leaves the last bits of {', '.join(approximated[:_NAMED])} open"
+            reason += f", because of an {cause}"
     else:
         bounded = all(isinstance(expected.values[name], Interval) for name in wrong)
         what = "values are outside their intervals" if bounded else "bytes differ"
         verdict, reason = Verdict.MISMATCH, f"{target}: {what} in {', '.join(wrong)}"
-    return verdict, reason, render(case, target, expected, runs, POISONS, verdict)
+    return verdict, reason, render(case, target, expected, runs, POISONS, verdict, cause)
 
 
 def _unwritten(runs: list[dict[str, np.ndarray]], name: str) -> np.ndarray:

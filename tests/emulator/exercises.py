@@ -8,11 +8,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from async_source import PRELUDE
 
-from harness.emulator.tensor_map import BITS, TensorMap
+from harness.emulator.tensor_elements import BITS
+from harness.emulator.tensor_map import TensorMap
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ Arrays = dict[str, np.ndarray]
 class Exercise:
     """arguments: names of arrays, tensors, and integers; shared: dynamic bytes
 
-    wanted: the arrays after the launch, None for one that may hold anything
+    wanted: the arrays after the launch, None for one that may hold anything; since: the first architecture that has it
     """
 
     name: str
@@ -42,6 +44,7 @@ class Exercise:
     block: int = 64
     shared: int = 0
     covers: tuple[str, ...] = field(default=())
+    since: int = 90
 
 
 ALL: list[Exercise] = []
@@ -166,13 +169,22 @@ def elements(found: TensorMap, start: Sequence[int]) -> Iterator[tuple[int, int,
 
 
 def swizzle(byte: int, kind: str) -> int:
-    """Chunks of 16 bytes change places in a row of 32, 64 or 128 bytes, by the number of 128 bytes that lie before."""
+    """Chunks of 16, 32 or 64 bytes change places in a row of 32, 64 or 128 bytes, by the number of 128 bytes that lie
+    before; `flip_8B`: in every other line of 128 bytes the halves of 16 bytes do, too."""
     if kind == "none":
         return byte
-    row = int(kind[:-1])
-    within = byte // 128 % (row // 16)
-    chunk = byte // 16
-    return ((chunk // (row // 16)) * (row // 16) + (chunk % (row // 16) ^ within)) * 16 + byte % 16
+    row, size, flips = SWIZZLED[kind]
+    line, count = byte // 128, row // size
+    chunk = byte // size
+    found = (chunk - chunk % count + (chunk % count ^ line % count)) * size + byte % size
+    return found - 8 + 16 * (found % 16 < 8) if flips and line % 2 else found
+
+
+# Bytes of a row, bytes of a chunk, whether it flips.
+SWIZZLED = {
+    "32B": (32, 16, False), "64B": (64, 16, False), "128B": (128, 16, False), "128B_atom_32B": (128, 32, False),
+    "128B_atom_32B_flip_8B": (128, 32, True), "128B_atom_64B": (128, 64, False),
+}  # fmt: skip
 
 
 LOAD_BOX = r"""
@@ -196,27 +208,59 @@ extern "C" __global__ void k(const __grid_constant__ Map map, const u8* in, u32 
 }
 """
 _COORDINATES = ("x", "x, y", "x, y, z", "x, y, z, v", "x, y, z, v, w")
-_NAN = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF}
+_NAN = {"float16": 0x7FF7, "bfloat16": 0x7FF7, "float32": 0x7FF77FF7, "float64": 0x7FF77FF77FF77FF7,
+        "tfloat32": 0x7FF77FF7}  # fmt: skip
+
+
+def arrives(element: np.ndarray, kind: str) -> np.ndarray:
+    """Bytes of an element, as a load writes them: tfloat32 to nearest, ties away from 0, and no subnormals of `_ftz`."""
+    if "_ftz" not in kind and not kind.startswith("tfloat32"):
+        return element
+    bits = int.from_bytes(element.tobytes(), "little")
+    sign, exponent, fraction = bits >> 31, bits >> 23 & 255, bits & 0x7FFFFF
+    if exponent == 0 and "_ftz" in kind:
+        fraction = 0
+    if kind.startswith("tfloat32"):
+        number = exponent << 23 | fraction
+        if exponent < 255:
+            number = (number >> 13 << 13) + (number >> 12 & 1) * (1 << 13)
+        elif fraction:
+            sign, number = 0, 0x7FFFE000
+    else:
+        number = exponent << 23 | fraction
+    return np.frombuffer((sign << 31 | number).to_bytes(4, "little"), np.uint8)
+
+
+def special(content: np.ndarray, kind: str) -> np.ndarray:
+    """The bytes, where a load changes elements, with subnormals, ties, infinities and NaN among them."""
+    if "_ftz" in kind or kind.startswith("tfloat32"):
+        values = [0x80000001, 0x007FFFFF, 0x3F801000, 0xBF803000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0xFF800001]
+        words = content.view(np.uint32)
+        words[::3] = np.resize(np.array(values, np.uint32), len(words[::3]))
+    return content
 
 
 def box(name: str, kind: str, extents: Sequence[int], strides: Sequence[int], shape: Sequence[int],
-        start: Sequence[int], swizzled: str = "none", steps: Sequence[int] = (), nan: bool = False) -> None:  # fmt: skip
-    """A load and a store of one box."""
+        start: Sequence[int], swizzled: str = "none", steps: Sequence[int] = (), nan: bool = False,
+        interleave: str = "none", since: int = 90, stores: bool = True) -> None:  # fmt: skip
+    """A load and, where the map allows it, a store of one box."""
     steps = steps or (1,) * len(shape)
-    found = TensorMap(kind, 0, tuple(extents), tuple(strides), tuple(shape), tuple(steps), swizzled, nan)
+    found = TensorMap(kind, 0, tuple(extents), tuple(strides), tuple(shape), tuple(steps), swizzled, nan, interleave)
     rank, width = len(shape), BITS[kind] // 8
     size = (extents[0] * width if rank == 1 else strides[-1] * extents[-1]) + 64
     bytes_ = found.bytes
     at = (*start, 0, 0, 0, 0)[:5]
-    more = {"shared": -(-bytes_ // 128) * 128 + 16}
+    more: dict[str, Any] = {"shared": -(-bytes_ // 128) * 128 + 16, "since": since}
 
     def loaded(arrays: Arrays) -> Arrays:
         out = np.full(len(arrays["out"]), 0xCD, np.uint8)
         for inner, outer, inside in elements(found, start):
             fill = _NAN[kind].to_bytes(width, "little") if nan else bytes(width)
-            out[inner : inner + width] = np.frombuffer(
-                arrays["tensor"][outer : outer + width].tobytes() if inside else fill, np.uint8
-            )
+            if not inside:
+                out[inner : inner + width] = np.frombuffer(fill, np.uint8)
+                continue
+            element = arrives(arrays["tensor"][outer : outer + width], kind)
+            out[inner : inner + width] = element
         return {"out": out}
 
     def stored(arrays: Arrays) -> Arrays:
@@ -229,11 +273,11 @@ def box(name: str, kind: str, extents: Sequence[int], strides: Sequence[int], sh
     call = f"({_COORDINATES[rank - 1]});".replace("(", "(s, map, bar, ")
     exercise(
         f"load.{name}", LOAD_BOX.replace("CALL", f"load{rank}{call}"),
-        {"tensor": noise(size, 3), "out": np.full(bytes_, 0xCD, np.uint8)},
+        {"tensor": special(noise(size, 3), kind), "out": np.full(bytes_, 0xCD, np.uint8)},
         (Tensor("tensor", found), "out", bytes_, *at), loaded, **more,
         covers=(f"cp.async.bulk.tensor.{rank}d.",),
     )  # fmt: skip
-    if not nan:
+    if stores and not nan:
         exercise(
             f"store.{name}", STORE_BOX.replace("CALL", f"store{rank}(map, s, {_COORDINATES[rank - 1]});"),
             {"tensor": noise(size, 3), "in": noise(bytes_, 4)}, (Tensor("tensor", found), "in", bytes_, *at), stored,
@@ -259,11 +303,36 @@ box("2d.steps", "float32", (40, 30), (176,), (16, 9), (4, 1), steps=(1, 2))
 box("2d.nan", "bfloat16", (40, 10), (80,), (32, 4), (16, 8), nan=True)
 box("2d.nan.f16", "float16", (40, 10), (80,), (32, 4), (16, 8), nan=True)
 box("2d.nan.f32", "float32", (40, 10), (160,), (32, 4), (20, 8), nan=True)
+box("2d.nan.f64", "float64", (20, 10), (160,), (16, 4), (10, 8), nan=True)
+box("2d.nan.tf32", "tfloat32", (40, 10), (160,), (32, 4), (20, 8), nan=True)
+for _kind in ("tfloat32", "tfloat32_ftz", "float32_ftz"):
+    box(f"2d.{_kind}", _kind, (40, 10), (160,), (32, 8), (4, 1), stores=False)
+for _atom in ("32B", "32B_flip_8B", "64B"):
+    box(f"2d.atom.{_atom}", "float16", (100, 40), (208,), (64, 24), (8, 3), f"128B_atom_{_atom}", since=100,
+        stores=_atom != "32B_flip_8B")  # fmt: skip
+box("3d.interleave.16B", "uint16", (8, 12, 6), (16, 208), (8, 5, 3), (0, 2, 1), interleave="16B")
+box("3d.interleave.16B.corner", "uint8", (16, 12, 6), (16, 208), (16, 8, 2), (0, 9, 5), "128B", interleave="16B",
+    stores=False)  # fmt: skip
+box("3d.interleave.32B", "float16", (16, 12, 6), (32, 416), (16, 4, 3), (0, -2, 1), "32B", interleave="32B")
 box("3d", "uint16", (40, 12, 6), (80, 960), (16, 4, 3), (8, 2, 1))
 box("3d.corner.32B", "uint8", (60, 12, 6), (64, 768), (32, 5, 3), (48, 9, 4), "32B")
 box("4d", "uint8", (40, 5, 4, 3), (48, 240, 960), (16, 2, 3, 2), (32, 4, 2, -1))
 box("5d", "uint8", (40, 3, 3, 3, 2), (48, 144, 432, 1296), (16, 2, 2, 2, 2), (32, 2, -1, 1, 1))
 box("3d.before", "float32", (30, 7, 5), (128, 1024), (8, 3, 2), (-4, -1, -1))
+
+# Two slices: what lies 16 bytes behind another in shared memory, an H200 has to tell.
+SLICED = TensorMap("uint16", 0, (16, 6, 3), (112, 800), (16, 4, 2), (1, 1, 1), interleave="16B")
+PROBES = [Exercise(
+    "slices", PRELUDE + LOAD_BOX.replace("CALL", "load3(s, map, bar, x, y, z);"),
+    {"tensor": np.arange(1200, dtype=np.uint16).view(np.uint8), "out": np.zeros(SLICED.bytes, np.uint8)},
+    (Tensor("tensor", SLICED), "out", SLICED.bytes, 0, 0, 0, 0, 0), lambda arrays: {}, shared=SLICED.bytes + 16,
+)]  # fmt: skip
+# Reading → bytes in global memory from a slice to the next, from one entry of the second dimension to the next, and of
+# the third.
+READINGS = {
+    "the first stride is of the second dimension, and slices are dense": (6 * 112, 112, 800),
+    "the first stride is of slices, and the second dimension is dense": (112, 16, 800),
+}
 
 _STEPS = {
     "add": lambda a, b: a + b, "min": min, "max": max, "and": lambda a, b: a & b, "or": lambda a, b: a | b,

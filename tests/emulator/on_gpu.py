@@ -9,10 +9,11 @@ from multiprocessing.connection import Connection
 import numpy as np
 from cuda.bindings import nvrtc
 from cuda_source import OPTIONS
-from exercises import ALL, Exercise, Tensor
+from exercises import ALL, PROBES, Exercise, Tensor
 
 from harness.studies.museum.driver import OnGpu, checked, device, encoded
 
+EVERY = (*ALL, *PROBES)
 SECONDS = 20.0  # an exercise may take, with the start of a process: several wait for ever if a copy never comes
 
 
@@ -51,7 +52,7 @@ class Worker:
         self._here: Connection
 
     def run(self, number: int) -> dict[str, np.ndarray]:
-        """The arrays after exercise ALL[number]. Raises RuntimeError for one that fails or does not end."""
+        """The arrays after exercise EVERY[number]. Raises RuntimeError for one that fails or does not end."""
         if self._process is None:
             context = multiprocessing.get_context("spawn")
             self._here, there = context.Pipe()
@@ -65,7 +66,7 @@ class Worker:
             found = "its process died"
         if isinstance(found, str):
             self.end()
-            raise RuntimeError(f"{ALL[number].name}: {found}")
+            raise RuntimeError(f"{EVERY[number].name}: {found}")
         return found
 
     def end(self) -> None:
@@ -85,6 +86,6 @@ def _serve(connection: Connection) -> None:
         except EOFError:
             return
         try:
-            connection.send(run(ALL[number], arch or ""))
+            connection.send(run(EVERY[number], arch or ""))
         except Exception as error:  # told to the one that asks, who ends this process
             connection.send(f"{type(error).__name__}: {error}")

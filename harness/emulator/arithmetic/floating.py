@@ -2,8 +2,8 @@
 
 16-bit sums, differences and products are computed in float32 and rounded again, which is exact because float32 has more
 than twice the precision; fused multiply-adds go through a sum rounded to odd (see `rounding`). Every NaN result has the
-one pattern of its format; the payloads that float64 hardware keeps are not modelled. Approximate instructions
-(`ex2.approx`, `rcp.approx`, `tanh.approx`, ...) are left out, because their bits are not specified.
+one pattern of its format; the payloads that float64 hardware keeps are not modelled. Approximate instructions are in
+`approximate`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from harness.emulator.arithmetic.floating import FLOATING
 from harness.emulator.arithmetic.integer import INTEGER
 from harness.emulator.arithmetic.mixed import MIXED
 from harness.emulator.compiled.opcodes import OPCODES
-from harness.emulator.instructions.emitter import Emitter, Unsupported
+from harness.emulator.instructions.approximate import approximate
+from harness.emulator.instructions.emitter import Emitter
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.registers import Operation
 
@@ -24,7 +25,8 @@ def arithmetic(emitter: Emitter, instruction: Instruction) -> None:
         name = f"{name}/{len(sources)}"
         operation = ARITHMETIC.get(name)
     if not operation:
-        raise Unsupported
+        approximate(emitter, instruction, sources)
+        return
     target = emitter.target(instruction.operands[0], operation.result)
     slots = [emitter.source(source, kind) for source, kind in zip(sources, operation.sources, strict=True)]
     emitter.compute(operation.compute, operation.result, slots, target, OPCODES.get(name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 
 from harness.emulator.errors import NotEmulated
@@ -13,7 +15,8 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import WINDOW_BITS, Buffer
 from harness.emulator.ptx.syntax import Instruction, TensorAddress
 from harness.emulator.registers import I32
-from harness.emulator.tensor_map import BITS, SIZE, Box, MalformedMap, TensorMap, decode, swizzled
+from harness.emulator.tensor_elements import BITS
+from harness.emulator.tensor_map import FLIPS, SIZE, SLICES, Box, MalformedMap, TensorMap, decode, swizzled
 
 _DIMENSIONS = tuple(f"{count}d" for count in range(1, 6))
 _MBARRIER = "mbarrier::complete_tx::bytes"
@@ -57,7 +60,7 @@ def _load(emitter: Emitter, instruction: Instruction, rank: int, multicast: bool
             every = [each for each in range(16) if ranks >> each & 1] if multicast else [None]
             transfers.to_shared(
                 batch, lane, every, to, shared, found.address + box.outer, box.width, mbarrier, found.bytes, _ALIGNMENT,
-                box.inside, found.fill(), holder,
+                box.inside, found.fill(), holder, found.kind,
             )  # fmt: skip
 
     emitter.emit(step, (target.slot, at.slot, blocks, place.slot, *coordinates), ())
@@ -73,6 +76,8 @@ def _store(emitter: Emitter, instruction: Instruction, rank: int, operation: lis
         columns = (source.of(batch), place.of(batch), *(batch.registers[slot] for slot in coordinates))
         for lane, origin, address, *start in each_lane(batch, mask, *columns):
             found, holder = _map(batch, instruction, lane, address, rank)
+            if found.swizzle == FLIPS:
+                _refuse(instruction, f"swizzle {FLIPS} is for loads alone")
             box = _box(batch, instruction, lane, found, start)
             shared = _in_swizzle(batch, found, origin, box.shared)
             transfers.reduction = of_elements(operation[0], found.kind) if operation else None
@@ -96,6 +101,8 @@ def _box(batch: Batch, instruction: Instruction, lane: int, found: TensorMap, st
     is not a multiple of 16 bytes (triton-lang/triton#7385, tile-ai/tilelang#2527)."""
     signed = np.array(start, np.uint32).view(I32).tolist()
     bits = BITS[found.kind]
+    if signed[0] * bits % max(_START, 8 * SLICES[found.interleave]) and found.interleave == "32B":
+        _refuse(instruction, f"a box that begins at innermost coordinate {signed[0]}, within a slice of 32 bytes")
     if signed[0] * bits % _START:
         sentence = f"copies a box at innermost coordinate {signed[0]}, which is {signed[0] * bits / 8:g} bytes of "
         sentence += f"{found.kind}: not a multiple of 16 bytes, so a GPU raises an illegal instruction"
@@ -124,11 +131,15 @@ def _map(
     try:
         found = decode(buffer.data[offset : offset + SIZE].tobytes())
     except MalformedMap as error:
-        raise NotEmulated(f"not emulated: {instruction.mnemonic} at {instruction.location}: {error}") from error
+        _refuse(instruction, str(error))
     if len(found.extents) != rank:
         sentence = f"copies a box of {rank} dimensions with a tensor map of {len(found.extents)}"
         batch.fault("out_of_bounds", instruction, lane, sentence)
     return found, (buffer, offset)
+
+
+def _refuse(instruction: Instruction, why: str) -> NoReturn:
+    raise NotEmulated(f"not emulated: {instruction.mnemonic} at {instruction.location}: {why}")
 
 
 def mnemonics() -> list[str]:

@@ -10,6 +10,7 @@ from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import CLUSTER_RANK_BITS, WRITTEN, Access, Buffer, Resolved
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.global_memory import Who
+from harness.emulator.tensor_elements import loaded
 
 
 class Transfers:
@@ -40,13 +41,13 @@ class Transfers:
     def to_shared(
         self, batch: Batch, lane: int, blocks: list[int | None], to: int, shared: np.ndarray, sources: np.ndarray,
         width: int, barrier: int, total: int, align: int, inside: np.ndarray | None = None, fill: bytes = b"",
-        tensor: tuple[Buffer, int] | None = None,
+        tensor: tuple[Buffer, int] | None = None, kind: str = "uint8",
     ) -> None:  # fmt: skip
         """Units of `width` bytes from global addresses `sources` to bytes `shared` behind the address `to`.
 
         blocks: ranks in the cluster that receive them, None for what the address says; barrier: address, of the same
         total: bytes that the mbarrier counts; inside: (n,) bool, the units that exist, others get `fill`
-        tensor: the buffer with the tensor map, and its offset there
+        tensor: the buffer with the tensor map, and its offset there; kind: of its elements
         """
         proxy, instruction = batch.asynchronous, self.instruction
         exist = np.ones(len(sources), bool) if inside is None else inside
@@ -55,7 +56,7 @@ class Transfers:
         content[:] = np.frombuffer(fill or bytes(width), np.uint8)
         if buffer is not None:
             self._require_initialised(batch, lane, buffer, offsets, width)
-            content[exist] = buffer.data[offsets[:, None] + np.arange(width)]
+            content[exist] = loaded(buffer.data[offsets[:, None] + np.arange(width)], kind)
             self._record(batch, self.reads, buffer, offsets, width, lane)
             batch.launch.traffic.global_bytes_read += len(offsets) * width
         for rank in blocks:

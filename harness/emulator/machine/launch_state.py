@@ -90,6 +90,7 @@ class LaunchState:
     schedule: the order of blocks and warps; by_warpgroup: whether the warps of a warpgroup stay together in it
     shadow: of global memory; None without the sanitizer; dependence: on the launches before, if it is of a stream
     echo: takes each line that a kernel prints
+    target: the architecture of the module; approximated: instructions whose bits an order chose, and their lines
     met_by_copies: what the latest batch knew of global memory that copies met
     """
 
@@ -108,6 +109,8 @@ class LaunchState:
     echo: Callable[[str], object] = lambda line: None
     cluster: Extent = (1, 1, 1)
     dependence: Dependence | None = None
+    target: str = ""
+    approximated: dict[str, None] = field(default_factory=dict)
     met_by_copies: dict[int, Kept] = field(default_factory=dict)
 
     @property

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.emulator.tensor_map import SIZE, SWIZZLES, TYPES, TensorMap
+from harness.emulator.tensor_elements import TYPES
+from harness.emulator.tensor_map import SIZE, SLICES, SWIZZLES, TensorMap
 
 _ALIGNMENT = 64  # bytes, of the driver's tensor maps
 
@@ -63,7 +64,8 @@ def encoded(found: TensorMap) -> bytes:
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(place), TYPES.index(found.kind), ctypes.c_uint32(len(found.extents)),
         ctypes.c_void_p(found.address), wide(found.extents), wide(found.strides), narrow(found.box),
-        narrow(found.steps), 0, tuple(SWIZZLES).index(found.swizzle), 0, int(found.fills_nan),
+        narrow(found.steps), tuple(SLICES).index(found.interleave), tuple(SWIZZLES).index(found.swizzle), 0,
+        int(found.fills_nan),
     )  # fmt: skip
     if status != 0:
         raise RuntimeError(f"the CUDA driver says {_driver().CUresult(status)} of {found}")

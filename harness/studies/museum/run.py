@@ -14,7 +14,8 @@ from harness.emulator.launch import Module
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
-from harness.emulator.tensor_map import BITS, TensorMap
+from harness.emulator.tensor_elements import BITS
+from harness.emulator.tensor_map import TensorMap
 from harness.jit.nvrtc import build
 from harness.studies.museum.exhibit import BYTES, FOLDER, HEADER, Array, Exhibit, Kernels, Map
 

@@ -9,7 +9,8 @@ from typing import Protocol
 import ml_dtypes
 import numpy as np
 
-from harness.emulator.tensor_map import BITS, MalformedMap, TensorMap
+from harness.emulator.tensor_elements import BITS
+from harness.emulator.tensor_map import MalformedMap, TensorMap
 from harness.errors import LaunchError
 from harness.subjects.card.code import Parameter
 from harness.subjects.card.schema import FLOATS, SCALARS, Argument, Map
@@ -150,7 +151,7 @@ def _map(said: Map | None, memory: Memory, number: Callable[[int | str], int]) -
     tensor = TensorMap(
         said.type, memory.address(said.array), extents, tuple(map(number, said.strides)) or tuple(dense),
         tuple(map(number, said.box)), tuple(map(number, said.steps)) or (1,) * len(extents), said.swizzle,
-        said.fills_nan,
+        said.fills_nan, said.interleave,
     )  # fmt: skip
     try:
         return memory.tensor_map(tensor)

@@ -15,6 +15,7 @@ from harness.contract.field import Field
 from harness.contract.interval import Demand
 from harness.device.device import Device, Outcome
 from harness.device.emulator import LARGEST, MOST_TERMS
+from harness.emulator.counters import Counters
 from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.errors import LaunchError as LaunchRefused
 from harness.emulator.launch import Module, launch
@@ -129,11 +130,13 @@ class EmulatedCard:
         scratch = {name: memory.put(name, size_of(size, self.numbers), 0, True) for name, size in file.scratch.items()}
         schedule = (ASCENDING, DESCENDING, Schedule(seed=self.case.seed))[repeat % 3]
         stream = Stream() if any(each.early for each in file.launches) else None
+        approximated: dict[str, None] = {}
         for number, each in enumerate(file.launches):
             if each.zero is not None:
                 memory.clear(each.zero)
             else:
-                self._launch(number, each, memory, schedule, stream)
+                found = self._launch(number, each, memory, schedule, stream).approximated
+                approximated |= dict.fromkeys(map(self._by_line, found))
         results = {name: outputs[name][: field.nbytes] for name, field in self.fields.items()}
         for name, content in scratch.items():
             if content.any():
@@ -142,14 +145,14 @@ class EmulatedCard:
         for name, field in self.fields.items():
             if touched := np.count_nonzero(outputs[name][field.nbytes :] != poison):
                 return Outcome(results, f"output {name!r}: {touched} bytes of its slack were written")
-        return Outcome(results)
+        return Outcome(results, approximated=tuple(approximated))
 
     def resplit(self, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> None:
         self.inputs, self.fields = inputs, fields
 
     def _launch(
         self, number: int, each: Launch, memory: EmulatedMemory, schedule: Schedule, stream: Stream | None
-    ) -> None:
+    ) -> Counters:
         where = self.card.document.where("launches", number)
         entry = self.card.code.symbol(str(each.kernel))
 
@@ -164,9 +167,8 @@ class EmulatedCard:
             }  # fmt: skip
             place = self.module, entry, extents(each.grid), extents(each.block), arguments
             if stream:
-                stream.launch(*place, early=each.early, **options)
-            else:
-                launch(*place, **options)
+                return stream.launch(*place, early=each.early, **options)
+            return launch(*place, **options)
         except Fault as error:
             sentence = self._by_line(error.sentence).replace(entry, str(each.kernel))
             raise AccessError(error.kind, self._by_line(error.where), sentence) from None

@@ -13,14 +13,15 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.device.cuda_program import CudaProgram
 from harness.device.memory import Guarded, Memory
-from harness.emulator.tensor_map import SWIZZLES, TYPES, TensorMap
+from harness.emulator.tensor_elements import TYPES
+from harness.emulator.tensor_map import SLICES, SWIZZLES, TensorMap
 from harness.errors import CompileError, LaunchError
 from harness.subjects.card.arguments import bytes_of, extent_of
 from harness.subjects.card.card import Card
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
 
-_L2_PROMOTION, _INTERLEAVE = 0, 0
+_L2_PROMOTION = 0
 
 
 class CardOnGpu(CudaProgram):
@@ -83,7 +84,8 @@ class CardOnGpu(CudaProgram):
             [driver.cuuint64_t(stride) for stride in tensor.strides],
             [driver.cuuint32_t(extent) for extent in tensor.box],
             [driver.cuuint32_t(step) for step in tensor.steps],
-            driver.CUtensorMapInterleave(_INTERLEAVE), driver.CUtensorMapSwizzle(tuple(SWIZZLES).index(tensor.swizzle)),
+            driver.CUtensorMapInterleave(tuple(SLICES).index(tensor.interleave)),
+            driver.CUtensorMapSwizzle(tuple(SWIZZLES).index(tensor.swizzle)),
             driver.CUtensorMapL2promotion(_L2_PROMOTION), driver.CUtensorMapFloatOOBfill(int(tensor.fills_nan)),
         ))  # fmt: skip
         return ctypes.string_at(int(found.getPtr()), 128)

@@ -68,8 +68,10 @@ class Map(Part):
     """Elements of a copy, innermost first."""
     steps: list[Whole] = []
     """Between elements of a dimension; 1, if absent."""
-    swizzle: Literal["none", "32B", "64B", "128B", "128B_atom_32B"] = "none"
+    swizzle: Literal["none", "32B", "64B", "128B", "128B_atom_32B", "128B_atom_32B_flip_8B", "128B_atom_64B"] = "none"
     """How rows of the box are permuted in shared memory."""
+    interleave: Literal["none", "16B", "32B"] = "none"
+    """Bytes of the slices that the innermost dimension is cut into."""
     fills_nan: bool = False
     """Whether elements outside of the array arrive as NaN, not as zeros."""
 

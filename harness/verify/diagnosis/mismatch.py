@@ -35,12 +35,13 @@ def render(
     runs: Sequence[Mapping[str, np.ndarray]],
     poisons: Sequence[int] = (),
     verdict: str = "MISMATCH",
+    cause: str = "",
 ) -> str:
     """A report on a wrong output, at most 40 lines of 110 columns.
 
     target: what the kernel was compiled for
     runs: what it wrote, one mapping by field for each run, each on outputs filled with the byte in `poisons` before
-    verdict: the first word of the report
+    verdict: the first word of the report; cause: if it is known, and need not be guessed
     """
     first, values = resolved(expected, runs)
     order = [first, *(i for i in range(len(runs)) if i != first)]
@@ -77,7 +78,7 @@ def render(
             if found.kind == "bytes":
                 lines += _block(evidence, found)
             where = f"{tensor}{where} --at {at[0]},{at[1]}"
-        lines.append(_labelled("cause", str(cause_of(evidence))))
+        lines.append(_labelled("cause", cause or str(cause_of(evidence))))
         lines.append(_labelled("trace", f"harness trace{recipe_dir_option(case.id)} '{case.id}'{where}"))
     lines.append(_labelled("reproduce", verify_command(case.id)))
     return "\n".join(lines)

@@ -1,0 +1,207 @@
+"""What a GPU's approximate instructions give for every input, beside the emulator's formulas, in a table of its own.
+
+`measure` sweeps all 2^32 inputs of a float32 instruction, a binade at a time, or all 2^16 of a narrower one, on the GPU,
+and leaves the table of `harness.emulator.approximate.measured`. `div` has two operands, and stays within PTX's bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from harness.emulator.approximate.bounds import APPROXIMATE, Approximation, Range
+from harness.emulator.approximate.measured import KEYS, Chip, Measured, pack
+from harness.jit.nvrtc import build
+
+Array = Any
+Instruction = Callable[[Array], Array]  # bits of inputs → bits of results, on the GPU
+
+MOST_BYTES = 4 << 20  # of all tables of a chip
+MOST_EXCEPTIONS = 1 << 16  # results of an instruction that contradict PTX
+UNARY = tuple(name for name, found in APPROXIMATE.items() if found.count == 1)
+# Instruction → the keys that may tell its steps, the first of which that does is taken.
+CANDIDATES = {
+    "rcp": ("fraction",), "sqrt": ("fraction, parity of the exponent",), "rsqrt": ("fraction, parity of the exponent",),
+    "ex2": ("23 bits behind the point",), "lg2": ("fraction",), "sin": (), "cos": (), "tanh": (),
+}  # fmt: skip
+_FEWEST = 16  # binades that a table has to explain
+
+
+class ContradictionError(Exception):
+    """A GPU gives many results that PTX, or what the emulator takes it to say, excludes."""
+
+
+def _source(name: str, found: Approximation) -> str:
+    kind, letter = ("unsigned", "f") if found.form.bits == 32 else ("unsigned short", "h")
+    result, given = (("float", "__uint_as_float(x[i])") if letter == "f" else ("unsigned short", "x[i]"))
+    back = "__float_as_uint(y)" if letter == "f" else "y"
+    return f"""extern "C" __global__ void k(const {kind}* x, {kind}* out, unsigned n) {{
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  {result} y;
+  asm volatile("{name} %0, %1;" : "={letter}"(y) : "{letter}"({given}));
+  out[i] = {back};
+}}"""
+
+
+def compiled(name: str, arch: str) -> bytes:
+    """Machine code of a kernel that executes an instruction once for each input."""
+    text = _source(name, APPROXIMATE[name])
+    return build("k.cu", {"k.cu": text}, (), ("-std=c++17", "-ftz=false", "-fmad=false", f"-arch={arch}")).cubin
+
+
+def on_gpu(name: str, arch: str) -> Instruction:
+    """The instruction on the current GPU, of CuPy arrays."""
+    import cupy
+
+    module = cupy.cuda.function.Module()
+    module.load(compiled(name, arch))
+    kernel, threads = module.get_function("k"), 256
+
+    def run(bits: Array) -> Array:
+        out = cupy.empty_like(bits)
+        kernel((-(-bits.size // threads),), (threads,), (bits, out, np.uint32(bits.size)))
+        return out
+
+    return run
+
+
+@dataclass
+class _Key:
+    """The steps of one key so far. known: by key"""
+
+    name: str
+    table: Array
+    known: Array
+    conforms: list[bool] = field(default_factory=list)
+
+
+def sweep(
+    name: str, run: Instruction, xp: ModuleType = np, binades: range | None = None, apart: int = 1
+) -> Measured:
+    """Measure one instruction. Raises ContradictionError.
+
+    binades: by sign and exponent of inputs, all for None; apart: inputs of a binade from one to the next
+    """
+    found = APPROXIMATE[name]
+    count, size = 1 << found.form.bits - found.form.fraction, 1 << found.form.fraction
+    names = CANDIDATES[name.split(".")[0]] if found.form.bits == 32 else ("input",)
+    keys = [_Key(each, xp.zeros(KEYS[each].count, xp.int64), xp.zeros(KEYS[each].count, bool), [False] * count)
+            for each in names]  # fmt: skip
+    least, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    inputs, results = [np.zeros(0, found.form.unsigned(np))], [np.zeros(0, found.form.unsigned(np))]
+    # One and the half below it first, whose inputs have every key.
+    for number in sorted(binades or range(count), key=lambda each: (each not in (count // 4 - 1, count // 4 - 2), each)):
+        bits = (number * size + xp.arange(0, size, apart)).astype(found.form.unsigned(xp))
+        steps, usable, odd, given = _compared(xp, found, bits, run(bits))
+        if bool(odd.any()):
+            inputs.append(_host(bits[odd]))
+            results.append(_host(given[odd]))
+        if sum(map(len, inputs)) > MOST_EXCEPTIONS:
+            first = f"{int(inputs[1][0]):#x} gives {int(results[1][0]):#x}"
+            raise ContradictionError(f"{name}: more than {MOST_EXCEPTIONS} results are none that PTX allows; {first}")
+        if bool(usable.any()):
+            least[number], most[number] = int(steps[usable].min()), int(steps[usable].max())
+        for key in keys:
+            key.conforms[number] = _conforms(xp, key, KEYS[key.name].of(xp, bits), steps, usable)
+    return _measured(keys, least, most, np.concatenate(inputs), np.concatenate(results))
+
+
+def _compared(xp: ModuleType, found: Approximation, bits: Array, given: Array) -> tuple[Array, ...]:
+    """Steps from the nearest, where they count, where a result is none that PTX allows, and the results."""
+    with np.errstate(all="ignore"):
+        return _steps(xp, found, found.range(xp, bits), given)
+
+
+def _steps(xp: ModuleType, found: Approximation, within: Range, given: Array) -> tuple[Array, ...]:
+    steps = found.form.order(xp, given) - within.near
+    is_nan = xp.isnan(found.form.values(xp, given))
+    expected = xp.where(steps == 0, within.bits, found.given(xp, within.near + steps))
+    odd = xp.where(within.fixed, given != within.bits, is_nan | (given != expected))
+    return steps, ~within.fixed & ~odd, odd, given
+
+
+def _conforms(xp: ModuleType, key: _Key, at: Array, steps: Array, usable: Array) -> bool:
+    """Whether all inputs of a binade have the steps of their keys, which the first binade to have one says."""
+    at, steps = at[usable], steps[usable]
+    if bool((key.known[at] & (key.table[at] != steps)).any()):
+        return False
+    fresh = ~key.known[at]
+    before = key.table[at[fresh]]
+    key.table[at[fresh]] = steps[fresh]
+    if bool((key.table[at] != steps).any()):
+        key.table[at[fresh]] = before
+        return False
+    key.known[at] = True
+    return True
+
+
+def _measured(
+    keys: list[_Key], least: np.ndarray, most: np.ndarray, inputs: np.ndarray, results: np.ndarray
+) -> Measured:
+    order = np.argsort(inputs)
+    same, none = least == most, np.zeros(len(least), bool)
+    gained = [int(np.count_nonzero(np.array(key.conforms) & ~same)) for key in keys]
+    bounds = (_narrow(least), _narrow(most), inputs[order], results[order])
+    best = int(np.argmax(gained)) if keys else 0
+    if not keys or gained[best] < min(_FEWEST, int(np.count_nonzero(~same)) or 1):
+        return Measured("", np.zeros(0, np.int8), none, *bounds)
+    key = keys[best]
+    return Measured(key.name, _narrow(_host(key.table)), np.array(key.conforms), *bounds)
+
+
+def _narrow(steps: np.ndarray) -> np.ndarray:
+    """The same numbers in as few bytes as they need."""
+    kinds = (kind for kind in (np.int8, np.int16, np.int32) if (steps == steps.astype(kind)).all())
+    return steps.astype(next(kinds, np.int64))
+
+
+def _host(array: Array) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def fitted(chip: Chip, most: int = MOST_BYTES) -> Chip:
+    """The chip with as few of its largest tables left out as it takes to need no more bytes."""
+    found = dict(chip.instructions)
+    while sum(map(len, pack(Chip(chip.name, found)).values())) > most:
+        with_table = [name for name, each in found.items() if each.key]
+        if not with_table:
+            break
+        largest = max(with_table, key=lambda name: sum(map(len, pack(Chip("", {name: found[name]})).values())))
+        found[largest] = found[largest].without_table()
+    return Chip(chip.name, found)
+
+
+def measure(names: Iterable[str], arch: str) -> Iterator[tuple[str, Measured]]:
+    """Each of these instructions of the current GPU. arch: `sm_90a`. Raises ContradictionError."""
+    import cupy
+
+    for name in names:
+        yield name, sweep(name, on_gpu(name, arch), cupy)
+
+
+def row(name: str, found: Measured) -> dict[str, object]:
+    """What a table of the terminal says of an instruction."""
+    share = exact_share(found)
+    return {
+        "instruction": name, "key": found.key or "none", "binades known": f"{100 * share:.0f} %",
+        "fewest steps": int(found.least.min()), "most": int(found.most.max()), "contradict PTX": len(found.inputs),
+    }  # fmt: skip
+
+
+def exact_share(found: Measured) -> float:
+    """The share of binades of inputs whose results are known, not bounded."""
+    known = found.least == found.most
+    return float((known | found.conforms if found.key else known).mean())
+
+
+def write(chip: Chip, path: Path) -> int:
+    """Write a chip's table, and return its bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **pack(chip))
+    return path.stat().st_size

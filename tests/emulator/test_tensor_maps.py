@@ -1,0 +1,130 @@
+"""Tensor maps: what the driver refuses, the way there and back, and what a copy refuses of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from async_source import PRELUDE
+from cuda_source import buffer, module
+from exercises import SWIZZLED, swizzle
+
+from harness.emulator.errors import NotEmulated
+from harness.emulator.launch import launch
+from harness.emulator.tensor_elements import BITS, FLOATS
+from harness.emulator.tensor_map import SLICES, SWIZZLES, MalformedMap, TensorMap, decode, replaced, swizzled
+
+PLAIN = TensorMap("float16", 4096, (64, 20), (160,), (16, 8), (1, 1))
+SLICED = TensorMap("uint16", 4096, (8, 12, 6), (16, 208), (8, 4, 3), (1, 1, 1), interleave="16B")
+WIDE = replace(SLICED, extents=(16, 12, 6), strides=(32, 416), box=(16, 4, 3), swizzle="32B", interleave="32B")
+
+
+@pytest.mark.parametrize("kind", BITS)
+@pytest.mark.parametrize("pattern", SWIZZLES)
+def test_there_and_back(kind: str, pattern: str) -> None:
+    elements = 32 * 8 // BITS[kind]
+    given = TensorMap(kind, 4096, (4 * elements, 20), (160,), (elements, 8), (1, 2), pattern, kind in FLOATS)
+    assert decode(given.encode()) == given
+
+
+@pytest.mark.parametrize("given", [SLICED, WIDE])
+def test_interleaved_there_and_back(given: TensorMap) -> None:
+    assert decode(given.encode()) == given
+
+
+@pytest.mark.parametrize("pattern", SWIZZLED)
+def test_a_swizzle_moves_every_byte_as_the_tables_of_ptx_say(pattern: str) -> None:
+    for byte in range(0, 4096, 8):
+        assert swizzled(np.array([byte]), pattern)[0] == swizzle(byte, pattern)
+    row = [swizzle(128 * 3 + 16 * chunk, pattern) // 16 % 8 for chunk in range(8)]
+    by_hand = {
+        "32B": [1, 0, 3, 2, 5, 4, 7, 6], "64B": [3, 2, 1, 0, 7, 6, 5, 4], "128B": [3, 2, 1, 0, 7, 6, 5, 4],
+        "128B_atom_32B": [6, 7, 4, 5, 2, 3, 0, 1], "128B_atom_32B_flip_8B": [6, 7, 4, 5, 2, 3, 0, 1],
+        "128B_atom_64B": [4, 5, 6, 7, 0, 1, 2, 3],
+    }  # fmt: skip
+    assert row == by_hand[pattern]
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        (replace(PLAIN, address=4104), "address 0x1008 is not a multiple of 16"),
+        (replace(PLAIN, strides=(168,)), "a stride of 168 bytes, which is not a multiple of 16"),
+        (replace(PLAIN, box=(12, 8)), "12 elements of 16 bits, not a multiple of 16 bytes"),
+        (replace(PLAIN, box=(32, 8), swizzle="32B"), "rows of 64 bytes, more than the 32 of swizzle 32B"),
+        (replace(PLAIN, extents=(128, 20), strides=(256,), box=(128, 8), swizzle="128B_atom_64B"), "more than the 128"),
+        (replace(PLAIN, kind="uint16", fills_nan=True), "NaN for what lies outside of a tensor of uint16"),
+        (replace(PLAIN, interleave="16B"), "interleave 16B of a tensor of 2 dimensions, where 3 to 5 are allowed"),
+        (replace(WIDE, swizzle="none"), "interleave 32B with swizzle none, where it needs swizzle 32B"),
+        (replace(WIDE, address=4112), "address 0x1010 is not a multiple of 32"),
+        (replace(WIDE, strides=(32, 432)), "a stride of 432 bytes, which is not a multiple of 32"),
+    ],
+)
+def test_what_the_driver_refuses_is_refused(wrong: TensorMap, sentence: str) -> None:
+    with pytest.raises(MalformedMap, match=sentence):
+        wrong.encode()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        replace(SLICED, extents=(16, 12, 6)),
+        replace(SLICED, box=(4, 4, 3)),
+        replace(SLICED, strides=(32, 384)),
+        replace(SLICED, steps=(2, 1, 1)),
+        replace(SLICED, extents=(8, 12, 6, 2), strides=(16, 208, 1248), box=(8, 4, 3, 1), steps=(1, 1, 1, 1)),
+        replace(WIDE, extents=(32, 12, 6)),
+    ],
+)
+def test_slices_whose_order_nobody_says_are_refused_by_name(given: TensorMap) -> None:
+    size = SLICES[given.interleave]
+    with pytest.raises(MalformedMap, match=rf"interleave {size}B, but of 3 dimensions .* slice of {size} bytes, dense"):
+        decode(given.encode())
+
+
+def test_parts_of_a_swizzle_are_replaced_in_either_order() -> None:
+    plain = replace(PLAIN, box=(16, 8)).encode()
+    for atom, name in enumerate(("128B", "128B_atom_32B", "128B_atom_32B_flip_8B", "128B_atom_64B")):
+        for first, second in ((("swizzle_mode", 3), ("swizzle_atomicity", atom)),) * 2:
+            there = replaced(replaced(plain, *_at(first)), *_at(second))
+            back = replaced(replaced(plain, *_at(second)), *_at(first))
+            assert decode(there).swizzle == decode(back).swizzle == name
+    with pytest.raises(MalformedMap, match="swizzle 64B in atoms atom 64B, which 128B alone has"):
+        decode(replaced(replaced(plain, "swizzle_mode", 0, 2), "swizzle_atomicity", 0, 3))
+    with pytest.raises(MalformedMap, match="swizzle_mode of 4, which is none of none, 32B, 64B, 128B"):
+        replaced(plain, "swizzle_mode", 0, 4)
+
+
+def _at(change: tuple[str, int]) -> tuple[str, int, int]:
+    return change[0], 0, change[1]
+
+
+COPY = (
+    PRELUDE
+    + r"""
+extern "C" __global__ void k(const __grid_constant__ Map map, int x) {
+  extern __shared__ __align__(1024) u8 s[]; __shared__ u64 bar;
+  if (threadIdx.x) return;
+  init(bar, 1); fence(); CALL
+}
+"""
+)
+LOAD = "expect(bar, BYTES); load3(s, map, bar, x, 0, 0); wait(bar, 0);"
+STORE = "for (int i = 0; i < 256; i++) s[i] = 0; fence(); store2(map, s, x, 0); commit(); wait_all<0>();"
+
+
+@pytest.mark.parametrize(
+    "given, call, x, sentence",
+    [
+        (replace(SLICED, extents=(16, 12, 6)), LOAD, 0, "interleave 16B, but of 3 dimensions"),
+        (WIDE, LOAD, 8, "a box that begins at innermost coordinate 8, within a slice of 32 bytes"),
+        (replace(PLAIN, swizzle="128B_atom_32B_flip_8B"), STORE, 0, "swizzle 128B_atom_32B_flip_8B is for loads alone"),
+    ],
+)
+def test_what_a_copy_refuses_of_a_map_has_its_line(given: TensorMap, call: str, x: int, sentence: str) -> None:
+    source = COPY.replace("CALL", call.replace("BYTES", str(given.bytes)))
+    tensor = buffer("tensor", np.zeros(8192, np.uint8))
+    arguments = [replace(given, address=tensor.address).encode(), x]
+    with pytest.raises(NotEmulated, match=rf"^not emulated: cp.async.bulk.tensor.* at kernel.cu:\d+.*: {sentence}"):
+        launch(module(source), "k", (1, 1, 1), (32, 1, 1), arguments, 4096, memory=[tensor])
