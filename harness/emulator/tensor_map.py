@@ -171,7 +171,9 @@ class TensorMap:
         ends = (at + (count - 1) * step for at, count, step in zip(start, self._counts(), self._steps(), strict=True))
         if min(start) < 0 or any(end >= extent for end, extent in zip(ends, self.extents, strict=True)):
             return self._units(start)
-        at = start[0] * BITS[self.kind] // 8 + sum(i * stride for i, stride in zip(start[1:], self.strides, strict=True))
+        at = start[0] * BITS[self.kind] // 8 + sum(
+            i * stride for i, stride in zip(start[1:], self.strides, strict=True)
+        )
         return self._first._replace(outer=self._first.outer + at)
 
     @cached_property

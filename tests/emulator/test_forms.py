@@ -100,8 +100,16 @@ def test_a_register_of_128_bits_is_loaded_moved_and_stored(compiled: bool) -> No
     assert one_lane(body, 7, compiled=compiled) == [big, 5, 5, big, 5, big, 5]
 
 
-@pytest.mark.parametrize("line", ["add.u64 q0, %rd2, %rd3;", "mov.b64 %rd2, q0;", "mov.b128 {%rd2, %rd3}, {%rd3, %rd2};",
-                                  "atom.global.exch.b128 q0, [%rd1], q0;", "mov.b128 %rd2, q0;"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add.u64 q0, %rd2, %rd3;",
+        "mov.b64 %rd2, q0;",
+        "mov.b128 {%rd2, %rd3}, {%rd3, %rd2};",
+        "atom.global.exch.b128 q0, [%rd1], q0;",
+        "mov.b128 %rd2, q0;",
+    ],
+)
 def test_other_uses_of_a_register_of_128_bits_are_refused(line: str) -> None:
     with pytest.raises(NotEmulated, match=line.split()[0]):
         one_lane(f" .reg .b128 q0; mov.u64 %rd2, 1; mov.u64 %rd3, 1; mov.b128 q0, {{%rd2, %rd3}}; {line}")
@@ -160,10 +168,19 @@ def test_generic_addresses_reach_every_space() -> None:
     assert one_lane(body) == [22 << 32 | 11]
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_shared_memory_takes_generic_addresses_of_its_own(compiled: bool) -> None:
+    body = """ .shared .align 8 .b8 s[16]; mov.u64 %rd2, s; cvta.shared.u64 %rd3, %rd2; mov.u32 %r0, 5;
+ st.shared.u32 [%rd3+4], %r0; ld.shared.u32 %r1, [s+4]; st.global.u32 [%rd1], %r1; cvta.to.global.u64 %rd4, %rd1;"""
+    assert one_lane(body, compiled=compiled) == [5]
+    with pytest.raises(Fault, match="at byte .* of shared memory, which has 16 bytes"):
+        one_lane(body + " ld.shared.u32 %r2, [%rd4];", compiled=compiled)
+
+
 @pytest.mark.parametrize(
     "line",
     [
-        "ex2.approx.f32 %f0, %f1;",
+        "rcp.approx.ftz.f64 %fd0, %fd1;",
         "add.cc.u32 %r0, %r1, %r2;",
         "tcgen05.fence::before_thread_sync;",
         "mov.u32 %r0, %smid;",

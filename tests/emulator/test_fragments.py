@@ -49,10 +49,14 @@ def test_wmma_takes_fragments_of_mma_and_gives_them(layout: str) -> None:
     out = np.zeros((32, 8), np.float32)
     loads = " ld.global.v4.u32 {x0, x1, x2, x3}, [%rd3]; ld.global.v4.u32 {x4, x5, x6, x7}, [%rd3+512];\n"
     sums = ", ".join(f"y{i}" for i in range(8))
-    body = HEAD + loads + f""" mov.f32 y8, 0f00000000;
+    body = (
+        HEAD
+        + loads
+        + f""" mov.f32 y8, 0f00000000;
  wmma.mma.sync.aligned.{layout}.row.m16n16k16.f32.bf16.bf16.f32 {{{sums}}}, {{x0, x1, x2, x3}}, {{x4, x5, x6, x7}},
  {{y8, y8, y8, y8, y8, y8, y8, y8}}; mul.wide.u32 %rd4, %r0, 32; add.u64 %rd4, %rd1, %rd4;
  st.global.v4.f32 [%rd4], {{y0, y1, y2, y3}}; st.global.v4.f32 [%rd4+16], {{y4, y5, y6, y7}};"""
+    )
     run(kernel(body, 2), {"words": words, "out": out}, block=32)
     total = floats_of(a) @ floats_of(b)
     held = [(GROUP + 8 * lower, WITHIN + 8 * right) for right in (0, 1) for lower in (0, 1)]

@@ -125,7 +125,9 @@ def _add(number, where, cells, width, clock, now, lanes, epoch, access, fresh, l
         first = i
 
 
-@entry(f"boolean(int64, int64, int64, int64[:, ::1], int64[::1], int64, int64[::1], uint32[::1], boolean[::1], {_SHADOW})")
+@entry(
+    f"boolean(int64, int64, int64, int64[:, ::1], int64[::1], int64, int64[::1], uint32[::1], boolean[::1], {_SHADOW})"
+)
 def record(kind, number, serial, where, cells, width, claimed, fresh, late, clock, now, floor, writer, epoch, access,
            copy_writes, copy_reads, mbarriers, read_lanes, read_epoch, read_access, update_lanes, update_epoch,
            update_access, updated, counters, numbers, several):  # fmt: skip

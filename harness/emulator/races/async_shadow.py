@@ -132,7 +132,7 @@ class AsyncShadow(SharedShadow):
         cluster, row = self.order.row(*np.divmod(positions, self.threads))
         self.order.activity += 1
         self.has_updates |= access.kind == "updates"
-        if self.compiled and self.compiled.record(self, access, cells[:, 0], width, cluster, row):
+        if self.compiled and self.compiled.record(self._arrays(), access, cells[:, 0], width, cluster, row):
             return
         self._check_writers(access, cells, cluster, row, positions)
         self._check_copies(access, cells, cluster, row, positions)
@@ -227,9 +227,14 @@ class AsyncShadow(SharedShadow):
         self._counter[number], self._number[number] = copy.counter, copy.number
         return number
 
-    def counters(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of each copy, by its number: its counter, its number there, and whether it took the place of others."""
-        return self._counter, self._number, self._several
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        """What `CompiledChecks` takes: of the order, of cells, of their readers, and of copies by their numbers."""
+        order, readers = self.order, (self.readers, self.updaters)
+        of_readers = [each for of in readers for each in (of.lanes, of.epoch, of.access)]
+        return (
+            order.clock, order.now, order.floor, self.writer, self.epoch, self.access, self.copy_writes,
+            self.copy_reads, self.mbarriers, *of_readers, self.has_updates, self._counter, self._number, self._several,
+        )  # fmt: skip
 
     def complete(self, number: int, cluster: int, row: int) -> bool:
         """Whether a thread knows that a copy is complete."""
@@ -288,7 +293,10 @@ class AsyncShadow(SharedShadow):
         """
         copy, order = self.copies[number], self.order
         cluster, row = copy.cluster, copy.row
-        if rows is None and self.compiled and self.compiled.start(self, number, cells, fenced):
+        reads = copy.kind == "reads"
+        if rows is None and self.compiled and self.compiled.start(
+            self._arrays(), number, reads, (cluster, row), cells, fenced
+        ):  # fmt: skip
             order.activity += copy.kind == "reads"
             return
         cells = (cells if rows is None else np.unique(cells))[None, :]
