@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -167,6 +168,23 @@ class TensorMap:
 
         The innermost is a multiple of 16 bytes.
         """
+        ends = (at + (count - 1) * step for at, count, step in zip(start, self._counts(), self._steps(), strict=True))
+        if min(start) < 0 or any(end >= extent for end, extent in zip(ends, self.extents, strict=True)):
+            return self._units(start)
+        at = start[0] * BITS[self.kind] // 8 + sum(
+            i * stride for i, stride in zip(start[1:], self.strides, strict=True)
+        )
+        return self._first._replace(outer=self._first.outer + at)
+
+    @cached_property
+    def _first(self) -> Box:
+        """The box at the origin of a tensor that holds it; every box that lies inside looks like it."""
+        return self._units((0,) * len(self.extents))
+
+    def _steps(self) -> tuple[int, ...]:
+        return 1, *self.steps[1:]
+
+    def _units(self, start: Sequence[int]) -> Box:
         width, bits = self._width(), BITS[self.kind]
         per_unit = 8 * width // bits  # elements
         counts = list(self._counts())
@@ -230,6 +248,7 @@ def replaced(content: bytes, field: str, ordinal: int, value: int) -> bytes:
         raise MalformedMap(f"{field} of {value}") from error
 
 
+@lru_cache(maxsize=256)
 def decode(content: bytes) -> TensorMap:
     """The map in 128 bytes. Raises MalformedMap."""
     magic, kind, rank, interleave, mode, fills_nan, atom, address, *rest = _LAYOUT.unpack(content[: _LAYOUT.size])

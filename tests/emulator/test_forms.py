@@ -8,7 +8,7 @@ from expectations import permuted
 from operands import draw, edges
 from ptx_snippets import HEADER, apply, kernel, run
 
-from harness.emulator.errors import NotEmulated
+from harness.emulator.errors import Fault, NotEmulated
 from harness.emulator.launch import Module
 
 KINDS = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32", "f64"]
@@ -87,6 +87,39 @@ def test_vector_moves() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.covers("mov.b128")
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_register_of_128_bits_is_loaded_moved_and_stored(compiled: bool) -> None:
+    body = """ .shared .align 16 .b8 s[48]; .reg.b128 q0; mov.u64 %rd2, 0x1122334455667788; mov.u64 %rd3, 5;
+ mov.b128 q0, {%rd2, %rd3}; { .reg .b128 q<2>; mov.u64 %rd9, s; ld.shared.b128 q0, [%rd9+16]; mov.b128 q1, q0;
+ mov.b128 {%rd4, %rd5}, q1; st.shared.b128 [s], q1; } st.global.b128 [%rd1], q0;
+ st.global.u64 [%rd1+16], %rd4; st.global.u64 [%rd1+24], %rd5; ld.shared.v2.b64 {%rd6, %rd7}, [s];
+ st.global.v2.b64 [%rd1+32], {%rd6, %rd7}; mov.b128 {_, %rd8}, q0; st.global.u64 [%rd1+48], %rd8;"""
+    body = body.replace("{ .reg", "st.shared.u64 [s+16], %rd3; st.shared.u64 [s+24], %rd2; { .reg")
+    big = 0x1122334455667788
+    assert one_lane(body, 7, compiled=compiled) == [big, 5, 5, big, 5, big, 5]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add.u64 q0, %rd2, %rd3;",
+        "mov.b64 %rd2, q0;",
+        "mov.b128 {%rd2, %rd3}, {%rd3, %rd2};",
+        "atom.global.exch.b128 q0, [%rd1], q0;",
+        "mov.b128 %rd2, q0;",
+    ],
+)
+def test_other_uses_of_a_register_of_128_bits_are_refused(line: str) -> None:
+    with pytest.raises(NotEmulated, match=line.split()[0]):
+        one_lane(f" .reg .b128 q0; mov.u64 %rd2, 1; mov.u64 %rd3, 1; mov.b128 q0, {{%rd2, %rd3}}; {line}")
+
+
+def test_registers_of_128_bits_are_aligned() -> None:
+    with pytest.raises(Fault, match="not a multiple of 16"):
+        one_lane(" .reg .b128 q0; mov.u64 %rd2, 1; mov.b128 q0, {%rd2, %rd2}; st.global.b128 [%rd1+8], q0;", 4)
+
+
 def test_inner_registers_hide_outer_ones() -> None:
     body = """ .reg .b32 t; mov.u32 t, 1;
  { .reg .b32 t; mov.u32 t, 2; { .reg .b32 t; mov.u32 t, 3; } st.global.u32 [%rd1], t; }
@@ -143,6 +176,15 @@ def test_generic_addresses_reach_every_space() -> None:
  mov.u32 %r0, 11; mov.u32 %r1, 22; st.u32 [%rd3+4], %r0; st.local.u32 [%rd4+8], %r1;
  ld.shared.u32 %r2, [s+4]; ld.u32 %r3, [%rd5+8]; st.u32 [%rd1], %r2; st.u32 [%rd1+4], %r3;"""
     assert one_lane(body) == [22 << 32 | 11]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_shared_memory_takes_generic_addresses_of_its_own(compiled: bool) -> None:
+    body = """ .shared .align 8 .b8 s[16]; mov.u64 %rd2, s; cvta.shared.u64 %rd3, %rd2; mov.u32 %r0, 5;
+ st.shared.u32 [%rd3+4], %r0; ld.shared.u32 %r1, [s+4]; st.global.u32 [%rd1], %r1; cvta.to.global.u64 %rd4, %rd1;"""
+    assert one_lane(body, compiled=compiled) == [5]
+    with pytest.raises(Fault, match="at byte .* of shared memory, which has 16 bytes"):
+        one_lane(body + " ld.shared.u32 %r2, [%rd4];", compiled=compiled)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,6 @@ REFUSED = {
         f"{limits.COUNT + 1} variables",
     ),
     "many instructions": (with_body("ret;" * (limits.INSTRUCTIONS + 1)), "an instruction of 3 characters, or more"),
-    "much text": (" " * (limits.TEXT + 1), f"PTX of {limits.TEXT + 1} characters"),
     "many spaces": (with_body(f" .shared .b8 {'a' * 1000}[{' ' * 3000}x;\n"), "PTX line 8: the declaration"),
     "a long declaration": (with_body(f" .shared .b8 {'a[' * 20_000};\n"), "PTX line 8: a declaration of"),
     "sections without an end": (HEADER + ".section x" * MANY, "PTX line 4: "),
@@ -115,6 +114,11 @@ REFUSED = {
 def loaded() -> None:
     """The compiled interpreter, whose loading is no text's time."""
     attempt(with_body(BODY))
+
+
+def test_much_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TEXT", 1000)
+    assert "PTX of 1001 characters; 1000 are allowed" in str(attempt(" " * 1001))
 
 
 @pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)

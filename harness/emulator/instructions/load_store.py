@@ -43,6 +43,8 @@ def _plain_access(emitter: Emitter, instruction: Instruction, kind: str) -> tupl
             count = _VECTORS[modifier]
         elif modifier not in HINTS | _STRONG:
             raise Unsupported
+    if element == "b128":  # the parser makes two of each register
+        element, count = "b64", 2 * count
     if element not in SIZES or element == "pred" or SIZES[element] * count > 32:
         raise Unsupported
     how = _order({*modifiers}, bool(_STRONG & {*modifiers}))

@@ -1,4 +1,4 @@
-"""`mma`, `ldmatrix` and `stmatrix`.
+"""`mma`, `ldmatrix`, `stmatrix` and `movmatrix`.
 
 A matrix lies in 8x8 fragments: lane 4g + t holds elements 2t and 2t + 1 of row g, in one register if they have 16 bits,
 else in two. A (16, k) has two rows of fragments, for k = 16 the left halves first; C (16, 8) has two fragments; B
@@ -161,7 +161,21 @@ def _store(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(step, (address.slot, *sources), ())
 
 
-DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load, "stmatrix": _store}
+def _transpose(emitter: Emitter, instruction: Instruction) -> None:
+    """`movmatrix`: the transpose of one fragment, between the registers of a warp."""
+    if instruction.mnemonic != "movmatrix.sync.aligned.m8n8.trans.b16":
+        raise Unsupported
+    target, source = emitter.target(instruction.operands[0], "b32"), emitter.source(instruction.operands[1], "b32")
+
+    def step(batch: Batch, mask: np.ndarray | None) -> None:
+        warps = batch.whole_warps(instruction, mask)
+        rows = np.ascontiguousarray(gather(batch, [source], warps)[0]).view(U16).reshape(-1, 8, 8)
+        scatter(batch, [target], np.ascontiguousarray(rows.swapaxes(1, 2)).view(U32).reshape(1, -1, 32), warps)
+
+    emitter.emit(step, (source,), (target,))
+
+
+DECODERS: dict[str, Decoder] = {"mma": _multiply, "ldmatrix": _load, "stmatrix": _store, "movmatrix": _transpose}
 
 
 def mnemonics() -> list[str]:
@@ -171,4 +185,4 @@ def mnemonics() -> list[str]:
     ]
     loads = [f"ldmatrix.sync.aligned.m8n8.{count}{trans}" for count in _COUNTS for trans in ("", ".trans")]
     loads += [load.replace("ldmatrix", "stmatrix") for load in loads]
-    return names + [f"{load}.shared.b16" for load in loads]
+    return [*names, "movmatrix.sync.aligned.m8n8.trans.b16", *(f"{load}.shared.b16" for load in loads)]

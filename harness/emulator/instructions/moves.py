@@ -24,6 +24,9 @@ def _kind(instruction: Instruction) -> str:
 def move(emitter: Emitter, instruction: Instruction) -> None:
     """`mov`, also between a wide register and a vector of narrow ones."""
     target, source = instruction.operands
+    if instruction.mnemonic == "mov.b128":
+        _move_halves(emitter, target, source)
+        return
     kind = _kind(instruction)
     if isinstance(target, Vector):
         _unpack(emitter, target.items, source, kind)
@@ -32,6 +35,18 @@ def move(emitter: Emitter, instruction: Instruction) -> None:
     else:
         slots = (emitter.source(source, kind),)
         emitter.compute(lambda value: value, kind, slots, emitter.target(target, kind), OPCODES.get(f"mov.{kind}"))
+
+
+def _move_halves(emitter: Emitter, target: Operand, source: Operand) -> None:
+    """`mov.b128`: the halves of a register, of which the parser makes two, or of a vector of two."""
+    if not (isinstance(target, Vector) and isinstance(source, Vector) and len(target.items) == len(source.items) == 2):
+        raise Unsupported
+    sources = [emitter.source(item, "b64") for item in source.items]
+    targets = [emitter.target(item, "b64") for item in target.items]
+    if targets[0] == sources[1]:  # one half is moved after the other
+        raise Unsupported
+    for slot, moved in zip(targets, sources, strict=True):
+        emitter.compute(lambda value: value, "b64", (moved,), slot, (opcodes.MOV64, 0))
 
 
 def _part(kind: str, count: int) -> str:
@@ -199,7 +214,7 @@ _MOVES = [f"{kind}{width}" for kind in "bus" for width in (16, 32, 64)] + ["f32"
 
 def mnemonics() -> list[str]:
     """Every mnemonic decoded here."""
-    names = [f"mov.{kind}" for kind in [*_MOVES, "pred"]] + [f"selp.{kind}" for kind in _MOVES]
+    names = [f"mov.{kind}" for kind in [*_MOVES, "b128", "pred"]] + [f"selp.{kind}" for kind in _MOVES]
     names += [f"slct.{kind}.s32" for kind in _MOVES]
     for name in COMPARISONS:
         relation, kind = name.split(".", 1)

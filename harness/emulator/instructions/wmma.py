@@ -1,8 +1,9 @@
 """`wmma`: matrices (16, 16) of f16 or bf16, and sums of float32.
 
-Which elements a lane holds is left open by the PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"; here lane
-l holds the elements from 8l on, row by row, of A, of B by columns, and of the sum. An f16 fragment has twice the
-registers that it needs, and holds its elements twice, as on hardware.
+Which elements a lane holds is left open by the PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions". Kernels
+that hand `wmma.mma` what `ldmatrix` loaded count on the fragments of `mma.m16n8k16`, which chips since sm_80 have, and
+so do these: B as those of its two halves of eight columns, the sum as those of two results. An f16 fragment of A or B
+has twice the registers that it needs, and holds its elements twice, as on hardware.
 """
 
 from __future__ import annotations
@@ -22,8 +23,20 @@ from harness.emulator.registers import U16, U32, Bits
 _SIDE, _PER_LANE = 16, 8  # of a matrix, and elements of a lane
 _SHAPE = "m16n16k16"
 _REGISTERS = {"f16": 8, "bf16": 4, "f32": 8}  # of a fragment
+_SUM_OF_F16 = 4  # registers
 _MOVE = re.compile(r"wmma\.(load|store)\.([abcd])\.sync\.aligned\.(row|col)\.m16n16k16(?:\.([\w:]+))?\.(f16|bf16|f32)$")
 _MULTIPLY = re.compile(r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.m16n16k16\.f32(?:\.(bf16)\.bf16)?\.f32$")
+
+
+def _places(of_b: bool) -> np.ndarray:
+    """(32, 8) rows and columns of the elements of each lane; of B, of its transpose: (2, 32, 8)."""
+    group, within = np.divmod(np.arange(32), 4)
+    pair, half = np.divmod(np.arange(_PER_LANE), 2)
+    lower, right = (pair // 2, pair % 2) if of_b else (pair % 2, pair // 2)
+    return np.stack(np.broadcast_arrays(group[:, None] + 8 * lower, 2 * within[:, None] + half + 8 * right))
+
+
+_OF_B, _OF_OTHERS = _places(True), _places(False)
 
 
 def wmma(emitter: Emitter, instruction: Instruction) -> None:
@@ -46,27 +59,31 @@ def wmma(emitter: Emitter, instruction: Instruction) -> None:
 
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         warps = batch.whole_warps(instruction, mask)
-        rows, columns = (_matrix(gather(batch, slots, warps)) for slots in (a, b))
-        total = products.multiply_add(kind, rows, columns.swapaxes(1, 2), _matrix_of_words(gather(batch, c, warps)))
-        scatter(batch, targets, np.ascontiguousarray(total.reshape(-1, 32, _PER_LANE).transpose(2, 0, 1)), warps)
+        rows = _matrix(_halves(gather(batch, a, warps)), _OF_OTHERS)
+        columns = _matrix(_halves(gather(batch, b, warps)), _OF_B).swapaxes(1, 2)
+        total = products.multiply_add(kind, rows, columns, _matrix(gather(batch, c, warps), _OF_OTHERS))
+        scatter(batch, targets, np.ascontiguousarray(total[:, *_OF_OTHERS].transpose(2, 0, 1)), warps)
 
     emitter.emit(step, (*a, *b, *c), targets)
 
 
-def _matrix(registers: Bits) -> Bits:
-    """(n, 16, 16) uint16 from (4, n, 32) registers."""
-    return np.ascontiguousarray(registers.transpose(1, 2, 0)).view(U16).reshape(-1, _SIDE, _SIDE)
+def _halves(registers: Bits) -> Bits:
+    """(8, n, 32) uint16 from (4, n, 32) registers."""
+    return np.ascontiguousarray(registers.transpose(1, 2, 0)).view(U16).transpose(2, 0, 1)
 
 
-def _matrix_of_words(registers: Bits) -> Bits:
-    """(n, 16, 16) uint32 from (8, n, 32) registers."""
-    return registers.transpose(1, 2, 0).reshape(-1, _SIDE, _SIDE)
+def _matrix(elements: Bits, places: np.ndarray) -> Bits:
+    """(n, 16, 16) from the (8, n, 32) elements of lanes."""
+    out = np.empty((elements.shape[1], _SIDE, _SIDE), elements.dtype)
+    out[:, *places] = elements.transpose(1, 2, 0)
+    return out
 
 
 def _move(
     emitter: Emitter, instruction: Instruction, verb: str, which: str, layout: str, space: str | None, kind: str
 ) -> None:
-    if (verb == "store") != (which == "d") or (kind == "f32") != (which in "cd"):
+    sums = which in "cd"
+    if (verb == "store") != (which == "d") or (kind == "f32" and not sums) or (kind == "bf16" and sums):
         raise Unsupported
     size = 4 if kind == "f32" else 2
     where = SPACES.get(space or "", "generic" if space is None else "")
@@ -77,13 +94,11 @@ def _move(
     fragment = operands.pop(0) if verb == "load" else operands.pop(1)
     address = place(emitter, operands.pop(0), access)
     stride = emitter.source(operands.pop(0), "u32") if operands else emitter.constant(_SIDE, "u32")
-    items = items_of(fragment, _REGISTERS[kind])
+    items = items_of(fragment, _SUM_OF_F16 if sums and size == 2 else _REGISTERS[kind])
     register = "f32" if kind == "f32" else "b32"
-    # B is held by columns, so that its fragment is that of a matrix with rows and columns exchanged.
-    along = (layout == "row") == (which != "b")
-    numbers = np.arange(32 * _PER_LANE).reshape(32, _PER_LANE)
-    major, minor = np.divmod(numbers, _SIDE)
-    major, minor = (major, minor) if along else (minor, major)
+    major, minor = _OF_B if which == "b" else _OF_OTHERS
+    if (layout == "row") != (which != "b"):  # what is said of B is of its transpose
+        major, minor = minor, major
 
     def addresses(batch: Batch) -> list[Bits]:
         base, leading = address.of(batch), batch.full(batch.registers[stride]).astype(np.int64)
@@ -110,8 +125,11 @@ def _move(
 
     def store(batch: Batch, mask: np.ndarray | None) -> None:
         batch.whole_warps(instruction, mask)
-        for each, source in zip(addresses(batch), sources, strict=True):
-            batch.write(access, each, [batch.registers[source]], mask)
+        values = [batch.registers[source] for source in sources]
+        if size == 2:
+            values = [(value >> U32(shift)).astype(U16) for value in values for shift in (0, 16)]
+        for each, value in zip(addresses(batch), values, strict=True):
+            batch.write(access, each, [value], mask)
 
     emitter.emit(store, (address.slot, stride, *sources), ())
 
@@ -122,7 +140,7 @@ DECODERS: dict[str, Decoder] = {"wmma": wmma}
 def mnemonics() -> list[str]:
     """Every mnemonic decoded here, from shared memory."""
     moves = [(what, kind) for what in ("load.a", "load.b") for kind in ("f16", "bf16")]
-    moves += [("load.c", "f32"), ("store.d", "f32")]
+    moves += [(what, kind) for what in ("load.c", "store.d") for kind in ("f16", "f32")]
     names = [f"wmma.{what}.sync.aligned.{layout}.{_SHAPE}.shared.{kind}" for what, kind in moves
              for layout in ("row", "col")]  # fmt: skip
     return names + [f"wmma.mma.sync.aligned.{a}.{b}.{_SHAPE}.f32{kinds}.f32"

@@ -50,6 +50,10 @@ class Addressing:
         space = access.space
         if space == "generic":
             space, address = self._from_generic(address)
+        elif space == "shared" and address.dtype == U64:
+            # Hardware takes a generic address of shared memory, too, which Transformer Engine's rotation counts on.
+            generic = address >> U64(WINDOW_BITS) == U64(SHARED_WINDOW >> WINDOW_BITS)
+            address = np.where(generic, address - U64(SHARED_WINDOW), address)
         if access.kind != "reads":
             address = np.broadcast_to(address, self.lanes.shape)
         if counted and self.lanes.launch.counts_traffic:

@@ -12,6 +12,8 @@ from harness.emulator.machine.basic_blocks import Branch, Code, Segment
 from harness.emulator.machine.batch import Batch
 from harness.emulator.memory import Buffer
 from harness.emulator.races.agents import WARPS_OF
+from harness.emulator.races.async_compiled import CompiledChecks
+from harness.emulator.races.async_shadow import AsyncShadow
 from harness.emulator.races.wgmma_reads import WgmmaShadow
 
 # Some lanes and the others; None for no lane.
@@ -28,6 +30,13 @@ def _interpreter() -> tuple[Callable[..., int], ...]:
     from harness.emulator.compiled.masks import count, part_lanes
 
     return run, count, part_lanes
+
+
+@cache
+def _checks() -> tuple[Callable[..., bool], ...]:
+    from harness.emulator.compiled.async_shared import record, start_copy
+
+    return record, start_copy
 
 
 def buffer_table(memory: list[Buffer]) -> np.ndarray:
@@ -83,6 +92,8 @@ class FastPath:
         context[layout.SHARED_SIZE], context[layout.SHARED_STRIDE] = addressing.shared.size, addressing.shared.stride
         if addressing.shared.written is not None:
             put(layout.SHARED_WRITTEN, addressing.shared.written)
+        if isinstance(shadow, AsyncShadow):
+            shadow.compiled = CompiledChecks(*_checks(), len(shadow.writer))
         if shadow:
             context[layout.SHADOW] = 1
             put(layout.SHADOW_WRITES, shadow.writes)

@@ -67,10 +67,10 @@ def _initial(text: str, size: int, most: int, name: str) -> bytes:
     """The first bytes of a variable. size: of an element; most: of the variable"""
     if not text:
         return b""
-    out = bytearray()
+    out, nested = bytearray(), text.count("{") > 1
     for item in re.sub(r"[{}\s]", "", text).split(","):
         value = immediate(item) if item else None
-        if value is None or text.count("{") > 1:
+        if value is None or nested:
             raise NotEmulated(f"the initialiser of {name!r}, which is not a flat list of numbers")
         out += (value.bits & ((1 << 8 * size) - 1)).to_bytes(size, "little")
     if len(out) > most:

@@ -52,6 +52,7 @@ class BodyParser:
         self.known: dict[str, Operand] = {}  # operands by text, as the current scopes have them
         self.pending_label = ""
         self.call_parameters: set[str] = set()
+        self.halves: dict[str, tuple[Name, Name]] = {}  # of registers of 128 bits, which are two of 64 bits each
         # Labels by name, for each open scope; and branches, whose target may be declared later in their scope.
         self.labels: list[dict[str, str]] = [{}]
         self.branches: list[tuple[int, int]] = []
@@ -154,13 +155,17 @@ class BodyParser:
     def _declare_registers(self, text: str) -> None:
         self.known = {}
         kind, names = re.match(r"\.reg\s*\.(\w+)\s+(.*)", text, re.DOTALL).groups()
-        if kind not in SIZES:
+        if kind not in SIZES and kind != "b128":
             raise NotEmulated(f"registers of type {kind!r}")
         suffix = f"@{len(self.kernel.registers)}" if len(self.scopes) > 1 else ""
         for name in re.split(r"\s*,\s*", names.strip()):
             for register in _expand(name):
-                self.scopes[-1][register] = register + suffix
-                self.kernel.registers[register + suffix] = kind
+                unique = self.scopes[-1][register] = register + suffix
+                if kind == "b128":
+                    self.halves[unique] = Name(f"{unique}:low"), Name(f"{unique}:high")
+                    self.kernel.registers |= {half.text: "b64" for half in self.halves[unique]}
+                else:
+                    self.kernel.registers[unique] = kind
                 if len(self.kernel.registers) > limits.REGISTERS:
                     raise NotEmulated(f"a kernel of more than {limits.REGISTERS} registers")
 
@@ -186,6 +191,8 @@ class BodyParser:
         operands = self._call(rest) if mnemonic.startswith("call") else tuple(map(self._operand, _split(rest)))
         if mnemonic.startswith(("st.param.", "ld.param.")):
             mnemonic, operands = self._of_call(mnemonic, operands)
+        if mnemonic.endswith(".b128"):
+            operands = tuple(map(self._in_halves, operands))
         named = Name(self._resolve(guard), bool(negated)) if guard else None
         if mnemonic.startswith(("bra", "brx")):
             self.branches.append((len(self.kernel.instructions), len(self.labels) - 1))
@@ -210,6 +217,12 @@ class BodyParser:
             return mnemonic, operands
         kind = mnemonic.rpartition(".")[2]
         return f"mov.{kind}", (address.base, operands[1]) if stores else (operands[0], address.base)
+
+    def _in_halves(self, operand: Operand) -> Operand:
+        """Registers of 128 bits as the vector of their halves, the lower one first."""
+        items = operand.items if isinstance(operand, Vector) else (operand,)
+        halves = [half for item in items for half in self.halves.get(getattr(item, "text", ""), (item,))]
+        return Vector(tuple(halves)) if len(halves) > 1 else operand
 
     def _operand(self, text: str) -> Operand:
         found = self.known.get(text)

@@ -1,8 +1,8 @@
-"""How large PTX may be: several times our largest kernel, so that no text takes the machine's time or memory."""
+"""How large PTX may be: several times what others compile, so that no text takes the machine's time or memory."""
 
 from __future__ import annotations
 
-TEXT = 8 << 20  # characters of a module
+TEXT = 64 << 20  # characters of a module, which may have hundreds of kernels
 INSTRUCTIONS = 1 << 15  # of a kernel
 REGISTERS = 1 << 18  # of a kernel
 HEADER = 1 << 12  # characters of a declaration before its initialiser, and of a name

@@ -24,6 +24,8 @@ _OF_BLOCK = 4  # counters that many kernels need for each block: of its mbarrier
 class AsyncOrder(BlockOrder):
     """rows: threads of a cluster, `rank * threads + thread`; now: (clusters,), the epoch, which begins at 1
 
+    floor: (clusters,), before which epoch all threads of a cluster know what all did, since they last met
+
     clock: (clusters, rows, 3 * rows + counters): for each row, before which epoch it knows what others did; the same
     of what a proxy fence made visible to copies in shared, and in global memory; and the counters
     """
@@ -35,6 +37,7 @@ class AsyncOrder(BlockOrder):
         columns = 3 * self.rows + max(_FIRST_COUNTERS, _OF_BLOCK * blocks)
         self.clock = np.zeros((self.clusters, self.rows, columns), U32)
         self.now = np.ones(self.clusters, U32)
+        self.floor = np.zeros(self.clusters, U32)
         self.counters = 0
         self.activity = 1  # changes with every access and every merge, so that a warp that meets again costs nothing
         self._met: dict[bytes, int] = {}
@@ -67,6 +70,8 @@ class AsyncOrder(BlockOrder):
     def meet(self, cluster: int, rows: np.ndarray) -> None:
         """These rows met at a barrier."""
         self.clock[cluster, together(rows)] = self.publish(cluster, rows)
+        if len(rows) == self.rows:
+            self.floor[cluster] = self.now[cluster]
 
     def fence_proxy(self, lanes: np.ndarray, space: str | None) -> None:
         """`fence.proxy.async` of these lanes, (blocks, threads) bool. space: one alone, None for both"""

@@ -17,6 +17,7 @@ import numpy as np
 
 from harness.emulator.memory import Access
 from harness.emulator.ptx.syntax import Instruction
+from harness.emulator.races.async_compiled import CompiledChecks
 from harness.emulator.races.async_order import AsyncOrder
 from harness.emulator.races.shared_memory import SharedShadow
 from harness.emulator.registers import U32, WARP
@@ -48,16 +49,18 @@ class Copy:
 
 
 class Readers:
-    """The last readers of each cell that nothing orders before a later one: by warp, an epoch and which lanes."""
+    """The last readers of each cell that nothing orders before a later one: by warp, an epoch and which lanes.
+
+    epoch, lanes: (warps, cells)
+    """
 
     def __init__(self, cells: int, warps: int):
-        self.epoch, self.lanes = np.zeros((cells, warps), U32), np.zeros((cells, warps), U32)
+        self.epoch, self.lanes = np.zeros((warps, cells), U32), np.zeros((warps, cells), U32)
         self.access = np.zeros(cells, U32)
 
     def add(self, order: AsyncOrder, number: int, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray) -> None:
         """Threads access cells, (n, width)."""
-        warps = self.lanes.shape[1]
-        keys = (cells * warps + (row // WARP)[:, None]).reshape(-1)
+        keys = (cells + (row // WARP)[:, None] * self.lanes.shape[1]).reshape(-1)
         found, inverse = np.unique(keys, return_inverse=True)
         lanes, stale = np.zeros(len(found), U32), np.ones(len(found), bool)
         np.bitwise_or.at(lanes, inverse, np.repeat(U32(1) << (row % WARP).astype(U32), cells.shape[1]))
@@ -77,10 +80,10 @@ class Readers:
         self, order: AsyncOrder, cells: np.ndarray, cluster: np.ndarray, row: np.ndarray
     ) -> tuple[int, int, int] | None:
         """The first of (n, width) cells with a reader that a thread does not know of: n, its cell, the reader's row."""
-        some = np.flatnonzero(self.lanes[cells].any(axis=(1, 2)))
+        some = np.flatnonzero(self.lanes.T[cells].any(axis=(1, 2)))
         if not some.size:
             return None
-        lanes, epoch = self.lanes[cells[some]], self.epoch[cells[some]]
+        lanes, epoch = self.lanes.T[cells[some]], self.epoch.T[cells[some]]
         known = order.clock[cluster[some], row[some], : order.rows].reshape(len(some), 1, -1, WARP)
         late = (known <= epoch[..., None]) & (lanes[..., None] & _BITS != 0)
         late = late.reshape(*late.shape[:2], -1)
@@ -93,6 +96,8 @@ class Readers:
 
 class AsyncShadow(SharedShadow):
     """The shadow of one batch's shared memory. The compiled interpreter leaves such kernels' memory to NumPy.
+
+    compiled: does what is plainly fine, if it is there
 
     fault: of the batch; writer, epoch, access: (cells,), row + 1 of the last thread that wrote, when, and how
     copy_writes, copy_reads: (cells,), number of the copy that does, or 0
@@ -110,6 +115,8 @@ class AsyncShadow(SharedShadow):
         self.readers, self.updaters = Readers(cells, warps), Readers(cells, warps)
         self.copies: list[Copy | None] = [None]
         self._counter, self._number = np.zeros(64, np.int64), np.zeros(64, U32)
+        self._several = np.zeros(64, bool)  # whether a copy took the place of others
+        self.compiled: CompiledChecks | None = None
         self.fault: Fault | None = None
         self.accesses: dict[int, Access] = {}
         self.name: Callable[[int, int], str] = lambda cluster, row: f"thread {row}"
@@ -124,6 +131,9 @@ class AsyncShadow(SharedShadow):
         cells = index.reshape(-1)[:, None] * access.bytes // self.cell + np.arange(width)
         cluster, row = self.order.row(*np.divmod(positions, self.threads))
         self.order.activity += 1
+        self.has_updates |= access.kind == "updates"
+        if self.compiled and self.compiled.record(self._arrays(), access, cells[:, 0], width, cluster, row):
+            return
         self._check_writers(access, cells, cluster, row, positions)
         self._check_copies(access, cells, cluster, row, positions)
         others = [] if access.kind == "updates" else [self.updaters]
@@ -153,7 +163,7 @@ class AsyncShadow(SharedShadow):
     def _forget(self, cells: np.ndarray) -> None:
         """Drop what all came before a write that is ordered behind it."""
         self.writer[cells] = 0
-        self.readers.lanes[cells], self.updaters.lanes[cells] = 0, 0
+        self.readers.lanes[:, cells], self.updaters.lanes[:, cells] = 0, 0
         self.copy_writes[cells], self.copy_reads[cells] = 0, 0
 
     def _check_writers(
@@ -195,7 +205,7 @@ class AsyncShadow(SharedShadow):
         others = ~own.reshape(-1, WARP).any(axis=1)
         for readers in (self.readers, self.updaters):
             for warp in np.flatnonzero(others).tolist():
-                lanes, epoch = readers.lanes[cells, warp], readers.epoch[cells, warp]
+                lanes, epoch = readers.lanes[warp, cells], readers.epoch[warp, cells]
                 known = clock[warp * WARP : (warp + 1) * WARP]
                 late = (lanes[:, None] & _BITS != 0) & (known <= epoch[:, None])
                 if late.any():
@@ -214,9 +224,19 @@ class AsyncShadow(SharedShadow):
         number = len(self.copies)
         self.copies.append(copy)
         if number == len(self._counter):
-            self._counter, self._number = (np.concatenate([each, each]) for each in (self._counter, self._number))
+            every = self._counter, self._number, self._several
+            self._counter, self._number, self._several = (np.concatenate([each, np.zeros_like(each)]) for each in every)
         self._counter[number], self._number[number] = copy.counter, copy.number
         return number
+
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        """What `CompiledChecks` takes: of the order, of cells, of their readers, and of copies by their numbers."""
+        order, readers = self.order, (self.readers, self.updaters)
+        of_readers = [each for of in readers for each in (of.lanes, of.epoch, of.access)]
+        return (
+            order.clock, order.now, order.floor, self.writer, self.epoch, self.access, self.copy_writes,
+            self.copy_reads, self.mbarriers, *of_readers, self.has_updates, self._counter, self._number, self._several,
+        )  # fmt: skip
 
     def complete(self, number: int, cluster: int, row: int) -> bool:
         """Whether a thread knows that a copy is complete."""
@@ -275,6 +295,12 @@ class AsyncShadow(SharedShadow):
         """
         copy, order = self.copies[number], self.order
         cluster, row = copy.cluster, copy.row
+        reads = copy.kind == "reads"
+        if rows is None and self.compiled and self.compiled.start(
+            self._arrays(), number, reads, (cluster, row), cells, fenced
+        ):  # fmt: skip
+            order.activity += copy.kind == "reads"
+            return
         cells = (cells if rows is None else np.unique(cells))[None, :]
         at = np.array([cluster]), np.array([row])
         verb = "reads" if copy.instruction.mnemonic.startswith("wgmma") else "copies"
@@ -313,5 +339,6 @@ class AsyncShadow(SharedShadow):
         for other in np.unique(reads[reads != 0]).tolist():
             if not self.complete(other, cluster, row):
                 copy.also += [other, *self.copies[other].also]
+                self._several[number] = True
         self.copy_reads[cells] = number
         order.activity += 1

@@ -91,7 +91,8 @@ class GlobalShadow:
             for block in np.unique(who.block):  # one after another, as those of others are not strong with it
                 self.record(access, resolved, Who(*(each[who.block == block] for each in who)))
             return
-        updates, blocks = access.strong and access.kind != "reads", np.unique(who.block)
+        updates = access.strong and access.kind != "reads"
+        blocks = np.unique(who.block) if updates else who.block
         if access.releases:
             self._fence(access, who)
         if updates:
@@ -178,6 +179,8 @@ class _Checked:
             self._check_strong()
 
     def _check_weak(self, kind: int) -> None:
+        if not self.shadow.tags[kind][self.cells].any():
+            return
         tags, numbers, rows = self.shadow.found(kind, self.cells)
         clash = self._not_plainly_ordered(tags, rows)
         clash = clash[

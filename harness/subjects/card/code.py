@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
@@ -58,8 +59,14 @@ class Code:
             raise UsageError(f"{self.name}: {error}") from None
 
     def symbol(self, kernel: str) -> str:
-        """The entry of a launch. Raises UsageError if there is none."""
+        """The entry of a launch, or the one that its pattern fits. Raises UsageError if there is none."""
         found = self.symbols.get(kernel, kernel)
+        if not self.cubin and found not in self.program.entries and "*" in kernel:
+            fitting = [entry for entry in self.program.entries if fnmatchcase(entry, kernel)]
+            if len(fitting) == 1:
+                return fitting[0]
+            if fitting:
+                raise UsageError(f"{self.name} has {len(fitting)} entries that '{kernel}' fits: {', '.join(fitting)}")
         if not self.cubin and found not in self.program.entries:
             raise UsageError(
                 f"{self.name} has no entry '{kernel}'{nearest(kernel, self.program.entries) or '; it has none at all'}"

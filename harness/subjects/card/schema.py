@@ -137,7 +137,8 @@ class Launch(Part):
     """One launch of a kernel, or an array set to zero bytes before the next."""
 
     kernel: str | None = None
-    """The entry of the PTX or cubin by its (mangled) name; of a `.cu`, a C++ expression such as `k<float, 4>`."""
+    """The entry of the PTX or cubin by its (mangled) name; of PTX, also a part of it with `*` for all else, which fits
+    one entry alone; of a `.cu`, a C++ expression such as `k<float, 4>`."""
     zero: str | None = None
     """In place of a kernel: an output or a workspace that is filled with zeros, as by cudaMemsetAsync."""
     grid: Extents = [1]
