@@ -46,5 +46,5 @@ def test_a_name_is_no_folders_and_is_documented(name):
 
 
 def test_a_name_that_is_not_there_is_told():
-    with pytest.raises(AttributeError, match="no attribute 'quantise'; it has Case, "):
+    with pytest.raises(AttributeError, match="no attribute 'quantise'; it has AccessError, Case, "):
         _ = harness.quantise
