@@ -92,6 +92,11 @@ class Launcher:
 
     def _refuse(self) -> None:
         """Raise for what a launch needs and the emulator lacks, or the user did not give."""
+        if getattr(self._metadata, "launch_pdl", False):
+            raise NotEmulated(
+                "launch_pdl lets a kernel begin before the one ahead has ended, and launches of triton_on do not overlap; "
+                "launch it without"
+            )
         if self._metadata.profile_scratch_size:
             raise UsageError(
                 "the emulator has no memory for a profiler; compile the kernel without its instrumentation"

@@ -205,3 +205,9 @@ def test_memory_that_cannot_be_lent(make: Callable[[], torch.Tensor], sentence: 
         sentence = "the memory of 'x' does not begin at a multiple of 16 bytes; clone it"
     with pytest.raises(UsageError, match=sentence):
         k.double_in_place[(1,)](x, 8)
+
+
+def test_a_launch_that_may_begin_early_is_refused():
+    x = torch.ones(4)
+    with pytest.raises(harness.NotEmulated, match="launch_pdl lets a kernel begin before the one ahead has ended"):
+        k.add[(1,)](x, x, torch.zeros(4), 4, BLOCK=16, launch_pdl=True)
