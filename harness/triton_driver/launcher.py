@@ -94,8 +94,8 @@ class Launcher:
         """Raise for what a launch needs and the emulator lacks, or the user did not give."""
         if getattr(self._metadata, "launch_pdl", False):
             raise NotEmulated(
-                "launch_pdl lets a kernel begin before the one ahead has ended, and launches of triton_on do not overlap; "
-                "launch it without"
+                "launch_pdl lets a kernel begin before the one ahead has ended, and launches of triton_on do not "
+                "overlap; launch it without"
             )
         if self._metadata.profile_scratch_size:
             raise UsageError(
