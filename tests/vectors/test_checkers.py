@@ -211,6 +211,19 @@ def test_a_convention_allows_what_it_says_and_no_more(case_id, convention, vecto
     assert checker(vectors.folder, case_id, vectors.write(path, wrong), "--convention", convention).code == 1
 
 
+@pytest.mark.parametrize(("case_id", "convention"), [(CASTS, "nan"), (DECODED, "nan"), (DECODED, "sign-of-zero")])
+def test_a_number_is_no_nan_and_no_zero(case_id, convention, vectors: VectorSet, checker, tmp_path):
+    """Every entry that a convention changes is wrong by another value than those that it allows."""
+    answer, name = twisted(case_id, convention, vectors)
+    right = vectors.answer(case_id)[name]
+    changed = np.flatnonzero(right.reshape(-1).view(np.uint8) != answer[name].reshape(-1).view(np.uint8))
+    entry = int(changed[0]) // right.itemsize
+    wrong = right.copy()
+    wrong.reshape(-1).view(f"u{right.itemsize}")[entry] = 0x30 if right.itemsize == 1 else 0x3F80
+    said = checker(vectors.folder, case_id, vectors.write(tmp_path / "a.safetensors", {**answer, name: wrong}), *ALL)
+    assert said.code == 1 and said.out.startswith(place(name, right, entry * right.itemsize)), said
+
+
 SKIPPED = ("padding", "codes-of-nan", "codes-under-zero-scale")
 
 

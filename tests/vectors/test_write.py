@@ -16,7 +16,7 @@ from harness.files import ROOT
 from harness.oracles import nvfp4
 from harness.suite.suite import find_case, load_suites, suite_of
 from harness.vectors import acceptance, selection, write
-from harness.verify.expected import expect, forget
+from harness.verify.expected import expect, fields_of, forget
 
 
 def test_every_value_input_and_shape_is_met_in_a_set_that_is_small():
@@ -36,6 +36,7 @@ def test_every_value_input_and_shape_is_met_in_a_set_that_is_small():
         smoke = {case.id for case in suite.cases("smoke")}
         assert {case.shape for case in small if case.id in smoke} <= {case.shape for case in cases}
         assert all(case.work <= selection.ELEMENTS and case.mode == "eager" for case in cases)
+        assert all(sum(field.nbytes for field in fields_of(case).values()) for case in cases)  # something is compared
     # By estimate; `write` refuses a set that is larger.
     assert sum(selection.cost(case) for cases in chosen.values() for case in cases) < 0.9 * write.MOST
     names = [write.name_of(case) for cases in chosen.values() for case in cases]
