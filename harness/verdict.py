@@ -151,7 +151,7 @@ class Result:
     @property
     def conventions(self) -> str:
         """The names of the conventions that explain a CONVENTION, without their counts."""
-        return "; ".join(part.partition(":")[0] for part in self.reason.split("; "))
+        return "; ".join(dict.fromkeys(part.partition(":")[0] for part in self.reason.split("; ")))
 
     def to_record(self) -> dict:
         """The result in JSON's own types, as a line of a journal has it and pytest-xdist can carry it."""

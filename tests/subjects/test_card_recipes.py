@@ -118,6 +118,8 @@ def test_scales_without_padding_are_a_convention():
     assert result.reason == "padding: 784 bytes of scale_inv are absent"
     assert result.bytes_compared == 3 * 48 * 5
     assert accepted(result) == ""
+    whole = judged(UNPADDED, launched, "arrays: {scale_inv: {padding: absent}}\n", COMPACT.replace("48x80", "128x64"))
+    assert (whole.verdict, whole.reason) == (Verdict.PASS, "")  # where there is no padding, none is absent
     wrong = UNPADDED.replace("c % 4];", "c % 4] ^ (i == 7);")
     result = judged(wrong, launched, "arrays: {scale_inv: {padding: absent}}\n", COMPACT)
     assert result.verdict is Verdict.MISMATCH and "1 of 240" in result.story

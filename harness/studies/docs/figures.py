@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable
 
 from harness.bench.targets import load, reached
+from harness.errors import UsageError
 from harness.studies.docs import training
 from harness.studies.docs.measured import (
     GPU,
@@ -181,9 +183,18 @@ def agreement(root: str) -> str:
     return f"{said} ([emulator_vs_h200.md]({root}results/emulator_vs_h200.md))"
 
 
+def vendors(root: str) -> str:
+    """What a run of somebody else's kernel printed, before and after a mend, as the committed page has it."""
+    page = RESULTS / "vendors.md"
+    found = re.search(r"^## On a screen\n.*?^(```text\n.*?^```)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    if not found:
+        raise UsageError(f"{page} has no screen under `## On a screen`, which README shows")
+    return f"{found[1]}\n\nCommits, kernels and every byte that differs are in [vendors.md]({root}results/vendors.md)."
+
+
 RENDERERS: dict[str, Callable[[str], str]] = {
     render.__name__: render
     for render in (
-        speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement,
+        speed, eager, targets, against_baseline, products, beside_w4a16, layer, quality, mutants, agreement, vendors,
     )
 } | training.RENDERERS  # fmt: skip

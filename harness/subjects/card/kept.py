@@ -101,7 +101,9 @@ class Keeping:
             if name not in self.given and said != "written" and is_scales(field):
                 form = replace(self.form(name, field), said=AS_IT_IS)
                 count = int(np.count_nonzero(form.regions == PADDING))
-                lines.append(f"padding: {count:,} bytes of {name} are {'absent' if said == 'absent' else 'anything'}")
+                if count:
+                    is_what = "absent" if said == "absent" else "anything"
+                    lines.append(f"padding: {count:,} bytes of {name} are {is_what}")
         return lines
 
     def _has_rows(self, name: str) -> bool:
