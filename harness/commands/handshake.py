@@ -7,7 +7,7 @@ import pandas as pd
 
 from harness.commands import _shared
 from harness.device.select import select
-from harness.errors import Exit, NotCapable, UsageError
+from harness.errors import DeviceUnavailable, Exit, UsageError
 from harness.report.console import show
 from harness.subjects.handshake.pair import read_pair
 from harness.subjects.handshake.verify import Handshake, Handshaker, require_agreement
@@ -40,7 +40,7 @@ def command(pair: Path, names: tuple[str, ...], device_name: str) -> int:
         if each.story:
             click.echo(f"\n{each.story}")
     if all(each.verdict is Verdict.EXCLUDED for each in found):
-        raise NotCapable(f"nothing ran: {(found[0].consumer or found[0].producer).reason}")
+        raise DeviceUnavailable(f"nothing ran: {(found[0].consumer or found[0].producer).reason}")
     return max((each.verdict.exit_code for each in found), default=Exit.CLEAN)
 
 

@@ -21,7 +21,7 @@ def test_on_the_emulator_every_grid_gets_its_turn(monkeypatch: pytest.MonkeyPatc
 
     def launch(module: Module, symbol: str, grid: Grid, **_: object) -> SimpleNamespace:
         launched.append((symbol, grid))
-        return SimpleNamespace(lane_instructions=0)
+        return SimpleNamespace(lane_instructions=0, approximated=())
 
     monkeypatch.setattr("harness.device.emulator.launch", launch)
     program = EmulatorDevice().prepare(CASE, "sm_90a", make_inputs(CASE), fields_of(CASE))

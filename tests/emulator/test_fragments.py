@@ -9,6 +9,12 @@ from ptx_snippets import kernel, run
 HEAD = """ .reg .b32 x<16>; .reg .f32 y<16>; mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
  mul.wide.u32 %rd2, %r0, 16; add.u64 %rd3, %rd0, %rd2;
 """
+TILE = ".shared .align 32 .b8 tile[768];\n"  # 16 rows of 24 elements, of which each lane moves 24 bytes
+_LANES = " mul.wide.u32 %rd6, %r0, 24; mov.u64 %rd7, tile; add.u64 %rd7, %rd7, %rd6; add.u64 %rd8, %rd0, %rd6;"
+_EACH = (0, 8, 16)
+COPIED_IN = _LANES + "".join(f" ld.global.u64 %rd9, [%rd8+{i}]; st.shared.u64 [%rd7+{i}], %rd9;" for i in _EACH)
+COPIED_IN += " bar.sync 0;"
+COPIED_OUT = "".join(f" ld.shared.u64 %rd9, [%rd7+{i}]; st.global.u64 [%rd8+{i}], %rd9;" for i in _EACH)
 LANE = np.arange(32)
 GROUP, WITHIN = LANE[:, None] // 4, LANE[:, None] % 4 * 2 + np.arange(2)
 
@@ -66,17 +72,24 @@ def test_wmma_takes_fragments_of_mma_and_gives_them(layout: str) -> None:
 @pytest.mark.covers("wmma.")
 @pytest.mark.parametrize("layout", ["row", "col"])
 @pytest.mark.parametrize("direction", ["load", "store"])
-def test_a_sum_of_f16_moves_two_elements_in_a_register(direction: str, layout: str) -> None:
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_a_sum_of_f16_moves_two_elements_in_a_register(direction: str, layout: str, space: str) -> None:
     matrix = np.random.default_rng(4).integers(0, 1 << 16, (16, 24)).astype(np.uint16)
     kept = matrix[:, :16].T if layout == "col" else matrix[:, :16]
-    form = f"wmma.{direction}.{'c' if direction == 'load' else 'd'}.sync.aligned.{layout}.m16n16k16.global.f16"
+    form = f"wmma.{direction}.{'c' if direction == 'load' else 'd'}.sync.aligned.{layout}.m16n16k16.{space}.f16"
+    place = "%rd5" if space == "global" else "tile"
     if direction == "store":
         given, out = fragments(np.ascontiguousarray(kept)).reshape(-1), np.full((16, 24), 7, np.uint16)
-        body = HEAD + f" ld.global.v4.u32 {{x0, x1, x2, x3}}, [%rd3]; {form} [%rd1], {{x0, x1, x2, x3}}, 24;"
-        run(kernel(body, 2), {"given": given, "out": out}, block=32)
+        body = HEAD + " mov.u64 %rd5, %rd1; ld.global.v4.u32 {x0, x1, x2, x3}, [%rd3];"
+        moved = f" {form} [{place}], {{x0, x1, x2, x3}}, 24;"
+        if space == "shared":
+            moved = f"{COPIED_IN.replace('%rd0', '%rd1')}{moved} bar.sync 0; {COPIED_OUT}"
+        run(kernel(body + moved, 2, declarations=TILE), {"given": given, "out": out}, block=32)
         assert (out[:, :16] == matrix[:, :16]).all() and (out[:, 16:] == 7).all()
         return
     out = np.zeros((32, 4), np.uint32)
-    body = HEAD + f" {form} {{x0, x1, x2, x3}}, [%rd0], 24; add.u64 %rd4, %rd1, %rd2;"
-    run(kernel(body + " st.global.v4.u32 [%rd4], {x0, x1, x2, x3};", 2), {"given": matrix, "out": out}, block=32)
+    body = HEAD + " mov.u64 %rd5, %rd0;" + (COPIED_IN if space == "shared" else "")
+    body += f" {form} {{x0, x1, x2, x3}}, [{place}], 24; add.u64 %rd4, %rd1, %rd2;"
+    body += " st.global.v4.u32 [%rd4], {x0, x1, x2, x3};"
+    run(kernel(body, 2, declarations=TILE), {"given": matrix, "out": out}, block=32)
     assert (out == fragments(np.ascontiguousarray(kept))).all()

@@ -9,7 +9,7 @@ from typing import Any
 from harness.contract.case import Case, spell
 from harness.device.capability import incapable
 from harness.device.device import Device
-from harness.errors import NotCapable, UsageError
+from harness.errors import DeviceUnavailable, UsageError
 from harness.subjects.card.card import is_card, read_card
 from harness.subjects.card.device import with_card
 from harness.subjects.device import with_subject
@@ -46,7 +46,7 @@ def under_test(device: Device, subject: str | None) -> Iterator[Any]:
 def case_of(recipe: str, flags: Sequence[str], shape: str, device: Any) -> Case:
     """The case with stochastic rounding. flags: `name=value`; those of a card hold where none is given
 
-    Raises UsageError for a recipe without it, and NotCapable for what the subject refuses.
+    Raises UsageError for a recipe without it, and DeviceUnavailable for what the subject refuses.
     """
     card = getattr(device, "card", None)
     recipe = card.file.recipe if card else recipe
@@ -66,5 +66,5 @@ def case_of(recipe: str, flags: Sequence[str], shape: str, device: Any) -> Case:
         card.check([case])
     reason = incapable(case, device)
     if reason:
-        raise NotCapable(reason)
+        raise DeviceUnavailable(reason)
     return case
