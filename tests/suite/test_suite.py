@@ -150,8 +150,8 @@ def test_every_case_is_found_again_by_its_id(recipe: str):
     suite = suite_of(recipe)
     for name in suite.sets:
         for case in suite.cases(name):
-            assert suite.find(case.id) == case
-            assert suite.find(case.id).seed == case.seed
+            found = suite.find(case.id)
+            assert found == case and found.seed == case.seed
 
 
 def test_the_committed_schema_is_current():
