@@ -186,7 +186,7 @@ def agreement(root: str) -> str:
 def vendors(root: str) -> str:
     """What a run of somebody else's kernel printed, before and after a mend, as the committed page has it."""
     page = RESULTS / "vendors.md"
-    found = re.search(r"^## On a screen\n.*?^(```text\n.*?^```)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    found = re.search(r"^## On a screen\n.*?^(```screen\n.*?^```)", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     if not found:
         raise UsageError(f"{page} has no screen under `## On a screen`, which README shows")
     return f"{found[1]}\n\nCommits, kernels and every byte that differs are in [vendors.md]({root}results/vendors.md)."
