@@ -28,7 +28,7 @@ _TF32 = TYPES.index("tfloat32")
 
 
 class Arguments:
-    """Those of one launch. memory: buffers that the kernel may touch, in the order of the arguments"""
+    """The arguments of one launch. memory: buffers that the kernel may touch, in the order of the arguments"""
 
     def __init__(self, memory: Memory, maps: Sequence[Mapping[str, Any]]):
         self._memory, self._maps, self._buffers = memory, list(maps), {}

@@ -37,7 +37,7 @@ class Utils:
 
 
 def _current() -> Settings:
-    """Of the block that is open, which need not be the one that a kernel was compiled in."""
+    """The settings of the open block, which need not be the one that a kernel was compiled in."""
     from triton.runtime import driver
 
     if not isinstance(driver.active, EmulatedDriver):

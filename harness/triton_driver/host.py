@@ -39,7 +39,7 @@ def answered(arch: int) -> Iterator[None]:
 
 
 def properties(arch: int) -> SimpleNamespace:
-    """Of the emulated GPU, by torch's names."""
+    """What the emulated GPU is, by torch's names."""
     return SimpleNamespace(
         name=f"emulated sm_{arch}", major=arch // 10, minor=arch % 10, multi_processor_count=MULTIPROCESSORS,
         warp_size=32, shared_memory_per_block_optin=LARGEST_SHARED, max_threads_per_multi_processor=2048,

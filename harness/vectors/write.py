@@ -113,7 +113,7 @@ def _ends(name: str, value: np.ndarray | Interval) -> dict[str, np.ndarray]:
 
 
 def _few(case: Case, name: str, found: Expected) -> dict[str, str]:
-    """That a field has few different values, and the suite's reason; nothing where it has enough."""
+    """The suite's reason why a field has few different values; empty where it has enough."""
     counted = {field: (some, least) for field, _, some, least in variety.counted(found.fields, found.values)}
     if counted[name][0] >= counted[name][1]:
         return {}

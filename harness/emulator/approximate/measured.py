@@ -135,6 +135,6 @@ def read(path: Path) -> Chip:
 
 @lru_cache(maxsize=16)
 def measured(target: str) -> Mapping[str, Measured]:
-    """What is known of the chip of a target, `sm_90a`; empty if nothing is."""
+    """The measured instructions of a target's chip, such as `sm_90a`; empty if there is no table."""
     path = FOLDER / f"{target.rstrip('af')}.npz"
     return read(path).instructions if path.exists() else {}

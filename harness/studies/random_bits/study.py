@@ -62,7 +62,7 @@ class Plan:
         return design.cells(self.dtype, self.bits)
 
     def alphas(self, sides: int) -> tuple[float, float]:
-        """Of one test of bias, and of one test of repetition, which looks at all distances."""
+        """Alpha of one test of bias, and of one test of repetition, which looks at all distances."""
         judged = sum(_judged(cell, self.bits) for cell in self.cells)
         fractions = len({cell.fraction for cell in self.cells if not cell.probe})
         biases = sides * (judged + 2 * len(INTERVALS) + fractions + 1 + BLOCK)

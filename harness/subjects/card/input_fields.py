@@ -18,7 +18,7 @@ _PRODUCTS = ("gemm", "gemm_ordered", "gemm_grouped")
 def input_fields(case: Case, arrays: Mapping[str, np.ndarray]) -> dict[str, Field]:
     """A field for each array that the case reads."""
     fields = {name: Field(array.shape, array.dtype.name) for name, array in arrays.items()}
-    # Of a part of an allocation only the part is known to have padding.
+    # The oracle describes the tensor alone, so the padding of a larger allocation is not known.
     scales = {name: field for name, field in _scales(case).items() if field.size == fields[name].size}
     return fields | {name: replace(field, shape=fields[name].shape) for name, field in scales.items()}
 

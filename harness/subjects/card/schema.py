@@ -169,21 +169,21 @@ class Kept(Part):
     """
 
     layout: Literal["compact", "swizzled"] | None = None
-    """Of scale bytes: rows of the padded matrix, or 128x4 tiles."""
+    """Scale bytes as rows of the padded matrix, or as 128x4 tiles."""
     padding: Literal["written", "absent", "anything"] = "written"
-    """Of scale bytes: zeros; `absent`: the array has no padding rows and columns at all; `anything`: it has, and what
-    they hold is neither promised nor demanded."""
+    """Scale bytes have padding rows and columns of zeros (`written`), none at all (`absent`), or some whose bytes are
+    neither promised nor demanded (`anything`)."""
     form: Literal["amax", "encode", "decode"] = "amax"
-    """Of an amax: itself, the scale `448 * 6 / amax` that it gives, or that scale's reciprocal."""
+    """An amax is kept as itself, as the scale `448 * 6 / amax` that it gives, or as that scale's reciprocal."""
     masked: Literal["anything", "zero"] = "anything"
     """What the rows of an allocation hold that lie beyond the tensor's own, `masked_m`."""
     nibbles: Literal["low", "high"] = "low"
-    """Of codes: which half of a byte has the even element."""
+    """Which half of a byte of codes has the even element."""
     zeros: Literal["signed", "unsigned", "any"] | None = None
-    """Of codes: whether a negative that rounds to zero stays -0, is +0, or may be either. Of an output `signed`, and of
-    an input `any`, if absent."""
+    """Whether a negative that rounds to zero stays -0 in codes, is +0, or may be either. An output is `signed` unless
+    it says otherwise, and an input takes `any`."""
     reads: Literal["any", "promised"] = "any"
-    """Of an input: `promised`: loading a byte that is not promised is an error, though no output may depend on it."""
+    """With `promised`, loading a byte of an input that nobody promised is an error, even if no output depends on it."""
 
 
 class CardFile(Part):

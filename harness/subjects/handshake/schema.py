@@ -28,7 +28,7 @@ class SideFile(Part):
     flags: dict[str, Value] = {}
     """Flags of its recipe. One that is absent has the first value that the card names, or the recipe's default."""
     arrays: dict[str, Kept] = {}
-    """Of a recipe: what it promises less, or demands less, than the contract."""
+    """What a recipe promises or demands less than the contract, by array."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> SideFile:

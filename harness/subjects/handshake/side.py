@@ -74,7 +74,7 @@ class _Run:
         }
 
     def _unpromised(self, given: Mapping[str, Given]) -> dict[str, np.ndarray]:
-        """Of what is handed over, and the masked rows of all else."""
+        """Masks of the unpromised bytes: those of what is handed over, and the masked rows of all else."""
         read: Mapping[str, Form] = self.keeping.inputs(self.ours.inputs)
         found = {name: form.regions == MASKED for name, form in read.items() if form.masked and name not in given}
         found |= {name: ~each.promised for name, each in given.items()}
