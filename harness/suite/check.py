@@ -50,6 +50,8 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
         yield from flag_values.errors(file, ("degenerate", index, "when"), entry.when)
         for number, name in enumerate(entry.inputs):
             yield ("degenerate", index, "inputs", number), input_error(name, root)
+        for number, shape in enumerate(entry.shapes):
+            yield ("degenerate", index, "shapes", number), _no_block_has(file, shape)
     for index, launch in enumerate(file.launches):
         axes = flag_values.launch_axes(file)
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when, axes)
@@ -128,3 +130,10 @@ def _file_error(name: str, root: Path) -> str | None:
         return None
     others = [str(other.relative_to(root) if other.is_relative_to(root) else other) for other in files_beside(path)]
     return f"there is no file {text}{nearest(text, others) or f', and no file beside it under {root}'}"
+
+
+def _no_block_has(file: SuiteFile, shape: str) -> str | None:
+    """An excuse for a shape that no case has, or that ids spell otherwise, would excuse nothing."""
+    listed = [each for blocks in file.sets.values() for block in blocks for each in block.shapes]
+    spelled = {shapes.canonical(each) if isinstance(each, str) else "x".join(map(str, each)) for each in listed}
+    return None if shape in spelled else f"no case has the shape '{shape}'{nearest(shape, sorted(spelled))}"

@@ -227,6 +227,12 @@ MISTAKES = {
     "no shape": ("- [16, 32]", "- 16x32", 38, 'has "16x32" where a shape [rows, cols] belongs'),
     "a negative extent": ("- [16, 32]", "- [-16, 32]", 38, "'-16' where a positive integer belongs"),
     "an extent in words": ("- [16, 32]", "- [wide, 32]", 38, "'wide' where a positive integer belongs"),
+    "an excuse that no case needs": (
+        "launches:",
+        "degenerate:\n  - {shapes: [16x33], because: why not}\nlaunches:",
+        18,
+        "no case has the shape '16x33'; did you mean",
+    ),
     "empty shapes": ("[[16, 16], [48, 80]]", "[]", 27, "sets.smoke.shapes is empty"),
     "required set missing": ("  bench:", "  extra:", 24, "there is no set 'bench'; a suite has smoke, full, bench"),
     "empty set": (SMOKE, "    []\n", 25, "sets.smoke is empty; it needs at least one entry"),
