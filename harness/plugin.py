@@ -23,7 +23,7 @@ from harness.runner.case_item import CaseItem, SuiteFile
 from harness.runner.cluster.loop import loop
 from harness.runner.isolation import CASE_TIMEOUT
 from harness.runner.order import Stealing, spread
-from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files, under_test
+from harness.runner.process import PROCESS, Process, gpu_count, is_worker, suite_files
 from harness.runner.request import named_suites
 from harness.runner.supervisor import leave, supervise, supervised, told
 from harness.suite.own_recipes import use_recipe_dir
@@ -216,19 +216,6 @@ def pytest_configure_node(node: Any) -> None:
         node.workerinput["harness_done"] = json.dumps(process.run.resumed)
         node.workerinput["harness_run_dir"] = str(process.run.journal.path.parent.resolve())
         node.workerinput["harness_gpu"] = process.run.gpu_of(node.gateway.id, gpu_count())
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """`-n auto`: a worker for each GPU, none if there is one GPU; on the emulator pytest-xdist's own choice."""
-    if not suite_files(config):
-        return None
-    try:
-        if under_test(config).device.name != "cuda":
-            return None
-    except HarnessError:
-        return 0  # pytest_configure meets the same error and reports it
-    return gpu_count() if gpu_count() > 1 else 0
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -81,11 +81,11 @@ class Passes:
 
 
 class Rotation:
-    """A case prepared on each of several copies of its memory."""
+    """A case prepared on each of several copies of its memory. first: on the first of them; our kernels if absent"""
 
-    def __init__(self, device: CudaDevice, case: Case, memories: Sequence[Memory]):
+    def __init__(self, device: CudaDevice, case: Case, memories: Sequence[Memory], first: CudaProgram | None = None):
         self.l2_bytes = int(device.identity()["l2_bytes"])
-        first = CudaProgram(device, case, device.targets[0], memories[0])
+        first = first or CudaProgram(device, case, device.targets[0], memories[0])
         self.programs = [first, *first.on(memories[1:])]
 
     @property

@@ -29,8 +29,9 @@ from harness.runner.supervisor import interrupt_by_signals, supervised
 from harness.seconds import SECONDS, VERIFY
 from harness.subjects.audit.bench import SubjectBench
 from harness.subjects.audit.verify import audit
+from harness.subjects.card.bench import CardBench
 from harness.subjects.card.card import is_card, read_card
-from harness.subjects.card.device import with_card
+from harness.subjects.card.device import is_for, with_card
 from harness.subjects.card.verify import verify_card
 from harness.subjects.device import with_subject
 from harness.subjects.process import Child
@@ -192,11 +193,11 @@ def under_test(config: pytest.Config) -> UnderTest:
         name = config.option.subject
         if name and is_card(name):
             card = read_card(name)
-            if config.option.bench:
-                raise UsageError(f"{name} is a card, and its kernels are verified and not timed; leave out --bench")
+            if config.option.device == "auto" and device.name == "cuda" and not is_for(card, device):
+                device = select_device("emulator")
             selected = config.stash[PROCESS].selection.cases.values()
             card.check(case for cases in selected for case in cases)
-            config.stash[UNDER_TEST] = UnderTest(with_card(device, card), verify_card, Bench)
+            config.stash[UNDER_TEST] = UnderTest(with_card(device, card), verify_card, CardBench)
         elif name:
             with_it = with_subject(device, start(name, Child(name, config.option.case_timeout / 2)))
             selected = config.stash[PROCESS].selection.cases.values()

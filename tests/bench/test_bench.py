@@ -452,7 +452,7 @@ def test_our_kernels_are_timed_as_the_mode_says(monkeypatch, mode: str, in_passe
     for name, fake in {
         "Memory": SimpleNamespace(upload=lambda *_: "memory"),
         "memories": lambda first, l2_bytes: [first] * 3,
-        "Rotation": lambda device, case, memories: copies.append(len(memories)) or rotation,
+        "Rotation": lambda device, case, memories, first: copies.append(len(memories)) or rotation,
         "bytes_moved": lambda *_: MOVED,
         "arrays_moved": lambda *_: (MOVED, 0),
         "rotate": lambda clock, launches: (graph("graph of 6"), 6),

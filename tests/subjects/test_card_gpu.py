@@ -7,13 +7,23 @@ import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from harness.errors import LaunchError
+from harness.bench.timed import WrongBytesError
+from harness.device.device import Outcome
+from harness.errors import DeviceUnavailable, LaunchError
 from harness.subjects.card import gpu
+from harness.subjects.card.bench import TimedCard
 from harness.subjects.card.card import read_card
+from harness.subjects.card.code import runs_on
+from harness.subjects.card.device import with_card
 from harness.subjects.card.gpu import CardOnGpu
+from harness.subjects.card.kept import Keeping
+from harness.subjects.card.schema import Kept
+from harness.suite.suite import find_case
+from harness.verify.expected import expect
 
 CARD = """\
 code: own.cu
@@ -91,3 +101,71 @@ def test_what_the_driver_refuses_names_the_launch(calls: list[tuple], monkeypatc
     monkeypatch.setattr(driver, "cuLaunchKernelEx", lambda *words: (refusal,))
     with pytest.raises(LaunchError, match="card.yaml:4: CUDA: CUDA_ERROR_INVALID_CLUSTER_SIZE"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("target", "gpu", "runs"),
+    [
+        ("sm_90a", "sm_90a", True),
+        ("sm_90", "sm_90a", True),
+        ("sm_90", "sm_100a", True),
+        ("sm_80", "sm_90a", True),
+        ("sm_90a", "sm_100a", False),
+        ("sm_100a", "sm_90a", False),
+        ("sm_100a", "sm_103a", False),
+        ("sm_100f", "sm_103a", True),
+        ("sm_103f", "sm_100a", False),
+        ("sm_100f", "sm_120a", False),
+        ("sm_120", "sm_90a", False),
+    ],
+)
+def test_ptx_runs_on_the_gpus_of_its_target(target: str, gpu: str, runs: bool):
+    assert runs_on(target, gpu) == runs
+
+
+def test_ptx_of_another_gpu_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.ptx").write_text(".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n")
+    launches = "launches: [{kernel: k, grid: [1], block: 1, arguments: []}]\n"
+    Path("card.yaml").write_text("code: own.ptx\nrecipe: swizzle\n" + launches)
+    gpu = SimpleNamespace(name="cuda", targets=("sm_90a",), modes=("eager",))
+    with pytest.raises(DeviceUnavailable, match="own.ptx is for sm_100a, which this GPU, an sm_90a, does not run"):
+        with_card(gpu, read_card("card.yaml"))
+    gpu.targets = ("sm_100a",)
+    assert with_card(gpu, read_card("card.yaml")).targets == ("sm_100a",)
+
+
+class Copies:
+    """Copies of a card's memory after rounds in which it wrote `written`."""
+
+    def __init__(self, written: dict[str, np.ndarray]):
+        self.written = written
+
+    def outcomes(self, poison: int, order: object) -> list[tuple[str, Outcome]]:
+        return [("copy 1 of 1", Outcome(self.written))]
+
+
+def timed_card(padding: str, change: int | None) -> TimedCard:
+    """A card that wrote the right bytes in every round, but for one byte."""
+    case = find_case("swizzle/default/48x80/normal/eager")
+    ours, kept = expect(case), Kept(padding=padding)
+    timed = object.__new__(TimedCard)
+    timed._case, timed._ours, timed._order = case, ours, None
+    timed._keeping = Keeping(case, {"swizzled_scale_inv": kept}, frozenset())
+    timed._expected = timed._keeping.expected(ours)
+    written = {name: np.array(value).reshape(-1) for name, value in timed._expected.values.items()}
+    if change is not None:
+        written["swizzled_scale_inv"][change] ^= 1
+    timed._rotation = Copies(written)
+    card = SimpleNamespace(conventions=frozenset())
+    timed._card_device = SimpleNamespace(card=card, accepts=lambda one, other: (one == other.reshape(-1)).all())
+    return timed
+
+
+def test_the_bytes_of_timed_rounds_are_compared_where_the_card_promises_them():
+    places = np.flatnonzero(expect(find_case("swizzle/default/48x80/normal/eager")).values["swizzled_scale_inv"] == 0)
+    timed_card("written", None).check()
+    timed_card("anything", int(places[-1])).check()
+    for padding, place in (("written", int(places[-1])), ("anything", 0)):
+        with pytest.raises(WrongBytesError, match="after timing, bytes differ in swizzled_scale_inv of copy 1 of 1"):
+            timed_card(padding, place).check()

@@ -78,6 +78,19 @@ class Code:
         return parameters_of(self.program, self.symbol(kernel)) if not self.cubin else None
 
 
+def runs_on(target: str, gpu: str) -> bool:
+    """Whether a GPU runs PTX of this target. gpu: its own target, `sm_90a`
+
+    `sm_90` runs on 9.0 and everything newer, `sm_90a` on 9.0 alone, `sm_100f` on 10.0 and what is newer of 10 (PTX
+    ISA, `.target`).
+    """
+    number, kind = int(re.sub(r"\D", "", target)), target[-1]
+    own = int(re.sub(r"\D", "", gpu))
+    if kind == "a":
+        return own == number
+    return own >= number and (kind != "f" or own // 10 == number // 10)
+
+
 def parameters_of(program: Program, entry: str) -> tuple[Parameter, ...]:
     found = []
     for item in filter(str.strip, program.entries[entry].parameters.split(",")):

@@ -23,10 +23,11 @@ from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
 from harness.emulator.tensor_map import TensorMap
-from harness.errors import AccessError, LaunchError, NotCapable, UsageError
+from harness.errors import AccessError, DeviceUnavailable, LaunchError, NotCapable, UsageError
 from harness.jit.cache import cache_folder
 from harness.subjects.card.arguments import bytes_of
 from harness.subjects.card.card import MASKED_M, Card
+from harness.subjects.card.code import runs_on
 from harness.subjects.card.gpu import CardOnGpu
 from harness.subjects.card.schema import Launch
 from harness.suite.sizes import size_of
@@ -36,10 +37,28 @@ _PTX_LINE = re.compile(r"\bptx:(\d+)")
 
 
 def with_card(device: Device, card: Card) -> CardDevice:
-    """The device, with a card's kernels in place of ours. Raises UsageError for a cubin without a GPU."""
+    """The device, with a card's kernels in place of ours.
+
+    Raises UsageError for a cubin without a GPU, DeviceUnavailable for PTX that this GPU does not run.
+    """
     if device.name != "cuda" and card.code.cubin:
         raise UsageError(f"{card.file.code} is machine code, which only a GPU runs; name PTX, or use --device cuda")
+    if device.name == "cuda" and not is_for(card, device):
+        target, gpu = card.code.program.target, device.targets[0]
+        raise DeviceUnavailable(
+            f"{card.file.code} is for {target}, which this GPU, an {gpu}, does not run; --device emulator does"
+        )
     return CardDevice(device, card)
+
+
+def is_for(card: Card, gpu: Device) -> bool:
+    """Whether the GPU runs the card's PTX. A `.cu` is compiled for it, and of a cubin the driver tells."""
+    return not card.file.code.endswith(".ptx") or runs_on(card.code.program.target, gpu.targets[0])
+
+
+def with_masked_m(case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs, and the number of rows that are no slack, an array of one that every card may name."""
+    return {**inputs, MASKED_M: np.array([case.rows], np.int32)}
 
 
 class CardDevice:
@@ -95,7 +114,7 @@ class CardDevice:
 
     def prepare(self, case: Case, target: str, inputs: Mapping[str, np.ndarray], fields: Mapping[str, Field]) -> Any:
         """inputs, fields: as the card keeps them"""
-        inputs = {**inputs, MASKED_M: np.array([case.rows], np.int32)}
+        inputs = with_masked_m(case, inputs)
         if self.name == "cuda":
             return CardOnGpu.uploaded(self.card, case, target, inputs, fields)
         return EmulatedCard(self.card, self.module, case, inputs, fields)

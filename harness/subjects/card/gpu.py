@@ -32,7 +32,8 @@ class CardOnGpu(CudaProgram):
 
         self.card, self.case, self.code = card, case, card.code_for(target)
         self.numbers = card.numbers(case)
-        self.steps, self.kernels, self.libraries, self.grids, self.other_grids = (), (), (), (), ()
+        self.steps, self.kernels, self.grids, self.other_grids = (), (), (), ()
+        self.libraries = (card.label,)  # by which times of another card are told from its own
         self.side_stream = cupy.cuda.Stream(non_blocking=True)
         self._place(memory)
         cupy.cuda.get_current_stream().synchronize()

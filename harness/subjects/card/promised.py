@@ -33,7 +33,10 @@ class Promised:
                 self._rest[name] = places, flat[places]
 
     def run(self, poison: int, repeat: int) -> Outcome:
-        outcome = self.program.run(poison, repeat)
+        return self.filled(self.program.run(poison, repeat))
+
+    def filled(self, outcome: Outcome) -> Outcome:
+        """The outcome with what is expected wherever nothing is promised."""
         return replace(outcome, outputs=outcome.outputs | {
             name: _filled(outcome.outputs[name], *rest) for name, rest in self._rest.items()
         })  # fmt: skip

@@ -36,8 +36,8 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
         outcomes, found = judge(case, device, target, program, expected)
         if found and found[0] is Verdict.MISMATCH:
             written = on_host(device, outcomes[:1], expected)[0]
-            explained = _explained(case, device, ours, keeping.written(ours, written))
-            lines, found = ([*lines, *explained], None) if explained else (lines, found)
+            why = explained(case, device, ours, keeping.written(ours, written))
+            lines, found = ([*lines, *why], None) if why else (lines, found)
         if found:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, story), oracles=ours.oracles)
@@ -47,7 +47,7 @@ def _verify(case: Case, device: CardDevice, empty: Result, numpy_largest: int) -
     return replace(empty, verdict=verdict, reason="; ".join(lines), bytes_compared=compared, oracles=ours.oracles)
 
 
-def _explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:
+def explained(case: Case, device: CardDevice, ours: Expected, written: dict | None) -> tuple[str, ...]:
     """The declared conventions that explain every byte that is not ours; none if any is left."""
     declared = device.card.conventions
     if not declared or written is None:

@@ -1,0 +1,83 @@
+"""Times of a card's kernels, in turns with ours on the same case, kept only if the timed launches wrote right bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harness.bench.bench import Bench
+from harness.bench.gpu_timer import Clock
+from harness.bench.physics import Needs, arrays_moved, operations
+from harness.bench.roofline import bytes_moved, without_slack
+from harness.bench.rounds import Baseline
+from harness.bench.timed import POISON, Timed, TimedKernels, require_right
+from harness.contract.case import Case
+from harness.device.cuda_program import CudaProgram
+from harness.device.device import Outcome
+from harness.device.memory import Memory
+from harness.subjects.card.device import CardDevice, with_masked_m
+from harness.subjects.card.gpu import CardOnGpu
+from harness.subjects.card.promised import Promised
+from harness.subjects.card.verify import explained
+from harness.suite.launch_plan import plan
+from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
+from harness.verify.verify import on_host
+
+
+class CardBench(Bench):
+    """Times the cases of one process on one GPU with a card's kernels, compared with ours."""
+
+    def __init__(self, device: CardDevice, clock: Clock, roofline_gbps: float):
+        super().__init__(device, clock, roofline_gbps)
+        self._ours = Bench(device.inner, clock, roofline_gbps)
+
+    def baseline_id(self, case: Case) -> str:
+        return f"ours {case.id}"
+
+    def _baseline(self, case: Case) -> Baseline:
+        if case.id not in self._baselines:
+            self._baselines = {case.id: self._ours.ready(case)}
+        return self._baselines[case.id]
+
+    def _second(self, case: Case) -> None:
+        """None: a card is compared with our kernel alone."""
+
+    def _prepare(self, case: Case) -> Timed:
+        return TimedCard(self.device, case, expect(case, "cuda", NUMPY_LARGEST_TIMED), self.clock)
+
+
+class TimedCard(TimedKernels):
+    """A card's launches on cold memory. Bytes moved are those of our own launches, so that rates compare.
+
+    ours: what the contract expects; `expected` of the base has the form in which the card keeps it
+    """
+
+    def __init__(self, device: CardDevice, case: Case, ours: Expected, clock: Clock):
+        self._card_device, self._case, self._ours = device, case, ours
+        self._keeping = device.card.keeping(case)
+        kept = self._keeping.expected(ours)
+        super().__init__(device.inner, case, replace(kept, inputs=with_masked_m(case, kept.inputs)), clock)
+        steps = plan(case)
+        self.launches = len(device.card.file.launches)
+        self.moved = bytes_moved(steps, ours.inputs, ours.fields)
+        read, written = arrays_moved(steps, without_slack(ours.inputs), ours.fields)
+        self.needs = Needs(read, written, operations(case), self.needs.filled, self.calls)
+
+    def _first(self, memory: Memory) -> CudaProgram:
+        card, target = self._card_device.card, self._card_device.targets[0]
+        return CardOnGpu(card, self._case, target, memory)
+
+    def check(self) -> None:
+        """Raise WrongBytesError for a byte that the card promises, that is wrong, and that no convention explains."""
+        expected = self._expected
+        promised = Promised(None, self._keeping.outputs(self._ours.fields), expected.values)
+        outcomes = [(which, promised.filled(found)) for which, found in self._rotation.outcomes(POISON, self._order)]
+        require_right(self._card_device, [each for each in outcomes if not self._explained(each[1])], expected)
+        self._expected = None
+
+    def _explained(self, outcome: Outcome) -> bool:
+        """Whether the conventions that the card declares explain every byte, and none lies outside of its array."""
+        if outcome.trespass or not self._card_device.card.conventions:
+            return False
+        written = on_host(self._card_device, [outcome], self._expected)[0]
+        device, ours = self._card_device, self._ours
+        return bool(explained(self._case, device, ours, self._keeping.written(ours, written)))
