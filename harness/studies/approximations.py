@@ -113,6 +113,9 @@ def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | Non
             least[number], most[number] = int(steps.min()), int(steps.max())
         bounded[number] = not bool(seen.beyond.any())
         for key in keys:
+            if not bool(seen.usable.any()):
+                key.conforms[number] = True
+                continue
             steps = KEYS[key.name].steps(xp, found, bits, seen.within, seen.order)
             # A table has no sign of a zero.
             key.conforms[number] = not bool(seen.other_zero.any()) and _conforms(
