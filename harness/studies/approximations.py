@@ -25,13 +25,15 @@ Instruction = Callable[[Array], Array]  # bits of inputs → bits of results, on
 MOST_BYTES = 4 << 20  # of all tables of a chip
 MOST_EXCEPTIONS = 1 << 16  # results of an instruction that contradict PTX
 UNARY = tuple(name for name, found in APPROXIMATE.items() if found.count == 1)
+_TURNS = tuple(name for name in KEYS if "turns" in name)
 # Instruction → the keys that may tell its steps, the first of which that does is taken.
 CANDIDATES = {
     "rcp": ("fraction",), "sqrt": ("fraction, parity of the exponent",), "rsqrt": ("fraction, parity of the exponent",),
-    "ex2": tuple(f"sign, {bits} bits behind the point" for bits in (23, 24, 25)), "lg2": (), "sin": (), "cos": (),
-    "tanh": (),
+    "ex2": tuple(f"sign, {bits} bits behind the point" for bits in (23, 24, 25)), "lg2": (), "sin": _TURNS,
+    "cos": _TURNS, "tanh": (),
 }  # fmt: skip
 _FEWEST = 8  # binades that a table has to explain
+_FEW_ZEROS = 1 << 12  # of the sign that a table does not tell, which stand by input
 
 
 class ContradictionError(Exception):
@@ -97,11 +99,12 @@ def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | Non
     least, most, bounded = np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, bool)
     inputs, results = [np.zeros(0, unsigned)], [np.zeros(0, unsigned)]
     # One and the half below it first, whose inputs have every key.
-    for number in sorted(
-        binades or range(count), key=lambda each: (each not in (count // 4 - 1, count // 4 - 2), each)
-    ):
+    first_two = (count // 4 - 1, count // 4 - 2)
+    for done, number in enumerate(sorted(binades or range(count), key=lambda each: (each not in first_two, each))):
+        if done == len(first_two):  # a key that explains neither of them is none
+            keys = [key for key in keys if any(key.conforms)]
         bits = (number * size + xp.arange(0, size, apart)).astype(found.form.unsigned(xp))
-        seen = _compared(xp, found, bits, run(bits))
+        seen = _without_few_zeros(xp, _compared(xp, found, bits, run(bits)), _FEW_ZEROS - sum(map(len, inputs)))
         if bool(seen.odd.any()):
             inputs.append(_host(bits[seen.odd]))
             results.append(_host(seen.given[seen.odd]))
@@ -152,6 +155,14 @@ def _compared(xp: ModuleType, found: Approximation, bits: Array, given: Array) -
     usable = ~within.fixed & ~odd
     beyond = usable & ((order < within.low) | (order > within.high))
     return _Seen(within, given, order, usable, odd, beyond, other_zero)
+
+
+def _without_few_zeros(xp: ModuleType, seen: _Seen, most: int) -> _Seen:
+    """With zeros of the other sign as if they contradicted PTX, by input, unless they are more."""
+    if not 0 < int(seen.other_zero.sum()) <= most:
+        return seen
+    odd, usable = seen.odd | seen.other_zero, seen.usable & ~seen.other_zero
+    return seen._replace(odd=odd, usable=usable, other_zero=xp.zeros_like(seen.other_zero))
 
 
 def _conforms(xp: ModuleType, key: _Key, at: Array, steps: Array, usable: Array) -> bool:
@@ -217,7 +228,7 @@ def row(name: str, found: Measured) -> dict[str, object]:
     share = exact_share(found)
     return {
         "instruction": name, "key": found.key or "none", "binades known": f"{100 * share:.0f} %",
-        "fewest steps": int(found.least.min()), "most": int(found.most.max()), "contradict PTX": len(found.inputs),
+        "fewest steps": int(found.least.min()), "most": int(found.most.max()), "by input": len(found.inputs),
         "binades beyond its bounds": int(np.count_nonzero(~found.bounded)),
     }  # fmt: skip
 

@@ -156,22 +156,62 @@ def test_a_chip_that_sees_a_part_of_its_operand_has_every_bit(kept: int) -> None
     assert within.fixed.mean() > 0.9 and (within.bits == run(bits))[within.fixed].all()
 
 
-def test_a_zero_of_the_other_sign_is_no_contradiction_and_in_no_table() -> None:
-    """Fixed point has one zero, of whichever sign the sine is near a multiple of pi."""
-    name = "sin.approx.f32"
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "rounded"])
+@pytest.mark.parametrize("name", ["sin.approx.ftz.f32", "cos.approx.f32"])
+def test_a_chip_that_counts_turns_has_every_bit(name: str, cut: bool) -> None:
+    """The angle is multiplied by a float32 of 1 / (2 pi), and 24 bits behind the point are left."""
 
     def run(bits: np.ndarray) -> np.ndarray:
-        within = APPROXIMATE[name].range(np, bits)
-        return np.where(np.abs(APPROXIMATE[name].form.values(np, within.bits)) < 2.0**-21, 0, within.bits).astype(
-            np.uint32
+        found = APPROXIMATE[name]
+        within = found.range(np, bits)
+        values = found.form.values(np, bits)
+        product = np.abs(values) * float(np.float32(0.15915494))
+        mantissa, exponent = np.frexp(product)
+        turns = np.ldexp((np.floor if cut else np.rint)(mantissa * 2.0**24), exponent - 24)
+        key = np.floor(turns % 1.0 * 2.0**24)
+        angle = np.copysign(key / 2.0**24 * (2 * np.pi), values)
+        order = (
+            found.form.order(np, found.rounded(np, found.formula(np, angle)))
+            + (key * 61).astype(np.int64) // (1 << 24) % 3
+            - 1
         )
+        return np.where(within.fixed, within.bits, found.given(np, order, within.bits)).astype(np.uint32)
 
-    found = sweep(name, run, binades=range(128, 129), apart=1)
-    assert not len(found.inputs) and found.bounded.all() and found.least[128] < found.most[128]
-    within = found.range(APPROXIMATE[name], np.array([0x40490FDB, 0x40200000], np.uint32))
+    apart = (1 << 11) - 1
+    binades = (*range(110, 140), *range(366, 396))
+    found = sweep(name, run, binades=binades, apart=apart)
+    assert found.key == f"sign, 24 bits of {'' if cut else 'rounded '}turns"
+    bits = np.concatenate([np.uint32(n << 23) + np.arange(0, 1 << 23, apart, dtype=np.uint32)[::7] for n in binades])
+    within = found.range(APPROXIMATE[name], bits)
+    assert within.fixed.mean() > 0.9 and (within.bits == run(bits))[within.fixed].all()
+
+
+SIN, PI_APART = "sin.approx.f32", 964  # which meets 0x40490FDC, just above pi
+
+
+def zeros_near_pi(bits: np.ndarray) -> np.ndarray:
+    """A sine whose fixed point has one zero, of whichever sign the sine is."""
+    within = APPROXIMATE[SIN].range(np, bits)
+    values = APPROXIMATE[SIN].form.values(np, within.bits)
+    return np.where(np.abs(values) < 2.0**-21, 0, within.bits).astype(np.uint32)
+
+
+def test_a_few_zeros_of_the_other_sign_stand_by_input() -> None:
+    found = sweep(SIN, zeros_near_pi, binades=range(128, 129), apart=PI_APART)
+    assert found.inputs.tolist() == [0x40490FDC] and found.results.tolist() == [0] and found.bounded.all()
+    within = found.range(APPROXIMATE[SIN], np.array([0x40490FDC], np.uint32))
+    assert within.fixed.all() and not within.bits.any()
+
+
+def test_many_zeros_of_the_other_sign_are_in_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approximations, "_FEW_ZEROS", 0)
+    found = sweep(SIN, zeros_near_pi, binades=range(128, 129), apart=PI_APART)
+    assert not len(found.inputs) and not found.conforms[128] and found.bounded.all() and found.most[128] > 1 << 28
+    given = np.array([0x40490FDC, 0x40200000], np.uint32)
+    within, ptx = found.range(APPROXIMATE[SIN], given), APPROXIMATE[SIN].range(np, given)
     assert not within.fixed.any() and within.low[0] <= 0 <= within.high[0]
-    ptx = APPROXIMATE[name].range(np, np.array([0x40200000], np.uint32))
-    assert within.low[1] >= ptx.low[0] and within.high[1] <= ptx.high[0]  # though steps of the binade reach to zero
+    # Though steps of the binade reach to zero, those of PTX hold everywhere.
+    assert (within.low >= ptx.low).all() and (within.high <= ptx.high).all()
 
 
 def test_a_binade_beyond_the_bounds_of_ptx_has_its_own() -> None:
@@ -181,9 +221,8 @@ def test_a_binade_beyond_the_bounds_of_ptx_has_its_own() -> None:
     found = sweep(RCP, stand_in(RCP, steps), binades=range(118, 126), apart=APART - 1)
     assert np.flatnonzero(~found.bounded).tolist() == [124]
     within = found.range(APPROXIMATE[RCP], np.array([124 << 23 | 4096], np.uint32))
-    assert (within.high - within.near).tolist() == [5] and approximations.row(RCP, found)[
-        "binades beyond its bounds"
-    ] == 1
+    assert (within.high - within.near).tolist() == [5]
+    assert approximations.row(RCP, found)["binades beyond its bounds"] == 1
 
 
 def test_a_binade_that_does_not_conform_has_bounds() -> None:

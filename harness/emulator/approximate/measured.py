@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.emulator.approximate.bounds import Approximation, Range
+from harness.emulator.approximate.elementary import PI_2
 from harness.emulator.approximate.formats import F32
 from harness.emulator.registers import Bits
 
@@ -76,12 +77,38 @@ def _fixed_point(bits: int) -> Key:
     return Key(2 << bits, of, argument)
 
 
+_TURNS = 0.15915493667125702  # 1 / (2 pi), as the float32 by which a GPU multiplies an angle
+
+
+def _turns(bits: int, cut: bool) -> Key:
+    """The sign, and these bits behind the point of the angle in turns. cut: whether the product is cut, or rounded"""
+    scale = float(1 << bits)
+
+    def below(xp: ModuleType, values: Array) -> Array:
+        turns = xp.abs(xp.where(xp.isfinite(values), values, 0.0)) * _TURNS
+        # Of the 53 bits of the product 24 are left.
+        kept = (turns.view(xp.int64) >> 29 << 29).view(xp.float64)
+        turns = kept if cut else F32.values(xp, F32.rounded(xp, turns))
+        return xp.floor((turns - xp.floor(turns)) * scale)
+
+    def of(xp: ModuleType, given: Array) -> Array:
+        values = F32.values(xp, xp.where(given & 0x7F800000 == 0x7F800000, 0, given).astype(xp.uint32))
+        return below(xp, values).astype(xp.int64) | (given >> 31).astype(xp.int64) << bits
+
+    def argument(xp: ModuleType, values: Array) -> Array:
+        return xp.copysign(below(xp, values) / scale * (4 * PI_2), values)
+
+    return Key(2 << bits, of, argument)
+
+
 KEYS = {
     "fraction": Key(1 << 23, lambda xp, given: (given & 0x7FFFFF).astype(xp.int64), outwards=True),
     "fraction, parity of the exponent": Key(1 << 24, lambda xp, given: (given & 0xFFFFFF).astype(xp.int64)),
     "sign, 23 bits behind the point": _fixed_point(23),
     "sign, 24 bits behind the point": _fixed_point(24),
     "sign, 25 bits behind the point": _fixed_point(25),
+    **{f"sign, {bits} bits of turns": _turns(bits, cut=True) for bits in (23, 24, 25)},
+    **{f"sign, {bits} bits of rounded turns": _turns(bits, cut=False) for bits in (23, 24, 25)},
     "input": Key(1 << 16, lambda xp, given: given.astype(xp.int64)),  # of 16 bits
 }
 
