@@ -34,6 +34,7 @@ def _approximations(only: str, out: Path | None) -> int:
     if not names:
         raise UsageError(f"no instruction has {only!r} in its name; there are {', '.join(approximations.UNARY)}")
     started, found, code = time.perf_counter(), {}, Exit.CLEAN
+    path, size = (out or FOLDER) / f"{gpu.targets[0].rstrip('af')}.npz", 0
     for name in names:
         try:
             found[name] = approximations.measure(name, gpu.targets[0])
@@ -42,14 +43,13 @@ def _approximations(only: str, out: Path | None) -> int:
             code = Exit.BYTES_DIFFER
             continue
         click.echo(", ".join(f"{key}: {value}" for key, value in approximations.row(name, found[name]).items()))
+        if not only:  # after each, so that what was measured stays if the time is up
+            size = approximations.write(approximations.fitted(Chip(gpu.identity()["gpu"], found)), path)
     seconds = f"in {time.perf_counter() - started:.0f} s"
     if only:
         click.echo(f"{len(names)} instructions on {gpu.identity()['gpu']}, {seconds}; without --only they are written")
         return code
-    chip = approximations.fitted(Chip(gpu.identity()["gpu"], found))
-    path = (out or FOLDER) / f"{gpu.targets[0].rstrip('af')}.npz"
-    size = approximations.write(chip, path)
-    click.echo(f"{shown(path)}: {len(found)} instructions of {chip.name} in {size:,} bytes, {seconds}")
+    click.echo(f"{shown(path)}: {len(found)} instructions of {gpu.identity()['gpu']} in {size:,} bytes, {seconds}")
     return code
 
 

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from pathlib import Path
 
 import click
+import pandas as pd
 
 from harness.commands import _shared
 from harness.errors import Exit, UsageError
 from harness.records.run_folder import shown
 from harness.report.console import show as show_table
-from harness.studies.museum.beside import side_by_side
+from harness.studies.museum.beside import NOT_ASKED, TITLES, asked
 from harness.studies.museum.driver import gpu_name
-from harness.studies.museum.exhibit import exhibits
+from harness.studies.museum.exhibit import Exhibit, exhibits
 from harness.studies.museum.run import show, table, write
 from harness.studies.sanitizer.compute_sanitizer import executable
 
@@ -21,7 +24,13 @@ from harness.studies.sanitizer.compute_sanitizer import executable
 @click.option("-v", "verbose", is_flag=True, help="print what each fault says, too")
 @click.option("--sanitizer", "named", metavar="[PATH]", is_flag=False, flag_value="", default=None,
               help="show beside it what compute-sanitizer, which is looked for, says on a GPU")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="processors", help="of that")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="processors",
+    help="processes of that at a time",
+)
 @_shared.out("write files, too")
 def command(expression: str, verbose: bool, named: str | None, jobs: int, out: Path | None) -> int:
     """Run the museum of bugs on the emulator: each is caught by the check that it names, and no mend is accused.
@@ -34,10 +43,15 @@ def command(expression: str, verbose: bool, named: str | None, jobs: int, out: P
         raise UsageError(f"no exhibit has {expression!r} in its name or thread; there are {names}")
     program = None if named is None else executable(Path(named) if named else None)
     gpu = gpu_name() if program else ""
-    found = [show(each) for each in chosen]
+    found, interrupted = [], False
+    for each in chosen:
+        found.append(show(each))
+        if program:
+            caught = found[-1].bug.check or "nothing"
+            click.echo(f"emulator: {each.thread}: {caught}, {found[-1].seconds:.2f} s")
     rows = table(found)
-    for title, column in (side_by_side([program], chosen, jobs) if program else {}).items():
-        rows[title] = column
+    if program:
+        interrupted = not _beside(rows, program, chosen, jobs, gpu, out)
     show_table(rows, "bugs that people met, on the emulator")
     for each in found:
         if verbose and each.bug.sentence:
@@ -49,4 +63,31 @@ def command(expression: str, verbose: bool, named: str | None, jobs: int, out: P
     if out:
         for path in write(_shared.made_by("out"), rows, gpu, out):
             click.echo(shown(path))
+    if interrupted:
+        return Exit.INTERRUPTED
     return Exit.CLEAN if all(each.right for each in found) else Exit.BYTES_DIFFER
+
+
+def _beside(rows: pd.DataFrame, program: str, chosen: list[Exhibit], jobs: int, gpu: str, out: Path | None) -> bool:
+    """Put what compute-sanitizer says into the rows, and write them, after each exhibit; False if it is interrupted."""
+    names = [each.name for each in chosen]
+    for title in TITLES:
+        rows[title] = NOT_ASKED
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with contextlib.closing(asked([program], chosen, jobs)) as every:
+            for said in every:
+                rows.loc[names.index(said.exhibit.name), said.title] = said.words
+                click.echo(f"{said.title}: {said.exhibit.thread}: {said.words}, {said.seconds:.0f} s")
+                if out:
+                    write(_shared.made_by("out"), rows, gpu, out)
+    except KeyboardInterrupt:
+        click.echo(f"interrupted; what compute-sanitizer was not asked is {NOT_ASKED!r}")
+        return False
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return True
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

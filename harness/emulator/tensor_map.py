@@ -3,8 +3,10 @@
 Their bits are the driver's own affair, so these are of our making. The meaning of the fields, the order of the elements
 of a box in shared memory and the swizzles are from the CUDA driver API, "cuTensorMapEncodeTiled", and the PTX ISA,
 "Tensors" and "cp.async.bulk.tensor"; which address bits a swizzle XORs, from CUTLASS (`Swizzle<3, 4, 3>` and its kin).
-Tiles alone, not im2col. Of interleaved layouts (NC/8HWC8) the driver's demands are checked, and those of one slice are
-emulated: which stride leads to the next slice, and where it lies in the box, no public text says.
+Tiles alone, not im2col. Of interleaved layouts (NC/8HWC8) the driver's demands are checked, and none is emulated: no
+public text says where their elements lie, and an H200 put them elsewhere than a dense box of slices would have them.
+Boxes with rows shorter than their swizzle are not emulated either. The CUDA Programming Guide ("Tensor memory access,
+swizzle") asks for shared memory of the full width of the swizzle there, and an H200 accessed more than the box's bytes.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ SWIZZLES = {
 FLIPS = "128B_atom_32B_flip_8B"  # in odd lines of 128 bytes the halves of 16 bytes change places; for loads alone
 _MODES, _ATOMS = ("none", "32B", "64B", "128B"), ("", "_atom_32B", "_atom_32B_flip_8B", "_atom_64B")
 _TOGETHER = 16  # bytes
+_START = 8 * _TOGETHER  # bits of which the start of a row in a box is a multiple, and which a store writes as one
 _SPANS = {"32B": 32, "64B": 64} | {f"128B{atom}": 128 for atom in _ATOMS}
 # Interleave, in the order of CUtensorMapInterleave → bytes of a slice of channels.
 SLICES = {"none": 0, "16B": 16, "32B": 32}
@@ -47,13 +50,16 @@ class Box(NamedTuple):
     """Where the bytes of a box lie, one row for each unit of `width` bytes, at most 16, all in the tensor or all not.
 
     shared: byte offsets from an aligned start, before the swizzle; outer: byte offsets from the tensor's address
-    inside: whether the unit is of the tensor; all (n,)
+    inside: whether the unit is of the tensor
+    padding: whether it lies behind the end of a row of the tensor, in the last 16 bytes that the row has a part of: a
+    load fills it, and a store writes it; all (n,)
     """
 
     width: int
     shared: np.ndarray
     outer: np.ndarray
     inside: np.ndarray
+    padding: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -121,14 +127,13 @@ class TensorMap:
             raise MalformedMap(f"a box with rows of {bits // 8} bytes, more than the {span} of swizzle {self.swizzle}")
 
     def check_emulated(self) -> None:
-        """Raises MalformedMap for an interleaved layout but that of one slice in three dimensions, which is dense."""
-        size, bits = SLICES[self.interleave], BITS[self.kind]
-        rows = {self.extents[0] * bits // 8, self.box[0] * bits // 8, *self.strides[:1]}
-        if size and (len(self.extents), rows, self.steps[0]) != (_LEAST_INTERLEAVED, {size}, 1):
-            sentence = (
-                f"interleave {self.interleave}, but of {_LEAST_INTERLEAVED} dimensions of which the first is one "
-            )
-            raise MalformedMap(f"{sentence}slice of {size} bytes, dense")
+        """Raises MalformedMap for an interleaved layout, and for rows of a box that are shorter than its swizzle."""
+        row, span = self.box[0] * BITS[self.kind] // 8, _SPANS.get(self.swizzle, 0)
+        if SLICES[self.interleave]:
+            raise MalformedMap(f"interleave {self.interleave}, whose order in shared memory no public text says")
+        if row < span:
+            sentence = f"a box with rows of {row} bytes, less than the {span} of swizzle {self.swizzle}"
+            raise MalformedMap(f"{sentence}: a GPU accesses shared memory beyond the box's bytes there")
 
     def encode(self) -> bytes:
         """The 128 bytes. Raises MalformedMap."""
@@ -189,7 +194,8 @@ class TensorMap:
         per_unit = 8 * width // bits  # elements
         counts = list(self._counts())
         counts[0] //= per_unit
-        inside, outer = np.ones((1,) * len(counts), bool), np.zeros((1,) * len(counts), np.int64)
+        inside, near = np.ones((1,) * len(counts), bool), np.ones((1,) * len(counts), bool)
+        outer = np.zeros((1,) * len(counts), np.int64)
         shared, pitch = np.zeros((1,) * len(counts), np.int64), width
         for axis, (count, extent) in enumerate(zip(counts, self.extents, strict=True)):
             shape = [1] * len(counts)
@@ -197,6 +203,8 @@ class TensorMap:
             steps = np.arange(count, dtype=np.int64).reshape(shape)
             index = start[axis] + steps * (per_unit if axis == 0 else self.steps[axis])
             inside = inside & (index >= 0) & (index < extent)
+            reach = -(-extent * bits // _START) * _START // bits if axis == 0 else extent
+            near = near & (index >= 0) & (index < reach)
             outer = outer + index * (self.strides[axis - 1] if axis else 0)
             if axis == 0:
                 outer = outer + index * bits // 8
@@ -204,7 +212,8 @@ class TensorMap:
             pitch *= count
         shape = np.broadcast_shapes(shared.shape, inside.shape)
         # The innermost runs fastest in shared memory.
-        return Box(width, *(np.broadcast_to(each, shape).ravel(order="F") for each in (shared, outer, inside)))
+        arrays = (shared, outer, inside, near & ~inside)
+        return Box(width, *(np.broadcast_to(each, shape).ravel(order="F") for each in arrays))
 
 
 def swizzled(addresses: np.ndarray, swizzle: str) -> np.ndarray:

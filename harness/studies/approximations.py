@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,15 @@ Instruction = Callable[[Array], Array]  # bits of inputs → bits of results, on
 MOST_BYTES = 4 << 20  # of all tables of a chip
 MOST_EXCEPTIONS = 1 << 16  # results of an instruction that contradict PTX
 UNARY = tuple(name for name, found in APPROXIMATE.items() if found.count == 1)
+_TURNS = tuple(name for name in KEYS if "turns" in name)
 # Instruction → the keys that may tell its steps, the first of which that does is taken.
 CANDIDATES = {
     "rcp": ("fraction",), "sqrt": ("fraction, parity of the exponent",), "rsqrt": ("fraction, parity of the exponent",),
-    "ex2": ("23 bits behind the point",), "lg2": ("fraction",), "sin": (), "cos": (), "tanh": (),
+    "ex2": tuple(f"sign, {bits} bits behind the point" for bits in (23, 24, 25)), "lg2": (), "sin": _TURNS,
+    "cos": _TURNS, "tanh": (),
 }  # fmt: skip
-_FEWEST = 16  # binades that a table has to explain
+_FEWEST = 8  # binades that a table has to explain
+_FEW_ZEROS = 1 << 12  # of the sign that a table does not tell, which stand by input
 
 
 class ContradictionError(Exception):
@@ -88,43 +91,78 @@ def sweep(name: str, run: Instruction, xp: ModuleType = np, binades: range | Non
     binades: by sign and exponent of inputs, all for None; apart: inputs of a binade from one to the next
     """
     found = APPROXIMATE[name]
+    unsigned = found.form.unsigned(np)
     count, size = 1 << found.form.bits - found.form.fraction, 1 << found.form.fraction
     names = CANDIDATES[name.split(".")[0]] if found.form.bits == 32 else ("input",)
     keys = [_Key(each, xp.zeros(KEYS[each].count, xp.int64), xp.zeros(KEYS[each].count, bool), [False] * count)
             for each in names]  # fmt: skip
-    least, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    inputs, results = [np.zeros(0, found.form.unsigned(np))], [np.zeros(0, found.form.unsigned(np))]
+    least, most, bounded = np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, bool)
+    inputs, results = [np.zeros(0, unsigned)], [np.zeros(0, unsigned)]
     # One and the half below it first, whose inputs have every key.
-    for number in sorted(
-        binades or range(count), key=lambda each: (each not in (count // 4 - 1, count // 4 - 2), each)
-    ):
+    first_two = (count // 4 - 1, count // 4 - 2)
+    for done, number in enumerate(sorted(binades or range(count), key=lambda each: (each not in first_two, each))):
+        if done == len(first_two):  # a key that explains neither of them is none
+            keys = [key for key in keys if any(key.conforms)]
         bits = (number * size + xp.arange(0, size, apart)).astype(found.form.unsigned(xp))
-        steps, usable, odd, given = _compared(xp, found, bits, run(bits))
-        if bool(odd.any()):
-            inputs.append(_host(bits[odd]))
-            results.append(_host(given[odd]))
+        seen = _without_few_zeros(xp, _compared(xp, found, bits, run(bits)), _FEW_ZEROS - sum(map(len, inputs)))
+        if bool(seen.odd.any()):
+            inputs.append(_host(bits[seen.odd]))
+            results.append(_host(seen.given[seen.odd]))
         if sum(map(len, inputs)) > MOST_EXCEPTIONS:
             first = f"{int(inputs[1][0]):#x} gives {int(results[1][0]):#x}"
             raise ContradictionError(f"{name}: more than {MOST_EXCEPTIONS} results are none that PTX allows; {first}")
-        if bool(usable.any()):
-            least[number], most[number] = int(steps[usable].min()), int(steps[usable].max())
+        if bool(seen.usable.any()):
+            steps = (seen.order - seen.within.near)[seen.usable]
+            least[number], most[number] = int(steps.min()), int(steps.max())
+        bounded[number] = not bool(seen.beyond.any())
         for key in keys:
-            key.conforms[number] = _conforms(xp, key, KEYS[key.name].of(xp, bits), steps, usable)
-    return _measured(keys, least, most, np.concatenate(inputs), np.concatenate(results))
+            if not bool(seen.usable.any()):
+                key.conforms[number] = True
+                continue
+            steps = KEYS[key.name].steps(xp, found, bits, seen.within, seen.order)
+            # A table has no sign of a zero.
+            key.conforms[number] = not bool(seen.other_zero.any()) and _conforms(
+                xp, key, KEYS[key.name].of(xp, bits), steps, seen.usable
+            )
+    return _measured(keys, least, most, np.concatenate(inputs), np.concatenate(results), bounded)
 
 
-def _compared(xp: ModuleType, found: Approximation, bits: Array, given: Array) -> tuple[Array, ...]:
-    """Steps from the nearest, where they count, where a result is none that PTX allows, and the results."""
+class _Seen(NamedTuple):
+    """Results of a binade. usable: results that PTX leaves open, of the kind that steps tell
+
+    odd: those that contradict what PTX says exactly; beyond: those that are further away than it allows
+    other_zero: zeros of the sign that the nearest value has not
+    """
+
+    within: Range
+    given: Array
+    order: Array
+    usable: Array
+    odd: Array
+    beyond: Array
+    other_zero: Array
+
+
+def _compared(xp: ModuleType, found: Approximation, bits: Array, given: Array) -> _Seen:
     with np.errstate(all="ignore"):
-        return _steps(xp, found, found.range(xp, bits), given)
+        within = found.range(xp, bits)
+        order = found.form.order(xp, given)
+        is_nan = xp.isnan(found.form.values(xp, given))
+        expected = xp.where(order == within.near, within.bits, found.given(xp, order, within.bits))
+    wrong = given != expected
+    other_zero = ~within.fixed & wrong & (order == 0) & (within.near != 0)
+    odd = xp.where(within.fixed, given != within.bits, is_nan | (wrong & ~other_zero))
+    usable = ~within.fixed & ~odd
+    beyond = usable & ((order < within.low) | (order > within.high))
+    return _Seen(within, given, order, usable, odd, beyond, other_zero)
 
 
-def _steps(xp: ModuleType, found: Approximation, within: Range, given: Array) -> tuple[Array, ...]:
-    steps = found.form.order(xp, given) - within.near
-    is_nan = xp.isnan(found.form.values(xp, given))
-    expected = xp.where(steps == 0, within.bits, found.given(xp, within.near + steps, within.bits))
-    odd = xp.where(within.fixed, given != within.bits, is_nan | (given != expected))
-    return steps, ~within.fixed & ~odd, odd, given
+def _without_few_zeros(xp: ModuleType, seen: _Seen, most: int) -> _Seen:
+    """With zeros of the other sign as if they contradicted PTX, by input, unless they are more."""
+    if not 0 < int(seen.other_zero.sum()) <= most:
+        return seen
+    odd, usable = seen.odd | seen.other_zero, seen.usable & ~seen.other_zero
+    return seen._replace(odd=odd, usable=usable, other_zero=xp.zeros_like(seen.other_zero))
 
 
 def _conforms(xp: ModuleType, key: _Key, at: Array, steps: Array, usable: Array) -> bool:
@@ -143,12 +181,12 @@ def _conforms(xp: ModuleType, key: _Key, at: Array, steps: Array, usable: Array)
 
 
 def _measured(
-    keys: list[_Key], least: np.ndarray, most: np.ndarray, inputs: np.ndarray, results: np.ndarray
+    keys: list[_Key], least: np.ndarray, most: np.ndarray, inputs: np.ndarray, results: np.ndarray, bounded: np.ndarray
 ) -> Measured:
     order = np.argsort(inputs)
     same, none = least == most, np.zeros(len(least), bool)
     gained = [int(np.count_nonzero(np.array(key.conforms) & ~same)) for key in keys]
-    bounds = (_narrow(least), _narrow(most), inputs[order], results[order])
+    bounds = (_narrow(least), _narrow(most), inputs[order], results[order], bounded)
     best = int(np.argmax(gained)) if keys else 0
     if not keys or gained[best] < min(_FEWEST, int(np.count_nonzero(~same)) or 1):
         return Measured("", np.zeros(0, np.int8), none, *bounds)
@@ -190,7 +228,8 @@ def row(name: str, found: Measured) -> dict[str, object]:
     share = exact_share(found)
     return {
         "instruction": name, "key": found.key or "none", "binades known": f"{100 * share:.0f} %",
-        "fewest steps": int(found.least.min()), "most": int(found.most.max()), "contradict PTX": len(found.inputs),
+        "fewest steps": int(found.least.min()), "most": int(found.most.max()), "by input": len(found.inputs),
+        "binades beyond its bounds": int(np.count_nonzero(~found.bounded)),
     }  # fmt: skip
 
 

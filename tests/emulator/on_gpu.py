@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 from dataclasses import replace
+from functools import lru_cache
 from multiprocessing.connection import Connection
 
 import numpy as np
 from cuda.bindings import nvrtc
 from cuda_source import OPTIONS
-from exercises import ALL, PROBES, Exercise, Tensor
+from exercises import ALL, BEFORE, Exercise, Tensor
+from probes import PROBES
 
 from harness.studies.museum.driver import OnGpu, checked, device, encoded
 
-EVERY = (*ALL, *PROBES)
+BY_NAME = {each.name: each for each in (*ALL, *BEFORE, *(probe.exercise for probe in PROBES))}
 SECONDS = 20.0  # an exercise may take, with the start of a process: several wait for ever if a copy never comes
 
 
+@lru_cache(maxsize=8)
 def cubin(source: str, arch: str) -> bytes:
     """Machine code; ValueError with NVRTC's log."""
     _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
@@ -51,22 +54,22 @@ class Worker:
         self._process: multiprocessing.Process | None = None
         self._here: Connection
 
-    def run(self, number: int) -> dict[str, np.ndarray]:
-        """The arrays after exercise EVERY[number]. Raises RuntimeError for one that fails or does not end."""
+    def run(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays after exercise BY_NAME[name]. Raises RuntimeError for one that fails or does not end."""
         if self._process is None:
             context = multiprocessing.get_context("spawn")
             self._here, there = context.Pipe()
             self._process = context.Process(target=_serve, args=(there,), daemon=True)
             self._process.start()
             there.close()
-        self._here.send(number)
+        self._here.send(name)
         try:
             found = self._here.recv() if self._here.poll(SECONDS) else f"no end within {SECONDS:g} s"
         except EOFError:
             found = "its process died"
         if isinstance(found, str):
             self.end()
-            raise RuntimeError(f"{EVERY[number].name}: {found}")
+            raise RuntimeError(f"{name}: {found}")
         return found
 
     def end(self) -> None:
@@ -82,10 +85,10 @@ def _serve(connection: Connection) -> None:
     arch = device()
     while True:
         try:
-            number = connection.recv()
+            name = connection.recv()
         except EOFError:
             return
         try:
-            connection.send(run(EVERY[number], arch or ""))
+            connection.send(run(BY_NAME[name], arch or ""))
         except Exception as error:  # told to the one that asks, who ends this process
             connection.send(f"{type(error).__name__}: {error}")

@@ -27,7 +27,7 @@ ORDERS = (ASCENDING, DESCENDING, Schedule(seed=4))
 KINDS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
 
 
-def outcomes(mnemonic: str, *operands: np.ndarray) -> list[np.ndarray]:
+def outcomes(mnemonic: str, *operands: np.ndarray, target: str = "sm_100a") -> list[np.ndarray]:
     """What each order gives. operands: of one type and shape"""
     kind = operands[0].dtype
     register, load = {2: ("%rs", "u16"), 4: ("%f", "f32")}[kind.itemsize]
@@ -41,7 +41,7 @@ def outcomes(mnemonic: str, *operands: np.ndarray) -> list[np.ndarray]:
     found = []
     for order in ORDERS:
         arrays = {f"x{i}": each.copy() for i, each in enumerate(operands)} | {"out": np.zeros_like(operands[0])}
-        text = kernel("\n".join(lines), len(operands) + 1)
+        text = kernel("\n".join(lines), len(operands) + 1).replace("sm_100a", target)
         run(text, arrays, grid=-(-len(operands[0]) // 128), block=128, schedule=order)
         found.append(arrays["out"])
     return found
@@ -271,3 +271,35 @@ def test_a_table_of_the_chip_is_what_every_order_gives(monkeypatch: pytest.Monke
         assert (outcomes("ex2.approx.f16", operand)[0] != outcomes("ex2.approx.f16", operand)[1]).any()
     finally:
         measured.measured.cache_clear()
+
+
+# ---- the H200's table -----------------------------------------------------------------------------------------------
+
+HOPPER = measured.measured("sm_90a")
+
+
+@pytest.mark.parametrize("name", [name for name, found in HOPPER.items() if found.key])
+def test_what_is_known_of_an_h200_is_the_same_in_every_order_and_within_ptx(name: str) -> None:
+    form, found = APPROXIMATE[name].form, HOPPER[name]
+    bits = np.random.default_rng(8).integers(0, 1 << form.bits, 2000).astype(form.unsigned(np))
+    known = found.range(APPROXIMATE[name], bits).fixed
+    within = APPROXIMATE[name].range(np, bits)
+    assert known.mean() > 0.5
+    given = bits[known]
+    first, *others = outcomes(name, given, target="sm_90a")
+    assert all((first == each).all() for each in others)
+    order, open_ = form.order(np, first), ~within.fixed[known]
+    assert (within.low[known] <= order)[open_].all() and (order <= within.high[known])[open_].all()
+    assert (first == within.bits[known])[~open_].all()
+    nearest = (first == within.bits[known])[open_].mean()
+    assert 0.3 < nearest < 1, "a chip is not always the nearest"
+    if form.bits == 32:  # sm_100 has no table
+        apart = outcomes(name, given, target="sm_100a")
+        assert (apart[0] != apart[1]).any()
+
+
+def test_an_h200_has_its_tangent_of_small_numbers() -> None:
+    """As measured, each is its own tangent, and no other bits are open."""
+    small = np.arange(0x8001, 0x8080, dtype=np.uint16)
+    for found in outcomes("tanh.approx.bf16", small, target="sm_90a"):
+        assert (found == small).all()

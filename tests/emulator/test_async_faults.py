@@ -276,11 +276,11 @@ pair(
     + r"""
   for (int i = t; i < 256; i += 64) s[0][i] = i;
   fence(); __syncthreads();
-  if (!t) { store1(maps[1], s[0], @{-8||-16}@);  // 1st
+  if (!t) { store1(maps[1], s[0], @{24||48}@);  // 1st
     commit(); wait_read<0>(); }
 }""",
     "misaligned",
-    "at innermost coordinate -8, which is -8 bytes of uint8: not a multiple of 16",
+    "at innermost coordinate 24, which is 24 bytes of uint8: not a multiple of 16",
 )
 
 pair(

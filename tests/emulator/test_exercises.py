@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cuda_source import buffer, module
-from exercises import ALL, Exercise, Tensor
+from exercises import ALL, BEFORE, Exercise, Tensor
 
+from harness.emulator.errors import Fault
 from harness.emulator.launch import launch
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 
@@ -45,6 +46,20 @@ def test_writes_what_its_model_says(each: Exercise) -> None:
                 continue
             wrong = np.flatnonzero(found[name] != right)
             assert not wrong.size, f"{name}[{wrong[0]}] of {each.name}: {found[name][wrong[0]]}, not {right[wrong[0]]}"
+
+
+@pytest.mark.parametrize("each", BEFORE, ids=[each.name for each in BEFORE])
+def test_a_store_that_begins_before_the_tensor_is_a_fault(each: Exercise) -> None:
+    with pytest.raises(Fault, match="stores a box at coordinates .* for a store a GPU raises an illegal instruction"):
+        emulated(each)
+
+
+def test_a_store_into_the_end_of_a_row_needs_a_buffer_that_has_it() -> None:
+    """The last row of 97 bytes ends with the buffer, and a GPU writes 15 bytes behind it."""
+    (each,) = (each for each in ALL if each.name == "store.2d.odd")
+    short = {**each.arrays, "tensor": each.arrays["tensor"][: 19 * 112 + 97].copy()}
+    with pytest.raises(Fault, match=r"within 16 bytes, of which a GPU writes all: byte 2239 .* which has 2225 bytes"):
+        emulated(replace(each, arrays=short))
 
 
 def test_without_the_sanitizer() -> None:

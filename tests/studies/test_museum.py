@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +19,8 @@ import harness.studies.museum.driver
 from harness.commands import museum
 from harness.commands.museum import command
 from harness.emulator.tensor_map import TensorMap
-from harness.errors import DeviceUnavailable, UsageError
+from harness.errors import DeviceUnavailable, Exit, UsageError
+from harness.files import ROOT
 from harness.studies.museum.beside import says
 from harness.studies.museum.driver import encoded
 from harness.studies.museum.exhibit import Exhibit, exhibits, read
@@ -118,6 +122,61 @@ def test_the_command_writes_one_table_of_both(monkeypatch: pytest.MonkeyPatch, t
     }  # fmt: skip
     assert set(rows["sanitizer, mend"]) == {"nothing"}
     assert "of the same kernels on some GPU. Made by `harness museum -k" in (tmp_path / "museum.md").read_text()
+
+
+def test_what_an_interrupted_sanitizer_said_is_written(tmp_path: Path) -> None:
+    """SIGTERM, as `timeout` sends it: what was said stands there, the rest was not asked, and no process is left."""
+    named = sanitizer(
+        tmp_path,
+        f"""
+import os
+if name == 'te_3474':
+    open({str(tmp_path)!r} + f'/{{os.getpid()}}.pid', 'w').close()
+    time.sleep(100)
+sys.exit(99 if bug and tool == 'racecheck' else 0)""",
+    )
+    code = f"""
+import sys
+from harness.commands import museum
+museum.gpu_name = lambda: "some GPU"
+sys.argv = ["harness", "-k", "TransformerEngine#34", "--sanitizer", {str(named)!r}, "--jobs", "2",
+            "--out", {str(tmp_path)!r}]
+sys.exit(museum.command(standalone_mode=False))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    lines = []
+    while not lines or "sanitizer, mend" not in lines[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1], lines
+    deadline = time.monotonic() + 20
+    while len(list(tmp_path.glob("*.pid"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    rest = process.communicate(timeout=20)[0]
+    assert process.returncode == Exit.INTERRUPTED and "interrupted; what compute-sanitizer was not asked" in rest
+    rows = pd.read_csv(tmp_path / "museum.csv").set_index("thread")[["sanitizer, bug", "sanitizer, mend"]]
+    assert rows.loc["NVIDIA/TransformerEngine#3417"].tolist() == ["racecheck", "nothing"]
+    assert rows.loc["NVIDIA/TransformerEngine#3474"].tolist() == ["not asked", "not asked"]
+    for path in tmp_path.glob("*.pid"):
+        assert not Path(f"/proc/{path.stem}").exists()
+
+
+def test_what_a_sanitizer_started_ends_with_it(tmp_path: Path) -> None:
+    """compute-sanitizer starts the exhibit as a child of its own, which keeps the GPU while its kernel waits."""
+    named = sanitizer(
+        tmp_path,
+        f"""
+import subprocess
+child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'])
+open({str(tmp_path)!r} + f'/{{child.pid}}.pid', 'w').close()
+time.sleep(100)""",
+    )
+    assert says([str(named)], "te_3417", mended=False, seconds=1.0) == "no end"
+    children = [Path(f"/proc/{path.stem}/stat") for path in tmp_path.glob("*.pid")]
+    assert len(children) == 4
+    time.sleep(0.2)
+    assert not [each for each in children if each.exists() and each.read_text().split()[2] != "Z"]
 
 
 def test_a_sanitizer_needs_a_gpu_and_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Approximation:
             sources = tuple(form.flushed(xp, each) for each in sources)
         values = [form.values(xp, each) for each in sources]
         exact = self.formula(xp, *values)
-        bits = self._rounded(xp, exact)
+        bits = self.rounded(xp, exact)
         near = form.order(xp, bits)
         low, high = near - self.steps, near + self.steps
         if self.error is not None:
@@ -82,7 +82,8 @@ class Approximation:
         bits = xp.where(order == 0, near & self.form.unsigned(xp)(self.form.sign), bits)
         return self.form.flushed(xp, bits) if self.flushes else bits
 
-    def _rounded(self, xp: ModuleType, values: Array) -> Array:
+    def rounded(self, xp: ModuleType, values: Array) -> Array:
+        """Bits of the nearest to float64 values, flushed where the instruction does."""
         bits = self.form.rounded(xp, values)
         return self.form.flushed(xp, bits) if self.flushes else bits
 

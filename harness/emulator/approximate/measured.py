@@ -1,8 +1,8 @@
 """What a chip does, by a table that `harness exhaustive --approximate` measured on it, for the targets it executes.
 
 Results are steps from the formula's nearest value. Where all inputs of a key agree, in a binade of inputs, a table has
-their steps, and the result is exact. In other binades the fewest and the most are bounds. Results that contradict what
-PTX says stand beside them, by input.
+their steps, and the result is exact. In other binades the fewest and the most are bounds, and so are PTX's, if no input
+of that binade was found beyond them. Results that contradict what PTX says exactly stand beside them, by input.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.emulator.approximate.bounds import Approximation, Range
+from harness.emulator.approximate.elementary import PI_2
+from harness.emulator.approximate.formats import F32
 from harness.emulator.registers import Bits
 
 FOLDER = Path(__file__).parent / "chips"
@@ -26,28 +28,87 @@ Array = Any
 
 
 class Key(NamedTuple):
-    """Inputs of one key may give one number of steps. of: (xp, bits) → int64, below `count`"""
+    """Inputs of one key may give one number of steps. of: (xp, bits) → int64, below `count`
+
+    argument: (xp, values) → float64, of which the formula is computed, if a chip does not see all bits of its operand
+    outwards: steps count away from zero, so that values of either sign have the same
+    """
 
     count: int
     of: Callable[[ModuleType, Array], Array]
+    argument: Callable[[ModuleType, Array], Array] | None = None
+    outwards: bool = False
+
+    def steps(self, xp: ModuleType, found: Approximation, bits: Array, within: Range, order: Array) -> Array:
+        """Steps from the nearest to `order`, which are those of the table if the input conforms."""
+        base = self._base(xp, found, bits, within)
+        steps = order - base
+        return xp.where(base < 0, -steps, steps) if self.outwards else steps
+
+    def order(self, xp: ModuleType, found: Approximation, bits: Array, within: Range, table: Array) -> Array:
+        """The order that a table says; the inverse of `steps`."""
+        base, steps = self._base(xp, found, bits, within), table[self.of(xp, bits)].astype(xp.int64)
+        return base + (xp.where(base < 0, -steps, steps) if self.outwards else steps)
+
+    def _base(self, xp: ModuleType, found: Approximation, bits: Array, within: Range) -> Array:
+        if self.argument is None:
+            return within.near
+        given = found.form.flushed(xp, bits) if found.flushes else bits
+        with np.errstate(all="ignore"):
+            values = self.argument(xp, found.form.values(xp, given))
+            return found.form.order(xp, found.rounded(xp, found.formula(xp, values)))
 
 
-def _fraction(bits: int) -> Key:
-    """Bits of a number behind its point, as fixed-point arithmetic sees it."""
+def _fixed_point(bits: int) -> Key:
+    """The sign, and these bits behind the point of the magnitude: fixed-point arithmetic that cuts the rest off."""
+    scale = float(1 << bits)
+
+    def whole(xp: ModuleType, values: Array) -> Array:
+        return xp.floor(xp.clip(xp.abs(values), 0.0, 2.0**20) * scale)
 
     def of(xp: ModuleType, given: Array) -> Array:
-        finite = given & 0x7F800000 != 0x7F800000
-        values = xp.where(finite, given, 0).astype(xp.uint32).view(xp.float32).astype(xp.float64)
-        scaled = xp.floor((values - xp.floor(values)) * float(1 << bits))
-        return xp.minimum(scaled, float((1 << bits) - 1)).astype(xp.int64)
+        values = F32.values(xp, xp.where(given & 0x7F800000 == 0x7F800000, 0, given).astype(xp.uint32))
+        below = whole(xp, values).astype(xp.int64) & (1 << bits) - 1
+        return below | (given >> 31).astype(xp.int64) << bits
 
-    return Key(1 << bits, of)
+    def argument(xp: ModuleType, values: Array) -> Array:
+        return xp.where(xp.isfinite(values), xp.copysign(whole(xp, values) / scale, values), values)
+
+    return Key(2 << bits, of, argument)
+
+
+_TURNS = 0.15915493667125702  # 1 / (2 pi), as the float32 by which a GPU multiplies an angle
+
+
+def _turns(bits: int, cut: bool) -> Key:
+    """The sign, and these bits behind the point of the angle in turns. cut: whether the product is cut, or rounded"""
+    scale = float(1 << bits)
+
+    def below(xp: ModuleType, values: Array) -> Array:
+        turns = xp.abs(xp.where(xp.isfinite(values), values, 0.0)) * _TURNS
+        # Of the 53 bits of the product 24 are left.
+        kept = (turns.view(xp.int64) >> 29 << 29).view(xp.float64)
+        turns = kept if cut else F32.values(xp, F32.rounded(xp, turns))
+        return xp.floor((turns - xp.floor(turns)) * scale)
+
+    def of(xp: ModuleType, given: Array) -> Array:
+        values = F32.values(xp, xp.where(given & 0x7F800000 == 0x7F800000, 0, given).astype(xp.uint32))
+        return below(xp, values).astype(xp.int64) | (given >> 31).astype(xp.int64) << bits
+
+    def argument(xp: ModuleType, values: Array) -> Array:
+        return xp.copysign(below(xp, values) / scale * (4 * PI_2), values)
+
+    return Key(2 << bits, of, argument)
 
 
 KEYS = {
-    "fraction": Key(1 << 23, lambda xp, given: (given & 0x7FFFFF).astype(xp.int64)),
+    "fraction": Key(1 << 23, lambda xp, given: (given & 0x7FFFFF).astype(xp.int64), outwards=True),
     "fraction, parity of the exponent": Key(1 << 24, lambda xp, given: (given & 0xFFFFFF).astype(xp.int64)),
-    "23 bits behind the point": _fraction(23),
+    "sign, 23 bits behind the point": _fixed_point(23),
+    "sign, 24 bits behind the point": _fixed_point(24),
+    "sign, 25 bits behind the point": _fixed_point(25),
+    **{f"sign, {bits} bits of turns": _turns(bits, cut=True) for bits in (23, 24, 25)},
+    **{f"sign, {bits} bits of rounded turns": _turns(bits, cut=False) for bits in (23, 24, 25)},
     "input": Key(1 << 16, lambda xp, given: given.astype(xp.int64)),  # of 16 bits
 }
 
@@ -58,6 +119,7 @@ class Measured:
 
     key: of KEYS, by which `table` has steps, in the binades that conform; none if it is empty
     conforms, least, most: by sign and exponent of an input; inputs, results: (n,) bits, sorted by input
+    bounded: whether all results lie within PTX's bounds, also by sign and exponent; empty if nobody looked
     """
 
     key: str
@@ -67,22 +129,31 @@ class Measured:
     most: np.ndarray
     inputs: np.ndarray
     results: np.ndarray
+    bounded: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
 
     def range(self, found: Approximation, bits: Bits) -> Range:
         """As `Approximation.range`; where the result is known, it is fixed."""
         within, binade = found.range(np, bits), bits.astype(np.int64) >> found.form.fraction
-        low, high = self.least[binade].astype(np.int64), self.most[binade].astype(np.int64)
-        if self.key:
-            steps = self.table[KEYS[self.key].of(np, bits)]
-            low, high = (np.where(self.conforms[binade], steps, each) for each in (low, high))
+        low, high = (within.near + of[binade].astype(np.int64) for of in (self.least, self.most))
         known = within.fixed | (low == high)
-        moved = ~within.fixed & known & (low != 0)
-        results = np.where(moved, found.given(np, within.near + low, within.bits), within.bits)
+        if self.key:
+            conforms = self.conforms[binade]
+            order = KEYS[self.key].order(np, found, bits, within, self.table)
+            low, high = (np.where(conforms, order, each) for each in (low, high))
+            known = known | conforms
+        if len(self.bounded):
+            open_ = ~known & self.bounded[binade]
+            low, high = (
+                np.where(open_, np.maximum(low, within.low), low),
+                np.where(open_, np.minimum(high, within.high), high),
+            )
+        moved = ~within.fixed & known & (low != within.near)
+        results = np.where(moved, found.given(np, low, within.bits), within.bits)
         if len(self.inputs):
             place = np.minimum(np.searchsorted(self.inputs, bits), len(self.inputs) - 1)
             hit = self.inputs[place] == bits
             results, known = np.where(hit, self.results[place], results), known | hit
-        return Range(within.near + low, within.near, within.near + high, results, known)
+        return Range(low, within.near, high, results, known)
 
     def without_table(self) -> Measured:
         """The bounds of each binade alone."""

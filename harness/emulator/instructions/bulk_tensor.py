@@ -16,7 +16,7 @@ from harness.emulator.memory import WINDOW_BITS, Buffer
 from harness.emulator.ptx.syntax import Instruction, TensorAddress
 from harness.emulator.registers import I32
 from harness.emulator.tensor_elements import BITS
-from harness.emulator.tensor_map import FLIPS, SIZE, SLICES, Box, MalformedMap, TensorMap, decode, swizzled
+from harness.emulator.tensor_map import FLIPS, SIZE, Box, MalformedMap, TensorMap, decode, swizzled
 
 _DIMENSIONS = tuple(f"{count}d" for count in range(1, 6))
 _MBARRIER = "mbarrier::complete_tx::bytes"
@@ -78,12 +78,14 @@ def _store(emitter: Emitter, instruction: Instruction, rank: int, operation: lis
             found, holder = _map(batch, instruction, lane, address, rank)
             if found.swizzle == FLIPS:
                 _refuse(instruction, f"swizzle {FLIPS} is for loads alone")
+            _require_not_before(batch, instruction, lane, start)
             box = _box(batch, instruction, lane, found, start)
             shared = _in_swizzle(batch, found, origin, box.shared)
             transfers.reduction = of_elements(operation[0], found.kind) if operation else None
+            chosen = box.inside if operation else box.inside | box.padding
             transfers.to_global(
-                batch, lane, origin, shared[box.inside], found.address + box.outer[box.inside], box.width, _ALIGNMENT,
-                holder, found.bytes,
+                batch, lane, origin, shared[chosen], found.address + box.outer[chosen], box.width, _ALIGNMENT,
+                holder, found.bytes, box.padding[chosen],
             )  # fmt: skip
 
     emitter.emit(step, (source.slot, place.slot, *coordinates), ())
@@ -101,13 +103,21 @@ def _box(batch: Batch, instruction: Instruction, lane: int, found: TensorMap, st
     is not a multiple of 16 bytes (triton-lang/triton#7385, tile-ai/tilelang#2527)."""
     signed = np.array(start, np.uint32).view(I32).tolist()
     bits = BITS[found.kind]
-    if signed[0] * bits % max(_START, 8 * SLICES[found.interleave]) and found.interleave == "32B":
-        _refuse(instruction, f"a box that begins at innermost coordinate {signed[0]}, within a slice of 32 bytes")
     if signed[0] * bits % _START:
         sentence = f"copies a box at innermost coordinate {signed[0]}, which is {signed[0] * bits / 8:g} bytes of "
         sentence += f"{found.kind}: not a multiple of 16 bytes, so a GPU raises an illegal instruction"
         batch.fault("misaligned", instruction, lane, sentence)
     return found.units(signed)
+
+
+def _require_not_before(batch: Batch, instruction: Instruction, lane: int, start: list[int]) -> None:
+    """A store may not begin before the tensor (CUDA Programming Guide, "Tensor memory access"); an H200 ends six of six
+    such stores with an illegal instruction, of each rank and whichever coordinate is negative."""
+    signed = np.array(start, np.uint32).view(I32).tolist()
+    if min(signed) < 0:
+        sentence = f"stores a box at coordinates ({', '.join(map(str, signed))}), of which one is negative: a load may "
+        sentence += "begin before the tensor, but for a store a GPU raises an illegal instruction"
+        batch.fault("out_of_bounds", instruction, lane, sentence)
 
 
 def _in_swizzle(batch: Batch, found: TensorMap, address: int, offsets: np.ndarray) -> np.ndarray:

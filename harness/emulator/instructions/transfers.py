@@ -7,7 +7,7 @@ import numpy as np
 from harness.emulator.instructions.emitter import Emitter
 from harness.emulator.instructions.reductions import Reduction
 from harness.emulator.machine.batch import Batch
-from harness.emulator.memory import CLUSTER_RANK_BITS, WRITTEN, Access, Buffer, Resolved
+from harness.emulator.memory import CLUSTER_RANK_BITS, WINDOW_BITS, WRITTEN, Access, Buffer, Resolved
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.global_memory import Who
 from harness.emulator.tensor_elements import loaded
@@ -134,15 +134,21 @@ class Transfers:
 
     def to_global(
         self, batch: Batch, lane: int, source: int, shared: np.ndarray, targets: np.ndarray, width: int, align: int,
-        tensor: tuple[Buffer, int] | None = None, total: int | None = None,
+        tensor: tuple[Buffer, int] | None = None, total: int | None = None, padding: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        """Units of `width` bytes at bytes `shared` behind the address `source` to global addresses `targets`."""
+        """Units of `width` bytes at bytes `shared` behind the address `source` to global addresses `targets`.
+
+        padding: (n,) bool, the units behind the end of a tensor's row, which are written as the others are, but may
+        hold anything
+        """
+        meant = np.ones(len(targets), bool) if padding is None else ~padding
         proxy, instruction = batch.asynchronous, self.instruction
         block, start = proxy.in_shared(instruction, lane, source, total or width, align, "copies from")
         if len(targets) == 1:
             self.require_global(batch, lane, int(targets[0]), 16)
+        self._require_room(batch, lane, targets, width, meant)
         buffer, offsets = proxy.in_global(instruction, lane, targets, width, "writes")
-        proxy.require_written(instruction, lane, block, start + shared, width)
+        proxy.require_written(instruction, lane, block, start + shared[meant], width)
         queue = proxy.queue(lane)
         if proxy.shadow:
             wait = "no cp.async.bulk.wait_group.read of the thread that issued it, and then a barrier, comes between"
@@ -169,7 +175,22 @@ class Transfers:
             self._require_initialised(batch, lane, buffer, offsets, width)
         buffer.data[every] = self._reduced(buffer.data[every], content)
         if buffer.written is not None:
-            buffer.written[every] = WRITTEN
+            buffer.written[every[meant]] = WRITTEN
+
+    def _require_room(self, batch: Batch, lane: int, targets: np.ndarray, width: int, meant: np.ndarray) -> None:
+        """The padding behind a row, which a store writes, is part of the buffer that the row lies in."""
+        if meant.all() or not meant.any():
+            return
+        buffer = batch.launch.memory.get(int(targets[np.argmax(meant)]) >> WINDOW_BITS)
+        if buffer is None:
+            return
+        ends = targets[~meant] + width - buffer.address
+        if (ends > len(buffer.data)).any():
+            sentence = (
+                f"stores rows that end within 16 bytes, of which a GPU writes all: byte {int(ends.max()) - 1} of "
+            )
+            sentence += f"buffer {buffer.name!r} is behind the end of the last row, and of the buffer, which has "
+            batch.fault("out_of_bounds", self.instruction, lane, f"{sentence}{len(buffer.data)} bytes")
 
     # ---- global memory ----------------------------------------------------------------------------------------------
 

@@ -1,20 +1,83 @@
-"""What NVIDIA's compute-sanitizer says of the same exhibits on a GPU."""
+"""What NVIDIA's compute-sanitizer says of the same exhibits on a GPU.
+
+Every exhibit runs in a process of its own for each tool, because one that fails or waits leaves a context that no other
+can use.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from queue import SimpleQueue
+from typing import NamedTuple
 
 from harness.files import ROOT
 from harness.studies.museum.exhibit import Exhibit
+from harness.studies.sanitizer.compute_sanitizer import FIRST_PORT, PORTS
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FOUND = 99  # the exit code that we ask it for where it finds something
 RAN = (0, 1)  # exit codes of a program that ran, with right bytes or wrong ones
 SECONDS = 60.0  # a tool may take; several wait for ever where a kernel does
 TITLES = {"sanitizer, bug": False, "sanitizer, mend": True}
+NOT_ASKED = "not asked"
+_NO_END, _FAILED = "no end", "could not run"
+
+
+class Said(NamedTuple):
+    """title: the column; words: what all tools together say of an exhibit; seconds: of their processes"""
+
+    title: str
+    exhibit: Exhibit
+    words: str
+    seconds: float
+
+
+class _Processes:
+    """The processes that run, each with all that it started, which end together."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen] = set()
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def run(self, command: Sequence[str], seconds: float) -> int | None:
+        """The exit code, or None for one that did not end in time. It is ended, because a kernel that waits for ever
+        keeps the GPU from others."""
+        with self._lock:
+            if self._ended:
+                return None
+            process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+            self._running.add(process)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with self._lock:
+                self._running.discard(process)
+                _end(process)
+
+    def end(self) -> None:
+        """End all, and start no other."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                _end(process)
+
+
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def says(program: Sequence[str], name: str, mended: bool, seconds: float = SECONDS) -> str:
@@ -22,25 +85,57 @@ def says(program: Sequence[str], name: str, mended: bool, seconds: float = SECON
 
     A tool under which the exhibit could not run is named, because it says nothing.
     """
-    found, ended, failed = [], True, []
+    processes = _Processes()
+    return _together([_asked(processes, program, tool, name, mended, seconds) for tool in TOOLS])
+
+
+def _together(words: Sequence[str]) -> str:
+    """What the tools say, from what each does: its name, `no end`, that it could not run, or nothing at all."""
+    named = [each for each in words if each and each != _NO_END]
+    ordered = sorted(named, key=lambda each: _FAILED in each)
+    return ", ".join(ordered) or (_NO_END if _NO_END in words else "nothing")
+
+
+def _asked(
+    processes: _Processes, program: Sequence[str], tool: str, name: str, mended: bool, seconds: float,
+    options: Sequence[str] = (),
+) -> str:  # fmt: skip
     run = [sys.executable, "-m", "harness.studies.museum.on_gpu", name, "mend" if mended else "bug"]
-    for tool in TOOLS:
-        command = [*program, "--tool", tool, "--error-exitcode", str(FOUND), *run]
-        try:
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            ended = False
-            continue
-        if done.returncode == FOUND:
-            found.append(tool)
-        elif done.returncode not in RAN:
-            failed.append(f"{tool} could not run (exit {done.returncode})")
-    return ", ".join(found + failed) or ("nothing" if ended else "no end")
+    code = processes.run([*program, "--tool", tool, "--error-exitcode", str(FOUND), *options, *run], seconds)
+    if code is None:
+        return _NO_END
+    if code == FOUND:
+        return tool
+    return "" if code in RAN else f"{tool} {_FAILED} (exit {code})"
 
 
-def side_by_side(program: Sequence[str], chosen: Sequence[Exhibit], jobs: int) -> dict[str, list[str]]:
-    """What the tools say of every bug and every mend, by title of a column. jobs: exhibits at a time"""
-    with ThreadPoolExecutor(jobs) as pool:
-        asked = {title: [pool.submit(says, program, each.name, mended) for each in chosen]
-                 for title, mended in TITLES.items()}  # fmt: skip
-        return {title: [each.result() for each in column] for title, column in asked.items()}
+def asked(program: Sequence[str], chosen: Sequence[Exhibit], jobs: int, seconds: float = SECONDS) -> Iterator[Said]:
+    """What the tools say of every bug and every mend, each as soon as all tools have. jobs: processes at a time"""
+    processes, ports = _Processes(), SimpleQueue()  # ports: of processes that run at a time, so that none collide
+    for slot in range(jobs):
+        ports.put(FIRST_PORT + PORTS * slot)
+
+    def ask(tool: str, exhibit: Exhibit, mended: bool) -> tuple[str, float]:
+        port, start = ports.get(), time.perf_counter()
+        own = ("--port", str(port), "--max-connections", str(PORTS))
+        found = _asked(processes, program, tool, exhibit.name, mended, seconds, own)
+        ports.put(port)
+        return found, time.perf_counter() - start
+
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        futures = {
+            pool.submit(ask, tool, exhibit, mended): (title, exhibit, tool)
+            for exhibit in chosen for title, mended in TITLES.items() for tool in TOOLS
+        }  # fmt: skip
+        found: dict[tuple[str, str], dict[str, tuple[str, float]]] = {}
+        for future in as_completed(futures):
+            title, exhibit, tool = futures[future]
+            of = found.setdefault((title, exhibit.name), {})
+            of[tool] = future.result()
+            if len(of) == len(TOOLS):
+                words = _together([of[each][0] for each in TOOLS])
+                yield Said(title, exhibit, words, sum(took for _, took in of.values()))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        processes.end()

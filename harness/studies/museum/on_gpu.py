@@ -11,8 +11,7 @@ import sys
 from harness.jit.nvrtc import build
 from harness.studies.museum.driver import OnGpu, device, encoded
 from harness.studies.museum.exhibit import FOLDER, HEADER, Kernels, exhibits
-from harness.studies.museum.ring import rings
-from harness.studies.museum.run import OPTIONS, contents, map_of
+from harness.studies.museum.given import OPTIONS, contents, map_of
 
 
 def main(kernels: Kernels, mended: bool, arch: str) -> int:
@@ -30,8 +29,18 @@ def main(kernels: Kernels, mended: bool, arch: str) -> int:
     return int(any((found[one] != found[other]).any() for one, other in kernels.same))
 
 
+def _known(name: str) -> dict[str, Kernels]:
+    """By name, the exhibits, and the rings too if it is none of them: what those need takes long to import."""
+    found: dict[str, Kernels] = {each.name: each for each in exhibits()}
+    if name not in found:
+        from harness.studies.museum.ring import rings
+
+        found |= {ring.kernels.name: ring.kernels for ring in rings()}
+    return found
+
+
 if __name__ == "__main__":
-    by_name: dict[str, Kernels] = {each.name: each for each in (*exhibits(), *(ring.kernels for ring in rings()))}
+    by_name = _known(sys.argv[1] if len(sys.argv) > 1 else "")
     if len(sys.argv) != 3 or sys.argv[1] not in by_name or sys.argv[2] not in ("bug", "mend"):
         sys.exit(f"usage: python -m harness.studies.museum.on_gpu {'|'.join(by_name)} bug|mend")
     target = device()

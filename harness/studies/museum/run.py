@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,11 @@ from harness.emulator.launch import Module
 from harness.emulator.memory import Buffer
 from harness.emulator.schedule import ASCENDING, DESCENDING, Schedule
 from harness.emulator.stream import Stream
-from harness.emulator.tensor_elements import BITS
-from harness.emulator.tensor_map import TensorMap
 from harness.jit.nvrtc import build
 from harness.report.tables import markdown, write_table
-from harness.studies.museum.exhibit import BYTES, FOLDER, HEADER, Array, Exhibit, Kernels, Map
+from harness.studies.museum.exhibit import BYTES, FOLDER, HEADER, Exhibit, Kernels
+from harness.studies.museum.given import OPTIONS, contents, map_of
 
-OPTIONS = ("-std=c++17", "-ftz=false", "-fmad=false", "-lineinfo")
 ORDERS = (ASCENDING, DESCENDING, Schedule(seed=0), Schedule(seed=1))
 
 
@@ -107,24 +104,6 @@ def _run(kernels: Kernels, module: Module, schedule: Schedule) -> str:
             is_, should = int(buffers[one].data[at]), int(buffers[other].data[at])
             return f"{differ.size} bytes of {one} are not those of {other}, byte {at} first: {is_}, not {should}"
     return ""
-
-
-def map_of(found: Map, address: int) -> TensorMap:
-    """The tensor map of a dense array."""
-    width = BITS[found.kind] // 8
-    strides = tuple(width * math.prod(found.extents[: i + 1]) for i in range(len(found.extents) - 1))
-    return TensorMap(found.kind, address, found.extents, strides, found.box, (1,) * len(found.box))
-
-
-def contents(array: Array) -> np.ndarray:
-    """What an array holds before the launches."""
-    data = np.zeros(array.size, np.uint8)
-    if array.content in ("ramp", "inverse"):
-        data[:] = np.arange(array.size, dtype=np.int64) % 251
-        data ^= 0xFF if array.content == "inverse" else 0
-    elif array.content in ("nan", "unwritten"):
-        data[:] = 0xFF
-    return data
 
 
 def table(shown: list[Shown]) -> pd.DataFrame:

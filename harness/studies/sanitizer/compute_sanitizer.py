@@ -16,7 +16,7 @@ from harness.jit.signature import read_signatures
 
 TOOLS = ("memcheck", "initcheck", "synccheck", "racecheck")
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
-PORTS = 64  # for each process, so that parallel ones do not collide
+FIRST_PORT, PORTS = 49152, 64  # for each process, so that parallel ones do not collide
 
 _OPTIONS = {
     "memcheck": ("--padding", "256", "--report-api-errors", "no"),
@@ -53,8 +53,17 @@ def executable(named: Path | None = None) -> str:
 def wrapped(sanitizer: str, tool: str, log: Path, number: int, kernels: Iterable[str]) -> list[str]:
     """The arguments before a command that run it under `tool`. number: of the process, unique among parallel ones"""
     arguments = [sanitizer, "--tool", tool, "--log-file", str(log), "--target-processes", "application-only"]
-    arguments += ["--port", str(49152 + PORTS * number), "--max-connections", str(PORTS), "--launch-timeout", "300"]
-    arguments += ["--require-cuda-init", "no", "--print-limit", "1000", "--show-backtrace", "device"]
+    arguments += ["--port", str(FIRST_PORT + PORTS * number), "--max-connections", str(PORTS)]
+    arguments += [
+        "--launch-timeout",
+        "300",
+        "--require-cuda-init",
+        "no",
+        "--print-limit",
+        "1000",
+        "--show-backtrace",
+        "device",
+    ]
     for name in kernels:
         arguments += ["--kernel-name", f"kns=_Z{len(name)}{name}"]
     return [*arguments, *_OPTIONS.get(tool, ())]

@@ -1,0 +1,72 @@
+"""Copies that no public text explains, on a Hopper GPU: what they did is written to $OUT, to be read by a person.
+
+`OUT=folder python -m pytest tests/emulator/test_probes_gpu.py` leaves probes.txt and probes.npz there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import on_gpu
+import pytest
+from probes import PROBES, ROOM, UNTOUCHED, Probe, counted, numbered, places, told
+from test_exercises import emulated
+
+from harness.studies.museum.driver import device
+
+
+def _asked(worker: on_gpu.Worker, each: Probe) -> tuple[dict[str, np.ndarray], str]:
+    try:
+        found = worker.run(each.exercise)
+    except RuntimeError as error:
+        return {}, f"{error}: {each.exercise.arguments[0]}"
+    return found, told(each, found)
+
+
+def test_a_gpu_tells_what_each_copy_did(tmp_path: Path) -> None:
+    if device() is None:
+        pytest.skip("no GPU from Hopper on")
+    folder, worker = Path(os.environ.get("OUT", str(tmp_path))), on_gpu.Worker()
+    arrays: dict[str, np.ndarray] = {}
+    lines = []
+    for each in PROBES:
+        found, said = _asked(worker, each)
+        lines.append(said)
+        arrays |= {f"{each.name}/{name}": array for name, array in found.items()}
+    worker.end()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "probes.txt").write_text("\n".join(lines) + "\n")
+    np.savez_compressed(folder / "probes.npz", **arrays)
+    assert arrays["load.plain/out"].view(np.uint16)[0] == 1 + (960 + 160 + 16) // 2
+
+
+def test_places_are_told_by_their_numbers() -> None:
+    out = np.full(ROOM // 2, UNTOUCHED, np.uint16)
+    source = numbered().view(np.uint16)
+    out[:40], out[40:48], out[100:108] = source[120:160], 0, source[120:128]
+    assert places(out.view(np.uint8)) == ["0..79 from 240..319", "80..95 filled", "200..215 from 240..255"]
+
+
+def test_counted_bytes_are_told_by_the_words_of_an_mbarrier() -> None:
+    unit = 1 << 37
+    words = [5, 5 + 65536 * unit, 5 + 65552 * unit, 5 + (65552 - 240) * unit]
+    assert counted(np.array(words, np.uint64).view(np.uint8)) == 240
+    assert counted(np.zeros(32, np.uint8)) is None
+
+
+@pytest.mark.parametrize("name", ["store.plain", "reduce.end.8.2"])
+def test_a_probe_on_the_emulator_is_told_as_its_map_says(name: str) -> None:
+    (each,) = (each for each in PROBES if each.name == name)
+    said = told(each, emulated(each.exercise))
+    if name == "store.plain":
+        assert "1136..1167 from 0..31" in said
+    else:
+        changed = [4 * (24 * row + 8 + i) for row in range(2, 6) for i in range(11)]
+        assert [int(part.split(":")[0]) for part in said.split("changed: ")[1].split(", ")] == changed
+
+
+def test_every_probe_compiles_to_machine_code() -> None:
+    for each in (PROBES[0], PROBES[-1]):
+        assert on_gpu.cubin(each.exercise.source, "sm_90a")
