@@ -14,7 +14,7 @@ from harness.contract.case import Case
 from harness.oracles.torch_gemm import finished, window_factors
 from harness.oracles.torch_source import DTYPES
 
-_TILE = {"cpu": 32, "cuda": 1024}  # lines of either operand at a time; on a CPU too few for torch's threads
+_SUMS = {"cpu": 1 << 10, "cuda": 1 << 20}  # at a time; on a CPU too few for several threads, which wait for each other
 _KEPT = 25  # bits behind the largest exponent that a term keeps
 _UNIT = 2.0**-7  # of a factor
 _LOWEST = -400  # the exponent of a 0, below all others
@@ -35,7 +35,7 @@ def in_order(
     out = torch.empty((case.rows, case.problem.n), dtype=DTYPES[case.flags.dtype], device=a.device)
     by_window = case.flags.epilogue == "windows"
     factors = [_Factors.of(x * _UNIT, 64 if by_window else 128) for x in (a, b)]
-    for at in _tiles(*out.shape, _TILE.get(a.device.type, 32)):
+    for at in _tiles(*out.shape, _SUMS.get(a.device.type, 1 << 10)):
         left, right = (one.lines(part) for one, part in zip(factors, at, strict=True))
         total = torch.zeros((left.count, right.count), device=a.device)
         if by_window:
@@ -51,9 +51,11 @@ def in_order(
     return out
 
 
-def _tiles(rows: int, cols: int, size: int) -> Iterator[tuple[slice, slice]]:
-    for top, left in product(range(0, rows, size), range(0, cols, size)):
-        yield slice(top, min(top + size, rows)), slice(left, min(left + size, cols))
+def _tiles(rows: int, cols: int, sums: int) -> Iterator[tuple[slice, slice]]:
+    height = min(rows, int(sums**0.5))
+    width = sums // height
+    for top, left in product(range(0, rows, height), range(0, cols, width)):
+        yield slice(top, min(top + height, rows)), slice(left, min(left + width, cols))
 
 
 class _Factors:
