@@ -12,8 +12,8 @@ For each element (i, j) of the output:
      Every step of an epilogue is monotonic in acc, its roundings too. A negative factor swaps the ends.
 On the input `exact_sum` no sum rounds in any order, and the output has bytes instead of an interval.
 
-The interval also has the bytes that our kernels write on Hopper, whose order of the sum is known (see `gemm_hopper`), of
-products that they sum and that are not too large (see `has_order`).
+The interval also has the bytes that our kernels write on Hopper, whose order of the sum is known (see `gemm_hopper`),
+of products that they sum and that are not too large (see `has_order`).
 
 A NaN scale byte makes its row or column NaN in every order, and acc is never inf. Where an amax, C or bias is not
 finite, or a factor overflows, either every acc within the bound gives a NaN or none does; other operands are refused.
