@@ -93,6 +93,11 @@ class Interval:
         return ""
 
 
+def may_be_ordered(terms: int) -> bool:
+    """Whether the oracles sum a case of so many products in the order of a matrix unit as well."""
+    return terms <= LARGEST_ORDERED
+
+
 Demand = np.ndarray | Interval  # the bytes of a field, or the bounds of its values
 
 

@@ -25,7 +25,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.group_arrays import from_arrays
 from harness.contract.group_shape import ShapeRepresentation
-from harness.contract.interval import LARGEST_ORDERED, Interval
+from harness.contract.interval import Interval, may_be_ordered
 from harness.errors import ContractError
 from harness.oracles import gemm, gemm_epilogues, gemm_flags, gemm_operands, layout, nvfp4
 from harness.oracles.layout import COLUMNWISE
@@ -134,7 +134,7 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
 
 def has_order(case: Case) -> bool:
     """Whether the groups are small enough together to be summed again in the order of the kernel, which splits no K."""
-    return case.terms <= LARGEST_ORDERED
+    return may_be_ordered(case.terms)
 
 
 def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray], _: int) -> dict[str, np.ndarray | Interval]:
