@@ -123,7 +123,7 @@ class Bench:
         return impossible(us, timing.needs, int(identity["l2_bytes"]), self.roofline_gbps, peak)
 
     def _prepare(self, case: Case) -> Timed:
-        expected = expect(case, "cuda", NUMPY_LARGEST_TIMED)
+        expected = expect(case, "cuda", NUMPY_LARGEST_TIMED).on(self.device.targets[0])
         return TimedKernels(self.device, case, expected, self.clock, self._in_passes)
 
     def _baseline(self, case: Case) -> Baseline:

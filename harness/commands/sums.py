@@ -23,8 +23,8 @@ from harness.studies.matrix_sums.units import unit_of
 def command(count: int, seed: int, name: str, out: Path | None) -> int:
     """Hold a published model of the order in which Hopper's matrix unit sums against the unit.
 
-    Exits with 1 if a sum differs, and shows the simplest. The emulator's sums are exact and rounded once, so that there
-    many differ.
+    Exits with 1 if a sum differs, and shows the simplest. The emulator has a model of its own, written apart from this
+    one.
     """
     device = select(name)
     compared = list(compare.compare(unit_of(device), count, seed))

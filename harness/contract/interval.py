@@ -6,12 +6,14 @@ with two equal ends must have exactly their bytes, and a NaN is inside only wher
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+LARGEST_ORDERED = 1 << 28  # products of a case up to which oracles also sum in the order of a matrix unit
+ORDERED_TARGETS = ("sm_90a",)  # architectures whose matrix unit was measured, and is held to that order
 TOLERATED = 2.0**-40  # of the sum of magnitudes, between the exact values behind two oracles' intervals
 
 
@@ -22,12 +24,15 @@ class Interval:
     low, high: in the field's dtype and shape
     sums: float64, the value that `low` and `high` bound; None once the oracles have been compared
     sizes: float64, the sum of the magnitudes of its terms, by which an error is measured
+    ordered: in the field's dtype, what this project's kernels write on one of ORDERED_TARGETS; None where no order is
+        stated: by a library, and beyond LARGEST_ORDERED
     """
 
     low: Any
     high: Any
     sums: Any = None
     sizes: Any = None
+    ordered: Any = None
 
     @property
     def dtype(self) -> np.dtype:
@@ -40,12 +45,27 @@ class Interval:
     @property
     def bounds(self) -> Interval:
         """The interval without `sums` and `sizes`, which are several times as large."""
-        return Interval(self.low, self.high)
+        return Interval(self.low, self.high, ordered=self.ordered)
 
     def map(self, change: Callable[[Any], Any]) -> Interval:
-        return Interval(
-            *(None if array is None else change(array) for array in (self.low, self.high, self.sums, self.sizes))
-        )
+        return Interval(*(None if array is None else change(array) for array in self._arrays))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Interval], join: Callable[[list[Any]], Any]) -> Interval:
+        """The interval of fields that lie one behind the other; what one part has not, the whole has not.
+
+        join: `concatenate` of the library of the arrays
+        """
+        columns = zip(*(part._arrays for part in parts), strict=True)
+        return cls(*(None if any(array is None for array in column) else join(list(column)) for column in columns))
+
+    def on(self, target: str) -> Demand:
+        """What a kernel of this project must write on an architecture: the bytes in its order if that is stated."""
+        return self.ordered if self.ordered is not None and target in ORDERED_TARGETS else self
+
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.low, self.high, self.sums, self.sizes, self.ordered
 
     def nearest(self, actual: np.ndarray) -> np.ndarray:
         """The actual values, clamped to the interval."""
@@ -56,16 +76,26 @@ class Interval:
         """What differs from another oracle's interval, or an empty text.
 
         Where both have the same sums, their ends must be the same bytes; where float64 rounded the sums, these must be
-        within TOLERATED of the sum of magnitudes.
+        within TOLERATED of the sum of magnitudes. What they have in the order of a matrix unit must be the same bytes.
         """
+        if (self.ordered is None) != (other.ordered is None):
+            return "only one of them has bytes in the order of a matrix unit"
+        wrongs = []
+        if self.ordered is not None:
+            wrongs.append(("bytes in the order of a matrix unit", order(self.ordered) != order(other.ordered)))
         same = _same(self.sums, other.sums) & _same(self.sizes, other.sizes)
         apart = _apart(self.sums, other.sums, self.sizes) | _apart(self.sizes, other.sizes, self.sizes)
         ends = same & ((order(self.low) != order(other.low)) | (order(self.high) != order(other.high)))
-        for what, wrong in (("exact values", apart & ~same), ("intervals", ends)):
+        for what, wrong in (*wrongs, ("exact values", apart & ~same), ("intervals", ends)):
             if wrong.any():
                 first = [int(i) for i in np.unravel_index(int(np.argmax(wrong)), wrong.shape)]
                 return f"{np.count_nonzero(wrong)} {what}, first at {first}"
         return ""
+
+
+def may_be_ordered(terms: int) -> bool:
+    """Whether the oracles sum a case of so many products in the order of a matrix unit as well."""
+    return terms <= LARGEST_ORDERED
 
 
 Demand = np.ndarray | Interval  # the bytes of a field, or the bounds of its values

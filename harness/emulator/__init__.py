@@ -25,8 +25,9 @@ no end within the budget, or a wait for a phase that never comes.
 `launch` may be `lenient`: then it bears three races that Triton's compiler puts into right programs.
 
 It does not model time or caches. Races are those of the orders that were run, in which a block that waits for one of a
-later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma` is
-exact and rounded once, whatever the hardware's order. Local memory may be read before it is written; a register that
+later batch never ends; a shuffle orders its warp's memory. The payload of a float64 NaN is lost. The sum of an `mma`
+or `wgmma` of f16 with depth 16 is Hopper's for sm_90 targets (`arithmetic.hopper_product`); any other is exact and
+rounded once, whatever the hardware's order. Local memory may be read before it is written; a register that
 nobody wrote holds other bits in each order, which shows if bytes depend on it, and so do the last bits of approximate
 instructions (`approximate`), which `Counters.approximated` names, unless a table has those of the target's chip.
 NotEmulated is raised where a kernel reaches `mma` or `wgmma` of other than 16-bit floats, or of matrices in shared

@@ -156,9 +156,9 @@ class _Instruction(NamedTuple):
     membermask: int | None = None
 
 
-def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, int]) -> Code:
-    """Decode a kernel. addresses: of the module's variables in global memory."""
-    emitter = Emitter(kernel, variables, dict(addresses))
+def decode(kernel: Kernel, variables: dict[str, Variable], addresses: dict[str, int], architecture: str = "") -> Code:
+    """Decode a kernel. addresses: of the module's variables in global memory; architecture: its target, `sm_90a`"""
+    emitter = Emitter(kernel, variables, dict(addresses), architecture)
     emitter.fragments = wgmma.fragments(emitter, kernel)
     fragments = tuple(sorted(emitter.fragments))
     asynchronous = any(

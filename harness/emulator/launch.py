@@ -82,7 +82,7 @@ class Module:
                 self._code[kernel] = stored(
                     self._cache,
                     (self._text, kernel),
-                    lambda: decode(self._program.kernel(kernel), self._declared, addresses),
+                    lambda: decode(self._program.kernel(kernel), self._declared, addresses, self.target),
                 )
         return self._code[kernel]
 

@@ -2,7 +2,8 @@
 //
 // Contract (NUMERICS 10.2 and 10.3):
 //   1. value = code * scale_inv          exact
-//   2. acc   = sum of products over K    fp32, in this kernel's order: exact if every partial sum is, else within
+//   2. acc   = sum of products over K    fp32, in this kernel's order, which H1 to H5 state for sm_90a;
+//                                        on other architectures exact if every partial sum is, else within
 //                                        n * 2^-23 * sum |terms| of it for n additions
 //   3. D     = epilogue(acc)             gemm/epilogue.cuh, each step rounded to nearest-even in fp32
 // The order depends on the kernel and on K alone: a row of A gives the same row of D for any M, in every run.

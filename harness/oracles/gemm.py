@@ -12,26 +12,40 @@ For each element (i, j) of the output:
      Every step of an epilogue is monotonic in acc, its roundings too. A negative factor swaps the ends.
 On the input `exact_sum` no sum rounds in any order, and the output has bytes instead of an interval.
 
+The interval also has the bytes that our kernels write on Hopper, whose order of the sum is known (see `gemm_hopper`),
+of products that they sum and that are not too large (see `has_order`).
+
 A NaN scale byte makes its row or column NaN in every order, and acc is never inf. Where an amax, C or bias is not
 finite, or a factor overflows, either every acc within the bound gives a NaN or none does; other operands are refused.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.contract.case import Case
 from harness.contract.field import Field
-from harness.contract.interval import Interval, order
+from harness.contract.interval import Interval, may_be_ordered, order
 from harness.errors import ContractError
-from harness.oracles import gemm_epilogues, gemm_flags, gemm_operands, gemm_ordered, layout, nvfp4, quantizer
+from harness.oracles import (
+    gemm_epilogues,
+    gemm_flags,
+    gemm_hopper,
+    gemm_operands,
+    gemm_ordered,
+    layout,
+    nvfp4,
+    quantizer,
+)
 
 if TYPE_CHECKING:
     import torch
 
 ROUTES = ("mma", "library", "fastest")
+SKINNY_ROWS, SKINNY_SPLITS = 64, 4  # up to so many rows K is summed in so many parts, by a kernel of its own
 _ERROR = 2.0**-23  # relative error of one addition that cuts
 _LEAST = 2.0**-149  # the smallest subnormal
 
@@ -56,9 +70,20 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
     return gemm_operands.inputs(case, *high_precision, **named)
 
 
-@nvfp4.ieee
+def has_order(case: Case) -> bool:
+    """Whether our kernels sum the product, and it is small enough to be summed again in their order."""
+    ours = case.flags.route == "mma" or (case.flags.route == "fastest" and case.rows <= SKINNY_ROWS)
+    return ours and may_be_ordered(case.terms)
+
+
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
     """`output`, as an interval unless every sum is exact."""
+    return numpy_answer(case, tensors, (SKINNY_SPLITS if case.rows <= SKINNY_ROWS else 1) if has_order(case) else 0)
+
+
+@nvfp4.ieee
+def numpy_answer(case: Case, tensors: dict[str, np.ndarray], splits: int) -> dict[str, np.ndarray | Interval]:
+    """As `numpy_oracle`, of a product whose K is summed in so many parts; 0 if nothing is stated about it."""
     refuse(case)
     gemm_operands.require(case, tensors)
     a, b = (_values(case, tensors, name) for name in "ab")
@@ -75,7 +100,22 @@ def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.nda
         interval.sizes[rows] = _sums(case, tensors, rows, np.abs(a[rows]), np.abs(b))
         ends = _accumulators(case, interval.sums[rows], interval.sizes[rows])
         interval.low[rows], interval.high[rows] = _outputs(case, tensors, rows, ends)
+    if splits:
+        interval = replace(interval, ordered=_ordered(case, tensors, a, b, splits))
     return {"output": interval}
+
+
+@nvfp4.ieee
+def _ordered(case: Case, tensors: dict[str, np.ndarray], a: np.ndarray, b: np.ndarray, splits: int) -> np.ndarray:
+    """The output if sums are taken in the order of Hopper's matrix unit."""
+    if case.flags.epilogue == "windows":
+        acc = gemm_hopper.sums_of_windows(a, b, tensors["a_amax"], tensors["b_amax"])
+    else:
+        acc = gemm_hopper.sums(a, b, splits)
+    output = np.empty(acc.shape, nvfp4.DTYPES[case.flags.dtype])
+    for rows in layout.slabs(*output.shape):
+        output[rows] = gemm_epilogues.output(case, tensors, rows, acc[rows])
+    return output
 
 
 def _values(case: Case, tensors: dict[str, np.ndarray], name: str) -> np.ndarray:
@@ -130,8 +170,15 @@ def _outputs(
 
 
 def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | Interval]:
+    from harness.oracles import torch_gemm_hopper
+
+    return torch_answer(case, tensors, torch_gemm_hopper.parts_of_k(case) if has_order(case) else 0)
+
+
+def torch_answer(case: Case, tensors: dict[str, torch.Tensor], splits: int) -> dict[str, torch.Tensor | Interval]:
+    """As `torch_oracle`, of a product whose K is summed in so many parts; 0 if nothing is stated about it."""
     from harness.oracles import torch_gemm_bounds
 
     refuse(case)
     gemm_operands.require(case, tensors)
-    return {"output": torch_gemm_bounds.bounded(case, tensors)}
+    return {"output": torch_gemm_bounds.bounded(case, tensors, splits)}

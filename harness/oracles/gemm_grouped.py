@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from harness.contract.case import Case
 from harness.contract.field import Field
 from harness.contract.group_arrays import from_arrays
 from harness.contract.group_shape import ShapeRepresentation
-from harness.contract.interval import Interval
+from harness.contract.interval import Interval, may_be_ordered
 from harness.errors import ContractError
 from harness.oracles import gemm, gemm_epilogues, gemm_flags, gemm_operands, layout, nvfp4
 from harness.oracles.layout import COLUMNWISE
@@ -112,15 +112,14 @@ def inputs_of(case: Case, tensors: Mapping[str, Any], g: int) -> dict[str, Any]:
 def numpy_oracle(case: Case, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
     """`output`, as an interval unless every sum is exact."""
     _require_arrays(case, tensors)
-    groups = []
+    groups, splits = [], int(has_order(case))
     for g, (rows, length) in enumerate(case.problem.tensors):
         if rows:
-            make = gemm.numpy_oracle if length else _without_terms
+            make = gemm.numpy_answer if length else _without_terms
             with _of_group(case, g):
-                groups.append(make(case.part(g), inputs_of(case, tensors, g))["output"])  # 2
+                groups.append(make(case.part(g), inputs_of(case, tensors, g), splits)["output"])  # 2
     if groups and isinstance(groups[0], Interval):
-        ends = zip(*((group.low, group.high, group.sums, group.sizes) for group in groups), strict=True)
-        return {"output": Interval(*map(np.concatenate, ends))}
+        return {"output": Interval.joined(groups, np.concatenate)}
     nothing = np.empty((0, case.problem.n), nvfp4.DTYPES[case.flags.dtype])
     return {"output": np.concatenate([nothing, *groups])}
 
@@ -129,16 +128,22 @@ def torch_oracle(case: Case, tensors: dict[str, torch.Tensor]) -> dict[str, torc
     from harness.oracles import torch_gemm_grouped
 
     _require_arrays(case, tensors)
-    return {"output": torch_gemm_grouped.grouped(case, tensors, gemm.torch_oracle)}
+    dense = partial(gemm.torch_answer, splits=int(has_order(case)))
+    return {"output": torch_gemm_grouped.grouped(case, tensors, dense)}
 
 
-def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | Interval]:
+def has_order(case: Case) -> bool:
+    """Whether the groups are small enough together to be summed again in the order of the kernel, which splits no K."""
+    return may_be_ordered(case.terms)
+
+
+def _without_terms(dense: Case, tensors: Mapping[str, np.ndarray], _: int) -> dict[str, np.ndarray | Interval]:
     """The output of a group whose K is 0: every sum is +0."""
     shape = (dense.rows, dense.problem.n)
     output = gemm_epilogues.output(dense, tensors, slice(None), np.zeros(shape, np.float32))
     if dense.input == "exact_sum":
         return {"output": output}
-    return {"output": Interval(output, output.copy(), np.zeros(shape), np.zeros(shape))}
+    return {"output": Interval(output, output.copy(), np.zeros(shape), np.zeros(shape), output.copy())}
 
 
 def _has_slack(case: Case, name: str) -> bool:

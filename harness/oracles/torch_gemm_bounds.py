@@ -15,16 +15,18 @@ from harness.contract.interval import Interval
 from harness.errors import ContractError
 from harness.oracles import torch_layout as layout
 from harness.oracles.torch_gemm import finished, values, window_factors
+from harness.oracles.torch_gemm_hopper import in_order
 from harness.oracles.torch_source import DTYPES
 
 _SLAB = 1 << 24  # elements of the output that are bounded at one time
 _INF = float("inf")
 
 
-def bounded(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor | Interval:
+def bounded(case: Case, tensors: Mapping[str, torch.Tensor], splits: int = 0) -> torch.Tensor | Interval:
     """The output (M, N) where its sums are exact, else its interval.
 
     tensors: the arrays that `inputs` of the recipe makes
+    splits: the parts of K that are summed apart in the order of a matrix unit; 0 for the interval alone
     """
     a, b = (values(case, tensors, name).double() for name in ("a", "b"))
     shape = (case.rows, case.problem.n)
@@ -40,7 +42,9 @@ def bounded(case: Case, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor | I
         sizes[at] = _summed(case, tensors, at, a[rows].abs(), b[cols].abs())
         off = _bound(case, sizes[at])
         low[at], high[at] = _between(case, tensors, at, _inward(total - off, _INF), _inward(total + off, -_INF))
-    return low if case.input == "exact_sum" else Interval(low, high, sums, sizes)
+    if case.input == "exact_sum":
+        return low
+    return Interval(low, high, sums, sizes, in_order(case, tensors, a, b, splits) if splits else None)
 
 
 def _summed(

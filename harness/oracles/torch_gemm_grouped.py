@@ -33,12 +33,12 @@ def grouped(case: Case, tensors: Tensors, dense: DenseOracle) -> torch.Tensor | 
             continue
         zeros = torch.zeros((lines, case.problem.n), device=tensors["a_data"].device)
         only = finished(case.part(g), own, (slice(None), slice(None)), zeros)
-        found.append(only if case.input == "exact_sum" else Interval(only, only.clone(), *[zeros.double()] * 2))
+        exact = Interval(only, only.clone(), *[zeros.double()] * 2, only.clone())
+        found.append(only if case.input == "exact_sum" else exact)
     if not found:
         return torch.empty((0, case.problem.n), dtype=DTYPES[case.flags.dtype], device=tensors["a_data"].device)
     if isinstance(found[0], Interval):
-        ends = zip(*((one.low, one.high, one.sums, one.sizes) for one in found), strict=True)
-        return Interval(*map(torch.cat, ends))
+        return Interval.joined(found, torch.cat)
     return torch.cat(found)
 
 

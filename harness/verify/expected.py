@@ -54,6 +54,11 @@ class Expected:
     oracles: tuple[str, ...]
     disagreement: str = ""
 
+    def on(self, target: str) -> Expected:
+        """What kernels of this project must write on an architecture, whose matrix unit may have a stated order."""
+        values = {name: v.on(target) if isinstance(v, Interval) else v for name, v in self.values.items()}
+        return replace(self, values=values)
+
 
 def oracle_of(recipe: str) -> ModuleType:
     """The oracle module of a recipe or a pipeline."""

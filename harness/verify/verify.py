@@ -96,15 +96,16 @@ def _verify(
     for target in device.targets:
         program = device.prepare(case, target, expected.inputs, expected.fields)
         ran += [f"{target} {kernel.expression}" for kernel in program.kernels]
-        outcomes, found = judge(case, device, target, program, expected)
-        found = found or _unlike_eager(case, device, target, program, expected)
+        demanded = expected.on(target)
+        outcomes, found = judge(case, device, target, program, demanded)
+        found = found or _unlike_eager(case, device, target, program, demanded)
         found = found or _resplit(case, device, target, program, splits)
         if found is not None:
             verdict, reason, story = found
             return replace(failed(empty, verdict, reason, story), instantiations=tuple(ran), oracles=expected.oracles)
         fields = [field for each in (expected, *dict(splits).values()) for field in each.fields.values()]
         compared += len(POISONS) * sum(field.nbytes for field in fields)
-        if wrote := digests(device, outcomes[0], expected):
+        if wrote := digests(device, outcomes[0], demanded):
             written[target] = wrote
     return replace(empty, bytes_compared=compared, instantiations=tuple(ran), oracles=expected.oracles, digests=written)
 
@@ -166,7 +167,7 @@ def _resplit(
     """Run the launches of the case, or replay its graph, on other splits of its allocation."""
     for split, expected in splits:
         program.resplit(expected.inputs, expected.fields)
-        _, found = judge(split, device, target, program, expected)
+        _, found = judge(split, device, target, program, expected.on(target))
         if found:
             verdict, reason, story = found
             story = story.replace(f"CASE='{split.id}'", f"CASE='{case.id}'")

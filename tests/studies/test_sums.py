@@ -100,12 +100,18 @@ def test_a_sum_that_differs_is_shown_with_the_terms_that_matter():
     assert said.count("*") <= 3 and " is 0x" in said and ", and the model has 0x" in said
 
 
-def test_the_emulator_is_not_the_model_and_says_so(capsys, tmp_path):
+def test_the_emulator_sums_as_the_model_does(capsys, tmp_path):
+    with pytest.raises(SystemExit) as done:
+        cli.main(["sums", "--device", "emulator", "--count", "512", "--out", str(tmp_path)])
+    assert done.value.code == 0, capsys.readouterr().out
+    assert "| wgmma | tiny | 512 | 0 |" in (tmp_path / "matrix_sums.md").read_text()
+
+
+def test_a_unit_that_is_not_the_model_is_told(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("harness.commands.sums.unit_of", lambda device: unit_that_keeps(24))
     with pytest.raises(SystemExit) as done:
         cli.main(["sums", "--device", "emulator", "--count", "128", "--out", str(tmp_path)])
-    printed = capsys.readouterr().out
-    assert done.value.code == 1 and "mma, cancelled: " in printed
-    assert "| wgmma | tiny |" in (tmp_path / "matrix_sums.md").read_text()
+    assert done.value.code == 1 and "mma, cancelled: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("argv", [["--count", "0"], ["--seed", "-1"], ["--device", "gpu"]])

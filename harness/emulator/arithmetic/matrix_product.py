@@ -1,5 +1,5 @@
 """The matrix multiply-add of `mma` and `wgmma`: the exact sum of exact products and the accumulator, rounded once to
-float32.
+float32. Where a chip's own sum is known it is taken instead, see `hopper_product`.
 
 PTX leaves the order of the sum, and the rounding of its steps, to the hardware. The exact sum has no order; hardware
 gives the same bytes wherever every partial sum is a float32, and only there may a test expect bytes.

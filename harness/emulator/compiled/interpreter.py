@@ -12,7 +12,7 @@ from harness.emulator.compiled.conversions import conversions, multiply_halves
 from harness.emulator.compiled.global_access import access_global
 from harness.emulator.compiled.integers import integers
 from harness.emulator.compiled.jit import entry, part, pointer
-from harness.emulator.compiled.product import multiply
+from harness.emulator.compiled.product import multiply, multiply_as_hopper
 from harness.emulator.compiled.registers_in_flight import may_use
 from harness.emulator.compiled.shared_access import access_shared
 from harness.emulator.compiled.singles import singles
@@ -203,7 +203,10 @@ def run(context, start, stop, block, at_instruction):
                 done = _exchange(instruction, block, narrow, constants, active, context)
             elif family == 6:
                 operands = instruction[at.DATA :]
-                done = multiply(operands, opcode == op.MMA_F16, narrow, constants, active, room, limits)
+                if opcode == op.MMA_F16_HOPPER:
+                    done = multiply_as_hopper(operands, narrow, constants, active, room)
+                else:
+                    done = multiply(operands, opcode == op.MMA_F16, narrow, constants, active, room, limits)
             elif opcode == op.LOAD_PARAMETER:
                 _load_parameter(instruction, narrow, wide, active, context)
             elif opcode == op.LOAD_GLOBAL or opcode == op.STORE_GLOBAL or opcode == op.LOAD_CONSTANT:

@@ -1,6 +1,8 @@
-"""`mma.m16n8k16` of a warp: exact sums of exact products, where float64 holds them; others are left to NumPy.
+"""`mma.m16n8k16` of a warp: exact sums of exact products, where float64 holds them, or sums in Hopper's order; others
+are left to NumPy.
 
-See `harness.emulator.arithmetic.matrix_product` for the arithmetic and `instructions.mma` for the fragments.
+See `matrix_product` and `hopper_product` of `emulator.arithmetic` for the arithmetic, and `instructions.mma` for the
+fragments.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import numpy as np
 
 from harness.emulator.arithmetic.matrix_product import EXACT_BITS
 from harness.emulator.compiled.conversions import of_half
+from harness.emulator.compiled.hopper_product import add_row, cut_pattern, exponents
 from harness.emulator.compiled.jit import as_bits, as_float, as_wide_bits, part
 from harness.emulator.compiled.singles import NAN, odd_sum
 
@@ -79,6 +82,18 @@ def fits(limits):
 
 
 @part
+def _whole_warps(lanes):
+    """Whether every warp has all its lanes or none."""
+    for warp in range(lanes.size // 32):
+        active = 0
+        for i in range(32 * warp, 32 * warp + 32):
+            active += lanes[i] != 0
+        if active != 0 and active != 32:
+            return False
+    return True
+
+
+@part
 def multiply(operands, is_half, narrow, constants, lanes, room, limits):
     """The products of every active warp; False, with nothing changed, if a sum might not be exact.
 
@@ -115,4 +130,40 @@ def multiply(operands, is_half, narrow, constants, lanes, room, limits):
                 addend = np.uint32(constants[~c[k]]) if c[k] < 0 else narrow[c[k], first + lane]
                 value = np.float32(odd_sum(total, np.float64(as_float(addend))) + 0.0)
                 narrow[targets[k], first + lane] = as_bits(value) if value == value else NAN
+    return True
+
+
+@part
+def multiply_as_hopper(operands, narrow, constants, lanes, room):
+    """As `multiply` in the order of Hopper's matrix unit; False if a factor is infinite or a NaN."""
+    left, right = room[: ROWS * DEPTH], room[ROWS * DEPTH : (ROWS + COLUMNS) * DEPTH]
+    targets, a, b, c = operands[:4], operands[4:8], operands[8:10], operands[10:14]
+    if not _whole_warps(lanes):
+        return False
+    warps = lanes.size // 32
+    of_left, of_right = np.empty(ROWS * DEPTH, np.int64), np.empty(DEPTH * COLUMNS, np.int64)
+    addends, highest, totals = np.empty(COLUMNS), np.empty(COLUMNS, np.int64), np.empty((warps, ROWS, COLUMNS))
+    for warp in range(warps):
+        first = 32 * warp
+        if not lanes[first]:
+            continue
+        _load(True, first, narrow, a, b, constants, left, right)
+        if not (exponents(left, of_left) and exponents(right, of_right)):
+            return False
+        for row in range(ROWS):
+            for column in range(COLUMNS):
+                register = c[2 * (row >> 3) + (column & 1)]
+                lane = 4 * (row & 7) + (column >> 1)
+                addend = np.uint32(constants[~register]) if register < 0 else narrow[register, first + lane]
+                addends[column] = np.float64(as_float(addend))
+            of_row = slice(row * DEPTH, (row + 1) * DEPTH)
+            add_row(left[of_row], of_left[of_row], right, of_right, addends, highest, totals[warp, row])
+    for warp in range(warps):
+        first = 32 * warp
+        if not lanes[first]:
+            continue
+        for row in range(ROWS):
+            for column in range(COLUMNS):
+                lane = 4 * (row & 7) + (column >> 1)
+                narrow[targets[2 * (row >> 3) + (column & 1)], first + lane] = cut_pattern(totals[warp, row, column])
     return True

@@ -1,4 +1,5 @@
-"""`wgmma` of warpgroups: exact sums of exact products, where float64 holds them; others are left to NumPy.
+"""`wgmma` of warpgroups: exact sums of exact products, where float64 holds them, or sums in Hopper's order; others are
+left to NumPy.
 
 See `harness.emulator.instructions.wgmma` for the fragments, and `product` for `mma`.
 """
@@ -7,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.emulator.compiled.jit import as_bits, as_float, entry, part
+from harness.emulator.compiled.hopper_product import add_row, cut_pattern, exponents
+from harness.emulator.compiled.jit import as_float, entry, part
 from harness.emulator.compiled.product import DEPTH, fits, span, value_of
-from harness.emulator.compiled.singles import NAN, odd_sum
+from harness.emulator.compiled.singles import odd_sum
 
 ROWS, MOST_COLUMNS, CHUNK = 64, 256, 8  # of the matrices; elements of 16 bytes
 ROOM = ROWS * DEPTH + DEPTH * MOST_COLUMNS + 2 * MOST_COLUMNS  # float64: A, B, a row of the result and of C
@@ -59,12 +61,15 @@ def _row(left, right, columns, out):
 
 
 @entry(
-    "int64(boolean, uint32[:, :, ::1], uint16[:, ::1], int64[::1], int32[::1], int32[::1], int64[:, ::1], "
+    "int64(boolean, boolean, uint32[:, :, ::1], uint16[:, ::1], int64[::1], int32[::1], int32[::1], int64[:, ::1], "
     "int64[:, ::1], boolean[::1], uint32, uint32, float64[::1])"
 )
-def multiply(is_half, registers, shared, first, targets, fragments, a_index, b_index, added, sign_a, sign_b, room):
+def multiply(
+    is_half, as_hopper, registers, shared, first, targets, fragments, a_index, b_index, added, sign_a, sign_b, room
+):
     """Set the accumulators of warpgroups until one has a sum that might not be exact; returns its number, or n.
 
+    as_hopper: sum in the order of Hopper's matrix unit, until one has a factor that is infinite or a NaN
     first: (n,), each warpgroup's first lane; targets: rows of its accumulators; fragments: of A, or empty
     a_index, b_index: (n, chunks) of shared memory; added: (n,), whether the accumulator is
     """
@@ -72,6 +77,8 @@ def multiply(is_half, registers, shared, first, targets, fragments, a_index, b_i
     left, right = room[: ROWS * DEPTH], room[ROWS * DEPTH : ROWS * DEPTH + DEPTH * columns]
     total, addend = room[-2 * MOST_COLUMNS : -MOST_COLUMNS][:columns], room[-MOST_COLUMNS:][:columns]
     limits = np.empty(4, np.int64)
+    of_left, of_right = np.empty(ROWS * DEPTH, np.int64), np.empty(DEPTH * columns, np.int64)
+    highest = np.empty(columns, np.int64)
     for n in range(first.size):
         narrow, lane = registers[first[n] // threads], first[n] % threads
         limits[0], limits[1], limits[2], limits[3] = -4000, 4000, -4000, 4000
@@ -80,20 +87,27 @@ def multiply(is_half, registers, shared, first, targets, fragments, a_index, b_i
         else:
             known = _load_chunks(is_half, sign_a, shared, a_index[n], left, DEPTH, 1, limits)
         known = known and _load_chunks(is_half, sign_b, shared, b_index[n], right, 1, columns, limits[2:])
-        if not known or not fits(limits):
+        if as_hopper:
+            known = known and exponents(left, of_left) and exponents(right, of_right)
+        elif known:
+            known = fits(limits)
+        if not known:
             return n
         for row in range(ROWS):
-            _row(left[row * DEPTH : (row + 1) * DEPTH], right, columns, total)
+            of_row = slice(row * DEPTH, (row + 1) * DEPTH)
             at = lane + 32 * (row >> 4) + 4 * (row & 7)
             below = 2 * (row >> 3 & 1)
             for j in range(columns):
                 register = targets[4 * (j >> 3) + below + (j & 1)]
                 old = narrow[register, at + (j >> 1 & 3)]
                 addend[j] = np.float64(as_float(old)) if added[n] else 0.0
+            if as_hopper:
+                add_row(left[of_row], of_left[of_row], right, of_right, addend, highest, total)
+            else:
+                _row(left[of_row], right, columns, total)
+                for j in range(columns):
+                    total[j] = np.float64(np.float32(odd_sum(total[j], addend[j]) + 0.0))
             for j in range(columns):
-                total[j] = odd_sum(total[j], addend[j]) + 0.0
-            for j in range(columns):
-                value = np.float32(total[j])
                 register = targets[4 * (j >> 3) + below + (j & 1)]
-                narrow[register, at + (j >> 1 & 3)] = as_bits(value) if value == value else NAN
+                narrow[register, at + (j >> 1 & 3)] = cut_pattern(total[j])
     return first.size

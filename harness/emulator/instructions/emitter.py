@@ -51,10 +51,18 @@ class Emitter:
     """The slots of one kernel, and the steps of the current instruction.
 
     An instruction that is decoded again, for its NumPy step, gets the slots and accesses that it got the first time.
+
+    architecture: the module's target, such as `sm_90a`, whose matrix unit may be known
     """
 
-    def __init__(self, kernel: Kernel, module_variables: dict[str, Variable], addresses: dict[str, int]):
-        self.kernel, self.addresses = kernel, addresses
+    def __init__(
+        self,
+        kernel: Kernel,
+        module_variables: dict[str, Variable],
+        addresses: dict[str, int],
+        architecture: str = "",
+    ):
+        self.kernel, self.addresses, self.architecture = kernel, addresses, architecture
         self.kinds: list[np.dtype] = []
         self.constants: list[Bits] = []
         self.specials: dict[str, int] = {}

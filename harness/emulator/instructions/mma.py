@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.emulator.arithmetic import hopper_product as hopper
 from harness.emulator.arithmetic import matrix_product as products
 from harness.emulator.compiled import opcodes
 from harness.emulator.instructions.emitter import Decoder, Emitter, Unsupported
@@ -79,6 +80,7 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
     if shape not in _DEPTHS or kind not in products.FACTORS or types != f"f32.{kind}.{kind}.f32":
         raise Unsupported
     depth = _DEPTHS[shape]
+    as_hopper = hopper.is_measured(emitter.architecture, kind, 8 * depth)
     counts = (4, 2 * depth, depth, 4)
     result, *sources = (items_of(operand, count) for operand, count in zip(instruction.operands, counts, strict=True))
     targets = [emitter.target(item, "f32") for item in result]
@@ -90,13 +92,18 @@ def _multiply(emitter: Emitter, instruction: Instruction) -> None:
     def step(batch: Batch, mask: np.ndarray | None) -> None:
         warps = batch.whole_warps(instruction, mask)
         left, right = rows_of_a(gather(batch, a, warps)), _columns_of_b(gather(batch, b, warps))
-        rows = products.multiply_add(kind, left, right, rows_of_c(gather(batch, c, warps)))
+        addends = rows_of_c(gather(batch, c, warps))
+        if as_hopper:
+            rows = hopper.multiply_add(left, right, addends)
+        else:
+            rows = products.multiply_add(kind, left, right, addends)
         scatter(batch, targets, registers_of_c(rows), warps)
 
     fast = None
     # The compiled form writes a result before it reads the addends of the next.
     if depth == 2 and not any(target in c[k + 1 :] for k, target in enumerate(targets)):
-        fast = Fast(opcodes.MMA_F16 if kind == "f16" else opcodes.MMA_BF16, data=(*targets, *a, *b, *c))
+        exactly = opcodes.MMA_F16 if kind == "f16" else opcodes.MMA_BF16
+        fast = Fast(opcodes.MMA_F16_HOPPER if as_hopper else exactly, data=(*targets, *a, *b, *c))
     emitter.emit(step, (*a, *b, *c), targets, fast)
 
 

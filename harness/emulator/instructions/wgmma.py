@@ -1,7 +1,8 @@
 """`wgmma`: matrix products of a warpgroup (128 threads), with B, and A unless in registers, in shared memory.
 
 A and the accumulator lie in registers as those of `mma`, warp w of the four holding rows 16w to 16w + 15 (PTX ISA,
-"Asynchronous Warpgroup Level Matrix Instructions"). The sum is that of `mma` (see `matrix_product`).
+"Asynchronous Warpgroup Level Matrix Instructions"). The sum is that of `mma`: in Hopper's
+order (see `hopper_product`) of f16, exact (see `matrix_product`) of bf16.
 
 Reads of shared memory are not counted as traffic, because they have no lanes and bank conflicts of their own kind.
 """
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.emulator.arithmetic import hopper_product as hopper
 from harness.emulator.arithmetic import matrix_product as products
 from harness.emulator.compiled.layout import IN_ONE_WARP
 from harness.emulator.instructions import wgmma_descriptors as descriptors
@@ -105,6 +107,7 @@ class _Product:
         if not match or int(match[1]) not in _COLUMNS:
             raise Unsupported
         self.instruction, self.columns, self.kind = instruction, int(match[1]), match[2]
+        self.as_hopper = hopper.is_measured(emitter.architecture, self.kind, _DEPTH)
         self.access = emitter.access(instruction, "shared", "reads", 2, CHUNK // 2)
         result, a, b, scale, *immediates = instruction.operands
         in_registers = isinstance(a, Vector)
@@ -152,8 +155,8 @@ class _Product:
         chunks = descriptors.shared(batch)
         signs = (int(sign) for sign in self.signs)
         return _compiled().multiply(
-            self.kind == "f16", registers.narrow, chunks, first, targets, fragments, a_index, b_index, added, *signs,
-            _ROOM,
+            self.kind == "f16", self.as_hopper, registers.narrow, chunks, first, targets, fragments, a_index, b_index,
+            added, *signs, _ROOM,
         )  # fmt: skip
 
     def _multiply(
@@ -168,7 +171,8 @@ class _Product:
         a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
         c = rows_of_c(gather(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
         c = np.where(added[:, None, None], c, U32(0))
-        rows = products.multiply_add(self.kind, a, b.swapaxes(1, 2), c)
+        b = b.swapaxes(1, 2)
+        rows = hopper.multiply_add(a, b, c) if self.as_hopper else products.multiply_add(self.kind, a, b, c)
         scatter(batch, self.accumulators, registers_of_c(rows.reshape(-1, _WARP_ROWS, self.columns)), warps)
 
     def _chunks(

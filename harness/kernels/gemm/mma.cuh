@@ -1,7 +1,7 @@
 // Fragments and mma.sync.
 //
-// Lane 4g + t is member t of group g. A fragment holds four of the sixteen elements along K of lines g and g + 8. It
-// does not matter which four if both operands agree, because a sum has no order.
+// Lane 4g + t is member t of group g. A fragment holds four of the sixteen elements along K of lines g and g + 8.
+// Both operands must agree on which four; they decide the order of the sum (NUMERICS 10.2, H2).
 #pragma once
 
 #include "numerics/types.cuh"
@@ -24,7 +24,7 @@ struct Accumulator {
   float value[4];  // (line of M, line of N): (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
 };
 
-// sum += m16 * n8^T in fp32, in an unspecified order
+// sum += m16 * n8^T in fp32, in the hardware's order (NUMERICS 10.2, H3)
 __device__ __forceinline__ void mma_m16n8k16(Accumulator& sum, const FragmentM16& m16, const FragmentN8& n8) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"

@@ -31,8 +31,8 @@ __device__ __forceinline__ void warpgroup_sync(int index) {
   asm volatile("bar.sync %0, %1;" ::"r"(index + 1), "n"(kWarpgroupThreads) : "memory");
 }
 
-// sum += m16 * n8^T in fp32, in an unspecified order, complete after wgmma_wait. m16: lines 16w to 16w + 15 in warp w;
-// n8_descriptor: 8 * n8_tiles lines
+// sum += m16 * n8^T in fp32, in the hardware's order (NUMERICS 10.2, H3), complete after wgmma_wait. m16: lines 16w to
+// 16w + 15 in warp w; n8_descriptor: 8 * n8_tiles lines
 template <int n8_tiles>
 __device__ __forceinline__ void wgmma(Accumulator (&sum)[n8_tiles], const FragmentM16& m16, u64 n8_descriptor);
 

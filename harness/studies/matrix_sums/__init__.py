@@ -1,6 +1,7 @@
 """In which order does a matrix unit sum? A published model of Hopper's, held against what a GPU gives.
 
 `model` is the sum as MMA-Sim describes it (arXiv 2511.10909), `draws` makes products that tell orders apart,
-`products.cu` gives one instruction each of them, and `compare` finds the sum that the model gets wrong. If none is,
-the order may become part of the contract (NUMERICS 10); until then products have an interval.
+`products.cu` gives one instruction each of them, and `compare` finds the sum that the model gets wrong. On an H200 none
+is, so that the order is part of the contract (NUMERICS 10.2). The emulator and both oracles have this sum as well, each
+written apart from the others and from this model.
 """

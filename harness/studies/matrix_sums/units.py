@@ -1,4 +1,4 @@
-"""Give products to a matrix unit: on a GPU, or on the emulator, whose sums are exact and rounded once."""
+"""Give products to a matrix unit: on a GPU, or on the emulator, which has a model of Hopper's of its own."""
 
 from __future__ import annotations
 

@@ -212,7 +212,8 @@ def _element(spot: _Spot, index: tuple[int, ...]) -> Section:
 
 def _spelled(value: Demand, index: tuple[int, ...]) -> str:
     if isinstance(value, Interval):
-        return f"{_entry(value.low[index])} to {_entry(value.high[index])}"
+        ends = f"{_entry(value.low[index])} to {_entry(value.high[index])}"
+        return ends if value.ordered is None else f"{ends}, in Hopper's order {_entry(value.ordered[index])}"
     return _entry(value[index])
 
 

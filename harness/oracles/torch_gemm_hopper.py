@@ -1,0 +1,107 @@
+"""Hopper's order of a product's sum in torch: NUMERICS 10.2, H1 to H5, derived apart from the NumPy oracle.
+
+Values are codes times scales times 2^-7, the f16 that the matrix unit reads. The sum so far is a float32 throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+
+import torch
+
+from harness.contract.case import Case
+from harness.oracles.torch_gemm import finished, window_factors
+from harness.oracles.torch_source import DTYPES
+
+_SUMS = {"cpu": 1 << 10, "cuda": 1 << 20}  # at a time; on a CPU too few for several threads, which wait for each other
+_KEPT = 25  # bits behind the largest exponent that a term keeps
+_UNIT = 2.0**-7  # of a factor
+_LOWEST = -400  # the exponent of a 0, below all others
+
+
+def parts_of_k(case: Case) -> int:
+    """Few rows are multiplied by four warpgroups of a block, each with a part of K; others by one after the other."""
+    return 1 if case.problem.m > 64 or case.flags.epilogue == "windows" else 4
+
+
+def in_order(
+    case: Case, tensors: Mapping[str, torch.Tensor], a: torch.Tensor, b: torch.Tensor, splits: int
+) -> torch.Tensor:
+    """The output (M, N) of a product whose sums are taken in this order.
+
+    a, b: (M, K) and (N, K) float64, code times scale; splits: the parts into which stages of 128 are dealt out
+    """
+    out = torch.empty((case.rows, case.problem.n), dtype=DTYPES[case.flags.dtype], device=a.device)
+    by_window = case.flags.epilogue == "windows"
+    factors = [_Factors.of(x * _UNIT, 64 if by_window else 128) for x in (a, b)]
+    for at in _tiles(*out.shape, _SUMS.get(a.device.type, 1 << 10)):
+        left, right = (one.lines(part) for one, part in zip(factors, at, strict=True))
+        total = torch.zeros((left.count, right.count), device=a.device)
+        if by_window:
+            for window in range(case.cols // 64):
+                own = _accumulated(left, right, range(4 * window, 4 * window + 4)) / _UNIT**2
+                total = total + window_factors(tensors, at, window) * own
+        else:
+            for part in range(splits):
+                steps = [s for s in range(left.steps) if s // 8 % splits == part]
+                total = total + _accumulated(left, right, steps)
+            total = total / _UNIT**2
+        out[at] = finished(case, tensors, at, total)
+    return out
+
+
+def _tiles(rows: int, cols: int, sums: int) -> Iterator[tuple[slice, slice]]:
+    height = min(rows, int(sums**0.5))
+    width = sums // height
+    for top, left in product(range(0, rows, height), range(0, cols, width)):
+        yield slice(top, min(top + height, rows)), slice(left, min(left + width, cols))
+
+
+class _Factors:
+    """Lines of an operand, cut into the steps of sixteen that an instruction takes.
+
+    value: (steps, lines, 16) float64; exponent: int64, of the f16 as its bits have it, subnormal ones being -14
+    """
+
+    def __init__(self, value: torch.Tensor, exponent: torch.Tensor):
+        self.value, self.exponent = value, exponent
+        self.steps, self.count = value.shape[:2]
+
+    @classmethod
+    def of(cls, x: torch.Tensor, group: int) -> _Factors:
+        """group: 64 of a window, or 128 of a stage, which is filled up with zeros"""
+        x = torch.nn.functional.pad(x, (0, -x.shape[1] % group))
+        # Within a group: the block or pair of blocks, which of the pair, the word of a block, two codes on, odd or even
+        cut = x.unflatten(1, (-1, 4, group // 64, 2, 4, 2))
+        value = cut.permute(1, 3, 4, 6, 0, 2, 5).reshape(-1, len(x), 16).contiguous()
+        return cls(value, _exponent(value).clamp(min=-14).masked_fill(value == 0, _LOWEST))
+
+    def lines(self, some: slice) -> _Factors:
+        return _Factors(self.value[:, some], self.exponent[:, some])
+
+
+def _accumulated(a: _Factors, b: _Factors, steps: Iterable[int]) -> torch.Tensor:
+    """float32 (lines of a, lines of b): from +0 on, one step after the other."""
+    acc = torch.zeros((a.count, b.count), dtype=torch.float64, device=a.value.device)
+    for step in steps:
+        products = a.value[step].unsqueeze(1) * b.value[step].unsqueeze(0)
+        exponents = a.exponent[step].unsqueeze(1) + b.exponent[step].unsqueeze(0)
+        highest = torch.maximum(exponents.amax(dim=2), _exponent(acc)).clamp(min=_LOWEST)
+        last_bit = (highest - _KEPT + 1023).bitwise_left_shift(52).view(torch.float64)
+        kept = torch.div(products, last_bit.unsqueeze(2), rounding_mode="trunc").sum(dim=2)
+        kept = kept + torch.div(acc, last_bit, rounding_mode="trunc")
+        acc = _shortened(kept * last_bit)
+    return acc.float()
+
+
+def _exponent(x: torch.Tensor) -> torch.Tensor:
+    """Of finite numbers, int64; _LOWEST of 0."""
+    return (torch.frexp(x.nan_to_num()).exponent.long() - 1).masked_fill(x == 0, _LOWEST)
+
+
+def _shortened(x: torch.Tensor) -> torch.Tensor:
+    """The float32 next to a float64 on the side of zero."""
+    near = x.float()
+    beyond = near.abs().double() > x.abs()
+    return torch.where(beyond, torch.nextafter(near, torch.zeros_like(near)), near).double()
