@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,12 @@ class BenchRun:
         """Name the GPU for `pytest-benchmark compare`."""
         machine_info["device"] = self.identity
 
-    def pytest_sessionfinish(self) -> None:
-        """Measure the copy roofline again, to show whether the machine held its rate, and add up the seconds."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Iterator[None]:
+        """Measure the copy roofline again, to show whether the machine held its rate, and add up the seconds.
+
+        Before any other plugin ends, because what fails in one would lose the closing value, and with it all times.
+        """
         self.keep_seconds()
         try:
             self._measure_roofline("end")
@@ -108,6 +112,7 @@ class BenchRun:
             # A kernel broke the CUDA context; the gate refuses a run without the closing value.
             self.header["note"] = str(error)
             self._write_header()
+        return (yield)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

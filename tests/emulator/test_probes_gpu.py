@@ -19,7 +19,7 @@ from harness.studies.museum.driver import device
 
 def _asked(worker: on_gpu.Worker, each: Probe) -> tuple[dict[str, np.ndarray], str]:
     try:
-        found = worker.run(each.exercise)
+        found = worker.run(each.exercise.name)
     except RuntimeError as error:
         return {}, f"{error}: {each.exercise.arguments[0]}"
     return found, told(each, found)
