@@ -44,11 +44,11 @@ def imported_files(module: str) -> tuple[set[Path], set[str]]:
 def _spec(name: str) -> ModuleSpec | None:
     """Where a module is, without importing its packages."""
     search: Sequence[str] = [str(Path.cwd()), *sys.path]
-    spec, base = None, ""
+    spec = None
     for part in name.split("."):
-        base = f"{base}.{part}" if base else part
         try:
-            spec = PathFinder.find_spec(base, search)
+            # By its last name: a package without __init__.py, of a dotted one, asks for the parent among those imported.
+            spec = PathFinder.find_spec(part, search)
         except (ImportError, OSError, ValueError):
             return None
         if spec is None:

@@ -29,13 +29,15 @@ def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "beside.py": "import importlib\nimportlib.import_module('hid' + 'den')\n",
         "hidden.py": "",
         "package/__init__.py": "raise SystemExit('this is never run')\n",
-        "package/inner.py": "from . import deep\nfrom .deep import x\n",
+        "package/inner.py": "from . import deep\nfrom .deep import x\nfrom .bare import y\nimport package.bare.farther.z\n",
         "package/deep.py": "x = 1\n",
+        "package/bare/y.py": "",
+        "package/bare/farther/z.py": "",
         "package/unused.py": "",
         "elsewhere/far.py": "",
     }
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
     return tmp_path
@@ -46,7 +48,7 @@ def test_a_subject_is_all_files_that_it_may_import(subject: Path):
     found = {str(path.relative_to(subject)) for path in files}
     assert found == {
         "mine.py", "beside.py", "hidden.py", "package/__init__.py", "package/inner.py", "package/deep.py",
-        "elsewhere/far.py",
+        "package/bare/y.py", "package/bare/farther/z.py", "elsewhere/far.py",
     }  # fmt: skip
     assert packages == {"numpy"} and "mine" not in sys.modules
 
