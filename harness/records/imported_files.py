@@ -47,7 +47,7 @@ def _spec(name: str) -> ModuleSpec | None:
     spec = None
     for part in name.split("."):
         try:
-            # By its last name: a package without __init__.py, of a dotted one, asks for the parent among those imported.
+            # By its last name: of a dotted one, a package without __init__.py asks for a parent that was imported.
             spec = PathFinder.find_spec(part, search)
         except (ImportError, OSError, ValueError):
             return None

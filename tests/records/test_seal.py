@@ -29,10 +29,10 @@ def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "beside.py": "import importlib\nimportlib.import_module('hid' + 'den')\n",
         "hidden.py": "",
         "package/__init__.py": "raise SystemExit('this is never run')\n",
-        "package/inner.py": "from . import deep\nfrom .deep import x\nfrom .bare import y\nimport package.bare.farther.z\n",
+        "package/inner.py": "from . import deep\nfrom .deep import x\nfrom .bare import y\nimport package.bare.far.z\n",
         "package/deep.py": "x = 1\n",
         "package/bare/y.py": "",
-        "package/bare/farther/z.py": "",
+        "package/bare/far/z.py": "",
         "package/unused.py": "",
         "elsewhere/far.py": "",
     }
@@ -48,7 +48,7 @@ def test_a_subject_is_all_files_that_it_may_import(subject: Path):
     found = {str(path.relative_to(subject)) for path in files}
     assert found == {
         "mine.py", "beside.py", "hidden.py", "package/__init__.py", "package/inner.py", "package/deep.py",
-        "package/bare/y.py", "package/bare/farther/z.py", "elsewhere/far.py",
+        "package/bare/y.py", "package/bare/far/z.py", "elsewhere/far.py",
     }  # fmt: skip
     assert packages == {"numpy"} and "mine" not in sys.modules
 
