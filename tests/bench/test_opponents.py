@@ -147,7 +147,7 @@ def test_both_ratios_of_a_product_are_in_its_record(monkeypatch):
     clock = FakeClock()
     device = SimpleNamespace(identity=lambda: {"l2_bytes": "1"}, condition=dict, targets=("sm_90a",))
     monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda *_: Ours(clock))
-    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: None)
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: SimpleNamespace(on=lambda target: None))
     bench = Bench(device, clock, 4000.0)
     verified: list[str] = []
     monkeypatch.setattr(harness.bench.bench, "product", lambda *_: (lambda: clock.pass_time(300e-6), 1))

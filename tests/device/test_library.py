@@ -246,7 +246,7 @@ def test_a_gemm_is_held_against_a_product_launched_alike(clock, monkeypatch, mod
             return ""
 
     device = SimpleNamespace(identity=lambda: {"l2_bytes": "52428800"}, condition=dict, targets=("sm_90a",))
-    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: None)
+    monkeypatch.setattr(harness.bench.bench, "expect", lambda *_: SimpleNamespace(on=lambda target: None))
     monkeypatch.setattr(harness.bench.bench, "TimedKernels", lambda *_: TimedCase())
 
     bench = Bench(device, clock, 4000.0)
