@@ -643,8 +643,9 @@ def test_a_batch_knows_nothing_of_what_the_last_one_copied() -> None:
     kept: dict = {}
     of_buffer, order = buffer("out", np.zeros(64, np.uint8)), AsyncOrder(1, 32)
     first = AsyncGlobal(order, 4, kept)._of(of_buffer)
-    first.touched.append(np.array([3]))
-    first.reads[3], first.writer[3] = 7, 1
+    place = first.at(np.array([3]), 1, adds=True)
+    first.reads[place], first.writer[place] = 7, 1
     second = AsyncGlobal(order, 4, kept)._of(of_buffer)
+    assert second is first
     assert not second.reads.any()
     assert not second.writer.any()

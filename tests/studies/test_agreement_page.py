@@ -153,6 +153,7 @@ def test_the_page_has_a_place_for_every_word():
     assert f"| b | order of the division | 1 | {CASE} | order of the division: 3 codes |" in text
     assert f"| a | {ZEROS} | rowwise_data" in text and "| b | no | 1 |" in text
     assert "None." in page.page("harness agreement", {"a": "a (1)"}, found[:1], [])
+    assert "docs/cards" not in text and "docs/cards" in page.page("harness agreement", {"a.yaml": "a (1)"}, [], [])
 
 
 def test_what_a_gpu_gave_is_read_from_the_committed_tables(tmp_path):

@@ -12,9 +12,9 @@ import numpy as np
 from harness.emulator.counters import Traffic
 from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Kernel, Location
-from harness.emulator.races.async_global import Kept
 from harness.emulator.races.dependent_launches import Dependence
 from harness.emulator.races.global_memory import GlobalShadow
+from harness.emulator.races.met_cells import MetCells
 from harness.emulator.registers import WARP, WARPGROUP, Bits
 from harness.emulator.schedule import ASCENDING, Schedule
 
@@ -113,7 +113,7 @@ class LaunchState:
     dependence: Dependence | None = None
     target: str = ""
     approximated: dict[str, None] = field(default_factory=dict)
-    met_by_copies: dict[int, Kept] = field(default_factory=dict)
+    met_by_copies: dict[int, MetCells] = field(default_factory=dict)
 
     @property
     def cluster_size(self) -> int:

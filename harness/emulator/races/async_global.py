@@ -7,42 +7,13 @@ threads write, a copy sees behind a proxy fence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from harness.emulator.memory import Access, Buffer
 from harness.emulator.ptx.syntax import Instruction
 from harness.emulator.races.async_order import AsyncOrder
 from harness.emulator.races.async_shadow import AsyncShadow, Fault
-from harness.emulator.registers import U32
-
-
-@dataclass
-class _Cells:
-    """The last writer of each byte of a buffer (cluster, row + 1, epoch, access), and numbers of copies, 0 for none.
-
-    touched: the cells of which something is known
-    """
-
-    touched: list[np.ndarray]
-    cluster: np.ndarray
-    writer: np.ndarray
-    epoch: np.ndarray
-    access: np.ndarray
-    writes: np.ndarray
-    reads: np.ndarray
-
-
-# What is known of a cell lies together: a batch touches few of a large buffer, each on a page of its own.
-_CELL = np.dtype(
-    [("cluster", U32), ("writer", U32), ("epoch", U32), ("access", U32), ("writes", np.int64), ("reads", np.int64)]
-)
-
-
-_NOTHING = np.zeros((), _CELL)
-# Cells of a buffer, and which of them the last batch touched: to clear those is quicker than to begin with new pages.
-Kept = tuple[np.ndarray, list[np.ndarray]]
+from harness.emulator.races.met_cells import MetCells
 
 
 class AsyncGlobal:
@@ -51,24 +22,21 @@ class AsyncGlobal:
     shadow: AsyncShadow
     fault: Fault
 
-    def __init__(self, order: AsyncOrder, cell: int, kept: dict[int, Kept]):
+    def __init__(self, order: AsyncOrder, cell: int, kept: dict[int, MetCells]):
         self.order, self.cell, self._kept = order, cell, kept
-        self._buffers: dict[int, _Cells] = {}
+        self._buffers: dict[int, MetCells] = {}
 
-    def _of(self, buffer: Buffer) -> _Cells:
+    def _of(self, buffer: Buffer) -> MetCells:
         if id(buffer) not in self._buffers:
             if id(buffer) not in self._kept:
-                self._kept[id(buffer)] = np.zeros(-(-len(buffer.data) // self.cell), _CELL), []
-            cells, touched = self._kept[id(buffer)]
-            for each in touched:
-                cells[each] = _NOTHING
-            touched.clear()
-            self._buffers[id(buffer)] = _Cells(touched, *(cells[name] for name in _CELL.names))
+                self._kept[id(buffer)] = MetCells(-(-len(buffer.data) // self.cell))
+            self._kept[id(buffer)].clear()
+            self._buffers[id(buffer)] = self._kept[id(buffer)]
         return self._buffers[id(buffer)]
 
-    def _rows(self, offsets: np.ndarray, size: int) -> np.ndarray:
-        """Cells, (n, width)."""
-        return offsets[:, None] // self.cell + np.arange(max(1, size // self.cell))
+    def _places(self, found: MetCells, offsets: np.ndarray, size: int, adds: bool) -> np.ndarray:
+        """Where the cells of accesses of `size` bytes lie, (n, width)."""
+        return found.at(offsets // self.cell, max(1, size // self.cell), adds)
 
     # ---- threads ----------------------------------------------------------------------------------------------------
 
@@ -76,7 +44,8 @@ class AsyncGlobal:
         """Accesses of lanes of the batch to bytes of a buffer; both (n,)."""
         if access.kind == "reads" and id(buffer) not in self._buffers:
             return
-        found, cells = self._of(buffer), self._rows(offsets, access.bytes)
+        found = self._of(buffer)
+        cells = self._places(found, offsets, access.bytes, adds=access.kind != "reads")
         cluster, row = self.order.row(*np.divmod(lanes, self.order.threads))
         for copies in (found.writes, *([found.reads] if access.kind != "reads" else [])):
             numbers = copies[cells]
@@ -86,7 +55,6 @@ class AsyncGlobal:
                         what = f"{access.kind} {access.bytes} global bytes {self.shadow.unfinished(each)}"
                         self.fault("race", access.instruction, int(lanes[which]), what)
         if access.kind != "reads":
-            found.touched.append(cells.reshape(-1))
             found.writer[cells], found.cluster[cells] = (row + 1)[:, None], cluster[:, None]
             found.epoch[cells], found.access[cells] = self.order.now[cluster][:, None], access.number
             found.writes[cells], found.reads[cells] = 0, 0
@@ -101,8 +69,7 @@ class AsyncGlobal:
     def start(self, number: int, buffer: Buffer, offsets: np.ndarray, size: int, lane: int, what: str = "") -> None:
         """Check what a copy is to read or write, units of `size` bytes, and tag it."""
         copy, found = self.shadow.copies[number], self._of(buffer)
-        cells = self._rows(offsets, size).reshape(-1)
-        found.touched.append(cells)
+        cells = self._places(found, offsets, size, adds=True).reshape(-1)
         what = what or f"copies {'from' if copy.kind == 'reads' else 'to'} global bytes"
         self._require_fence(copy.instruction, copy.cluster, copy.row, found, cells, lane, what)
         for copies in (found.writes, *([found.reads] if copy.kind == "writes" else [])):
@@ -118,7 +85,7 @@ class AsyncGlobal:
         found.reads[cells] = number
 
     def _require_fence(
-        self, instruction: Instruction, cluster: int, row: int, found: _Cells, cells: np.ndarray, lane: int, what: str
+        self, instruction: Instruction, cluster: int, row: int, found: MetCells, cells: np.ndarray, lane: int, what: str
     ) -> None:
         cells = cells[found.writer[cells] != 0]
         if not cells.size:

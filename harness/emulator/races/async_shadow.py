@@ -110,7 +110,7 @@ class AsyncShadow(SharedShadow):
         super().__init__(order, threads, stride, cell)
         cells, warps = len(self.writes), order.rows // WARP
         self.writer, self.epoch, self.access = (np.zeros(cells, U32) for _ in range(3))
-        self.copy_writes, self.copy_reads = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+        self.copy_writes, self.copy_reads = np.zeros(cells, U32), np.zeros(cells, U32)
         self.mbarriers = np.zeros(cells, bool)
         self.readers, self.updaters = Readers(cells, warps), Readers(cells, warps)
         self.copies: list[Copy | None] = [None]

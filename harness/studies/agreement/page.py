@@ -11,6 +11,7 @@ from harness.contract.case import spell
 from harness.report.tables import markdown
 from harness.studies.agreement.answers import Answer, Kind
 from harness.studies.agreement.committed import OnGpu
+from harness.subjects.card.card import is_card
 
 NONE = "-"
 
@@ -30,6 +31,10 @@ input of the plain recipe with the flags that others have.
 A cell counts cases. {subjects}
 
 """
+CARDS = """A subject named by a `.yaml` is compiled code on the emulator, launched as that card of `docs/cards` says. The PTX is not
+in this tree; [vendors.md](vendors.md) names the commits that it was compiled from.
+
+"""
 
 
 def page(command: str, labels: Mapping[str, str], found: Sequence[Answer], on_gpu: Iterable[OnGpu]) -> str:
@@ -37,6 +42,7 @@ def page(command: str, labels: Mapping[str, str], found: Sequence[Answer], on_gp
     offered = _offered(found)
     subjects = "The subjects: " + "; ".join(labels.values()) + "."
     parts = [HEAD.format(command=command, none=NONE, subjects=subjects)]
+    parts += [CARDS] if any(is_card(name) for name in labels) else []
     parts += ["## By distribution", markdown(by_distribution(found, labels))]
     parts += ["## By flag", markdown(matrix(offered, labels, _flags, "flag"))]
     parts += ["## Orders and conventions", markdown(conventions(offered))]
