@@ -31,7 +31,8 @@ input of the plain recipe with the flags that others have.
 A cell counts cases. {subjects}
 
 """
-CARDS = """A subject named by a `.yaml` is compiled code on the emulator, launched as that card of `docs/cards` says. The PTX is not
+CARDS = """A subject named by a `.yaml` is compiled code on the emulator, \
+launched as that card of `docs/cards` says. The PTX is not
 in this tree; [vendors.md](vendors.md) names the commits that it was compiled from.
 
 """
