@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
-from harness.bench.bench import Bench, spoiled
+from harness.bench.against_ours import BenchAgainstOurs
+from harness.bench.bench import spoiled
 from harness.bench.gpu_timer import Clock
 from harness.bench.rounds import Baseline, Recorder
 from harness.bench.timed import Timed
@@ -18,15 +19,11 @@ from harness.verdict import Result
 from harness.verify.expected import forget
 
 
-class SubjectBench(Bench):
+class SubjectBench(BenchAgainstOurs):
     """Times the cases of one process on one GPU with a subject, compared with our kernels."""
 
     def __init__(self, device: SubjectDevice, clock: Clock, roofline_gbps: float):
-        super().__init__(device, clock, roofline_gbps)
-        self._ours = Bench(device.inner, clock, roofline_gbps, in_passes=True)
-
-    def baseline_id(self, case: Case) -> str:
-        return f"ours {case.id}"
+        super().__init__(device, clock, roofline_gbps, in_passes=True)
 
     def prepare(self, case: Case) -> None:
         """Nothing, because expected bytes would lie in the memory of the GPU before the subject is asked."""
@@ -43,14 +40,6 @@ class SubjectBench(Bench):
             found = replace(found, offence=str(finding.violation))
         self.device.done(found)
         return found
-
-    def _baseline(self, case: Case) -> Baseline:
-        if case.id not in self._baselines:
-            self._baselines = {case.id: self._ours.ready(case)}
-        return self._baselines[case.id]
-
-    def _second(self, case: Case) -> None:
-        """None: a subject is compared with our kernel alone."""
 
     def _measure(self, case: Case, baseline: Baseline, record: Recorder, second: Baseline | None = None) -> Timing:
         timing = super()._measure(case, baseline, record)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.bench.bench import Bench
+from harness.bench.against_ours import BenchAgainstOurs
 from harness.bench.gpu_timer import Clock
 from harness.bench.physics import Needs, arrays_moved, operations
 from harness.bench.roofline import bytes_moved, without_slack
-from harness.bench.rounds import Baseline
 from harness.bench.timed import POISON, Timed, TimedKernels, require_right
 from harness.contract.case import Case
 from harness.device.cuda_program import CudaProgram
@@ -23,23 +22,8 @@ from harness.verify.expected import NUMPY_LARGEST_TIMED, Expected, expect
 from harness.verify.verify import on_host
 
 
-class CardBench(Bench):
+class CardBench(BenchAgainstOurs):
     """Times the cases of one process on one GPU with a card's kernels, compared with ours."""
-
-    def __init__(self, device: CardDevice, clock: Clock, roofline_gbps: float):
-        super().__init__(device, clock, roofline_gbps)
-        self._ours = Bench(device.inner, clock, roofline_gbps)
-
-    def baseline_id(self, case: Case) -> str:
-        return f"ours {case.id}"
-
-    def _baseline(self, case: Case) -> Baseline:
-        if case.id not in self._baselines:
-            self._baselines = {case.id: self._ours.ready(case)}
-        return self._baselines[case.id]
-
-    def _second(self, case: Case) -> None:
-        """None: a card is compared with our kernel alone."""
 
     def _prepare(self, case: Case) -> Timed:
         return TimedCard(self.device, case, expect(case, "cuda", NUMPY_LARGEST_TIMED), self.clock)

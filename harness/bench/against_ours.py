@@ -1,0 +1,29 @@
+"""A bench of somebody else's kernels, which are compared with ours on the same case alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.bench.bench import Bench
+from harness.bench.gpu_timer import Clock
+from harness.bench.rounds import Baseline
+from harness.contract.case import Case
+
+
+class BenchAgainstOurs(Bench):
+    """device: that of the kernels under test, whose `inner` has ours; in_passes: how graphs of ours are replayed"""
+
+    def __init__(self, device: Any, clock: Clock, roofline_gbps: float, in_passes: bool = False):
+        super().__init__(device, clock, roofline_gbps)
+        self._ours = Bench(device.inner, clock, roofline_gbps, in_passes)
+
+    def baseline_id(self, case: Case) -> str:
+        return f"ours {case.id}"
+
+    def _baseline(self, case: Case) -> Baseline:
+        if case.id not in self._baselines:
+            self._baselines = {case.id: self._ours.ready(case)}
+        return self._baselines[case.id]
+
+    def _second(self, case: Case) -> None:
+        """None: there is no other opponent than our kernel."""
