@@ -96,7 +96,7 @@ def _accumulated(a: _Factors, b: _Factors, steps: Iterable[int]) -> torch.Tensor
 
 
 def _exponent(x: torch.Tensor) -> torch.Tensor:
-    """Of finite numbers, int64; _LOWEST of 0."""
+    """The exponents of finite numbers, int64; _LOWEST for a 0."""
     return (torch.frexp(x.nan_to_num()).exponent.long() - 1).masked_fill(x == 0, _LOWEST)
 
 

@@ -68,7 +68,7 @@ class Shadow:
             self.shadow.start_copy(self.shadow.new_copy(copy), first + np.arange(count), 0)
 
     def state(self) -> list[np.ndarray]:
-        """What is known of the cells."""
+        """The cells with what is known about them."""
         of = self.shadow
         every = [of.writer, np.where(of.writer > 0, of.epoch, 0), of.copy_writes, of.copy_reads]
         for readers in (of.readers, of.updaters):

@@ -86,7 +86,7 @@ def _turns(bits: int, cut: bool) -> Key:
 
     def below(xp: ModuleType, values: Array) -> Array:
         turns = xp.abs(xp.where(xp.isfinite(values), values, 0.0)) * _TURNS
-        # Of the 53 bits of the product 24 are left.
+        # The product has 53 bits, and 24 are left.
         kept = (turns.view(xp.int64) >> 29 << 29).view(xp.float64)
         turns = kept if cut else F32.values(xp, F32.rounded(xp, turns))
         return xp.floor((turns - xp.floor(turns)) * scale)

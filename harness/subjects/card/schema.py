@@ -178,7 +178,7 @@ class Kept(Part):
     masked: Literal["anything", "zero"] = "anything"
     """What the rows of an allocation hold that lie beyond the tensor's own, `masked_m`."""
     nibbles: Literal["low", "high"] = "low"
-    """Which half of a byte of codes has the even element."""
+    """The half of a byte of codes that has the even element, low or high."""
     zeros: Literal["signed", "unsigned", "any"] | None = None
     """Whether a negative that rounds to zero stays -0 in codes, is +0, or may be either. An output is `signed` unless
     it says otherwise, and an input takes `any`."""
