@@ -1,5 +1,8 @@
 """Calls into GPU libraries, which a suite lists among its launches: `- library: cublas_gemm`.
 
+`cublas_gemm` writes fp32 sums. `cublas_scaled_gemm` multiplies them by a factor that an earlier launch wrote, adds +0,
+as cuBLAS does for a beta of 0, and casts to the output's dtype, which saves a pass over the sums.
+
 cuBLAS is called through its C interface, in the copy that torch brings along: CuPy refuses it while a stream captures,
 and torch would have it allocate. The workspace is ours, set once, so that a call neither allocates nor waits.
 """
@@ -16,21 +19,30 @@ from harness.errors import LaunchError
 WORKSPACE = 32 << 20  # bytes; what NVIDIA recommends for cuBLAS on Hopper
 
 _R_32F, _R_16BF = 0, 14  # cudaDataType
+_KINDS = {"fp32": _R_32F, "bf16": _R_16BF}  # by the flag dtype
 _COMPUTE_32F = 68  # cublasComputeType_t: fp32 products of bf16, fp32 sums
 _OP_N, _OP_T = 0, 1
 _DEFAULT = -1  # cublasGemmAlgo_t: the library's own choice
+_ON_HOST, _ON_DEVICE = 0, 1  # cublasPointerMode_t: where alpha and beta lie
 _SUCCESS = 0
 
 
-def call_of(name: str) -> Callable[..., None]:
-    """The function behind a signature: addresses and integers in its order, queued on CuPy's current stream."""
-    return {"cublas_gemm": lambda a, b, acc, m, k, n: gemm(a, b, acc, _R_32F, m, k, n)}[name]
+def call_of(name: str, dtype: str) -> Callable[..., None]:
+    """The function behind a signature: addresses and integers in its order, queued on CuPy's current stream.
+
+    dtype: of the output, as the flag of that name has it
+    """
+    if name == "cublas_scaled_gemm":
+        return lambda a, b, factor, out, m, k, n: gemm(a, b, out, _KINDS[dtype], m, k, n, factor)
+    return lambda a, b, acc, m, k, n: gemm(a, b, acc, _R_32F, m, k, n)
 
 
-def gemm(a: int, b: int, out: int, kind: int, m: int, k: int, n: int) -> None:
+def gemm(a: int, b: int, out: int, kind: int, m: int, k: int, n: int, factor: int = 0) -> None:
     """out (M, N) = a (M, K) * b (N, K)^T of bf16 with fp32 sums, all row-major; addresses of GPU memory.
 
-    kind: cudaDataType of out. Queued on CuPy's current stream.
+    kind: cudaDataType of out
+    factor: address of the float32 that the sums are multiplied by, and of the zero behind it; 0 for a factor of 1
+    Queued on CuPy's current stream.
     """
     import cupy
 
@@ -42,12 +54,15 @@ def gemm(a: int, b: int, out: int, kind: int, m: int, k: int, n: int) -> None:
     _check("cublasSetWorkspace", library.cublasSetWorkspace_v2(handle, pointer, size))
     # cuBLAS counts along columns first: to it a row-major (M, N) is an (N, M), and out^T = b * a^T.
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    alpha, beta = (factor, factor + 4) if factor else (ctypes.addressof(one), ctypes.addressof(zero))
+    mode = _ON_DEVICE if factor else _ON_HOST
+    _check("cublasSetPointerMode", library.cublasSetPointerMode_v2(handle, mode))
     _check(
         "cublasGemmEx",
         library.cublasGemmEx(
             handle, _OP_T, _OP_N, n, m, k,
-            ctypes.byref(one), ctypes.c_void_p(b), _R_16BF, k, ctypes.c_void_p(a), _R_16BF, k,
-            ctypes.byref(zero), ctypes.c_void_p(out), kind, n, _COMPUTE_32F, _DEFAULT,
+            ctypes.c_void_p(alpha), ctypes.c_void_p(b), _R_16BF, k, ctypes.c_void_p(a), _R_16BF, k,
+            ctypes.c_void_p(beta), ctypes.c_void_p(out), kind, n, _COMPUTE_32F, _DEFAULT,
         ),
     )  # fmt: skip
 

@@ -187,7 +187,7 @@ class CudaProgram:
             bound = list(bind(step, arrays))
             if step.library:
                 given = (value if isinstance(value, int) else value.data.ptr for _, value in bound)
-                yield partial(cublas.call_of(step.signature.name), *given)
+                yield partial(cublas.call_of(step.signature.name, str(step.flags.dtype)), *given)
                 continue
             kernel, grid = next(kernels)
             arguments = tuple(

@@ -6,18 +6,21 @@ from pathlib import Path
 
 from harness.jit.signature import CallParameter, Signature
 
-# acc (M, N) = a_decoded (M, K) * b_decoded (N, K)^T
-SIGNATURES = {
-    "cublas_gemm": Signature(
-        Path(__file__),
-        "cublas_gemm",
-        1,
-        template=(),
-        call=(
-            CallParameter("bf16", "a_decoded", pointer=True),
-            CallParameter("bf16", "b_decoded", pointer=True),
-            CallParameter("float", "acc", pointer=True),
-            *(CallParameter("int", extent, pointer=False) for extent in "MKN"),
-        ),
-    )
-}
+
+def _product(name: str, *written: CallParameter) -> Signature:
+    """A product of a_decoded (M, K) and b_decoded (N, K)^T."""
+    operands = (CallParameter("bf16", f"{operand}_decoded", pointer=True) for operand in "ab")
+    extents = (CallParameter("int", extent, pointer=False) for extent in "MKN")
+    return Signature(Path(__file__), name, 1, template=(), call=(*operands, *written, *extents))
+
+
+_CALLS = (
+    _product("cublas_gemm", CallParameter("float", "acc", pointer=True)),
+    # output = factor * acc + 0, in the dtype that the flag names
+    _product(
+        "cublas_scaled_gemm",
+        CallParameter("float", "factor", pointer=True),
+        CallParameter("Dtype", "output", pointer=True),
+    ),
+)
+SIGNATURES = {signature.name: signature for signature in _CALLS}

@@ -9,8 +9,7 @@
 // The order depends on the kernel and on K alone: a row of A gives the same row of D for any M, in every run.
 //
 // gemm takes any M, gemm_skinny is for few rows, gemm_windows for operands with an amax for each 64 along K.
-// gemm_decode and gemm_epilogue run before and after a library's bf16
-// GEMM.
+// gemm_decode runs before a library's bf16 GEMM. gemm_epilogue runs after it where the epilogue is more than one factor.
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
 #include "gemm/epilogue.cuh"
@@ -184,16 +183,27 @@ __device__ __forceinline__ void decode_8(
   *reinterpret_cast<uint4*>(target + element) = decoded;
 }
 
-// Step 1 for both operands: 0.5625 bytes in and 2 out for each element; bf16 holds the values exactly.
-template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
+// Step 1 for both operands: 0.5625 bytes in and 2 out for each element; bf16 holds the values exactly. And the factor of
+// step 3, if the library applies it: its alpha, and a beta of 0.
+template <Epilogue epilogue, ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
 __global__ void __launch_bounds__(kThreads) gemm_decode(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
     const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ a_amax,    // (1,) or (M,)
     const u8* __restrict__ b_data,       // (N, K/2) e2m1 pairs
     const u8* __restrict__ b_scale_inv,  // (round_up(N, 128), round_up(K/16, 4)) e4m3
+    const float* __restrict__ b_amax,    // (1,) or (N,)
     bf16* __restrict__ a_decoded,        // (M, K)
     bf16* __restrict__ b_decoded,        // (N, K)
-    int M, int K, int N) {
+    Optional<float> factor,              // (2,)
+    int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha) {
+  if constexpr (has_one_factor(epilogue)) {
+    if (factor != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
+      const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
+      factor[0] = epilogue == Epilogue::per_tensor ? tensor_factor(a_amax, b_amax, alpha, c_ab) : c_ab;
+      factor[1] = 0.0f;
+    }
+  }
   const u32 across = (u32(K) + kDecodeCols - 1) / kDecodeCols;
   const u64 parts = u64(u32(M) + u32(N)) * across;
   for (u64 part = u64(blockIdx.x) * kWarps + threadIdx.x / 32; part < parts; part += u64(gridDim.x) * kWarps) {

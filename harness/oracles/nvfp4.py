@@ -246,7 +246,7 @@ def hadamard(v: np.ndarray, sign_mask: int) -> np.ndarray:
     flipped = [i for i in range(BLOCK) if sign_mask >> i & 1]
     r[flipped] = -r[flipped]
     for stride in (1, 2, 4, 8):
-        pairs = r.reshape(-1, 2, stride, r.shape[-1])
+        pairs = r.reshape(BLOCK // (2 * stride), 2, stride, r.shape[-1])
         a, b = pairs[:, 0], pairs[:, 1]
         r = np.stack([a + b, a - b], axis=1).reshape(r.shape)
     return np.ascontiguousarray(r.T).reshape(v.shape)

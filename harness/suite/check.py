@@ -55,6 +55,7 @@ def _errors(file: SuiteFile, stem: str, root: Path) -> Errors:
     for index, launch in enumerate(file.launches):
         axes = flag_values.launch_axes(file)
         yield from flag_values.errors(file, ("launches", index, "when"), launch.when, axes)
+        yield from flag_values.errors(file, ("launches", index, "unless"), launch.unless, axes)
         yield from _memory_errors(file, ("launches", index), launch)
         if launch.library and launch.library not in SIGNATURES:
             sentence = f"there is no library call '{launch.library}'{nearest(launch.library, SIGNATURES)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from harness.contract.case import Case, Flags, FlagValue, spell
-from harness.suite.schema import SuiteFile, nearest
+from harness.suite.schema import Launch, SuiteFile, nearest
 from harness.suite.yaml_lines import Route
 
 EDGES = "edges"
@@ -19,6 +19,11 @@ def holds(when: Mapping[str, Sequence[FlagValue]], flags: Mapping[str, FlagValue
         if value is None or position(value, values) is None:
             return False
     return True
+
+
+def launched(launch: Launch, flags: Mapping[str, FlagValue]) -> bool:
+    """Whether a launch belongs to a case with these flags, whatever its rows."""
+    return holds(launch.when, flags) and not (launch.unless and holds(launch.unless, flags))
 
 
 def launch_axes(file: SuiteFile) -> dict[str, list[FlagValue]]:

@@ -90,6 +90,8 @@ class Launch(_Part):
     """A call of `harness/device/cublas.py`, in place of a kernel. It needs a GPU."""
     when: dict[Name, Values] = {}
     """The flags for which it is launched; always, if absent."""
+    unless: dict[Name, Values] = {}
+    """The flags for which it is not launched, even if `when` holds."""
     rows_at_most: Extent | None = None
     """The most rows (M of a GEMM) for which it is launched; any number, if absent."""
     rows_above: Extent | None = None

@@ -62,7 +62,7 @@ class Suite:
         """The kernels and library calls of a case, in launch order."""
         flags = flag_values.launch_flags(self.file, case)
         return tuple(
-            launch for launch in self.file.launches if flag_values.holds(launch.when, flags) and launch.takes(case.rows)
+            launch for launch in self.file.launches if flag_values.launched(launch, flags) and launch.takes(case.rows)
         )
 
     def cases(self, set_name: str) -> tuple[Case, ...]:

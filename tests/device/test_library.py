@@ -31,6 +31,7 @@ from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
 CASE = find_case("gemm/route=library,epilogue=per_token/128x128x256/normal/eager")
+WITH_C = find_case("gemm/route=library,beta=0.5/128x128x256/normal/eager")
 BF16 = np.dtype(ml_dtypes.bfloat16)
 KINDS = {0: np.dtype(np.float32), 14: BF16}
 
@@ -73,7 +74,8 @@ class FakeCublas:
     ):
         """C (m, n) = alpha * op(A) * op(B) + beta * C"""
         self.calls.append("cublasGemmEx")
-        assert (compute, algo, beta._obj.value) == (68, -1, 0)
+        scale, nothing = (ctypes.c_float.from_address(pointer.value).value for pointer in (alpha, beta))
+        assert (compute, algo, nothing) == (68, -1, 0)
 
         def matrix(pointer, kind, leading, columns):
             kind = KINDS[kind]
@@ -83,7 +85,7 @@ class FakeCublas:
         op_a = matrix(a, a_kind, lda, m if transa else k)[: k if transa else m]
         op_b = matrix(b, b_kind, ldb, k if transb else n)[: n if transb else k]
         op_a, op_b = (x.T if flag else x for x, flag in ((op_a, transa), (op_b, transb)))
-        result = alpha._obj.value * (op_a.astype(np.float32) @ op_b.astype(np.float32))
+        result = np.float32(0) + np.float32(scale) * (op_a.astype(np.float32) @ op_b.astype(np.float32))
         matrix(c, c_kind, ldc, n)[:m] = result
         return self.status
 
@@ -115,7 +117,7 @@ def test_the_stream_comes_before_its_workspace_and_a_handle_is_made_once(stand_i
     x = np.zeros((16, 16), np.float32)
     for _ in range(2):
         cublas.gemm(x.ctypes.data, x.ctypes.data, x.ctypes.data, 0, 1, 16, 16)
-    once = ["cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasGemmEx"]
+    once = ["cublasSetStream_v2", "cublasSetWorkspace_v2", "cublasSetPointerMode_v2", "cublasGemmEx"]
     assert stand_in.calls == ["cublasCreate_v2", *once, *once]
 
 
@@ -126,34 +128,53 @@ def test_a_status_is_a_launch_error(stand_in):
 
 
 def test_a_launch_binds_the_library_by_the_names_of_its_arguments(stand_in):
-    step = plan(CASE)[1]
-    arrays = {name: f"<{name}>" for name in own_memory(plan(CASE))[1]}
-    assert step.library
-    assert [value for _, value in bind(step, arrays)] == ["<a_decoded>", "<b_decoded>", "<acc>", 128, 128, 256]
+    for case, names in ((WITH_C, ["acc"]), (CASE, ["factor", "output"])):
+        step = plan(case)[1]
+        arrays = {name: f"<{name}>" for name in (*own_memory(plan(case))[1], "output")}
+        bound = [f"<{name}>" for name in ("a_decoded", "b_decoded", *names)]
+        assert step.library
+        assert [value for _, value in bind(step, arrays)] == [*bound, 128, 128, 256]
     a, b, acc = np.ones((128, 128), BF16), np.full((256, 128), 2, BF16), np.zeros((128, 256), np.float32)
-    cublas.call_of("cublas_gemm")(*(x.ctypes.data for x in (a, b, acc)), 128, 128, 256)
+    cublas.call_of("cublas_gemm", "bf16")(*(x.ctypes.data for x in (a, b, acc)), 128, 128, 256)
     assert (acc == 256).all()
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float32)])
+def test_a_factor_is_read_where_it_lies_and_a_zero_is_positive(stand_in, dtype):
+    a, b, factor = np.ones((16, 16), BF16), np.full((32, 16), 2, BF16), np.array([-0.5, 0], np.float32)
+    a[1] = 0
+    output = np.full((16, 32), np.nan, dtype)
+    call = cublas.call_of("cublas_scaled_gemm", "bf16" if dtype == BF16 else "fp32")
+    call(*(x.ctypes.data for x in (a, b, factor, output)), 16, 16, 32)
+    expected = np.full((16, 32), -16, np.float32)
+    expected[1] = 0
+    assert output.astype(np.float32).tobytes() == expected.tobytes()
 
 
 def test_the_launches_of_every_route_and_their_memory():
     def launched(case_id):
         return [step.signature.name for step in plan(find_case(case_id))]
 
-    assert launched(CASE.id) == ["gemm_decode", "cublas_gemm", "gemm_epilogue", "gemm_post_scale"]
+    assert launched(CASE.id) == ["gemm_decode", "cublas_scaled_gemm", "gemm_post_scale"]
     assert launched("gemm/default/64x16x16/normal/eager") == ["gemm_skinny"]
     assert launched("gemm/default/65x16x16/normal/eager") == ["gemm"]
     assert launched("gemm/epilogue=per_token/1x128x128/normal/eager") == ["gemm_skinny", "gemm_post_scale"]
     assert launched("gemm/route=fastest/64x16x16/normal/eager") == ["gemm_skinny"]
-    assert launched("gemm/route=fastest/65x16x16/normal/eager") == ["gemm_decode", "cublas_gemm", "gemm_epilogue"]
-    _, workspace = own_memory(plan(CASE))
-    assert workspace == {"a_decoded": 2 * 128 * 128, "b_decoded": 2 * 256 * 128, "acc": 4 * 128 * 256}
+    assert launched("gemm/route=fastest/65x16x16/normal/eager") == ["gemm_decode", "cublas_scaled_gemm"]
+    with_sums = ["gemm_decode", "cublas_gemm", "gemm_epilogue"]
+    for flags in ("beta=0.5", "bias=true", "epilogue=row_scaled", "epilogue=per_token_fused"):
+        for route in ("library", "fastest"):
+            assert launched(f"gemm/route={route},{flags}/80x16x16/normal/eager") == with_sums
+    decoded = {"a_decoded": 2 * 128 * 128, "b_decoded": 2 * 256 * 128, "factor": 8}
+    assert own_memory(plan(CASE))[1] == decoded
+    assert own_memory(plan(WITH_C))[1] == {**decoded, "acc": 4 * 128 * 256}
 
 
 def test_a_library_is_not_emulated_and_not_compiled():
     result = verify(CASE, EmulatorDevice())
     assert (result.verdict, result.reason) == (
         Verdict.EXCLUDED,
-        "capability: cublas_gemm is machine code of a library, which needs a GPU",
+        "capability: cublas_scaled_gemm is machine code of a library, which needs a GPU",
     )
     assert {job.signature.path.suffix for job in instantiations(("bench",), ("sm_90a",))} == {".cu"}
 

@@ -135,7 +135,7 @@ def test_a_case_that_calls_a_library_is_left_out_with_a_reason_or_named(sanitize
 
 
 def test_a_tool_that_is_shown_no_case_at_all_is_not_clean(sanitize) -> None:
-    code, text = sanitize("--tool", "initcheck", "-k", "library", "--jobs", "1", recipe="gemm")
+    code, text = sanitize("--tool", "initcheck", "-k", "library and 16x16x16", "--jobs", "1", recipe="gemm")
     assert code is Exit.NOISY
     assert row(text, "initcheck")[1:3] == ["0 of 1", "1"]
 

@@ -123,7 +123,7 @@ def test_launches_of_a_step_are_those_of_its_stages_in_order():
     both = find_case("backward/columns=per_token/128x256x384/normal/eager")
     assert launched(both)[-4:] == ["dyt per_token_amax_rht", "dyt per_token_encode", "dx gemm", "dw gemm"]
     library = replace(BACKWARD, flags=BACKWARD.flags.replace(route="library"))
-    assert launched(library)[2:5] == ["dx gemm_decode", "dx cublas_gemm", "dx gemm_epilogue"]
+    assert launched(library)[2:4] == ["dx gemm_decode", "dx cublas_scaled_gemm"]
 
 
 def test_a_launch_is_bound_to_the_arrays_numbers_and_memory_of_its_stage():

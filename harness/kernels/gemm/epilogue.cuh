@@ -1,7 +1,7 @@
 // NUMERICS 10.3: epilogues, every step rounded to nearest-even in fp32
 //
 //   per_tensor       D = cast(fma(beta, C, alpha' * acc) + bias_j),  alpha' = ((alpha * amax_A) * amax_B) * C_AB
-//                    D = cast(alpha' * acc + bias_j) if beta is 0
+//                    D = cast(alpha' * acc + bias_j) if beta is 0; a library adds +0 if there is no bias
 //   row_scaled       D = cast(((C_AB * acc) * a_i) * b_j + bias_j),  then D = cast(D + C) if there is a C
 //                    (C_AB * acc) * (a_i * b) if one amax b serves all of B
 //   per_token        d = cast(C_AB * acc),  then gemm_post_scale: D = cast((d * a_i) * b_j)
@@ -15,6 +15,17 @@
 #include "scheduler/launch.cuh"
 
 enum class Epilogue { per_tensor, row_scaled, per_token, per_token_fused, windows };
+
+// Whether, without a C and a bias, all that an epilogue does to an accumulator before the cast is one multiplication by
+// the same factor everywhere
+__device__ constexpr bool has_one_factor(Epilogue epilogue) {
+  return epilogue == Epilogue::per_tensor || epilogue == Epilogue::per_token;
+}
+
+// alpha' of per_tensor
+__device__ __forceinline__ float tensor_factor(const float* a_amax, const float* b_amax, float alpha, float c_ab) {
+  return __fmul_rn(__fmul_rn(__fmul_rn(alpha, __ldg(a_amax)), __ldg(b_amax)), c_ab);
+}
 
 // What an epilogue reads besides the accumulator
 template <typename Dtype>
@@ -44,8 +55,7 @@ __device__ __forceinline__ Dtype accumulated(float out, int row, int col, const 
 template <Epilogue epilogue, Granularity b_granularity, typename Dtype>
 __device__ __forceinline__ Dtype apply_epilogue(float acc, int row, int col, const EpilogueParams<Dtype>& p) {
   if constexpr (epilogue == Epilogue::per_tensor) {
-    const float amaxes = __fmul_rn(__fmul_rn(p.alpha, __ldg(p.a_amax)), __ldg(p.b_amax));
-    float out = __fmul_rn(__fmul_rn(amaxes, p.c_ab), acc);
+    float out = __fmul_rn(tensor_factor(p.a_amax, p.b_amax, p.alpha, p.c_ab), acc);
     if (p.beta != 0.0f) out = __fmaf_rn(p.beta, to_float(p.c[row_offset(row, p.N) + col]), out);
     return rounded<Dtype>(biased(out, col, p));
   } else if constexpr (epilogue == Epilogue::row_scaled) {
