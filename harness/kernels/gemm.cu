@@ -13,7 +13,7 @@
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
 #include "gemm/epilogue.cuh"
-#include "gemm/mainloop.cuh"
+#include "gemm/mainloop_dense.cuh"
 #include "gemm/mainloop_skinny.cuh"
 #include "gemm/mainloop_skinny_wgmma.cuh"
 #include "gemm/mainloop_windows.cuh"
@@ -49,7 +49,7 @@ using Skinny = MainloopSkinny;
 template <
     typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
     ScaleLayout b_scale_layout>
-__global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) gemm(
+__global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlocksPerSm) gemm(
     const u8* __restrict__ a_data,       // (M, K/2) e2m1 pairs
     const u8* __restrict__ a_scale_inv,  // (round_up(M, 128), round_up(K/16, 4)) e4m3
     const float* __restrict__ a_amax,    // (1,) or (M,)
@@ -60,12 +60,12 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
     Optional<const Dtype> bias,          // (N,)
     Dtype* __restrict__ output,          // (M, N)
     int M, int K, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
-  __shared__ Mainloop::Shared shared;
-  const TileOrigin origin = tile_origin(Mainloop::kTile, Mainloop::kTile);
+  __shared__ MainloopDense::Shared shared;
+  const TileOrigin origin = tile_origin(MainloopDense::kTile, MainloopDense::kTile);
   if (origin.row >= M) return;
   const GemmOperand<a_scale_layout> a = {a_data, a_scale_inv, M, int(u32(K) / kBlock)};
   const GemmOperand<b_scale_layout> b = {b_data, b_scale_inv, N, int(u32(K) / kBlock)};
-  Mainloop mainloop;
+  MainloopDense mainloop;
   mainloop.multiply(shared, a, b, origin.row, origin.col);
   const float c_ab = accumulator_scale(float(a_e4m3_max), float(b_e4m3_max));
   mainloop.epilogue(
@@ -252,7 +252,8 @@ __global__ void __launch_bounds__(kThreads) gemm_epilogue(
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch gemm_launch = {Mainloop::kTile, Mainloop::kTile, Mainloop::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_launch = {
+    MainloopDense::kTile, MainloopDense::kTile, MainloopDense::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_skinny_launch = {Skinny::kRows, Skinny::kCols, Skinny::kThreads, 0, Schedule::tiles};
 __constant__ Launch gemm_windows_launch = {
     MainloopWindows::kTile, MainloopWindows::kTile, MainloopWindows::kThreads, 0, Schedule::tiles};

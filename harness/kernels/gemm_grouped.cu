@@ -11,7 +11,7 @@
 //
 // Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped
 #include "gemm/epilogue.cuh"
-#include "gemm/mainloop.cuh"
+#include "gemm/mainloop_dense.cuh"
 #include "numerics/nvfp4.cuh"
 #include "scheduler/group_scheduler.cuh"
 
@@ -19,7 +19,7 @@
 // Config
 // =====================================================================================================================
 
-constexpr int kTile = Mainloop::kTile;  // rows and columns of a CTA's tile
+constexpr int kTile = MainloopDense::kTile;  // rows and columns of a CTA's tile
 
 // =====================================================================================================================
 // Helpers
@@ -56,7 +56,7 @@ __device__ __forceinline__ TileEpilogue<epilogue, b_granularity, Dtype> epilogue
 template <
     typename Dtype, Epilogue epilogue, Granularity b_granularity, ScaleLayout a_scale_layout,
     ScaleLayout b_scale_layout>
-__global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) gemm_grouped(
+__global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlocksPerSm) gemm_grouped(
     const u8* __restrict__ a_data,           // (M_g, K_g/2) e2m1 pairs of every group; M below is the sum of all M_g
     const u8* __restrict__ a_scale_inv,      // (round_up(M_g, 128), round_up(K_g/16, 4)) e4m3 of every group
     const float* __restrict__ a_amax,        // (num_tensors,) or (M,)
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
     const i64* __restrict__ last_dims,       // (num_tensors,), every K_g
     const i64* __restrict__ tensor_offsets,  // (num_tensors + 1,), elements of A
     int num_tensors, int N, int a_e4m3_max, int b_e4m3_max, float alpha, float beta) {
-  __shared__ Mainloop::Shared shared;
+  __shared__ MainloopDense::Shared shared;
   __shared__ WorkItem work_item;  // reread after the mainloop, to keep registers free
   find_work_item<Offsets::product>(
       work_item, blockIdx.x, {first_dims, last_dims, tensor_offsets, num_tensors},
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
   const i64 scale_tiles = round_up(N, kScalePadding) / kScalePadding;  // of 128 lines of B
   const GemmOperand<b_scale_layout> b = {
       b_data + row_offset(group.col, N) / 2, b_scale_inv + scale_tiles * group.columnwise_scale_inv, N, blocks};
-  Mainloop mainloop;
+  MainloopDense mainloop;
   if (blocks > 0) mainloop.multiply(shared, a, b, origin.row, origin.col);
   mainloop.epilogue(
       shared, epilogue_of<epilogue, b_granularity>(
@@ -96,4 +96,4 @@ __global__ void __launch_bounds__(Mainloop::kThreads, Mainloop::kBlocksPerSm) ge
 // Exports
 // =====================================================================================================================
 
-__constant__ Launch gemm_grouped_launch = {kTile, kTile, Mainloop::kThreads, 0, Schedule::tiles};
+__constant__ Launch gemm_grouped_launch = {kTile, kTile, MainloopDense::kThreads, 0, Schedule::tiles};

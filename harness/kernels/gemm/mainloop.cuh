@@ -7,6 +7,7 @@
 #include "gemm/dequant_f16.cuh"
 #include "gemm/mma.cuh"
 #include "gemm/smem_pipeline.cuh"
+#include "gemm/store_sums.cuh"
 
 struct Mainloop {
   static constexpr int kTile = 128;  // lines of A and of B
@@ -15,11 +16,10 @@ struct Mainloop {
   static constexpr int kBlocksPerSm = 2;  // one decodes while the other multiplies
   static constexpr int kWarpLines = 64;   // lines of A and of B
   static constexpr int kM16 = kWarpLines / 16, kN8 = kWarpLines / 8;
-  static constexpr int kStagingStride = 72;  // floats; no bank conflicts between groups of a warp
 
   union Shared {
-    SmemStage<2 * kTile> stage[2];               // lines of A, then lines of B
-    float staging[kWarps][16 * kStagingStride];  // 16 rows of a warp's sums, for the epilogue
+    SmemStage<2 * kTile> stage[2];  // lines of A, then lines of B
+    float staging[kWarps][kStagingFloats];
   };
 
   int warp_row, warp_col;      // first of this warp's 64x64
@@ -96,30 +96,9 @@ struct Mainloop {
   // threads call this.
   template <typename Store>
   __device__ void epilogue(Shared& shared, const Store& store) {
-    const MmaLane lane(threadIdx.x);
-    float* staging = shared.staging[threadIdx.x / 32];
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kM16; ++i) {
-#pragma unroll
-      for (int j = 0; j < kN8; ++j) {
-        float* target = staging + lane.group * kStagingStride + 8 * j + 2 * lane.member;
-        const float* value = sum[i][j].value;
-        *reinterpret_cast<float2*>(target) = make_float2(value[0], value[1]);
-        *reinterpret_cast<float2*>(target + 8 * kStagingStride) = make_float2(value[2], value[3]);
-      }
-      __syncwarp();
-#pragma unroll 2  // unrolled by 4, registers spill
-      for (int k = 0; k < 4; ++k) {
-        const int row = 4 * k + threadIdx.x % 32 / 8, col = threadIdx.x % 8 * 8;
-        const float4* source = reinterpret_cast<const float4*>(staging + row * kStagingStride + col);
-        const float4 low = source[0], high = source[1];
-        float sums[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-        for (float& value : sums) value = __fmul_rn(value, 1.0f / kProductUnit);
-        store(warp_row + 16 * i + row, warp_col + col, sums);
-      }
-      __syncwarp();
-    }
+    for (int i = 0; i < kM16; ++i)
+      store_sums(shared.staging[threadIdx.x / 32], sum[i], warp_row + 16 * i, warp_col, store);
   }
 };

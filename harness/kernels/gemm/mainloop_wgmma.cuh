@@ -1,0 +1,146 @@
+// The tile of mainloop.cuh with wgmma, on Hopper: 128 lines of A by 128 of B.
+//
+// A is decoded in the registers of the lanes whose wgmma takes it from there, B into shared memory, once for both
+// warpgroups, each of which multiplies 64 lines of A. Half a stage is decoded while the tensor cores multiply the half
+// before it. Steps are those of mainloop.cuh, in its order, so that the sums have its bits.
+#pragma once
+
+#include "gemm/line_reader.cuh"
+#include "gemm/store_sums.cuh"
+#include "gemm/wgmma.cuh"
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+struct MainloopWgmma {
+  static constexpr int kTile = 128;  // lines of A and of B
+  static constexpr int kWarps = 8, kThreads = 32 * kWarps;
+  static constexpr int kBlocksPerSm = 1;
+  static constexpr int kN8 = kTile / 8;
+  static constexpr int kSteps = 4;  // wgmmas in half a stage, the blocks of one parity
+  static constexpr int kDepth = 2;  // stages in flight from global memory
+
+  // Half a stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
+  using Decoded = u32[kSteps][2][kN8][8][4];
+  static constexpr u32 kToNextK = sizeof(u32[kN8][8][4]);  // bytes
+
+  // Three halves: one is written, one is multiplied, and one may still be read by a warpgroup that is late.
+  static constexpr int kBuffers = 3;
+
+  union Shared {
+    uint4 decoded[kBuffers][sizeof(Decoded) / sizeof(uint4)];
+    float staging[kWarps][kStagingFloats];
+  };
+
+  Accumulator sum[kN8];  // 16 rows of this warp, columns 8j to 8j + 7
+
+  __device__ MainloopWgmma() : sum{} {}
+
+  static __device__ int warp() { return threadIdx.x / 32; }
+
+  // first_a, first_b: first lines of the tile
+  template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
+  __device__ void multiply(
+      Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
+      int first_b) {
+    const MmaLane lane(threadIdx.x);
+    // Shuffled to tell the compiler that it is uniform in a warp
+    const u32 address = __shfl_sync(~0u, u32(__cvta_generic_to_shared(shared.decoded)), 0);
+    const int line = 16 * warp() + lane.group, block = 2 * lane.member;
+    LineReader<a_scale_layout> reader_a[2] = {{a, first_a + line, block}, {a, first_a + line + 8, block}};
+    LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
+    Piece piece_a[kDepth][2], piece_b[kDepth][2];
+    FragmentM16 m16[2][kSteps];
+    int buffer = 0;
+
+    const auto fetch = [&](int slot) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        piece_a[slot][i] = reader_a[i].piece();
+        piece_b[slot][i] = reader_b[i].piece();
+        reader_a[i].advance(1);
+        reader_b[i].advance(1);
+      }
+    };
+    const auto add_stage = [&](int slot) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // All but the last wgmmas are done, and those of both warpgroups that read this buffer: they were done before
+        // the barrier of the half before.
+        wgmma_wait<1>();
+        Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[buffer]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const Piece& piece = piece_b[slot][i];
+          const u32 scale = ScalesF16x2(piece.scales).both(half);
+#pragma unroll
+          for (int step = 0; step < kSteps; ++step) {
+            const CodesF16x4 values = dequant_4(piece.codes[2 * half + step / 2], step % 2, scale);
+#pragma unroll
+            for (int k = 0; k < 2; ++k) decoded[step][k][2 * warp() + i][lane.group][lane.member] = values.pair[k];
+          }
+        }
+        fence_proxy_async();
+        const u32 scale[2] = {
+            ScalesF16x2(piece_a[slot][0].scales).both(half), ScalesF16x2(piece_a[slot][1].scales).both(half)};
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const int from = 2 * half + step / 2;
+          const CodesF16x4 upper = dequant_4(piece_a[slot][0].codes[from], step % 2, scale[0]);
+          const CodesF16x4 lower = dequant_4(piece_a[slot][1].codes[from], step % 2, scale[1]);
+          m16[half][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+        }
+        __syncthreads();
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          const u32 from = address + buffer * u32(sizeof(Decoded)) + step * 2 * kToNextK;
+          wgmma(sum, m16[half][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])));
+        }
+        wgmma_commit_group();
+        buffer = buffer == kBuffers - 1 ? 0 : buffer + 1;
+      }
+    };
+
+    // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
+    const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
+    const int whole = b.blocks % 2 == 0 ? b.blocks / kStageBlocks : 0;
+    int stage = 0;
+#pragma unroll
+    for (int slot = 0; slot < kDepth; ++slot) {
+      if (slot < whole) fetch(slot);
+    }
+    while (stage < whole) {
+#pragma unroll
+      for (int slot = 0; slot < kDepth; ++slot) {
+        if (stage >= whole) break;
+        add_stage(slot);
+        if (stage + kDepth < whole) fetch(slot);
+        ++stage;
+      }
+    }
+    for (; stage < stages; ++stage) {
+      const int left = b.blocks - stage * kStageBlocks - block;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        piece_a[0][i] = reader_a[i].piece(left);
+        piece_b[0][i] = reader_b[i].piece(left);
+        reader_a[i].advance(1);
+        reader_b[i].advance(1);
+      }
+      add_stage(0);
+    }
+    wgmma_wait<0>();
+  }
+
+  // Passes the true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a time. All
+  // threads call this.
+  template <typename Store>
+  __device__ void epilogue(Shared& shared, const Store& store) {
+    __syncthreads();
+#pragma unroll
+    for (int col = 0; col < kTile; col += kStagedCols)
+      store_sums(shared.staging[warp()], &sum[col / 8], 16 * warp(), col, store);
+  }
+};
+
+#endif
