@@ -85,7 +85,10 @@ __global__ void __launch_bounds__(MainloopDense::kThreads, MainloopDense::kBlock
   const GemmOperand<b_scale_layout> b = {
       b_data + row_offset(group.col, N) / 2, b_scale_inv + scale_tiles * group.columnwise_scale_inv, N, blocks};
   MainloopDense mainloop;
-  if (blocks > 0) mainloop.multiply(shared, a, b, origin.row, origin.col);
+  if (blocks > 0)
+    mainloop.multiply(shared, a, b, origin.row, origin.col);
+  else
+    mainloop.clear();
   mainloop.epilogue(
       shared, epilogue_of<epilogue, b_granularity>(
                   work_item, output,

@@ -25,13 +25,23 @@ struct Mainloop {
   int warp_row, warp_col;      // first of this warp's 64x64
   Accumulator sum[kM16][kN8];  // rows 16i to 16i + 15, columns 8j to 8j + 7
 
-  __device__ Mainloop() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines), sum{} {}
+  __device__ Mainloop() : warp_row(threadIdx.x / 64 * kWarpLines), warp_col(threadIdx.x / 32 % 2 * kWarpLines) {}
 
-  // first_a, first_b: first lines of the tile
+  // The sums of a K of 0
+  __device__ void clear() {
+#pragma unroll
+    for (auto& rows : sum) {
+#pragma unroll
+      for (Accumulator& part : rows) part = {};
+    }
+  }
+
+  // K has a block or more. first_a, first_b: first lines of the tile
   template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
   __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
       int first_b) {
+    clear();
     // Half of the threads load each operand.
     const bool sees_to_a = threadIdx.x < kThreads / 2;
     using Feed = StageLoader<kTile, kThreads / 2>;

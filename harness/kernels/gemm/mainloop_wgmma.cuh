@@ -33,11 +33,15 @@ struct MainloopWgmma {
 
   Accumulator sum[kN8];  // 16 rows of this warp, columns 8j to 8j + 7
 
-  __device__ MainloopWgmma() : sum{} {}
-
   static __device__ int warp() { return threadIdx.x / 32; }
 
-  // first_a, first_b: first lines of the tile
+  // The sums of a K of 0
+  __device__ void clear() {
+#pragma unroll
+    for (Accumulator& part : sum) part = {};
+  }
+
+  // K has a block or more. first_a, first_b: first lines of the tile
   template <ScaleLayout a_scale_layout, ScaleLayout b_scale_layout>
   __device__ void multiply(
       Shared& shared, const GemmOperand<a_scale_layout>& a, const GemmOperand<b_scale_layout>& b, int first_a,
@@ -50,18 +54,24 @@ struct MainloopWgmma {
     LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
     Piece piece_a[kDepth][2], piece_b[kDepth][2];
     FragmentM16 m16[2][kSteps];
-    int buffer = 0;
+    int buffer = 0;  // that is written next
 
-    const auto fetch = [&](int slot) {
+    // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
+    const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
+    const int whole = b.blocks % 2 == 0 ? b.blocks / kStageBlocks : 0;
+    const auto fetch = [&](int slot, int stage) {
+      const int left = b.blocks - stage * kStageBlocks - block;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        piece_a[slot][i] = reader_a[i].piece();
-        piece_b[slot][i] = reader_b[i].piece();
+        piece_a[slot][i] = stage < whole ? reader_a[i].piece() : reader_a[i].piece(left);
+        piece_b[slot][i] = stage < whole ? reader_b[i].piece() : reader_b[i].piece(left);
         reader_a[i].advance(1);
         reader_b[i].advance(1);
       }
     };
-    const auto add_stage = [&](int slot) {
+    // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all wgmmas one
+    // after the other.
+    const auto add_stage = [&](int slot, bool first) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         // All but the last wgmmas are done, and those of both warpgroups that read this buffer: they were done before
@@ -94,40 +104,26 @@ struct MainloopWgmma {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           const u32 from = address + buffer * u32(sizeof(Decoded)) + step * 2 * kToNextK;
-          wgmma(sum, m16[half][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])));
+          wgmma_128(
+              sum, m16[half][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])), half + step > 0 || !first);
         }
         wgmma_commit_group();
         buffer = buffer == kBuffers - 1 ? 0 : buffer + 1;
       }
     };
 
-    // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
-    const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
-    const int whole = b.blocks % 2 == 0 ? b.blocks / kStageBlocks : 0;
-    int stage = 0;
 #pragma unroll
     for (int slot = 0; slot < kDepth; ++slot) {
-      if (slot < whole) fetch(slot);
+      if (slot < stages) fetch(slot, slot);
     }
-    while (stage < whole) {
+    for (int stage = 0; stage < stages;) {
 #pragma unroll
       for (int slot = 0; slot < kDepth; ++slot) {
-        if (stage >= whole) break;
-        add_stage(slot);
-        if (stage + kDepth < whole) fetch(slot);
+        if (stage >= stages) break;
+        add_stage(slot, stage == 0);
+        if (stage + kDepth < stages) fetch(slot, stage + kDepth);
         ++stage;
       }
-    }
-    for (; stage < stages; ++stage) {
-      const int left = b.blocks - stage * kStageBlocks - block;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        piece_a[0][i] = reader_a[i].piece(left);
-        piece_b[0][i] = reader_b[i].piece(left);
-        reader_a[i].advance(1);
-        reader_b[i].advance(1);
-      }
-      add_stage(0);
     }
     wgmma_wait<0>();
   }

@@ -79,15 +79,17 @@ __device__ __forceinline__ void wgmma<8>(Accumulator (&sum)[8], const FragmentM1
 
 #define SIXTEEN_SUMS(i) FOUR_SUMS(i), FOUR_SUMS(i + 1), FOUR_SUMS(i + 2), FOUR_SUMS(i + 3)
 
-template <>
-__device__ __forceinline__ void wgmma<16>(Accumulator (&sum)[16], const FragmentM16& m16, u64 n8_descriptor) {
+// The same of 128 lines. adds: whether to what sum holds, or to 0
+__device__ __forceinline__ void wgmma_128(
+    Accumulator (&sum)[16], const FragmentM16& m16, u64 n8_descriptor, bool adds) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+      "{ .reg .pred p; setp.ne.u32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, "
+      "%5, %6, %7, %8, %9, %10, %11, %12, "
       "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
       "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-      "%57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+      "%57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, p, 1, 1, 0; }"
       : SIXTEEN_SUMS(0), SIXTEEN_SUMS(4), SIXTEEN_SUMS(8), SIXTEEN_SUMS(12)
-      : OPERANDS);
+      : OPERANDS, "r"(u32(adds)));
 }
 
 #undef SIXTEEN_SUMS
