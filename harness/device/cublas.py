@@ -1,7 +1,7 @@
 """Calls into GPU libraries, which a suite lists among its launches: `- library: cublas_gemm`.
 
-`cublas_gemm` writes fp32 sums. `cublas_scaled_gemm` multiplies them by a factor that an earlier launch wrote, adds +0,
-as cuBLAS does for a beta of 0, and casts to the output's dtype, which saves a pass over the sums.
+`cublas_gemm` writes fp32 sums. `cublas_scaled_gemm` multiplies them by a factor that an earlier launch wrote and casts
+to the output's dtype, which saves a pass over the sums. Some of cuBLAS's kernels add a +0 before the cast.
 
 cuBLAS is called through its C interface, in the copy that torch brings along: CuPy refuses it while a stream captures,
 and torch would have it allocate. The workspace is ours, set once, so that a call neither allocates nor waits.

@@ -16,7 +16,7 @@ def _product(name: str, *written: CallParameter) -> Signature:
 
 _CALLS = (
     _product("cublas_gemm", CallParameter("float", "acc", pointer=True)),
-    # output = factor * acc + 0, in the dtype that the flag names
+    # output = factor * acc, in the dtype that the flag names
     _product(
         "cublas_scaled_gemm",
         CallParameter("float", "factor", pointer=True),

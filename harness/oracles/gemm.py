@@ -11,6 +11,7 @@ For each element (i, j) of the output:
   3. D lies between the epilogues of the smallest and the largest such acc, see `gemm_epilogues`
      Every step of an epilogue is monotonic in acc, its roundings too. A negative factor swaps the ends.
 On the input `exact_sum` no sum rounds in any order, and the output has bytes instead of an interval.
+Where cuBLAS multiplies by alpha' itself, a zero may have either sign: some of its kernels add a +0, and some do not.
 
 The interval also has the bytes that our kernels write on Hopper, whose order of the sum is known (see `gemm_hopper`),
 of products that they sum and that are not too large (see `has_order`).
@@ -70,6 +71,13 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
     return gemm_operands.inputs(case, *high_precision, **named)
 
 
+def has_either_zero(case: Case) -> bool:
+    """Whether cuBLAS makes the output of its sums, so that the sign of a zero is its own."""
+    flags = case.flags
+    library = flags.get("route") == "library" or (flags.get("route") == "fastest" and case.rows > SKINNY_ROWS)
+    return library and flags.epilogue == "per_tensor" and flags.beta == 0 and not flags.bias
+
+
 def has_order(case: Case) -> bool:
     """Whether our kernels sum the product, and it is small enough to be summed again in their order."""
     ours = case.flags.route == "mma" or (case.flags.route == "fastest" and case.rows <= SKINNY_ROWS)
@@ -88,7 +96,8 @@ def numpy_answer(case: Case, tensors: dict[str, np.ndarray], splits: int) -> dic
     gemm_operands.require(case, tensors)
     a, b = (_values(case, tensors, name) for name in "ab")
     shape, dtype = (case.rows, case.problem.n), nvfp4.DTYPES[case.flags.dtype]
-    if case.input == "exact_sum":
+    exact, either_zero = case.input == "exact_sum", has_either_zero(case)
+    if exact and not either_zero:
         output = np.empty(shape, dtype)
         for rows in layout.slabs(*shape):
             sums = _sums(case, tensors, rows, a[rows], b)
@@ -98,8 +107,13 @@ def numpy_answer(case: Case, tensors: dict[str, np.ndarray], splits: int) -> dic
     for rows in layout.slabs(*shape):
         interval.sums[rows] = _sums(case, tensors, rows, a[rows], b)  # 1
         interval.sizes[rows] = _sums(case, tensors, rows, np.abs(a[rows]), np.abs(b))
-        ends = _accumulators(case, interval.sums[rows], interval.sizes[rows])
+        if exact:
+            ends = (interval.sums[rows].astype(np.float32),) * 2
+        else:
+            ends = _accumulators(case, interval.sums[rows], interval.sizes[rows])
         interval.low[rows], interval.high[rows] = _outputs(case, tensors, rows, ends)
+    if either_zero:
+        interval.low[interval.low == 0], interval.high[interval.high == 0] = -0.0, 0.0
     if splits:
         interval = replace(interval, ordered=_ordered(case, tensors, a, b, splits))
     return {"output": interval}

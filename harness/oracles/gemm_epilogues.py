@@ -1,8 +1,8 @@
 """From the sum of a GEMM to its output: NUMERICS 10.3 in NumPy. Float32; RN marks every rounding, to nearest even.
 
   per_tensor       1. alpha' = RN(RN(RN(alpha * a) * b) * C_AB)   2. out = RN(alpha' * acc)
-                   3. beta ≠ 0: out = fma(beta, C, out); beta = 0 reads no C, and cuBLAS adds +0 if there is no bias
-                   4. bias: out = RN(out + bias_j)   5. D = cast(out)
+                   3. beta ≠ 0: out = fma(beta, C, out); beta = 0 reads no C   4. bias: out = RN(out + bias_j)
+                   5. D = cast(out)
   row_scaled       1. out = RN(C_AB * acc)   2. out = RN(RN(out * a_i) * b_j); one amax of B: RN(out * RN(a_i * b))
                    3. bias: out = RN(out + bias_j)   4. D = cast(out)   5. accumulate: D = cast(RN(D + C))
   windows          1. D = cast(RN(C_AB * acc)); the amaxes are in acc
@@ -33,8 +33,6 @@ def output(case: Case, tensors: Mapping[str, np.ndarray], rows: slice, acc: np.n
         out = scale * acc
         if flags.beta != 0:
             out = fma(np.float32(flags.beta), tensors["c"][rows].astype(np.float32), out)
-        elif _by_library(case) and not flags.bias:
-            out = out + np.float32(0)
         return nvfp4.convert(_biased(case, tensors, out), flags.dtype)
     if flags.epilogue == "windows":
         return nvfp4.convert(c_ab * acc, flags.dtype)
@@ -51,12 +49,6 @@ def output(case: Case, tensors: Mapping[str, np.ndarray], rows: slice, acc: np.n
     if not flags.accumulate:
         return d
     return nvfp4.convert(d.astype(np.float32) + tensors["c"][rows].astype(np.float32), flags.dtype)
-
-
-def _by_library(case: Case) -> bool:
-    """Whether cuBLAS sums: NUMERICS 10.6."""
-    route = case.flags.get("route", "mma")
-    return route == "library" or (route == "fastest" and case.rows > 64)
 
 
 def _biased(case: Case, tensors: Mapping[str, np.ndarray], out: np.ndarray) -> np.ndarray:

@@ -79,8 +79,6 @@ def finished(
             value = total * (row * flags.alpha * col * rescale)
             if flags.beta:
                 value = fused_multiply_add(flags.beta, tensors["c"][at].float(), value)
-            elif not flags.bias and _summed_by_cublas(case):
-                value = value + 0.0  # its own beta of 0; -0 becomes +0
         case "row_scaled":
             value = total * rescale
             value = value * (row * col) if flags.b_granularity == "tensor" else value * row * col
@@ -93,15 +91,6 @@ def finished(
     if flags.accumulate:
         value = stored(value, flags.dtype).float() + tensors["c"][at].float()
     return stored(value, flags.dtype)
-
-
-def _summed_by_cublas(case: Case) -> bool:
-    match case.flags.get("route"):
-        case "library":
-            return True
-        case "fastest":
-            return case.rows > 64
-    return False
 
 
 def fused_multiply_add(x: float, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

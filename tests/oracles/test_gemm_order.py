@@ -126,6 +126,18 @@ def test_a_library_has_an_interval_alone(ask):
     assert by(ask, case, drawn(case)).ordered is None
 
 
+@BOTH
+@pytest.mark.parametrize("drawing", ["exact_sum", "zeros"])
+def test_a_zero_that_a_library_scaled_has_either_sign(ask, drawing):
+    case = find_case(f"gemm/route=library,dtype=fp32/112x128x96/{drawing}/eager")
+    given = by(ask, case, drawn(case))
+    zeros = np.asarray(given.low) == 0
+    assert zeros.any() and np.signbit(given.low[zeros]).all() and not np.signbit(given.high[zeros]).any()
+    assert (np.asarray(given.low)[~zeros] == np.asarray(given.high)[~zeros]).all()
+    with_a_bias = find_case("gemm/route=library,dtype=fp32,bias=true/112x128x96/exact_sum/eager")
+    assert isinstance(by(ask, with_a_bias, drawn(with_a_bias)), np.ndarray)
+
+
 def test_oracles_that_differ_in_the_order_disagree():
     one = np.array([1, 2], F32)
     both = Interval(one, one + 1, one, one, one)
@@ -147,6 +159,6 @@ def test_a_kernel_that_sums_in_another_order_is_told(tmp_path):
     for path in KERNELS.rglob("*.cu*"):
         copy = kernels / path.relative_to(KERNELS)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text().replace("2 * half + step / 2", "2 * half + 1 - step / 2"))
+        copy.write_text(path.read_text().replace("codes[step / 2]", "codes[step / 2 ^ 1]"))
     found = verify(find_case("gemm/default/80x48x16/wide_sum/eager"), EmulatorDevice(kernels=kernels))
     assert found.verdict is Verdict.MISMATCH and found.reason == "sm_90a: bytes differ in output"

@@ -1,7 +1,7 @@
 // NUMERICS 10.3: epilogues, every step rounded to nearest-even in fp32
 //
 //   per_tensor       D = cast(fma(beta, C, alpha' * acc) + bias_j),  alpha' = ((alpha * amax_A) * amax_B) * C_AB
-//                    D = cast(alpha' * acc + bias_j) if beta is 0; a library adds +0 if there is no bias
+//                    D = cast(alpha' * acc + bias_j) if beta is 0
 //   row_scaled       D = cast(((C_AB * acc) * a_i) * b_j + bias_j),  then D = cast(D + C) if there is a C
 //                    (C_AB * acc) * (a_i * b) if one amax b serves all of B
 //   per_token        d = cast(C_AB * acc),  then gemm_post_scale: D = cast((d * a_i) * b_j)

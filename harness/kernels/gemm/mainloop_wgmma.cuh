@@ -16,7 +16,7 @@ struct MainloopWgmma {
   static constexpr int kWarps = 8, kThreads = 32 * kWarps;
   static constexpr int kBlocksPerSm = 1;
   static constexpr int kN8 = kTile / 8;
-  static constexpr int kSteps = 4;  // wgmmas in half a stage, the blocks of one parity
+  static constexpr int kSteps = 8;  // wgmmas in a stage: four for the blocks of each parity
   static constexpr int kDepth = 2;  // stages in flight from global memory
 
   // Half a stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
@@ -24,7 +24,7 @@ struct MainloopWgmma {
   static constexpr u32 kToNextK = sizeof(u32[kN8][8][4]);  // bytes
 
   // Three halves: one is written, one is multiplied, and one may still be read by a warpgroup that is late.
-  static constexpr int kBuffers = 3;
+  static constexpr int kBuffers = 2;
 
   union Shared {
     uint4 decoded[kBuffers][sizeof(Decoded) / sizeof(uint4)];
@@ -53,7 +53,7 @@ struct MainloopWgmma {
     LineReader<a_scale_layout> reader_a[2] = {{a, first_a + line, block}, {a, first_a + line + 8, block}};
     LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
     Piece piece_a[kDepth][2], piece_b[kDepth][2];
-    FragmentM16 m16[2][kSteps];
+    FragmentM16 m16[kDepth][kSteps];
     int buffer = 0;  // that is written next
 
     // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
@@ -72,57 +72,47 @@ struct MainloopWgmma {
     // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all wgmmas one
     // after the other.
     const auto add_stage = [&](int slot, bool first) {
+      // All but the last stage's wgmmas are done, and those of both warpgroups that read this buffer: they were done
+      // before the barrier of the stage before.
+      Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[buffer]);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // All but the last wgmmas are done, and those of both warpgroups that read this buffer: they were done before
-        // the barrier of the half before.
-        wgmma_wait<1>();
-        Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[buffer]);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const Piece& piece = piece_b[slot][i];
-          const u32 scale = ScalesF16x2(piece.scales).both(half);
-#pragma unroll
-          for (int step = 0; step < kSteps; ++step) {
-            const CodesF16x4 values = dequant_4(piece.codes[2 * half + step / 2], step % 2, scale);
-#pragma unroll
-            for (int k = 0; k < 2; ++k) decoded[step][k][2 * warp() + i][lane.group][lane.member] = values.pair[k];
-          }
-        }
-        fence_proxy_async();
-        const u32 scale[2] = {
-            ScalesF16x2(piece_a[slot][0].scales).both(half), ScalesF16x2(piece_a[slot][1].scales).both(half)};
+      for (int i = 0; i < 2; ++i) {
+        const Piece& piece = piece_b[slot][i];
+        const ScalesF16x2 scales(piece.scales);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          const int from = 2 * half + step / 2;
-          const CodesF16x4 upper = dequant_4(piece_a[slot][0].codes[from], step % 2, scale[0]);
-          const CodesF16x4 lower = dequant_4(piece_a[slot][1].codes[from], step % 2, scale[1]);
-          m16[half][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
-        }
-        __syncthreads();
-        wgmma_fence();
+          const CodesF16x4 values = dequant_4(piece.codes[step / 2], step % 2, scales.both(step / 4));
 #pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          const u32 from = address + buffer * u32(sizeof(Decoded)) + step * 2 * kToNextK;
-          wgmma_128(
-              sum, m16[half][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])), half + step > 0 || !first);
+          for (int k = 0; k < 2; ++k) decoded[step][k][2 * warp() + i][lane.group][lane.member] = values.pair[k];
         }
-        wgmma_commit_group();
-        buffer = buffer == kBuffers - 1 ? 0 : buffer + 1;
       }
+      fence_proxy_async();
+      const ScalesF16x2 scales[2] = {ScalesF16x2(piece_a[slot][0].scales), ScalesF16x2(piece_a[slot][1].scales)};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const CodesF16x4 upper = dequant_4(piece_a[slot][0].codes[step / 2], step % 2, scales[0].both(step / 4));
+        const CodesF16x4 lower = dequant_4(piece_a[slot][1].codes[step / 2], step % 2, scales[1].both(step / 4));
+        m16[slot][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+      }
+      wgmma_wait<0>();
+      __syncthreads();
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const u32 from = address + buffer * u32(sizeof(Decoded)) + step * 2 * kToNextK;
+        wgmma_128(sum, m16[slot][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])), step > 0 || !first);
+      }
+      wgmma_commit_group();
+      buffer = buffer == kBuffers - 1 ? 0 : buffer + 1;
     };
 
 #pragma unroll
-    for (int slot = 0; slot < kDepth; ++slot) {
-      if (slot < stages) fetch(slot, slot);
-    }
-    for (int stage = 0; stage < stages;) {
+    for (int slot = 0; slot < kDepth; ++slot) fetch(slot, slot);
+    for (int stage = 0; stage < stages; stage += kDepth) {
 #pragma unroll
       for (int slot = 0; slot < kDepth; ++slot) {
-        if (stage >= stages) break;
-        add_stage(slot, stage == 0);
-        if (stage + kDepth < stages) fetch(slot, stage + kDepth);
-        ++stage;
+        add_stage(slot, stage + slot == 0);
+        fetch(slot, stage + slot + kDepth);
       }
     }
     wgmma_wait<0>();
