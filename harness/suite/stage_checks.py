@@ -131,9 +131,10 @@ def _refuse(stage: Stage, made: Mapping[str, Stage]) -> None:
     oracle_of(case.recipe).refuse(case)
     if stage.multiplies:
         copies = [(*_copy(made, stage.reads[f"{name}_data"]), _moves(made, stage, name)) for name in "ab"]
-        for g, part in enumerate(case.parts):
+        operands = zip(*(_tensors(*copy) for copy in copies), strict=True)
+        for g, (part, pair) in enumerate(zip(case.parts, operands, strict=True)):
             try:
-                gemm_operands.bind(part, *(_tensor(*copy, g if case.is_group else None) for copy in copies))
+                gemm_operands.bind(part, *pair)
             except ContractError as error:
                 raise ContractError(f"group {g}: {error}" if case.is_group else str(error)) from None
         _refuse_rotations(*(copy[:2] for copy in copies))
@@ -188,24 +189,25 @@ def _require(source: Stage, key: str, use: str) -> None:
         raise ContractError(f"{source.name} has no {field} to {use}")
 
 
-def _tensor(stage: Stage, side: str, moved: bool, g: int | None = None) -> QuantizedTensor:
-    """The output of a stage, with fields in place of arrays, by which a GEMM tells whether it takes that copy.
+def _tensors(stage: Stage, side: str, moved: bool) -> list[QuantizedTensor]:
+    """What a stage writes of each tensor, with fields in place of arrays, by which a GEMM tells whether it takes it.
 
-    moved: whether a stage of its own swizzles the scales; g: the tensor of a group
+    moved: whether a stage of its own swizzles the scales
     """
-    fields, whole = stage_fields(stage), stage.case
-    if g is not None:
-        fields, whole = {name: field.parts[g] for name, field in fields.items()}, whole.part(g)
+    fields = stage_fields(stage)  # of all tensors at once: a group has up to 64
     amax, scale_inv = (written(stage).get(f"{side}_{part}") for part in ("amax", "scale_inv"))
-    return QuantizedTensor(
-        whole.recipe,
-        whole.rows,
-        whole.cols,
-        fields,
-        granularity_of(amax.shape) if amax else "no amax",
-        whole.flags.get("e4m3_max", 448),
-        "swizzled" if moved or (scale_inv and scale_inv.swizzled) else "compact",
-    )
+    return [
+        QuantizedTensor(
+            part.recipe,
+            part.rows,
+            part.cols,
+            {name: field.parts[g] if stage.case.is_group else field for name, field in fields.items()},
+            granularity_of(amax.shape) if amax else "no amax",
+            part.flags.get("e4m3_max", 448),
+            "swizzled" if moved or (scale_inv and scale_inv.swizzled) else "compact",
+        )
+        for g, part in enumerate(stage.case.parts)
+    ]
 
 
 def _refuse_rotations(*copies: tuple[Stage, str]) -> None:
