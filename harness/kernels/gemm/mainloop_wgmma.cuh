@@ -1,9 +1,8 @@
 // The tile of mainloop.cuh with wgmma, on Hopper: 128 lines of A by 128 of B.
 //
 // A is decoded in the registers of the lanes whose wgmma takes it from there, B into shared memory, once for both
-// warpgroups, each of which multiplies 64 lines of A. A warp waits while a wgmma reads its registers, so what one wgmma of
-// the next stage takes is decoded after each wgmma of this one, while the tensor cores have the other warpgroup's. Steps
-// are those of mainloop.cuh, in its order, so that the sums have its bits.
+// warpgroups, each of which multiplies 64 lines of A. Half a stage is decoded while the tensor cores multiply the half
+// before it. Steps are those of mainloop.cuh, in its order, so that the sums have its bits.
 #pragma once
 
 #include "gemm/line_reader.cuh"
@@ -18,14 +17,17 @@ struct MainloopWgmma {
   static constexpr int kBlocksPerSm = 1;
   static constexpr int kN8 = kTile / 8;
   static constexpr int kSteps = 8;  // wgmmas in a stage: four for the blocks of each parity
-  static constexpr int kSlots = 2;  // for stages: one is multiplied, the other decoded
+  static constexpr int kDepth = 2;  // stages in flight from global memory
 
-  // A stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
+  // Half a stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
   using Decoded = u32[kSteps][2][kN8][8][4];
   static constexpr u32 kToNextK = sizeof(u32[kN8][8][4]);  // bytes
 
+  // Three halves: one is written, one is multiplied, and one may still be read by a warpgroup that is late.
+  static constexpr int kBuffers = 2;
+
   union Shared {
-    uint4 decoded[kSlots][sizeof(Decoded) / sizeof(uint4)];
+    uint4 decoded[kBuffers][sizeof(Decoded) / sizeof(uint4)];
     float staging[kWarps][kStagingFloats];
   };
 
@@ -50,8 +52,9 @@ struct MainloopWgmma {
     const int line = 16 * warp() + lane.group, block = 2 * lane.member;
     LineReader<a_scale_layout> reader_a[2] = {{a, first_a + line, block}, {a, first_a + line + 8, block}};
     LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
-    Piece piece_a[kSlots][2], piece_b[kSlots][2];
-    FragmentM16 m16[kSlots][kSteps];
+    Piece piece_a[kDepth][2], piece_b[kDepth][2];
+    FragmentM16 m16[kDepth][kSteps];
+    int buffer = 0;  // that is written next
 
     // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
     const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
@@ -66,47 +69,53 @@ struct MainloopWgmma {
         reader_b[i].advance(1);
       }
     };
-    // Decodes what one wgmma takes: of A to registers, of B to the buffer of the slot.
-    const auto decode = [&](int slot, int step) {
-      Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[slot]);
-      CodesF16x4 values[2];
+    // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all wgmmas one
+    // after the other.
+    const auto add_stage = [&](int slot, bool first) {
+      // All but the last stage's wgmmas are done, and those of both warpgroups that read this buffer: they were done
+      // before the barrier of the stage before.
+      Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[buffer]);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const Piece& of_b = piece_b[slot][i];
-        const CodesF16x4 line = dequant_4(of_b.codes[step / 2], step % 2, ScalesF16x2(of_b.scales).both(step / 4));
+        const Piece& piece = piece_b[slot][i];
+        const ScalesF16x2 scales(piece.scales);
 #pragma unroll
-        for (int k = 0; k < 2; ++k) decoded[step][k][2 * warp() + i][lane.group][lane.member] = line.pair[k];
-        const Piece& of_a = piece_a[slot][i];
-        values[i] = dequant_4(of_a.codes[step / 2], step % 2, ScalesF16x2(of_a.scales).both(step / 4));
+        for (int step = 0; step < kSteps; ++step) {
+          const CodesF16x4 values = dequant_4(piece.codes[step / 2], step % 2, scales.both(step / 4));
+#pragma unroll
+          for (int k = 0; k < 2; ++k) decoded[step][k][2 * warp() + i][lane.group][lane.member] = values.pair[k];
+        }
       }
-      m16[slot][step] = {values[0].pair[0], values[1].pair[0], values[0].pair[1], values[1].pair[1]};
+      fence_proxy_async();
+      const ScalesF16x2 scales[2] = {ScalesF16x2(piece_a[slot][0].scales), ScalesF16x2(piece_a[slot][1].scales)};
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const CodesF16x4 upper = dequant_4(piece_a[slot][0].codes[step / 2], step % 2, scales[0].both(step / 4));
+        const CodesF16x4 lower = dequant_4(piece_a[slot][1].codes[step / 2], step % 2, scales[1].both(step / 4));
+        m16[slot][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
+      }
+      wgmma_wait<0>();
+      __syncthreads();
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const u32 from = address + buffer * u32(sizeof(Decoded)) + step * 2 * kToNextK;
+        wgmma_128(sum, m16[slot][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])), step > 0 || !first);
+      }
+      wgmma_commit_group();
+      buffer = buffer == kBuffers - 1 ? 0 : buffer + 1;
     };
 
 #pragma unroll
-    for (int slot = 0; slot < kSlots; ++slot) fetch(slot, slot);
+    for (int slot = 0; slot < kDepth; ++slot) fetch(slot, slot);
+    for (int stage = 0; stage < stages; stage += kDepth) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) decode(0, step);
-    for (int stage = 0; stage < stages; stage += kSlots) {
-#pragma unroll
-      for (int slot = 0; slot < kSlots; ++slot) {
-        fetch(slot, stage + slot + kSlots);
-        fence_proxy_async();
-        wgmma_wait();
-        // What all have written is there, and nobody's wgmmas read the other buffer any more.
-        __syncthreads();
-        wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          const u32 from = address + slot * u32(sizeof(Decoded)) + step * 2 * kToNextK;
-          // The first of all writes its sums and adds to none: with zeros to add to, the compiler would run all wgmmas
-          // one after the other.
-          wgmma_128(sum, m16[slot][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])), stage + slot + step > 0);
-          decode(1 - slot, step);
-        }
-        wgmma_commit_group();
+      for (int slot = 0; slot < kDepth; ++slot) {
+        add_stage(slot, stage + slot == 0);
+        fetch(slot, stage + slot + kDepth);
       }
     }
-    wgmma_wait();
+    wgmma_wait<0>();
   }
 
   // Passes the true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a time. All
