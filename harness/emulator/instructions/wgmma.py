@@ -186,7 +186,7 @@ class _Product:
         """
         described = np.array(self._uniform(batch, slot, first, "matrix descriptor"))
         index = np.empty((len(first), 2 * len(warps)), np.int64)
-        readers = np.repeat(warps[::8], _DEPTH) if across else np.repeat(warps, 2)
+        readers = np.repeat(warps, 2)  # across, too, where a chunk is of 8 rows, all of one warp
         plain = isinstance(batch.shadow, WgmmaShadow) and self._start_plainly(batch, described, across, first, index)
         if not plain:
             what = f"{self.instruction.mnemonic} at {self.instruction.location}"
