@@ -12,6 +12,7 @@ import importlib.machinery
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -32,6 +33,7 @@ class Subject:
     name: as the command line spells it; version: of its packages, and a digest of its source
     child: the process that it runs in; None if it was loaded into this one
     triton_target: as what its kernels of Triton are emulated where there is no GPU; empty if it has none
+    mends: known defects, each with a context in which the package runs without it
     """
 
     name: str
@@ -42,6 +44,7 @@ class Subject:
     conventions: frozenset[str] = frozenset()
     child: Any = None
     triton_target: str = ""
+    mends: Mapping[str, Callable[[], AbstractContextManager[None]]] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -79,6 +82,7 @@ def load(name: str) -> Subject:
         getattr(module, "refuses", lambda case: ""),
         frozenset(getattr(module, "CONVENTIONS", ())),
         triton_target=getattr(module, "TRITON_TARGET", ""),
+        mends=getattr(module, "MENDS", {}),
     )
 
 

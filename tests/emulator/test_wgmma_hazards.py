@@ -355,12 +355,15 @@ def test_a_copy_that_starts_while_it_runs() -> None:
 
 # ---- A in shared memory, of which each warp reads its own rows ------------------------------------------------------
 
-# Thread t's row of core matrices is that of row t / 2.
+# Thread t's row of core matrices is that of row t / 2. With A transposed a warp's core matrices are the same.
+BOTH_WAYS = pytest.mark.parametrize("transposes", ["0, 0", "1, 0"])
 FILL_A = "for (int i = 0; i < 4; ++i) a_tile[t / 2 * 4 + t % 2 * 256 + i] = 0x3F803F80u; "
 
 
-def test_a_warps_own_rows_need_no_barrier() -> None:
+@BOTH_WAYS
+def test_a_warps_own_rows_need_no_barrier(transposes: str) -> None:
     text = source(first=f"proxy(); barrier(); {FILL_A} proxy(); __syncwarp(); fence();", operand="a_at")
+    text = text.replace("1, 1, 0, 0;", f"1, 1, {transposes};")
     assert (run(text) == 16).all()
     text = text.replace("wait(0);\n", f"wait(0); __syncwarp(); {FILL_A}\n")
     assert (run(text) == 16).all()
@@ -368,14 +371,16 @@ def test_a_warps_own_rows_need_no_barrier() -> None:
         run(text.replace("wait(0); __syncwarp();", "__syncwarp();"))
 
 
-def test_another_warps_rows_do() -> None:
+@BOTH_WAYS
+def test_another_warps_rows_do(transposes: str) -> None:
     other = FILL_A.replace("t / 2 * 4", "(t ^ 32) / 2 * 4")
     text = source(first=f"proxy(); barrier(); {other} proxy(); __syncwarp(); fence();", operand="a_at")
+    text = text.replace("1, 1, 0, 0;", f"1, 1, {transposes};")
     assert "with no __syncthreads between" in fault(text, at="// wgmma u64")
     run(text.replace("__syncwarp()", "barrier()"))
     text = source(
         first=f"{FILL_A} proxy(); barrier(); fence();", operand="a_at", fourth=f"__syncwarp(); {other} // other\n"
-    )
+    ).replace("1, 1, 0, 0;", f"1, 1, {transposes};")
     assert "the wgmma at" in fault(text, at="// other")
 
 

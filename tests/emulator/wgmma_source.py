@@ -8,8 +8,13 @@ import numpy as np
 PITCH = {0: 16, 1: 128, 2: 64, 3: 32}
 
 
-def device_functions(columns: int, kind: str = "bf16", immediates: str = "1, 1") -> str:
-    """`multiply(d, a, b, scale_d)`, a being registers or a descriptor, and the instructions around it."""
+def device_functions(
+    columns: int, kind: str = "bf16", immediates: str = "1, 1", across: tuple[int, int] = (0, 0)
+) -> str:
+    """`multiply(d, a, b, scale_d)`, a being registers or a descriptor, and the instructions around it.
+
+    across: whether A and B are transposed, 0 or 1
+    """
     d = ", ".join(f"%{i}" for i in range(columns // 2))
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(columns // 2))
     n = columns // 2
@@ -19,9 +24,9 @@ def device_functions(columns: int, kind: str = "bf16", immediates: str = "1, 1")
             f"{{%{n}, %{n + 1}, %{n + 2}, %{n + 3}}}",
             "const u32 (&a)[4]",
             '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])',
-            "0",
+            str(across[1]),
         ),
-        (f"%{n}", "u64 a", '"l"(a)', "0, 0"),
+        (f"%{n}", "u64 a", '"l"(a)', f"{across[0]}, {across[1]}"),
     ):
         b = n + inputs.count("(a")
         # One line, because versions of NVRTC differ in which line of a longer statement they name.
@@ -63,6 +68,27 @@ def image(matrix: np.ndarray, mode: int, leading: int, stride: int) -> np.ndarra
                 byte ^= (byte >> 7) % (PITCH[mode] // 16) << 4
             else:
                 byte = row // 8 * stride + k // 8 * leading + row % 8 * 16 + k % 8 * 2
+            out[byte // 2] = matrix[row, k]
+            last = max(last, byte)
+    return out[: -(-(last + 2) // 16) * 8].view(np.uint8)
+
+
+def image_across(matrix: np.ndarray, mode: int, leading: int, stride: int) -> np.ndarray:
+    """As `image`, of a transposed matrix.
+
+    Swizzled runs of rows are PITCH wide, in groups of 8 k a `stride` apart, and `leading` from one run to the next;
+    core matrices, of 8 k by 8 rows, are `leading` apart along K and `stride` along the rows.
+    """
+    rows, depth = matrix.shape
+    out, last = np.full(1 << 17, 0xFFFF, np.uint16), 0
+    for row in range(rows):
+        for k in range(depth):
+            if mode:
+                run, within = divmod(row, PITCH[mode] // 2)
+                byte = run * leading + k // 8 * stride + k % 8 * PITCH[mode] + within * 2
+                byte ^= (byte >> 7) % (PITCH[mode] // 16) << 4
+            else:
+                byte = row // 8 * stride + k // 8 * leading + k % 8 * 16 + row % 8 * 2
             out[byte // 2] = matrix[row, k]
             last = max(last, byte)
     return out[: -(-(last + 2) // 16) * 8].view(np.uint8)

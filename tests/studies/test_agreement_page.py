@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +83,39 @@ def test_a_bug_has_the_block_that_shows_it():
     assert found.reasons[0].startswith("a block of ") and " beside an amax of " in found.reasons[0]
     assert found.reasons[0].count(", ") >= 15 and "rowwise_data[0, " in found.reasons[0]
     assert one(subject(nothing)).reasons[0].count("must be") == 1
+
+
+def test_a_bug_has_the_defect_without_which_it_is_none():
+    wrong = [one_wrong]
+
+    def mend(other):
+        @contextmanager
+        def mended():
+            wrong.append(other)
+            yield
+            wrong.pop()
+
+        return mended
+
+    of = subject(lambda *arrays: wrong[-1](*arrays), *ZERO)
+    mends = {"blank": mend(nothing), "seven": mend(right), "zeros": mend(unsigned_zeros)}
+    assert one(replace(of, mends=mends)).cause == "seven; without that: equal"
+    del mends["seven"]
+    found = one(replace(of, mends=mends), ZEROS)
+    assert found.cause == "zeros; without that: convention (codes under a zero scale, sign of zero)"
+    assert f"| {found.cause} |" in page.page("", {"theirs": "1"}, [found], [])
+    assert one(of).cause == "" and one(subject(right)).cause == ""
+
+
+@pytest.mark.parametrize("case_id", [
+    "per_tensor/default/48x80/outlier_spike/eager", "four_over_six/default/48x80/outlier_spike/eager",
+])  # fmt: skip
+def test_fouroversix_does_not_saturate(case_id):
+    theirs = load("fouroversix_pytorch")
+    if why := theirs.absent():
+        pytest.skip(why)
+    found = one(theirs, case_id)
+    assert found.kind is Kind.BUG and found.cause == "rounding to nearest does not saturate at 6; without that: equal"
 
 
 @pytest.mark.parametrize("distribution", ["normal", "ties", "specials_nan"])

@@ -68,6 +68,19 @@ def test_dot(dtype: torch.dtype, tile: tuple[int, int, int], options: dict[str, 
     same(out, a.float() @ b.float())
 
 
+@pytest.mark.parametrize("dtype, rows, options", [
+    (BF16, 64, {}),
+    (F16, 128, {"num_warps": 8, "num_stages": 3}),  # two warpgroups, and copies that run ahead
+])  # fmt: skip
+def test_dot_of_warpgroups(dtype: torch.dtype, rows: int, options: dict[str, int]):
+    """`wgmma`, whose B lies in shared memory along its rows."""
+    a, b, out = whole(rows, 128, dtype=dtype), whole(128, 64, dtype=dtype), torch.empty(rows, 64)
+    with harness.triton_on("sm_90a"):
+        compiled = k.matmul[(1, 1)](a, b, out, rows, 64, 128, rows, 64, 64, **options)
+    assert "wgmma.mma_async" in compiled.asm["ptx"]
+    same(out, a.float() @ b.float())
+
+
 def test_autotune_and_heuristics():
     for n in (1024, 1000):
         x, out = drawn(n), torch.empty(n)

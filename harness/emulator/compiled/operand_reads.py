@@ -13,7 +13,7 @@ from harness.emulator.compiled.shared_access import ACCESS_SHIFT, AGENT_MASK, EP
 from harness.emulator.memory import SHARED_BASE
 from harness.emulator.registers import WARP, WARPGROUP
 
-CHUNK = 16  # bytes
+CHUNK, DEPTH = 16, 16  # bytes, and elements along K
 ALL_WRITTEN = np.uint64(0x0101010101010101)
 
 
@@ -23,21 +23,28 @@ def _field(described, low):
 
 
 @part
-def _find(described, size, start, chunks):
+def _find(described, across, size, start, chunks):
     """Set the chunks of a matrix, as numbers in shared memory; False for a form or a place that is not plain."""
     first, leading, stride = _field(described, 0), _field(described, 16), _field(described, 32)
     mode = np.int64(described >> np.uint64(62))
     pitch = 256 >> mode
-    if described >> np.uint64(49) & np.uint64(7) or (mode and first % pitch > pitch - 2 * CHUNK):
+    width = pitch // CHUNK  # of a row of the pattern, in chunks
+    taken = min(chunks.size // DEPTH, width) if across else 2
+    if described >> np.uint64(49) & np.uint64(7) or (mode and first % pitch > pitch - taken * CHUNK):
         return False
     for i in range(chunks.size):
-        row, half = i >> 1, i & 1
-        address = first + (row >> 3) * stride
-        if mode:
-            address += (row & 7) * pitch + half * CHUNK
-            address ^= (address >> 7 & (pitch // CHUNK - 1)) << 4
+        if across:
+            eight, k = i // DEPTH, i % DEPTH
+            if mode:
+                address = first + eight // width * leading + eight % width * CHUNK + (k >> 3) * stride + (k & 7) * pitch
+            else:
+                address = first + eight * stride + (k >> 3) * leading + (k & 7) * CHUNK
         else:
-            address += (row & 7) * CHUNK + half * leading
+            row, half = i >> 1, i & 1
+            address = first + (row >> 3) * stride
+            address += (row & 7) * pitch + half * CHUNK if mode else (row & 7) * CHUNK + half * leading
+        if mode:
+            address ^= (address >> 7 & (width - 1)) << 4
         offset = address - SHARED_BASE
         if offset < 0 or offset > size - CHUNK:
             return False
@@ -78,20 +85,21 @@ def _ordered(chunks, tags, width, known, warp, seen, fenced):
 
 
 @entry(
-    "boolean(uint64[::1], int64[::1], int64, int64, uint64[:, ::1], uint64[::1], uint64[::1], boolean, uint64[::1], "
-    "int64, uint64[::1], uint64[:, :, ::1], uint64[:, ::1], uint64[:, ::1], int64, int64[:, ::1])"
+    "boolean(uint64[::1], boolean, int64[::1], int64, int64, uint64[:, ::1], uint64[::1], uint64[::1], boolean, "
+    "uint64[::1], int64, uint64[::1], uint64[:, :, ::1], uint64[:, ::1], uint64[:, ::1], int64, int64[:, ::1])"
 )
-def start(described, first, size, stride, written, writes, updates, has_updates, reads, cell, epochs, known, fenced,
-          seen, access, chunks):  # fmt: skip
+def start(described, across, first, size, stride, written, writes, updates, has_updates, reads, cell, epochs, known,
+          fenced, seen, access, chunks):  # fmt: skip
     """Set the chunks (n, count) that warpgroups read, and tag them; False, without tags, if not plainly fine.
 
-    described: (n,) descriptors; first: (n,), each warpgroup's first lane; the others are those of `WgmmaShadow`
+    described: (n,) descriptors; across: whether a chunk is 8 rows of one k; first: (n,), each warpgroup's first lane
+    The others are those of `WgmmaShadow`.
     """
     threads, width = fenced.shape[1], CHUNK // cell
     for n in range(first.size):
         block, thread = first[n] // threads, first[n] % threads
         mine = chunks[n]
-        if not _find(described[n], size, block * stride, mine):
+        if not _find(described[n], across, size, block * stride, mine):
             return False
         for i in range(mine.size):
             if written[mine[i], 0] != ALL_WRITTEN or written[mine[i], 1] != ALL_WRITTEN:

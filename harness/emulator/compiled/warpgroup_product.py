@@ -34,14 +34,21 @@ def _load_registers(is_half, sign, narrow, fragments, first, left, limits):
 
 
 @part
-def _load_chunks(is_half, sign, shared, index, out, row_step, depth_step, limits):
-    """A matrix from shared memory. index: two chunks of each row, halves of the depth"""
+def _load_chunks(is_half, sign, across, shared, index, out, row_step, depth_step, limits):
+    """A matrix from shared memory.
+
+    index: two chunks of each row, halves of the depth, or if it lies across, a chunk of 8 rows for each k
+    """
+    step = row_step if across else depth_step
     for i in range(index.size):
         chunk = shared[index[i]]
-        at = (i >> 1) * row_step + CHUNK * (i & 1) * depth_step
+        if across:
+            at = CHUNK * (i // DEPTH) * row_step + i % DEPTH * depth_step
+        else:
+            at = (i >> 1) * row_step + CHUNK * (i & 1) * depth_step
         for k in range(CHUNK):
             value = value_of(np.uint32(chunk[k]) ^ sign, is_half)
-            out[at + k * depth_step] = value
+            out[at + k * step] = value
             if not span(value, limits):
                 return False
     return True
@@ -62,16 +69,18 @@ def _row(left, right, columns, out):
 
 @entry(
     "int64(boolean, boolean, uint32[:, :, ::1], uint16[:, ::1], int64[::1], int32[::1], int32[::1], int64[:, ::1], "
-    "int64[:, ::1], boolean[::1], uint32, uint32, float64[::1])"
+    "int64[:, ::1], boolean[::1], uint32, uint32, boolean, boolean, float64[::1])"
 )
 def multiply(
-    is_half, as_hopper, registers, shared, first, targets, fragments, a_index, b_index, added, sign_a, sign_b, room
-):
+    is_half, as_hopper, registers, shared, first, targets, fragments, a_index, b_index, added, sign_a, sign_b, a_across,
+    b_across, room,
+):  # fmt: skip
     """Set the accumulators of warpgroups until one has a sum that might not be exact; returns its number, or n.
 
     as_hopper: sum in the order of Hopper's matrix unit, until one has a factor that is infinite or a NaN
     first: (n,), each warpgroup's first lane; targets: rows of its accumulators; fragments: of A, or empty
     a_index, b_index: (n, chunks) of shared memory; added: (n,), whether the accumulator is
+    a_across, b_across: whether a chunk is 8 rows of one k
     """
     threads, columns = registers.shape[2], b_index.shape[1] // 2
     left, right = room[: ROWS * DEPTH], room[ROWS * DEPTH : ROWS * DEPTH + DEPTH * columns]
@@ -85,8 +94,8 @@ def multiply(
         if fragments.size:
             known = _load_registers(is_half, sign_a, narrow, fragments, lane, left, limits)
         else:
-            known = _load_chunks(is_half, sign_a, shared, a_index[n], left, DEPTH, 1, limits)
-        known = known and _load_chunks(is_half, sign_b, shared, b_index[n], right, 1, columns, limits[2:])
+            known = _load_chunks(is_half, sign_a, a_across, shared, a_index[n], left, DEPTH, 1, limits)
+        known = known and _load_chunks(is_half, sign_b, b_across, shared, b_index[n], right, 1, columns, limits[2:])
         if as_hopper:
             known = known and exponents(left, of_left) and exponents(right, of_right)
         elif known:

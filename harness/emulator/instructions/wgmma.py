@@ -100,6 +100,7 @@ class _Product:
 
     accumulators, fragments: slots of D and A; left, right: slots of the descriptors of A (if not in registers) and B
     scale: slot of `scale-d`, whether D is added; signs: XORed with the elements of A and of B
+    across: whether A, and B, lie in shared memory along their rows and not along K
     """
 
     def __init__(self, emitter: Emitter, instruction: Instruction):
@@ -114,8 +115,9 @@ class _Product:
         if len(immediates) != 4 - in_registers or not all(isinstance(item, Immediate) for item in immediates):
             raise Unsupported
         sign_a, sign_b, *transposes = (item.bits for item in immediates)
-        if not {sign_a, sign_b} <= {1, -1} or any(transposes):
+        if not {sign_a, sign_b} <= {1, -1} or not {*transposes} <= {0, 1}:
             raise Unsupported
+        self.across = (not in_registers and transposes[0] == 1), transposes[-1] == 1
         self.signs = tuple(U16(0) if sign == 1 else _SIGN for sign in (sign_a, sign_b))
         self.accumulators = [emitter.target(item, "f32") for item in items_of(result, self.columns // 2)]
         self.fragments = [emitter.source(item, "b32") for item in items_of(a, 4)] if in_registers else []
@@ -132,8 +134,8 @@ class _Product:
         reads: list[OperandRead] = []
         a_index = _NO_CHUNKS
         if self.left is not None:
-            a_index = self._chunks(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, first, reads)
-        b_index = self._chunks(batch, self.right, np.full(self.columns, -1), first, reads)
+            a_index = self._chunks(batch, self.left, np.arange(_ROWS) // _WARP_ROWS, self.across[0], first, reads)
+        b_index = self._chunks(batch, self.right, np.full(self.columns, -1), self.across[1], first, reads)
         if batch.wgmma:
             batch.wgmma.start(self.instruction, *self.held, reads, active)
         added = np.array(self._uniform(batch, self.scale, first, "scale-d"))
@@ -156,7 +158,7 @@ class _Product:
         signs = (int(sign) for sign in self.signs)
         return _compiled().multiply(
             self.kind == "f16", self.as_hopper, registers.narrow, chunks, first, targets, fragments, a_index, b_index,
-            added, *signs, _ROOM,
+            added, *signs, *self.across, _ROOM,
         )  # fmt: skip
 
     def _multiply(
@@ -166,8 +168,8 @@ class _Product:
         if self.left is None:
             a = rows_of_a(gather(batch, self.fragments, warps)).reshape(-1, _ROWS, _DEPTH)
         else:
-            a = descriptors.load(batch, a_index)
-        b = descriptors.load(batch, b_index)
+            a = descriptors.load(batch, a_index, self.across[0])
+        b = descriptors.load(batch, b_index, self.across[1])
         a, b = (matrix ^ sign if sign else matrix for matrix, sign in zip((a, b), self.signs, strict=True))
         c = rows_of_c(gather(batch, self.accumulators, warps)).reshape(-1, _ROWS, self.columns)
         c = np.where(added[:, None, None], c, U32(0))
@@ -176,7 +178,7 @@ class _Product:
         scatter(batch, self.accumulators, registers_of_c(rows.reshape(-1, _WARP_ROWS, self.columns)), warps)
 
     def _chunks(
-        self, batch: Batch, slot: int, warps: np.ndarray, first: np.ndarray, reads: list[OperandRead]
+        self, batch: Batch, slot: int, warps: np.ndarray, across: bool, first: np.ndarray, reads: list[OperandRead]
     ) -> np.ndarray:
         """The rows of shared memory of a matrix for each warpgroup, (n, chunks), and record the reads.
 
@@ -184,31 +186,31 @@ class _Product:
         """
         described = np.array(self._uniform(batch, slot, first, "matrix descriptor"))
         index = np.empty((len(first), 2 * len(warps)), np.int64)
-        plain = isinstance(batch.shadow, WgmmaShadow) and self._start_plainly(batch, described, first, index)
+        readers = np.repeat(warps, 2)  # across, too, where a chunk is of 8 rows, all of one warp
+        plain = isinstance(batch.shadow, WgmmaShadow) and self._start_plainly(batch, described, across, first, index)
         if not plain:
-            addresses = descriptors.chunks(
-                described, len(warps), f"{self.instruction.mnemonic} at {self.instruction.location}"
-            )
-            lanes = first[:, None] + np.repeat(np.maximum(warps, 0), 2) * 32
+            what = f"{self.instruction.mnemonic} at {self.instruction.location}"
+            addresses = descriptors.chunks(described, len(warps), across, what)
+            lanes = first[:, None] + np.maximum(readers, 0) * 32
             index = descriptors.rows(batch, self.access, addresses, lanes)
         if batch.wgmma:
             block, thread = np.divmod(first, batch.threads)
             group = block * (batch.threads // WARPGROUP) + thread // WARPGROUP
-            of_warp = (IN_ONE_WARP + (thread // 32)[:, None] + np.repeat(warps, 2)).astype(U64)
+            of_warp = (IN_ONE_WARP + (thread // 32)[:, None] + readers).astype(U64)
             of_group = agents_of((U64(0xF) << (thread // 32).astype(U64)).astype(U32))
-            reader = np.where(np.repeat(warps, 2) < 0, of_group[:, None], of_warp)
+            reader = np.where(readers < 0, of_group[:, None], of_warp)
             reads.append(OperandRead(self.access, index, group, reader))
             if not plain:
                 batch.shadow.start(reads[-1], lanes)
             batch.shadow.in_flight.append(reads[-1])
         return index
 
-    def _start_plainly(self, batch: Batch, described: Bits, first: np.ndarray, index: np.ndarray) -> bool:
+    def _start_plainly(self, batch: Batch, described: Bits, across: bool, first: np.ndarray, index: np.ndarray) -> bool:
         """Find the rows and start the reads with the compiled function; False if it leaves that to NumPy."""
         shadow, shared = batch.shadow, batch.addressing.shared
         return _compiled().start(
-            described, first, shared.size, shared.stride, shared.written_rows(CHUNK), shadow.writes, shadow.updates,
-            shadow.has_updates, shadow.wgmma_reads, shadow.cell, shadow.order.epoch, shadow.order.known,
+            described, across, first, shared.size, shared.stride, shared.written_rows(CHUNK), shadow.writes,
+            shadow.updates, shadow.has_updates, shadow.wgmma_reads, shadow.cell, shadow.order.epoch, shadow.order.known,
             shadow.fenced, shadow.seen, self.access.number, index,
         )  # fmt: skip
 

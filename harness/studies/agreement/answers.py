@@ -45,12 +45,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """reasons: the conventions with counts, the first difference of a bug, or why the case is not offered"""
+    """reasons: the conventions with counts, the first difference of a bug, or why the case is not offered
+
+    cause: of a bug, the defect without which nothing is unexplained, and what is then left; empty if none is known
+    """
 
     subject: str
     case: Case
     kind: Kind
     reasons: tuple[str, ...] = ()
+    cause: str = ""
 
 
 def answers(subject: Subject, cases: Iterable[Case]) -> Iterator[Answer]:
@@ -73,9 +77,21 @@ def _answer(subject: Subject, case: Case) -> Answer:
         said = next(iter(str(error).splitlines()), "")[:100]
         return Answer(subject.name, case, Kind.NOT_OFFERED, (f"raises {type(error).__name__}: {said}",))
     kind, reasons = judged(case, expected, written, subject.conventions)
-    if kind is Kind.BUG:
-        reasons = (smallest(case, expected, written, partial(_unexplained, subject)) or reasons[0],)
-    return Answer(subject.name, case, kind, reasons)
+    if kind is not Kind.BUG:
+        return Answer(subject.name, case, kind, reasons)
+    reasons = (smallest(case, expected, written, partial(_unexplained, subject)) or reasons[0],)
+    return Answer(subject.name, case, kind, reasons, _cause(subject, case, expected))
+
+
+def _cause(subject: Subject, case: Case, expected: Expected) -> str:
+    """The first known defect whose mending leaves no byte unexplained, with the word for what is left."""
+    for defect, mend in subject.mends.items():
+        with mend():
+            kind, reasons = judged(case, expected, _written(subject, case, expected), subject.conventions)
+        if kind is not Kind.BUG:
+            left = sorted({reason.partition(":")[0] for reason in reasons})
+            return f"{defect}; without that: {kind}" + (f" ({', '.join(left)})" if left else "")
+    return ""
 
 
 def _written(subject: Subject, case: Case, expected: Expected) -> dict[str, np.ndarray]:

@@ -25,7 +25,8 @@ input of the plain recipe with the flags that others have.
 - equal: every byte
 - order: a last bit differs, where another order of the same operations makes it differ
 - convention: another choice, named below, explains every byte that differs
-- bug: bytes that nothing the subject declares explains; where one block is wrong by itself, it is shown
+- bug: bytes that nothing the subject declares explains; where one block is wrong by itself, it is shown, and a cause
+  is a defect without which the package, run again, leaves no such bytes
 - {none}: not offered, with the reasons below
 
 A cell counts cases. {subjects}
@@ -121,7 +122,12 @@ def bugs(found: Iterable[Answer]) -> pd.DataFrame:
     wrong = sorted((each for each in found if each.kind is Kind.BUG), key=lambda each: (each.subject, _size(each)))
     return pd.DataFrame(
         [
-            {"subject": each.subject, "case": _id(each), "smallest input, or first difference": "; ".join(each.reasons)}
+            {
+                "subject": each.subject,
+                "case": _id(each),
+                "smallest input, or first difference": "; ".join(each.reasons),
+                "cause": each.cause or NONE,
+            }
             for each in wrong
         ]
     )
