@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 ROUTES = ("mma", "library", "fastest")
 SKINNY_ROWS, SKINNY_SPLITS = 64, 4  # up to so many rows K is summed in so many parts, by a kernel of its own
+FASTEST_ROWS = 512  # up to so many rows the route fastest sums by our kernels
 _ERROR = 2.0**-23  # relative error of one addition that cuts
 _LEAST = 2.0**-149  # the smallest subnormal
 
@@ -74,13 +75,13 @@ def inputs(case: Case, *high_precision: np.ndarray, **named: np.ndarray) -> dict
 def has_either_zero(case: Case) -> bool:
     """Whether cuBLAS makes the output of its sums, so that the sign of a zero is its own."""
     flags = case.flags
-    library = flags.get("route") == "library" or (flags.get("route") == "fastest" and case.rows > SKINNY_ROWS)
+    library = flags.get("route") == "library" or (flags.get("route") == "fastest" and case.rows > FASTEST_ROWS)
     return library and flags.epilogue == "per_tensor" and flags.beta == 0 and not flags.bias
 
 
 def has_order(case: Case) -> bool:
     """Whether our kernels sum the product, and it is small enough to be summed again in their order."""
-    ours = case.flags.route == "mma" or (case.flags.route == "fastest" and case.rows <= SKINNY_ROWS)
+    ours = case.flags.route == "mma" or (case.flags.route == "fastest" and case.rows <= FASTEST_ROWS)
     return ours and may_be_ordered(case.terms)
 
 

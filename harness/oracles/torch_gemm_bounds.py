@@ -56,7 +56,7 @@ def _has_signless_zeros(case: Case) -> bool:
         case "library":
             alone = True
         case "fastest":
-            alone = case.rows > 64
+            alone = case.rows > 512
         case _:
             alone = False
     return alone and case.flags.epilogue == "per_tensor" and not (case.flags.beta or case.flags.bias)

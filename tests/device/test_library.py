@@ -160,11 +160,13 @@ def test_the_launches_of_every_route_and_their_memory():
     assert launched("gemm/default/65x16x16/normal/eager") == ["gemm"]
     assert launched("gemm/epilogue=per_token/1x128x128/normal/eager") == ["gemm_skinny", "gemm_post_scale"]
     assert launched("gemm/route=fastest/64x16x16/normal/eager") == ["gemm_skinny"]
-    assert launched("gemm/route=fastest/65x16x16/normal/eager") == ["gemm_decode", "cublas_scaled_gemm"]
+    assert launched("gemm/route=fastest/65x16x16/normal/eager") == ["gemm"]
+    assert launched("gemm/route=fastest/512x16x16/normal/eager") == ["gemm"]
+    assert launched("gemm/route=fastest/513x16x16/normal/eager") == ["gemm_decode", "cublas_scaled_gemm"]
     with_sums = ["gemm_decode", "cublas_gemm", "gemm_epilogue"]
     for flags in ("beta=0.5", "bias=true", "epilogue=row_scaled", "epilogue=per_token_fused"):
         for route in ("library", "fastest"):
-            assert launched(f"gemm/route={route},{flags}/80x16x16/normal/eager") == with_sums
+            assert launched(f"gemm/route={route},{flags}/528x16x16/normal/eager") == with_sums
     decoded = {"a_decoded": 2 * 128 * 128, "b_decoded": 2 * 256 * 128, "factor": 8}
     assert own_memory(plan(CASE))[1] == decoded
     assert own_memory(plan(WITH_C))[1] == {**decoded, "acc": 4 * 128 * 256}

@@ -111,8 +111,8 @@ def test_a_group_has_the_order_of_the_kernel_that_splits_nothing(flags, ask):
         ("gemm/default/1024x512x512/normal/eager", True),
         ("gemm/default/1040x512x512/normal/eager", False),
         ("gemm/route=library/128x128x128/normal/eager", False),
-        ("gemm/route=fastest/64x128x128/normal/eager", True),
-        ("gemm/route=fastest/65x128x128/normal/eager", False),
+        ("gemm/route=fastest/512x128x128/normal/eager", True),
+        ("gemm/route=fastest/513x128x128/normal/eager", False),
     ],
 )
 def test_where_an_order_is_stated(case_id, known):

@@ -1,8 +1,8 @@
 // The tile of mainloop.cuh with wgmma, on Hopper: 128 lines of A by 128 of B.
 //
 // A is decoded in the registers of the lanes whose wgmma takes it from there, B into shared memory, once for both
-// warpgroups, each of which multiplies 64 lines of A. Half a stage is decoded while the tensor cores multiply the half
-// before it. Steps are those of mainloop.cuh, in its order, so that the sums have its bits.
+// warpgroups, each of which multiplies 64 lines of A. A stage is decoded while the tensor cores multiply the one before.
+// Steps are those of mainloop.cuh, in its order, so that the sums have its bits.
 #pragma once
 
 #include "gemm/line_reader.cuh"
@@ -17,17 +17,14 @@ struct MainloopWgmma {
   static constexpr int kBlocksPerSm = 1;
   static constexpr int kN8 = kTile / 8;
   static constexpr int kSteps = 8;  // wgmmas in a stage: four for the blocks of each parity
-  static constexpr int kDepth = 2;  // stages in flight from global memory
+  static constexpr int kSlots = 2;  // for stages: one is multiplied, the other decoded
 
-  // Half a stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
+  // A stage of B: [wgmma][eight of sixteen along K][line / 8][line % 8][two of eight]
   using Decoded = u32[kSteps][2][kN8][8][4];
   static constexpr u32 kToNextK = sizeof(u32[kN8][8][4]);  // bytes
 
-  // Three halves: one is written, one is multiplied, and one may still be read by a warpgroup that is late.
-  static constexpr int kBuffers = 2;
-
   union Shared {
-    uint4 decoded[kBuffers][sizeof(Decoded) / sizeof(uint4)];
+    uint4 decoded[kSlots][sizeof(Decoded) / sizeof(uint4)];
     float staging[kWarps][kStagingFloats];
   };
 
@@ -52,8 +49,8 @@ struct MainloopWgmma {
     const int line = 16 * warp() + lane.group, block = 2 * lane.member;
     LineReader<a_scale_layout> reader_a[2] = {{a, first_a + line, block}, {a, first_a + line + 8, block}};
     LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
-    Piece piece_a[kDepth][2], piece_b[kDepth][2];
-    FragmentM16 m16[kDepth][kSteps];
+    Piece piece_a[kSlots][2], piece_b[kSlots][2];
+    FragmentM16 m16[kSlots][kSteps];
     int buffer = 0;  // that is written next
 
     // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
@@ -72,8 +69,7 @@ struct MainloopWgmma {
     // The first wgmma of all writes its sums and adds to none: with zeros to add to, the compiler would run all wgmmas one
     // after the other.
     const auto add_stage = [&](int slot, bool first) {
-      // All but the last stage's wgmmas are done, and those of both warpgroups that read this buffer: they were done
-      // before the barrier of the stage before.
+      // Nobody's wgmmas read this buffer any more: all waited for theirs before the last barrier.
       Decoded& decoded = *reinterpret_cast<Decoded*>(shared.decoded[buffer]);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -94,7 +90,7 @@ struct MainloopWgmma {
         const CodesF16x4 lower = dequant_4(piece_a[slot][1].codes[step / 2], step % 2, scales[1].both(step / 4));
         m16[slot][step] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
       }
-      wgmma_wait<0>();
+      wgmma_wait();
       __syncthreads();
       wgmma_fence();
 #pragma unroll
@@ -103,19 +99,19 @@ struct MainloopWgmma {
         wgmma_128(sum, m16[slot][step], smem_descriptor(from, kToNextK, sizeof(u32[8][4])), step > 0 || !first);
       }
       wgmma_commit_group();
-      buffer = buffer == kBuffers - 1 ? 0 : buffer + 1;
+      buffer = buffer == kSlots - 1 ? 0 : buffer + 1;
     };
 
 #pragma unroll
-    for (int slot = 0; slot < kDepth; ++slot) fetch(slot, slot);
-    for (int stage = 0; stage < stages; stage += kDepth) {
+    for (int slot = 0; slot < kSlots; ++slot) fetch(slot, slot);
+    for (int stage = 0; stage < stages; stage += kSlots) {
 #pragma unroll
-      for (int slot = 0; slot < kDepth; ++slot) {
+      for (int slot = 0; slot < kSlots; ++slot) {
         add_stage(slot, stage + slot == 0);
-        fetch(slot, stage + slot + kDepth);
+        fetch(slot, stage + slot + kSlots);
       }
     }
-    wgmma_wait<0>();
+    wgmma_wait();
   }
 
   // Passes the true sums, scaled back from kProductUnit, to store(row, col, sums), eight of a row at a time. All

@@ -17,21 +17,13 @@ __device__ __forceinline__ u64 smem_descriptor(u32 address, u32 to_next_k, u32 t
 // Orders this thread's register writes before the next wgmma.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// Keeps the compiler from making a fragment later than here, between wgmmas that are already running.
-__device__ __forceinline__ void made_here(FragmentM16& m16) {
-  asm volatile("" : "+r"(m16.word[0]), "+r"(m16.word[1]), "+r"(m16.word[2]), "+r"(m16.word[3])::"memory");
-}
-
 // Makes this thread's shared-memory writes visible to wgmma, after a barrier.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Waits for all committed wgmmas but those of the `left` groups committed last.
-template <int left = 0>
-__device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
-}
+// Waits for all committed wgmmas.
+__device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 
 // Barrier of one warpgroup of the CTA
 __device__ __forceinline__ void warpgroup_sync(int index) {
