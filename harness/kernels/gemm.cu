@@ -13,9 +13,9 @@
 //
 // Run it: make verify R=gemm          Time it: make bench R=gemm
 #include "gemm/epilogue.cuh"
-#include "gemm/mainloop_dense.cuh"
 #include "gemm/mainloop_skinny.cuh"
 #include "gemm/mainloop_skinny_wgmma.cuh"
+#include "gemm/mainloop_wgmma.cuh"
 #include "gemm/mainloop_windows.cuh"
 #include "memory/block_io.cuh"
 #include "numerics/nvfp4.cuh"

@@ -11,7 +11,7 @@
 //
 // Run it: make verify R=gemm_grouped          Time it: make bench R=gemm_grouped
 #include "gemm/epilogue.cuh"
-#include "gemm/mainloop_dense.cuh"
+#include "gemm/mainloop_wgmma.cuh"
 #include "numerics/nvfp4.cuh"
 #include "scheduler/group_scheduler.cuh"
 

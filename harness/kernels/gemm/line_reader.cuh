@@ -1,7 +1,6 @@
 // Packed lines of an operand straight to registers, for mainloops that decode what a lane has read itself.
 #pragma once
 
-#include "gemm/dequant_f16.cuh"
 #include "gemm/smem_pipeline.cuh"
 
 // A lane's part of a stage of a line: blocks 2t and 2t + 1

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "gemm/line_reader.cuh"
+#include "gemm/mainloop.cuh"
 #include "gemm/store_sums.cuh"
 #include "gemm/wgmma.cuh"
 
@@ -124,5 +125,11 @@ struct MainloopWgmma {
       store_sums(shared.staging[warp()], &sum[col / 8], 16 * warp(), col, store);
   }
 };
+
+using MainloopDense = MainloopWgmma;
+
+#else
+
+using MainloopDense = Mainloop;
 
 #endif
