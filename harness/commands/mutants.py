@@ -17,7 +17,7 @@ from harness.studies.mutants import reach, table
 from harness.studies.mutants.catalogue import KERNELS, Mutant, load, load_file
 from harness.studies.mutants.generated import proofs, score
 from harness.studies.mutants.generated.draw import draw
-from harness.studies.mutants.hunt import FULL, LONGEST, SMOKE, TO_COMPARE, Catch, hunt, right_answers
+from harness.studies.mutants.hunt import FULL, LONGEST, SMOKE, TO_COMPARE, Catch, fails_anyway, hunt, right_answers
 from harness.studies.mutants.journal import Journal
 from harness.studies.mutants.processes import each_alone
 from harness.suite.suite import suite_of
@@ -122,8 +122,26 @@ def _hunted(
         recipes = sorted({recipe for mutant in wrong_oracles for recipe in reach.recipes_of(mutant.file)})
         for _, answers in each_alone(right_answers, [recipes], 1, longest):
             run = partial(run, answers=answers)
+    red: dict[str, str] = {}
     for mutant, catch in each_alone(run, mutants, jobs, longest):
-        yield catch or Catch(mutant.name, reason="its process died, or did not end")
+        yield _without_red(catch or Catch(mutant.name, reason="its process died, or did not end"), red, longest)
+
+
+def _without_red(catch: Catch, red: dict[str, str], longest: float) -> Catch:
+    """The catch, or none if its case fails without the mutant, too. Smoke on the emulator is green, as `verify` says.
+
+    red: verdicts of cases that were asked before
+    """
+    _, _, device_name = catch.of_set.partition(" on ")
+    if not catch.by or catch.of_set == SMOKE:
+        return catch
+    if catch.by not in red:
+        ask = partial(fails_anyway, device_name=device_name or DEVICES[0])
+        red |= {case_id: found or "" for case_id, found in each_alone(ask, [catch.by], 1, longest)}
+    if not red[catch.by]:
+        return catch
+    reason = f"{catch.by} is {red[catch.by]} without a mutant, too; mend it first"
+    return Catch(catch.mutant, reason=reason, cases=catch.cases, seconds=catch.seconds, cpu=catch.cpu)
 
 
 def _report_catalogue(hunted: Sequence[tuple[Mutant, Catch]], stem: Path | None) -> int:

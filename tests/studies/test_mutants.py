@@ -215,3 +215,41 @@ def test_counts():
     assert counts.enough
     assert not table.Counts.of([(mutant, hunt.Catch(mutant.name))]).enough
     assert not table.Counts.of([(mutant, hunt.Catch(mutant.name, "a", "smoke", "MISMATCH"))]).enough
+
+
+class OutOfMemoryError(Exception):
+    """As torch and CuPy call theirs."""
+
+
+@pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
+def test_a_case_that_does_not_fit_catches_nothing(monkeypatch, error):
+    def verify_nothing(case, device):
+        raise error("Out of memory allocating 9 bytes")
+
+    monkeypatch.setattr(hunt, "verify", verify_nothing)
+    catch = hunt.hunt(find("nibbles swapped"), (hunt.SMOKE,))
+    assert (catch.by, catch.discarded) == ("", "")
+    assert catch.reason.endswith(" needs more memory than there is")
+
+
+def test_a_case_that_fails_without_the_mutant_catches_nothing(monkeypatch):
+    asked = []
+
+    def verdicts(function, items, jobs, longest):
+        asked.extend((item, function.keywords["device_name"]) for item in items)
+        return [(item, "MISMATCH" if item == "red" else "") for item in items]
+
+    monkeypatch.setattr(command, "each_alone", verdicts)
+    known: dict[str, str] = {}
+    found = {}
+    for name, by, of_set in (
+        ("1", "red", "full on cuda"), ("2", "red", "full on cuda"), ("3", "green", "full"), ("4", "any", "smoke")
+    ):  # fmt: skip
+        found[name] = command._without_red(hunt.Catch(name, by, of_set, "MISMATCH"), known, 9.0)
+    assert [found[name].by for name in "1234"] == ["", "", "green", "any"]
+    assert found["2"].reason == "red is MISMATCH without a mutant, too; mend it first"
+    assert asked == [("red", "cuda"), ("green", "emulator")]
+
+
+def test_a_case_is_asked_with_the_right_lines():
+    assert hunt.fails_anyway("swizzle/default/16x16/normal/eager", "emulator") == ""

@@ -30,7 +30,7 @@ from harness.device.select import select
 from harness.errors import CompileError
 from harness.studies.mutants import reach, same_code
 from harness.studies.mutants.catalogue import KERNELS, Mutant
-from harness.suite.suite import suite_of
+from harness.suite.suite import find_case, suite_of
 from harness.verdict import Result, Verdict
 from harness.verify.verify import verify
 
@@ -52,6 +52,10 @@ _SENTENCES = {
     "the largest magnitude there is": "wrong amax given",
     "different values among": "degenerate",
 }
+
+
+class OutOfMemory(Exception):  # noqa: N818 - what a machine lacks, and no error of the mutant
+    """A case needs more memory than there is, which says nothing about the mutant."""
 
 
 class OutOfTimeError(BaseException):
@@ -117,6 +121,8 @@ def hunt(
                     discarded = SAME_CODE if same_code.everywhere(mutant, Path(folder) / KERNELS) else ""
         except OutOfTimeError:
             reason = f"the same code in {' and '.join(sets)}, and {TO_COMPARE} s are too few to compare all"
+        except OutOfMemory as error:
+            reason = str(error)
         except CompileError:
             discarded = REFUSED
     spent = ran, round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)
@@ -127,6 +133,12 @@ def hunt(
     of_set += "" if device.name == EmulatorDevice.name else f" on {device.name}"
     found = of_set, verdict, caught.reason, cause_of(caught), diagnosed, wrong_bytes(caught)
     return Catch(mutant.name, caught.case_id, *found, *spent)
+
+
+def fails_anyway(case_id: str, device_name: str) -> str:
+    """The verdict of a case that fails without a mutant; empty if it passes. For a process with the right modules."""
+    result = verify(find_case(case_id), select(device_name))
+    return "" if result.verdict in _GREEN else str(result.verdict)
 
 
 def right_answers(recipes: Sequence[str]) -> dict[str, str]:
@@ -184,12 +196,17 @@ def _changed(mutant: Mutant, folder: Path, answers: Mapping[str, str], device_na
     return select(device_name), lambda case: case.id in answers and answers[case.id] == same_code.answer(case)
 
 
+def _is_want_of_memory(error: Exception) -> bool:
+    """Python's MemoryError, or the error of torch or CuPy that is called OutOfMemoryError."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
 def _first_failure(
     cases: Iterable[Case], device: Device, longest: int, unaffected: Unaffected
 ) -> tuple[Result | None, int, bool]:
     """The first failure, if any, how many cases were run, and whether time ended before them.
 
-    Raises CompileError for a kernel that is no program.
+    Raises CompileError for a kernel that is no program, OutOfMemory for a case that does not fit.
     """
     ran = 0
     case: Case | None = None
@@ -207,6 +224,8 @@ def _first_failure(
     except CompileError:
         raise
     except Exception as error:  # a wrong oracle may raise anything, which is a failure of its case
+        if _is_want_of_memory(error):
+            raise OutOfMemory(f"{case.id} needs more memory than there is") from None
         reason = f"{type(error).__name__} at {case.id}: {error}"
         return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran, False
     return None, ran, False
