@@ -1,17 +1,20 @@
 """The console script: `harness NAME` runs `command` of `harness/commands/NAME.py`.
 
-A new command is a new file there. Its module is imported only when it is run or described. The help has everyday
-commands first, then those for who changes suites or merges; all others make evidence about the harness itself.
+A new command is a new file there. Its module is imported only when it is run; the help reads its docstring from the
+file, because to import them all takes seconds. The help has everyday commands first, then those for who changes suites
+or merges; all others make evidence about the harness itself.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import pkgutil
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -40,7 +43,7 @@ class Commands(click.Group):
         there = self.list_commands(context)
         evidence = [name for name in there if name not in EVERYDAY + SUITES]
         for title, names in (("Commands", EVERYDAY), ("Suites and merges", SUITES), ("Evidence", evidence)):
-            rows = [(name, sentence(self.get_command(context, name))) for name in names if name in there]
+            rows = [(name, sentence(name)) for name in names if name in there]
             with formatter.section(title):
                 formatter.write_dl(rows)
 
@@ -72,9 +75,11 @@ def cli() -> None:
     """Verify and time NVFP4 kernels, byte for byte."""
 
 
-def sentence(command: click.Command) -> str:
-    """The first sentence of a command's help, whole."""
-    return re.split(r"(?<=\w\.)\s", " ".join((command.help or "").split()))[0]
+def sentence(name: str) -> str:
+    """The first sentence of a command's help, whole, from its file."""
+    tree = ast.parse(Path(commands.__path__[0], f"{name}.py").read_text(encoding="utf-8"))
+    command = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "command")
+    return re.split(r"(?<=\w\.)\s", " ".join((ast.get_docstring(command) or "").split()))[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -42,8 +42,17 @@ def test_no_sentence_is_cut_off(shown):
     context = cli.cli.make_context("harness", [], resilient_parsing=True)
     words = " ".join(shown.split())
     for name in cli.cli.list_commands(context):
-        sentence = cli.sentence(cli.cli.get_command(context, name))
+        sentence, told = cli.sentence(name), cli.cli.get_command(context, name).help
         assert sentence.endswith(".") and sentence in words, name
+        assert " ".join(told.split()).startswith(sentence)
+
+
+def test_the_help_imports_no_command():
+    program = (
+        "import sys; from harness.cli import cli; cli.main(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not [name for name in done.stdout.splitlines()[-1].split() if name.startswith("harness.commands.")]
 
 
 def test_every_line_fits_a_terminal(shown):
