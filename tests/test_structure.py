@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -177,6 +178,14 @@ def test_every_dependency_is_pinned():
     groups = [names for extra, names in PROJECT["optional-dependencies"].items() if extra != "gpu"]
     wanted = {re.split(r"[<>=]", name)[0].lower() for names in (PROJECT["dependencies"], *groups) for name in names}
     assert wanted - pinned == set()
+
+
+def test_nothing_that_was_built_or_downloaded_is_committed():
+    asked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if asked.returncode:
+        pytest.skip("no checkout of git")
+    built = {".whl", ".so", ".o", ".a", ".cubin", ".fatbin", ".pyc", ".zip", ".gz", ".tgz", ".exe"}
+    assert [name for name in asked.stdout.splitlines() if Path(name).suffix in built] == []
 
 
 # Commands
