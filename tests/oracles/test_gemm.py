@@ -152,7 +152,7 @@ def test_both_oracles_agree_and_the_stated_order_is_one_of_all(make_gemm, flags,
     tensors = drawn(case)
     ours, theirs = by("numpy", case, tensors), by("torch", case, tensors)
     ordered = gemm_ordered.numpy_oracle(case, tensors)["output"]
-    if input_name == "exact_sum":
+    if input_name == "exact_sum" and not gemm.has_either_zero(case):
         assert ours.tobytes() == theirs.tobytes() == ordered.tobytes()
         return
     assert ours.disagreement(theirs) == ""

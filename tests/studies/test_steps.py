@@ -124,7 +124,7 @@ def test_a_product_stands_beside_cublas_and_the_product_with_one_amax(tmp_path):
     ]
     write_jsonl(path, HEADER, [record(f"{case}/{mode}", us, noise=0, launches=7, **more) for mode, us, more in times])
     cells = row(tables.page(read([path]), ""), "A product alone", layer(SHAPE), "fused")
-    assert cells[2:] == ["7", "50.0", "40.0", "1", "0.50", "0.50", "3", "0.90", "0.90", "1"]
+    assert cells[2:] == ["7", "50.0", "40.0", "1", "0.50", "0.50", "2", "0.90", "0.90", "1"]
 
 
 def test_swizzling_and_pairs_are_sums_of_calls_of_one_run(tmp_path):
@@ -167,7 +167,8 @@ def test_a_run_that_did_not_count_launches_says_so(tmp_path):
 def test_launches_are_those_of_the_suite():
     assert launches("cublas/bf16/16x16x16/normal/graph") == 1
     assert launches("gemm/default/128x128x128/normal/eager") == 1
-    assert launches("gemm/route=library/128x128x128/normal/eager") == 3
+    assert launches("gemm/route=library/128x128x128/normal/eager") == 2
+    assert launches("gemm/route=library,beta=1/128x128x128/normal/eager") == 3
 
 
 # The command
