@@ -80,7 +80,8 @@ def command(
     search = "" if ours else f"{','.join(sets)} {seconds} s {device_name}"
     journal = Journal(journal_path or JOURNAL, mutants, anew, search)
     run = partial(hunt, sets=sets, longest=seconds, device_name=device_name)
-    hunt_all = partial(_hunted, jobs=jobs, longest=len(sets) * seconds + _SPARE, run=run, ours=ours)
+    ask = partial(fails_anyway, device_name=device_name)
+    hunt_all = partial(_hunted, jobs=jobs, longest=len(sets) * seconds + _SPARE, run=run, ask=ask, ours=ours)
     hunted = _all_hunted(mutants, journal, hunt_all, ours)
     if ours:
         return _report_catalogue(hunted, out or (None if words else TABLE))
@@ -110,7 +111,12 @@ def _all_hunted(
 
 
 def _hunted(
-    mutants: Sequence[Mutant], jobs: int, longest: float, run: Callable[[Mutant], Catch], ours: bool
+    mutants: Sequence[Mutant],
+    jobs: int,
+    longest: float,
+    run: Callable[[Mutant], Catch],
+    ask: Callable[[str], str],
+    ours: bool,
 ) -> Iterator[Catch]:
     """Hunt each in a process of its own. What all need is loaded before the processes fork."""
     for name in NEEDED:
@@ -124,20 +130,20 @@ def _hunted(
             run = partial(run, answers=answers)
     red: dict[str, str] = {}
     for mutant, catch in each_alone(run, mutants, jobs, longest):
-        yield _without_red(catch or Catch(mutant.name, reason="its process died, or did not end"), red, longest)
+        catch = catch or Catch(mutant.name, reason="its process died, or did not end")
+        yield _without_red(catch, red, lambda case_id: next(each_alone(ask, [case_id], 1, longest))[1])
 
 
-def _without_red(catch: Catch, red: dict[str, str], longest: float) -> Catch:
+def _without_red(catch: Catch, red: dict[str, str], ask: Callable[[str], str | None]) -> Catch:
     """The catch, or none if its case fails without the mutant, too. Smoke on the emulator is green, as `verify` says.
 
-    red: verdicts of cases that were asked before
+    red: verdicts of cases that were asked before; ask: `fails_anyway` of a case, None if its process died
     """
-    _, _, device_name = catch.of_set.partition(" on ")
     if not catch.by or catch.of_set == SMOKE:
         return catch
     if catch.by not in red:
-        ask = partial(fails_anyway, device_name=device_name or DEVICES[0])
-        red |= {case_id: found or "" for case_id, found in each_alone(ask, [catch.by], 1, longest)}
+        verdict = ask(catch.by)
+        red[catch.by] = "NO RESULT" if verdict is None else verdict
     if not red[catch.by]:
         return catch
     reason = f"{catch.by} is {red[catch.by]} without a mutant, too; mend it first"

@@ -22,7 +22,7 @@ from harness.errors import SuiteError
 from harness.studies.mutants import hunt, reach, table
 from harness.studies.mutants.catalogue import KERNELS, Mutant, find, load
 from harness.suite.suite import find_case, suite_of
-from harness.verdict import Verdict
+from harness.verdict import Result, Verdict
 from harness.verify.diagnosis.classify import HYPOTHESES
 from harness.verify.expected import oracle_of
 from harness.verify.verify import verify
@@ -222,33 +222,43 @@ class OutOfMemoryError(Exception):
 
 
 @pytest.mark.parametrize("error", [MemoryError, OutOfMemoryError])
-def test_a_case_that_does_not_fit_catches_nothing(monkeypatch, error):
-    def verify_nothing(case, device):
-        raise error("Out of memory allocating 9 bytes")
-
-    monkeypatch.setattr(hunt, "verify", verify_nothing)
-    catch = hunt.hunt(find("nibbles swapped"), (hunt.SMOKE,))
-    assert (catch.by, catch.discarded) == ("", "")
-    assert catch.reason.endswith(" needs more memory than there is")
-
-
-def test_a_case_that_fails_without_the_mutant_catches_nothing(monkeypatch):
+def test_a_case_that_does_not_fit_catches_nothing_and_the_next_one_may(monkeypatch, error):
     asked = []
 
-    def verdicts(function, items, jobs, longest):
-        asked.extend((item, function.keywords["device_name"]) for item in items)
-        return [(item, "MISMATCH" if item == "red" else "") for item in items]
+    def verify_the_second(case, device):
+        asked.append(case.id)
+        if len(asked) == 1:
+            raise error("Out of memory allocating 9 bytes")
+        return Result(case.id, case.recipe, Verdict.MISMATCH)
 
-    monkeypatch.setattr(command, "each_alone", verdicts)
+    monkeypatch.setattr(hunt, "verify", verify_the_second)
+    catch = hunt.hunt(find("nibbles swapped"), (hunt.SMOKE,))
+    assert (catch.by, catch.cases) == (asked[1], 2)
+
+
+def test_a_case_that_fails_without_the_mutant_catches_nothing():
+    asked = []
+    verdicts = {"red": "MISMATCH", "died": None, "green": ""}
+
+    def ask(case_id):
+        asked.append(case_id)
+        return verdicts[case_id]
+
     known: dict[str, str] = {}
-    found = {}
-    for name, by, of_set in (
-        ("1", "red", "full on cuda"), ("2", "red", "full on cuda"), ("3", "green", "full"), ("4", "any", "smoke")
-    ):  # fmt: skip
-        found[name] = command._without_red(hunt.Catch(name, by, of_set, "MISMATCH"), known, 9.0)
-    assert [found[name].by for name in "1234"] == ["", "", "green", "any"]
-    assert found["2"].reason == "red is MISMATCH without a mutant, too; mend it first"
-    assert asked == [("red", "cuda"), ("green", "emulator")]
+    found = [
+        command._without_red(hunt.Catch("mutant", by, of_set, "MISMATCH"), known, ask)
+        for by, of_set in (
+            ("red", "full on cuda"),
+            ("red", "full"),
+            ("died", "full"),
+            ("green", "full"),
+            ("any", "smoke"),
+        )
+    ]
+    assert [catch.by for catch in found] == ["", "", "", "green", "any"]
+    assert found[1].reason == "red is MISMATCH without a mutant, too; mend it first"
+    assert found[2].reason == "died is NO RESULT without a mutant, too; mend it first"
+    assert asked == ["red", "died", "green"]
 
 
 def test_a_case_is_asked_with_the_right_lines():

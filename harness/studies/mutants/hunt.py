@@ -54,10 +54,6 @@ _SENTENCES = {
 }
 
 
-class OutOfMemory(Exception):  # noqa: N818 - what a machine lacks, and no error of the mutant
-    """A case needs more memory than there is, which says nothing about the mutant."""
-
-
 class OutOfTimeError(BaseException):
     """The block under `at_most` did not end in time. No Exception, which a handler of others would take for its own."""
 
@@ -121,8 +117,6 @@ def hunt(
                     discarded = SAME_CODE if same_code.everywhere(mutant, Path(folder) / KERNELS) else ""
         except OutOfTimeError:
             reason = f"the same code in {' and '.join(sets)}, and {TO_COMPARE} s are too few to compare all"
-        except OutOfMemory as error:
-            reason = str(error)
         except CompileError:
             discarded = REFUSED
     spent = ran, round(time.perf_counter() - started, 1), round(time.process_time() - cpu, 1)
@@ -206,26 +200,27 @@ def _first_failure(
 ) -> tuple[Result | None, int, bool]:
     """The first failure, if any, how many cases were run, and whether time ended before them.
 
-    Raises CompileError for a kernel that is no program, OutOfMemory for a case that does not fit.
+    A case that needs more memory than there is says nothing about the mutant. Raises CompileError for a kernel that is
+    no program.
     """
     ran = 0
-    case: Case | None = None
     try:
         with at_most(longest):
             for case in cases:
-                if incapable(case, device) or unaffected(case):
-                    continue
-                ran += 1
-                result = verify(case, device)
+                try:
+                    if incapable(case, device) or unaffected(case):
+                        continue
+                    ran += 1
+                    result = verify(case, device)
+                except CompileError:
+                    raise
+                except Exception as error:  # a wrong oracle may raise anything, which is a failure of its case
+                    if _is_want_of_memory(error):
+                        continue
+                    reason = f"{type(error).__name__} at {case.id}: {error}"
+                    result = Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason)
                 if result.verdict not in _GREEN:
                     return result, ran, False
     except OutOfTimeError:
         return None, ran, True
-    except CompileError:
-        raise
-    except Exception as error:  # a wrong oracle may raise anything, which is a failure of its case
-        if _is_want_of_memory(error):
-            raise OutOfMemory(f"{case.id} needs more memory than there is") from None
-        reason = f"{type(error).__name__} at {case.id}: {error}"
-        return Result(case.id, case.recipe, Verdict.MISMATCH, reason=reason, story=reason), ran, False
     return None, ran, False
