@@ -52,14 +52,9 @@ def bounded(case: Case, tensors: Mapping[str, torch.Tensor], splits: int = 0) ->
 
 def _has_signless_zeros(case: Case) -> bool:
     """Where cuBLAS scales its own sums, by the one factor of per_tensor, its kernel decides the sign of a zero."""
-    match case.flags.get("route"):
-        case "library":
-            alone = True
-        case "fastest":
-            alone = case.rows > 512
-        case _:
-            alone = False
-    return alone and case.flags.epilogue == "per_tensor" and not (case.flags.beta or case.flags.bias)
+    flags = case.flags
+    by_cublas = flags.get("route") == "library" or (flags.get("route") == "fastest" and case.rows > 512)
+    return by_cublas and flags.epilogue == "per_tensor" and not (flags.beta or flags.bias)
 
 
 def _summed(

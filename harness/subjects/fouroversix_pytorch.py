@@ -14,9 +14,7 @@ from harness.subjects.subject import Arrays
 NEEDS = calls.NEEDS
 CONVENTIONS = calls.CONVENTIONS
 _REFERENCE = "fouroversix.quantize.pytorch.reference"
-
-
-LARGEST = 6
+_LARGEST = 6  # of e2m1
 
 
 @contextmanager
@@ -30,7 +28,7 @@ def saturating() -> Iterator[None]:
     rounded = reference.fake_quantize_to_e2m1
 
     def saturated(x: Any, **options: Any) -> Any:
-        return rounded(x.clamp(-LARGEST, LARGEST), **options)
+        return rounded(x.clamp(-_LARGEST, _LARGEST), **options)
 
     reference.fake_quantize_to_e2m1 = saturated
     try:

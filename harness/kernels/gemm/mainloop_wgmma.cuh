@@ -52,7 +52,7 @@ struct MainloopWgmma {
     LineReader<b_scale_layout> reader_b[2] = {{b, first_b + line, block}, {b, first_b + line + 8, block}};
     Piece piece_a[kSlots][2], piece_b[kSlots][2];
     FragmentM16 m16[kSlots][kSteps];
-    int buffer = 0;  // that is written next
+    int buffer = 0;  // the slot's; as a constant it is other machine code, which no GPU has run yet
 
     // Lines with an odd number of blocks are aligned to one block only, and read a block at a time.
     const int stages = (b.blocks + kStageBlocks - 1) / kStageBlocks;
